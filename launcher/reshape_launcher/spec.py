@@ -1,0 +1,106 @@
+"""What a Job Launcher is asked to launch, and what every launcher can do.
+
+Does: the launch values and the ``Launcher`` protocol that the contract suite tests. Never: starts
+anything. State: none. A launcher is idempotent: launching what runs, or removing what is gone,
+is no error, because effects are repeated after a restart of the controller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class DeviceMode(StrEnum):
+    """How the GPUs of a host are real."""
+
+    POOL = "pool"
+    """Real GPUs, told apart by NVML UUID (the paper's mode)."""
+    SIMULATED = "simulated"
+    """One TensorFlow logical CPU device per GPU; trains really, paced by the device truth."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpec:
+    """Everything that a launcher and a SideCar need to know of one attempt of a job.
+
+    ``command`` is an argument list and never goes through a shell. Paths are absolute.
+    ``host_devices`` is the widest set that this container may ever be given on its host.
+    """
+
+    job: str
+    attempt: int
+    name: str
+    host: str
+    command: tuple[str, ...]
+    code: str
+    checkpoints: str
+    coordinator_url: str
+    epoch: int
+    device_mode: DeviceMode
+    host_devices: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    dataset: str | None = None
+    framework: str = "keras"
+    length_epochs: int | None = None
+    length_steps: int | None = None
+    global_batch: int | None = None
+    seed: int | None = None
+    device_truth: str | None = None
+    """Path of the device truth file that paces simulated devices; None: not paced."""
+    job_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStatus:
+    """One attempt as the launcher sees it. ``running`` is judged by pid and start time."""
+
+    job: str
+    attempt: int
+    running: bool
+    exit_code: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseCheck:
+    """Answer to "are these GPUs free of this attempt's processes up to this generation?"."""
+
+    empty: bool
+    reason: str = ""
+
+
+class LaunchError(Exception):
+    """A container could not be launched. ``retryable`` says whether the same call may succeed."""
+
+    def __init__(self, message: str, *, retryable: bool = False) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class Launcher(Protocol):
+    """Starts, lists and ends containers. All methods are idempotent and safe to repeat."""
+
+    async def launch(self, spec: LaunchSpec, token: str) -> None:
+        """Start the container of ``spec`` with its SideCar; no training process yet.
+
+        Returns when the container exists, not when it is initialised. Raises LaunchError.
+        """
+
+    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+        """End the container with every process in it: TERM, ``grace_s``, KILL. Waits for it."""
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        """Every container of this launcher that exists or has left its exit sentinel."""
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        """Whether no process of ``attempt`` started at a generation <= ``generation`` is alive.
+
+        On real GPUs also: the used memory of each of ``devices`` is under the floor.
+        """
+
+    def log_path(self, job: str, attempt: int) -> str | None:
+        """Folder of the attempt's log files if this machine can read it; None otherwise."""

@@ -1,0 +1,224 @@
+"""Frozen dataclasses to JSON and back, by their type hints; standard library only.
+
+Does: one strict codec for everything that crosses a process border (wire values, log records,
+launch specs). Never: guesses, coerces a string to a number, or ignores an unknown field.
+State: a cache of one decoder per type; nothing else.
+
+Supported: dataclasses, StrEnum, NewType, bool, int, float, str, None, ``tuple[T, ...]``,
+fixed ``tuple[A, B]``, unions with None, and unions of dataclasses (told apart by the key ``type``,
+which holds the class name).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import types
+import typing
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Decoder = Callable[[Any, str], Any]
+
+
+class CodecError(ValueError):
+    """A value does not fit its type. ``path`` is where, ``message`` is what and the remedy."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path or 'document'}: {message}")
+        self.path = path
+        self.message = message
+
+
+def to_value(obj: Any) -> Any:
+    """Plain JSON value (dict, list, str, int, float, bool, None) of ``obj``.
+
+    Dataclasses become objects with their class name under ``type``; fields that equal their
+    default are left out, so that new fields do not change old documents.
+    """
+    if obj is None or isinstance(obj, (bool, int)) or type(obj) is str:
+        return obj
+    if isinstance(obj, float):
+        if not math.isfinite(obj):
+            raise CodecError("", f"{obj} is not a finite number")
+        return obj
+    if isinstance(obj, enum.Enum):
+        return obj.value
+    if isinstance(obj, str):
+        return str(obj)
+    if isinstance(obj, (tuple, list)):
+        return [to_value(item) for item in obj]
+    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
+        out: dict[str, Any] = {"type": type(obj).__name__}
+        for name, default in _fields(type(obj)):
+            value = getattr(obj, name)
+            if default is _REQUIRED or value != default:
+                out[name] = to_value(value)
+        return out
+    raise CodecError("", f"{type(obj).__name__} cannot be written as JSON")
+
+
+def dumps(obj: Any) -> str:
+    """Canonical JSON text of ``obj``: sorted keys, no spaces, so equal values give equal bytes."""
+    return json.dumps(
+        to_value(obj), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def from_value(kind: Any, value: Any, path: str = "") -> Any:
+    """Instance of ``kind`` (a class, a union or a tuple type) from a plain JSON value.
+
+    Raises CodecError with the path of the first thing that does not fit.
+    """
+    return _decoder(kind)(value, path)
+
+
+def loads(kind: type[T], text: str | bytes) -> T:
+    """Instance of ``kind`` from JSON text; raises CodecError, also for text that is no JSON."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CodecError("", f"not valid JSON ({error})") from None
+    return typing.cast(T, from_value(kind, value))
+
+
+_REQUIRED = object()
+
+
+@cache
+def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
+    found = []
+    for field in dataclasses.fields(cls):
+        if field.default is not dataclasses.MISSING:
+            default: Any = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        else:
+            default = _REQUIRED
+        found.append((field.name, default))
+    return tuple(found)
+
+
+@cache
+def _decoder(kind: Any) -> Decoder:
+    if isinstance(kind, typing.NewType):
+        return _decoder(kind.__supertype__)
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        return _union(typing.get_args(kind))
+    if origin is tuple:
+        return _tuple(typing.get_args(kind))
+    if kind in _SCALARS:
+        return _scalar(kind)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return _enum(kind)
+    if dataclasses.is_dataclass(kind):
+        return _dataclass(typing.cast(type, kind))
+    raise TypeError(f"no decoder for {kind!r}")
+
+
+_SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+
+
+def _scalar(kind: Any) -> Decoder:
+    def decode(value: Any, path: str) -> Any:
+        if kind is float and type(value) is int:
+            return float(value)
+        if type(value) is kind and not (kind is float and not math.isfinite(value)):
+            return value
+        raise CodecError(path, f"{_short(value)} is not {_SCALARS[kind]}")
+
+    return decode
+
+
+def _enum(kind: type[enum.Enum]) -> Decoder:
+    members = {member.value: member for member in kind}
+
+    def decode(value: Any, path: str) -> Any:
+        if isinstance(value, str) and value in members:
+            return members[value]
+        raise CodecError(path, f"{_short(value)} is none of {', '.join(sorted(members))}")
+
+    return decode
+
+
+def _tuple(args: tuple[Any, ...]) -> Decoder:
+    if len(args) == 2 and args[1] is Ellipsis:
+        item = _decoder(args[0])
+
+        def decode(value: Any, path: str) -> Any:
+            if not isinstance(value, (list, tuple)):
+                raise CodecError(path, f"{_short(value)} is not a list")
+            return tuple(item(entry, f"{path}[{i}]") for i, entry in enumerate(value))
+
+        return decode
+    parts = [_decoder(arg) for arg in args]
+
+    def decode_fixed(value: Any, path: str) -> Any:
+        if not isinstance(value, (list, tuple)) or len(value) != len(parts):
+            raise CodecError(path, f"{_short(value)} is not a list of {len(parts)}")
+        return tuple(
+            part(entry, f"{path}[{i}]")
+            for i, (part, entry) in enumerate(zip(parts, value, strict=True))
+        )
+
+    return decode_fixed
+
+
+def _union(args: tuple[Any, ...]) -> Decoder:
+    optional = type(None) in args
+    kinds = [arg for arg in args if arg is not type(None)]
+    if len(kinds) == 1:
+        inner = _decoder(kinds[0])
+        return lambda value, path: None if value is None else inner(value, path)
+    by_name = {kind.__name__: _decoder(kind) for kind in kinds}
+
+    def decode(value: Any, path: str) -> Any:
+        if value is None and optional:
+            return None
+        name = value.get("type") if isinstance(value, dict) else None
+        if not isinstance(name, str) or name not in by_name:
+            raise CodecError(path, f"type {_short(name)} is none of {', '.join(sorted(by_name))}")
+        return by_name[name](value, path)
+
+    return decode
+
+
+def _dataclass(cls: type) -> Decoder:
+    hints = typing.get_type_hints(cls)
+    fields = {name: (default, _decoder(hints[name])) for name, default in _fields(cls)}
+    required = [name for name, (default, _) in fields.items() if default is _REQUIRED]
+
+    def decode(value: Any, path: str) -> Any:
+        if not isinstance(value, dict):
+            raise CodecError(path, f"{_short(value)} is not an object")
+        prefix = f"{path}." if path else ""
+        arguments: dict[str, Any] = {}
+        for name, raw in value.items():
+            if name == "type" and "type" not in fields:
+                if raw != cls.__name__:
+                    raise CodecError(f"{prefix}type", f"{_short(raw)} is not {cls.__name__}")
+            elif name in fields:
+                arguments[name] = fields[name][1](raw, f"{prefix}{name}")
+            else:
+                raise CodecError(f"{prefix}{name}", "unknown field")
+        for name in required:
+            if name not in arguments:
+                raise CodecError(f"{prefix}{name}", "is missing")
+        try:
+            return cls(**arguments)
+        except CodecError:
+            raise
+        except ValueError as error:
+            raise CodecError(path, str(error)) from None
+
+    return decode
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

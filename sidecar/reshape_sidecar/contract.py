@@ -1,0 +1,110 @@
+"""What the agent and a training process have agreed on: environment, files, reports.
+
+Does: names and values only; standard library only. Never: reads or writes any of them.
+The whole contract for a program that knows nothing of Reshape (level 0): SIGTERM means save and
+leave with exit code 75 (0 and 143 are understood as well); at start, resume from the newest
+checkpoint. Everything else here is what the hook (level 1) and the session API (level 2) add.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reshape_sidecar.wire import Progress
+
+RESERVED_PREFIXES = ("RESHAPE_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "TF_CONFIG")
+"""Environment names of a job record that start so are refused: they are ours, or they are code."""
+
+ENV_JOB = "RESHAPE_JOB"
+ENV_ATTEMPT = "RESHAPE_ATTEMPT"
+ENV_GENERATION = "RESHAPE_GENERATION"
+"""With job and attempt the marker by which the processes of one start are found in /proc."""
+ENV_DEVICES = "RESHAPE_DEVICES"
+"""Comma-separated GPU UUIDs of this start."""
+ENV_DEVICE_MODE = "RESHAPE_DEVICE_MODE"
+"""``pool`` or ``simulated`` (one TensorFlow logical CPU device per entry of RESHAPE_DEVICES)."""
+ENV_DEVICE_TRUTH = "RESHAPE_DEVICE_TRUTH"
+ENV_JOB_TYPE = "RESHAPE_JOB_TYPE"
+ENV_CHECKPOINTS = "RESHAPE_CHECKPOINTS"
+ENV_SOCKET = "RESHAPE_SOCKET"
+"""Path of the agent's Unix socket; may be longer than the kernel's 107 bytes: open its folder and
+connect to ``/proc/self/fd/N/NAME``."""
+ENV_KEEP_RUNNING = "RESHAPE_KEEP_RUNNING"
+"""Path of a file. While it exists, a SIGTERM was withdrawn: do not save and leave."""
+ENV_EPOCHS = "RESHAPE_EPOCHS"
+ENV_STEPS = "RESHAPE_STEPS"
+ENV_GLOBAL_BATCH = "RESHAPE_GLOBAL_BATCH"
+ENV_SEED = "RESHAPE_SEED"
+ENV_SPAWNED_AT_S = "RESHAPE_SPAWNED_AT_S"
+"""Unix time at which the process was started: the zero of its import phase."""
+
+CLAIM_FILE = "claim.json"
+MANIFEST_FILE = "manifest.json"
+CHECKPOINTS_KEPT = 2
+
+
+class HookPhase(StrEnum):
+    """Where a hooked training process is; each report names the newest."""
+
+    IMPORTING = "importing"
+    BUILDING = "building"
+    RESTORING = "restoring"
+    TRAINING = "training"
+    SAVING = "saving"
+    SAVED = "saved"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class HookReport:
+    """Body of ``POST /training`` on the agent's socket. A lost report is no harm: the next one
+    says more, and what must not be lost (a save) is judged by its manifest on disk."""
+
+    generation: int
+    phase: HookPhase
+    progress: Progress = Progress()
+    import_s: float | None = None
+    build_s: float | None = None
+    restore_s: float | None = None
+    first_step_s: float | None = None
+    save_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file of a checkpoint, relative to its folder."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``manifest.json`` of a published checkpoint folder ``step-SSSSSSSSSS-aN``.
+
+    A checkpoint is published complete (temporary folder, fsync, rename, fsync of the parent) or
+    not at all. ``complete`` says that training reached its end with this checkpoint.
+    """
+
+    step: int
+    epoch: int
+    attempt: int
+    generation: int
+    files: tuple[FileEntry, ...]
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """``claim.json`` of a checkpoint folder: the attempt that may publish there.
+
+    A new attempt writes its claim before it reads; ``base`` names the checkpoint that it found
+    then. Publishing under a higher claim than one's own is refused, and readers accept only
+    ``base`` and what the claiming attempt published itself: a copy that still runs on a host that
+    was cut off can write, but nobody reads it.
+    """
+
+    attempt: int
+    base: str | None = None
