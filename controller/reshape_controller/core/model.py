@@ -1,0 +1,300 @@
+"""The nouns: jobs, GPUs, hosts, and what they may be. Values only; no behaviour beyond reading.
+
+Never: a dict, a clock, a mutable field. State lives in ``core.state``; these are its values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress
+
+JobId = NewType("JobId", str)
+GpuId = NewType("GpuId", str)
+HostId = NewType("HostId", str)
+
+
+class JobState(StrEnum):
+    """The paper's states (Table III), and those that a system in use needs beside them."""
+
+    SUBMITTED = "submitted"
+    INITIALIZED = "initialized"
+    RUNNING = "running"
+    ADJUSTING = "adjusting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    REJECTED = "rejected"
+    HALTED = "halted"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing will happen to the job any more."""
+        return self in (
+            JobState.COMPLETED,
+            JobState.FAILED,
+            JobState.CANCELLED,
+            JobState.REJECTED,
+        )
+
+
+class GpuState(StrEnum):
+    """The paper's states (Table II), and what a GPU is while nobody may count on it."""
+
+    IDLE = "idle"
+    RESERVED = "reserved"
+    """Empty, and kept for its owner, which does not train on it yet."""
+    IN_USE = "in use"
+    RELEASING = "releasing"
+    """Its owner said that it is free; nobody has checked yet (rule R4)."""
+    QUARANTINED = "quarantined"
+    LOST = "lost"
+
+
+class LengthUnit(StrEnum):
+    EPOCHS = "epochs"
+    STEPS = "steps"
+    TARGET_ACCURACY = "target_accuracy"
+
+
+class Framework(StrEnum):
+    KERAS = "keras"
+    TENSORFLOW = "tensorflow"
+    PYTORCH = "pytorch"
+    OTHER = "other"
+
+
+class Mechanism(StrEnum):
+    """How a running job's GPUs change. The second axis beside the policy."""
+
+    SIDECAR = "sidecar"
+    """Inside the living container."""
+    TERMINATE = "terminate"
+    """Save, end the container, launch another."""
+    NONE = "none"
+    """Never."""
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long a job trains: a number of epochs, of steps, or until an accuracy is reached."""
+
+    unit: LengthUnit
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A validated job record. Every field but the first three has a default (docs/jobs.md)."""
+
+    name: str
+    command: tuple[str, ...]
+    optional_gpus: tuple[int, ...]
+    """Optional numbers of GPUs (paper, Table III), ascending, without repetition."""
+    length: Length | None = None
+    image: str | None = None
+    job_type: str | None = None
+    framework: Framework = Framework.KERAS
+    global_batch: int | None = None
+    workers: int = 1
+    code: str | None = None
+    dataset: str | None = None
+    checkpoints: str | None = None
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    retries: int = 3
+    user: str = ""
+    priority: int = 0
+    max_wait_s: float | None = None
+    on_save_timeout: OnSaveTimeout = OnSaveTimeout.REFUSE
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One thing that is wrong with a record: where, what, and what to do about it."""
+
+    path: str
+    message: str
+    hint: str = ""
+
+
+class Stage(StrEnum):
+    """Where a job's container is; finer than JobState, and what the machine switches on."""
+
+    NONE = "none"
+    """No container."""
+    LAUNCHING = "launching"
+    """Launch asked for; its SideCar has not said ``initialized``."""
+    READY = "ready"
+    """Initialised, no training process: waits for GPUs."""
+    STARTING = "starting"
+    """Told to train on its GPUs; no first step yet."""
+    TRAINING = "training"
+    SAVING = "saving"
+    """Asked to save and stop; the one outcome is not known yet."""
+    STOPPING = "stopping"
+    """Outcome ``stopping``; its process tree is not gone yet."""
+    ENDING = "ending"
+    """Told to exit, or being removed; the container is not gone yet."""
+
+
+class ChangeKind(StrEnum):
+    """Why a running job is asked to save and stop."""
+
+    SHRINK = "shrink"
+    GROW = "grow"
+    RELAUNCH = "relaunch"
+    """End the container and launch another (mechanism ``terminate``, or another host)."""
+    LEAVE = "leave"
+    """End the container; ``Job.state`` or the queue says what comes then (halt, drain)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A request to a running job that is under way, from the append that asked for it."""
+
+    kind: ChangeKind
+    size_before: int
+    gpus_after: tuple[GpuId, ...]
+    for_job: JobId | None = None
+    """The newcomer that gets what is taken; None for a job's own sake."""
+    asked_at_s: float = 0.0
+    withdrawn: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Donation:
+    """A running job's part in a hand-over before it is asked to shrink (R1: it is frozen)."""
+
+    to: JobId
+    keeps: tuple[GpuId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """The GPUs that a job is to run on next, and from whom (design: the hand-over).
+
+    Granted as a whole once the job is READY and every GPU is reserved for it.
+    """
+
+    gpus: tuple[GpuId, ...]
+    donors: tuple[JobId, ...] = ()
+    shrink_asked: bool = False
+    """Past the point of no return (R2)."""
+
+
+class DeadlineKind(StrEnum):
+    """The named waits of a job; the figures and consequences are in ``core.limits``."""
+
+    EARLY_INIT = "early_init"
+    SAVE_ANSWER = "save_answer"
+    STOP = "stop"
+    FIRST_STEP = "first_step"
+    INITIALIZED_HOLD = "initialized_hold"
+    END = "end"
+    REMOVE = "remove"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    kind: DeadlineKind
+    at_s: float
+    length_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """An accepted job. ``gpus`` are those it trains on or is told to train on (GPU state in use);
+    ``place`` is its place in the queue, kept for life."""
+
+    id: JobId
+    spec: JobSpec
+    place: int
+    submitted_at_s: float
+    state: JobState = JobState.SUBMITTED
+    stage: Stage = Stage.NONE
+    reason: str = ""
+    """Why it is where it is, for people; always set while it waits."""
+    host: HostId | None = None
+    attempt: int = 0
+    generation: int = 0
+    mode: Mode = Mode.SAVE_AND_STOP
+    gpus: tuple[GpuId, ...] = ()
+    hand_over: HandOver | None = None
+    donation: Donation | None = None
+    change: Change | None = None
+    deadline: Deadline | None = None
+    answered: bool = True
+    """False from a controller restart until its SideCar's first word or ``SideCarSilent``."""
+    reachable: bool = True
+    sequence: int = -1
+    observed: Observed | None = None
+    progress: Progress = Progress()
+    struck: tuple[int, ...] = ()
+    """Sizes at which it failed to start twice (R5)."""
+    start_failures: tuple[int, ...] = ()
+    """The size of each failed start since the last good one."""
+    failures: int = 0
+    initialized_at_s: float | None = None
+    started_at_s: float | None = None
+    """First grant of GPUs."""
+    finished_at_s: float | None = None
+    refused_until_s: float = 0.0
+    reshaped_at_s: float | None = None
+    reshape_ups: int = 0
+    reshape_downs: int = 0
+    steps_lost: int = 0
+    process_restarts: int = 0
+    container_restarts: int = 0
+    longest_save_s: float = 0.0
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Optional numbers of GPUs that are not struck."""
+        return tuple(size for size in self.spec.optional_gpus if size not in self.struck)
+
+    @property
+    def frozen(self) -> bool:
+        """Whether no plan may name it (R1): a party to a hand-over, or not settled."""
+        return (
+            self.hand_over is not None
+            or self.donation is not None
+            or self.change is not None
+            or self.stage not in (Stage.NONE, Stage.READY, Stage.TRAINING)
+            or not self.answered
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. A single ``owner``: two owners cannot be written down."""
+
+    id: GpuId
+    host: HostId
+    index: int
+    state: GpuState = GpuState.IDLE
+    owner: JobId | None = None
+    promised_to: JobId | None = None
+    """The newcomer that gets it next; while this is set it is nobody else's option (R1)."""
+    attempt: int = 0
+    """While releasing: the attempt whose processes must be gone, up to ``generation``."""
+    generation: int = 0
+    verify_by_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A machine with GPUs of one type."""
+
+    id: HostId
+    gpu_type: str
+    gpus: tuple[GpuId, ...]
+    drained: bool = False
+    present: bool = True
+    """False while it is silent or gone."""

@@ -1,0 +1,108 @@
+"""What a policy sees and what it answers. Values only.
+
+A policy is a pure function ``decide(snapshot) -> Plan``. It commands nothing: the engine checks
+the plan against the state, and a plan that breaks a rule is rejected whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
+from reshape_sidecar.wire import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """A job as a policy sees it. ``size`` is the later size where a change is under way (R1)."""
+
+    id: JobId
+    spec: JobSpec
+    state: JobState
+    place: int
+    sizes: tuple[int, ...]
+    """Optional numbers of GPUs that may be used: not struck."""
+    size: int
+    host: HostId | None
+    frozen: bool
+    """No plan may name it."""
+    initialized: bool
+    """Its container is up and waits (R9): starting it costs no initialisation, on ``host`` only."""
+    submitted_at_s: float
+    started_at_s: float | None
+    not_before_s: float
+    """A failed job's back-off: it may not start earlier."""
+    no_shrink_before_s: float
+    """After a refused save."""
+    reshaped_at_s: float | None
+    progress: Progress
+    shrinkable: bool = True
+    growable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A usable host: present and not drained. ``idle`` counts GPUs that are nobody's."""
+
+    id: HostId
+    gpu_type: str
+    idle: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that a decision may depend on. Jobs by place, hosts by id."""
+
+    now_s: float
+    mechanism: Mechanism
+    queued: tuple[JobView, ...]
+    """Accepted jobs without GPUs that may start, in queue order (priority, then place)."""
+    running: tuple[JobView, ...]
+    """Jobs that have GPUs or are promised some, frozen ones included."""
+    hosts: tuple[HostView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A job shall have ``size`` GPUs on ``host`` (a running job that shrinks or grows, or a queued
+    one that starts)."""
+
+    job: JobId
+    size: int
+    host: HostId
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One thing that was weighed. No targets: do nothing."""
+
+    targets: tuple[Target, ...]
+    makespan_s: float | None = None
+    """Predicted makespan; None where the policy predicts none."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A decision. Empty ``targets`` means that nothing shall change now."""
+
+    targets: tuple[Target, ...] = ()
+    reason_code: str = "nothing-to-do"
+    text: str = ""
+    about: JobId | None = None
+    """The job for whose sake the decision was made."""
+    options: tuple[Option, ...] = ()
+    chosen: int | None = None
+    """Index into ``options``."""
+
+
+class Policy(Protocol):
+    """Entry points and the registry hold these."""
+
+    @property
+    def name(self) -> str: ...
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """The next single decision. Called again after it was applied, until the plan is empty."""
