@@ -224,11 +224,19 @@ class Job:
     attempt: int = 0
     generation: int = 0
     mode: Mode = Mode.SAVE_AND_STOP
+    devices: tuple[GpuId, ...] = ()
+    """What the newest generation tells the SideCar to train on; ``gpus`` follow its answer."""
+    force: bool = False
+    """The newest generation kills when the save deadline passes, whatever the record says."""
     gpus: tuple[GpuId, ...] = ()
     hand_over: HandOver | None = None
     donation: Donation | None = None
     change: Change | None = None
     deadline: Deadline | None = None
+    after_end: JobState = JobState.SUBMITTED
+    """What it is once its container has ended: submitted (queued again) or halted."""
+    halt_wanted: bool = False
+    """A halt that came while it was a party to a hand-over; done as soon as it trains again."""
     answered: bool = True
     """False from a controller restart until its SideCar's first word or ``SideCarSilent``."""
     reachable: bool = True

@@ -1,0 +1,33 @@
+# Every target prepares what it needs. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: help setup demo test check test-tensorflow bench clean
+
+help:  ## List the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.lock
+
+test: setup  ## Set up and run the checks and all tests that need no TensorFlow
+	$(MAKE) check
+	$(BIN)/python -m pytest -m "not tensorflow"
+
+check: setup  ## Format, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test-tensorflow: setup  ## The tests that start real TensorFlow processes
+	$(BIN)/python -m pytest -m tensorflow
+
+clean:  ## Remove what the targets made
+	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

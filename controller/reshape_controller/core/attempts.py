@@ -1,0 +1,192 @@
+"""One attempt of a job: its container, what its SideCar is told, and how it ends.
+
+Does: launches, asks (always with a new generation), retries, ends. Never: moves a GPU between
+jobs (core.handover), or takes one without evidence (core.ledger).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core.commands import Launch, Remove, SetDesired
+from reshape_controller.core.limits import RETRY_BACKOFF_MAX_S
+from reshape_controller.core.model import (
+    Deadline,
+    DeadlineKind,
+    GpuId,
+    HostId,
+    Job,
+    JobState,
+    Stage,
+)
+from reshape_controller.core.state import State, Turn
+from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
+
+
+def save_deadline_s(state: State, job: Job) -> float:
+    """Seconds that the SideCar gives training to save."""
+    return max(state.limits.save_min_s, state.limits.save_factor * job.longest_save_s)
+
+
+def desired_of(state: State, job: Job) -> Desired | None:
+    """What the job's SideCar shall be now; None where it has no container."""
+    if job.stage is Stage.NONE:
+        return None
+    return Desired(
+        epoch=state.epoch,
+        job=job.id,
+        attempt=job.attempt,
+        generation=job.generation,
+        mode=job.mode,
+        devices=tuple(job.devices),
+        on_save_timeout=OnSaveTimeout.KILL if job.force else job.spec.on_save_timeout,
+        save_deadline_s=save_deadline_s(state, job),
+        kill_after_s=state.limits.kill_after_s,
+    )
+
+
+def until(turn: Turn, kind: DeadlineKind, length_s: float) -> Deadline:
+    """A deadline that starts now."""
+    return Deadline(kind, turn.now_s + length_s, length_s)
+
+
+def launch(turn: Turn, job: Job, host: HostId) -> Job:
+    """Start a new attempt on ``host``, without GPUs (early initialisation)."""
+    job = replace(
+        job,
+        host=host,
+        attempt=job.attempt + 1,
+        generation=job.generation + 1,
+        mode=Mode.SAVE_AND_STOP,
+        devices=(),
+        force=False,
+        stage=Stage.LAUNCHING,
+        sequence=-1,
+        observed=None,
+        answered=True,
+        reachable=True,
+        after_end=JobState.SUBMITTED,
+        container_restarts=job.container_restarts + (1 if job.attempt else 0),
+        reason=f"its container starts on {host}",
+        deadline=until(turn, DeadlineKind.EARLY_INIT, turn.limits.early_init_s),
+    )
+    turn.state.put_job(job)
+    turn.commands.append(Launch(turn.state.epoch, job.id, job.attempt, host))
+    turn.note(job, "launched", f"container {job.attempt} launched on {host}")
+    return job
+
+
+def ask(
+    turn: Turn, job: Job, mode: Mode, devices: tuple[GpuId, ...] = (), *, force: bool = False
+) -> Job:
+    """Raise the generation and tell the SideCar what to be. The caller puts the job."""
+    job = replace(job, generation=job.generation + 1, mode=mode, devices=devices, force=force)
+    desired = desired_of(turn.state, job)
+    if desired is not None:
+        turn.commands.append(SetDesired(desired))
+    return job
+
+
+def start(turn: Turn, job: Job, gpus: tuple[GpuId, ...], reason: str) -> Job:
+    """Tell an initialised or crashed attempt to train on ``gpus``, which are its own."""
+    job = ask(turn, job, Mode.RUN, gpus)
+    job = replace(
+        job,
+        gpus=gpus,
+        stage=Stage.STARTING,
+        reason=reason,
+        deadline=until(turn, DeadlineKind.FIRST_STEP, turn.limits.first_step_s),
+    )
+    turn.state.put_job(job)
+    return job
+
+
+def end(turn: Turn, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
+    """Let the SideCar stop what runs and end the container; escalates to removal by deadline."""
+    job = ask(turn, job, Mode.EXIT, force=True)
+    wait_s = save_deadline_s(turn.state, job) + turn.limits.kill_after_s + turn.limits.end_s
+    job = replace(
+        job,
+        stage=Stage.ENDING,
+        after_end=after,
+        reason=reason,
+        deadline=until(turn, DeadlineKind.END, wait_s),
+    )
+    turn.state.put_job(job)
+    return job
+
+
+def remove(turn: Turn, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
+    """Have the launcher end the container, whatever its SideCar does."""
+    grace_s = turn.limits.kill_after_s
+    turn.commands.append(Remove(turn.state.epoch, job.id, job.attempt, grace_s))
+    job = replace(
+        job,
+        stage=Stage.ENDING,
+        after_end=after,
+        reason=reason,
+        deadline=until(turn, DeadlineKind.REMOVE, grace_s + turn.limits.remove_retry_s),
+    )
+    turn.state.put_job(job)
+    return job
+
+
+def without_container(turn: Turn, job: Job, reason: str) -> Job:
+    """Fields of a job whose container is gone: queued again, halted, or over.
+
+    Keeps a hand-over: with the mechanism ``terminate`` the job is launched again for it.
+    """
+    over = job.state.terminal
+    job = replace(
+        job,
+        state=job.state if over else job.after_end,
+        stage=Stage.NONE,
+        host=None,
+        mode=Mode.SAVE_AND_STOP,
+        devices=(),
+        gpus=(),
+        donation=None,
+        change=None,
+        deadline=None,
+        halt_wanted=False,
+        answered=True,
+        reachable=True,
+        reason=job.reason if over else reason,
+    )
+    if over:
+        turn.state.put_job(job)
+        turn.state.drop_job(job)
+    else:
+        turn.state.put_job(job)
+    turn.state.plan_wanted = True
+    return job
+
+
+def finish(turn: Turn, job: Job, state: JobState, reason: str) -> Job:
+    """The job is over. Its container, if any, is the caller's to end."""
+    job = replace(job, state=state, reason=reason, finished_at_s=turn.now_s, deadline=None)
+    turn.state.put_job(job)
+    turn.note(job, state.value, reason)
+    turn.state.plan_wanted = True
+    return job
+
+
+def count_failure(turn: Turn, job: Job, reason: str) -> Job:
+    """One failure more. The job becomes FAILED when its retries are used up."""
+    job = replace(job, failures=job.failures + 1, reason=reason)
+    turn.state.put_job(job)
+    turn.note(job, "failure", reason)
+    if job.failures > job.spec.retries:
+        return finish(
+            turn, job, JobState.FAILED, f"{reason} (failure {job.failures}; retries are used up)"
+        )
+    return job
+
+
+def back_off(turn: Turn, job: Job) -> Job:
+    """A queued job that failed waits before it may start again."""
+    wait_s = turn.limits.retry_backoff_s * 2.0 ** max(0, job.failures - 1)
+    deadline = until(turn, DeadlineKind.RETRY, min(wait_s, RETRY_BACKOFF_MAX_S))
+    job = replace(job, deadline=deadline)
+    turn.state.put_job(job)
+    return job

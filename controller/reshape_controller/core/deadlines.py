@@ -1,0 +1,82 @@
+"""What happens when a named wait is over; the figures are in ``core.limits``.
+
+Never: takes a GPU from its owner because time has passed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core import attempts, endings, handover, ledger
+from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
+from reshape_controller.core.state import Turn
+
+
+def due(turn: Turn) -> None:
+    """Carry out the consequence of every deadline that has passed, earliest first."""
+    for key in turn.state.take_due(turn.now_s):
+        job = turn.state.jobs.get(JobId(key))
+        if job is not None and job.deadline is not None:
+            _job_due(turn, job, job.deadline)
+        gpu = turn.state.gpus.get(GpuId(key))
+        if gpu is not None and gpu.verify_by_s is not None and gpu.state is GpuState.RELEASING:
+            _gpu_due(turn, gpu)
+
+
+def rebase(turn: Turn) -> None:
+    """Give every running deadline its full length from now (R6)."""
+    for job in tuple(turn.state.jobs.values()):
+        if job.deadline is not None:
+            deadline = attempts.until(turn, job.deadline.kind, job.deadline.length_s)
+            turn.state.put_job(replace(job, deadline=deadline))
+    for gpu in tuple(turn.state.gpus.values()):
+        if gpu.state is GpuState.RELEASING:
+            turn.state.put_gpu(replace(gpu, verify_by_s=turn.now_s + turn.limits.verify_s))
+
+
+def _job_due(turn: Turn, job: Job, deadline: Deadline) -> None:
+    waited = f"{deadline.length_s:g} s"
+    if deadline.kind is not DeadlineKind.RETRY:
+        turn.note(job, "deadline", f"{deadline.kind.value}: {waited} are over")
+    match deadline.kind:
+        case DeadlineKind.EARLY_INIT:
+            reason = f"its SideCar did not initialise within {waited}"
+            endings.launch_failed(turn, job, reason, retryable=True)
+        case DeadlineKind.SAVE_ANSWER:
+            _no_answer(turn, job, deadline)
+        case DeadlineKind.STOP:
+            reason = f"its process tree was not gone after {waited}"
+            attempts.remove(turn, job, reason, after=job.after_end)
+        case DeadlineKind.FIRST_STEP:
+            endings.start_hung(turn, job, f"no first step within {waited}")
+        case DeadlineKind.INITIALIZED_HOLD:
+            reason = f"no GPUs for it within {waited} of its initialisation"
+            attempts.remove(turn, job, reason)
+        case DeadlineKind.END | DeadlineKind.REMOVE:
+            attempts.remove(turn, job, job.reason, after=job.after_end)
+        case DeadlineKind.RETRY:
+            turn.state.put_job(replace(job, deadline=None))
+            turn.state.plan_wanted = True
+
+
+def _no_answer(turn: Turn, job: Job, deadline: Deadline) -> None:
+    """Neither ``stopping`` nor ``refused``: take the request back, then wait for either (R2)."""
+    assert job.change is not None
+    if job.change.withdrawn or not job.reachable:
+        again = attempts.until(turn, deadline.kind, deadline.length_s)
+        turn.state.put_job(replace(job, deadline=again, reason="its SideCar does not answer"))
+        return
+    newcomer = turn.state.jobs.get(job.change.for_job) if job.change.for_job else None
+    reason = f"{job.spec.name} did not answer the request to save"
+    if newcomer is not None and newcomer.hand_over is not None:
+        handover.abandon(turn, newcomer, reason)
+    else:
+        handover.withdraw(turn, job, reason)
+
+
+def _gpu_due(turn: Turn, gpu: Gpu) -> None:
+    newcomer = turn.state.jobs.get(gpu.promised_to) if gpu.promised_to is not None else None
+    reason = gpu.reason or "its release could not be verified in time"
+    if newcomer is not None:
+        handover.abandon(turn, newcomer, f"GPU {gpu.id}: {reason}")
+    ledger.quarantine(turn, turn.state.gpus[gpu.id], reason)

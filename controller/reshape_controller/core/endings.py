@@ -1,0 +1,176 @@
+"""How jobs, starts and containers end: complete, failed, cancelled, halted, gone.
+
+Does: turns an ending into its consequences for the GPUs, the queue and the parties of a hand-over.
+Never: frees a GPU whose process may still run: it is released, and the release is verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core import attempts, handover, ledger
+from reshape_controller.core.model import (
+    DeadlineKind,
+    GpuId,
+    Host,
+    Job,
+    JobState,
+    Stage,
+)
+from reshape_controller.core.state import Turn
+
+
+def complete(turn: Turn, job: Job, reason: str) -> None:
+    """Training reached its end; whatever was asked of the job meanwhile is void (R7)."""
+    job = handover.part(turn, job)
+    ledger.release(turn, job, job.gpus, job.generation)
+    job = attempts.finish(turn, replace(job, gpus=()), JobState.COMPLETED, reason)
+    attempts.end(turn, job, reason)
+
+
+def leave_terminal(turn: Turn, job: Job) -> None:
+    """A job that failed or was cancelled lets go of everything; its container ends."""
+    job = handover.part(turn, job)
+    attempts.end(turn, job, job.reason)
+
+
+def start_failed(turn: Turn, job: Job, reason: str) -> None:
+    """A start that did not reach its first step (R5): once more, then the size is struck."""
+    size = len(job.gpus)
+    job = replace(job, start_failures=(*job.start_failures, size))
+    failed = job.start_failures.count(size)
+    turn.note(job, "start-failed", f"at {size} GPUs: {reason}")
+    if failed < turn.limits.start_failures_max:
+        job = replace(job, process_restarts=job.process_restarts + 1)
+        attempts.start(turn, job, job.gpus, f"starts once more at {size} GPUs: {reason}")
+        return
+    strike(turn, job, size, reason)
+
+
+def strike(turn: Turn, job: Job, size: int, reason: str) -> None:
+    """Take a size out of the job's sizes; without another it is halted, or failed if it never
+    trained at all."""
+    job = handover.part(turn, job)
+    job = replace(job, struck=(*job.struck, size), start_failures=())
+    turn.note(job, "size-struck", f"{size} GPUs: failed to start twice ({reason})")
+    if job.sizes:
+        attempts.end(turn, job, f"queued again: {size} GPUs did not work ({reason})")
+    elif job.progress.step > 0 or job.progress.checkpoint_step:
+        reason = f"no size is left at which it starts ({reason}); its checkpoint is kept"
+        attempts.end(turn, job, reason, after=JobState.HALTED)
+    else:
+        job = attempts.finish(turn, job, JobState.FAILED, reason)
+        attempts.end(turn, job, reason)
+
+
+def leave(turn: Turn, job: Job, reason: str, *, after: JobState) -> None:
+    """A settled job gives everything back with its work saved, and is queued again or halted."""
+    if job.donation is not None:
+        newcomer = turn.state.jobs[job.donation.to]
+        handover.abandon(turn, newcomer, f"{job.spec.name}: {reason}")
+        job = turn.state.jobs[job.id]
+    if job.stage is Stage.TRAINING:
+        handover.leave(turn, job, reason, after=after)
+    elif job.stage in (Stage.LAUNCHING, Stage.READY):
+        job = handover.abandon(turn, job, reason)
+        attempts.remove(turn, job, reason, after=after)
+
+
+def cancel(turn: Turn, job: Job, reason: str) -> None:
+    """End the job, whatever it is doing. What it holds is released and verified."""
+    if job.state.terminal:
+        return
+    job = handover.part(turn, handover.abandon(turn, job, reason))
+    job = attempts.finish(turn, job, JobState.CANCELLED, reason)
+    if job.stage is Stage.NONE:
+        attempts.without_container(turn, job, reason)
+    elif job.stage in (Stage.LAUNCHING, Stage.READY):
+        attempts.remove(turn, job, reason)
+    elif job.stage is not Stage.ENDING:
+        attempts.end(turn, job, reason)
+    else:
+        deadline = attempts.until(turn, DeadlineKind.END, turn.limits.end_s)
+        turn.state.put_job(replace(job, deadline=deadline))
+
+
+def container_gone(turn: Turn, job: Job, reason: str) -> None:
+    """The container with every process in it is gone; not asked for, it is a failure of the job."""
+    turn.note(job, "container-gone", reason)
+    if job.stage is not Stage.ENDING:
+        job = handover.part(turn, handover.abandon(turn, job, reason))
+        ledger.release(turn, job, job.gpus, job.generation)
+        job = attempts.count_failure(turn, _lost_work(replace(job, gpus=())), reason)
+    else:
+        if job.hand_over is not None:
+            kept = tuple(gpu for gpu in job.gpus if gpu in job.hand_over.gpus)
+            ledger.promise(turn, kept, job.id)
+        ledger.release(turn, job, job.gpus, job.generation)
+        reason = job.reason
+    job = attempts.without_container(turn, job, reason)
+    if job.failures and job.state is JobState.SUBMITTED and job.hand_over is None:
+        attempts.back_off(turn, job)
+    handover.advance(turn, job.id)
+
+
+def start_hung(turn: Turn, job: Job, reason: str) -> None:
+    """No first step by the deadline: like a failed start, but something still runs (R5)."""
+    size = len(job.gpus)
+    job = handover.part(turn, replace(job, start_failures=(*job.start_failures, size)))
+    turn.note(job, "start-failed", f"at {size} GPUs: {reason}")
+    if job.start_failures.count(size) >= turn.limits.start_failures_max:
+        strike(turn, job, size, reason)
+    else:
+        attempts.end(turn, job, f"queued again: {reason}")
+
+
+def launch_failed(turn: Turn, job: Job, reason: str, *, retryable: bool) -> None:
+    """The attempt could not be launched, or never came up."""
+    job = handover.abandon(turn, job, reason)
+    if retryable:
+        job = attempts.count_failure(turn, job, reason)
+    else:
+        job = attempts.finish(turn, job, JobState.FAILED, reason)
+    attempts.remove(turn, job, reason)
+
+
+def host_silent(turn: Turn, host: Host, reason: str) -> None:
+    """What runs there is unknown: its GPUs are lost, its jobs go elsewhere from their
+    checkpoints. The old copies are fenced by their attempt."""
+    turn.state.put_host(replace(host, present=False))
+    turn.note(None, "host-silent", f"{host.id}: {reason}")
+    _uproot_all(turn, host, f"{host.id} is silent: {reason}")
+    ledger.lose(turn, host.id, reason)
+
+
+def host_cleaned(turn: Turn, host: Host, reason: str) -> None:
+    """Nothing of before runs there: what was lost or quarantined is idle again."""
+    _uproot_all(turn, host, f"{host.id} was cleaned: {reason}")
+    turn.state.put_host(replace(host, present=True))
+    for gpu in tuple(turn.state.gpus_of_host(host.id)):
+        ledger.free(turn, gpu)
+    turn.note(None, "host-cleaned", f"{host.id}: {reason}")
+
+
+def _uproot_all(turn: Turn, host: Host, reason: str) -> None:
+    """End every part that the host has in a job or hand-over. Not the jobs' failure."""
+    for job_id in sorted(turn.state.jobs, key=lambda job_id: turn.state.jobs[job_id].place):
+        job = turn.state.jobs.get(job_id)
+        if job is None:
+            continue
+        if job.host == host.id:
+            job = handover.part(turn, handover.abandon(turn, job, reason))
+            job = _lost_work(job)
+            turn.note(job, "host-lost", reason)
+            attempts.without_container(turn, job, reason)
+        elif job.hand_over is not None and _on_host(turn, job.hand_over.gpus, host):
+            handover.withdraw(turn, job, reason)
+            handover.abandon(turn, turn.state.jobs[job_id], reason)
+
+
+def _on_host(turn: Turn, gpus: tuple[GpuId, ...], host: Host) -> bool:
+    return any(turn.state.gpus[gpu].host == host.id for gpu in gpus)
+
+
+def _lost_work(job: Job) -> Job:
+    saved = job.progress.checkpoint_step or 0
+    return replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))

@@ -1,0 +1,321 @@
+"""The hand-over of GPUs between jobs, rules R1 to R9 (docs/architecture.md).
+
+Does: begins a hand-over, asks the running job to shrink once the newcomer is initialised, takes in
+the one outcome, and grants what was verified. A reshape up is the same machine with one party;
+with the mechanism ``terminate`` the running job leaves its container instead of shrinking in it.
+Never: chooses who gives or gets (that is the plan), or believes a release before it is verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core import attempts, ledger
+from reshape_controller.core.model import (
+    Change,
+    ChangeKind,
+    DeadlineKind,
+    Donation,
+    GpuId,
+    HandOver,
+    HostId,
+    Job,
+    JobId,
+    JobState,
+    Mechanism,
+    Stage,
+)
+from reshape_controller.core.state import Turn
+from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
+
+
+def begin(
+    turn: Turn,
+    newcomer: Job,
+    idle: tuple[GpuId, ...],
+    donors: tuple[tuple[JobId, tuple[GpuId, ...]], ...],
+) -> None:
+    """A plan gives ``idle`` GPUs to the newcomer, and what each donor gives up beyond what it
+    keeps (job, kept GPUs). Nothing is taken from a donor yet (R2)."""
+    ledger.reserve(turn, idle, newcomer.id)
+    gpus = list(idle)
+    for donor_id, keeps in donors:
+        donor = turn.state.jobs[donor_id]
+        given = tuple(gpu for gpu in donor.gpus if gpu not in keeps)
+        ledger.promise(turn, given, newcomer.id)
+        turn.state.put_job(replace(donor, donation=Donation(newcomer.id, keeps)))
+        gpus += given
+    hand_over = HandOver(tuple(gpus), tuple(donor for donor, _ in donors))
+    newcomer = replace(newcomer, hand_over=hand_over, deadline=None)
+    turn.state.put_job(newcomer)
+    turn.note(newcomer, "planned", _what_was_planned(newcomer, idle, hand_over))
+    advance(turn, newcomer.id)
+
+
+def grow(turn: Turn, job: Job, idle: tuple[GpuId, ...], host: HostId) -> None:
+    """Reshape up: a running job gets idle GPUs beside its own, or moves to another host."""
+    ledger.reserve(turn, idle, job.id)
+    same_host = host == job.host
+    after = (job.gpus if same_host else ()) + idle
+    if same_host and turn.state.mechanism is Mechanism.SIDECAR:
+        _request(turn, job, Change(ChangeKind.GROW, len(job.gpus), after, None, turn.now_s))
+        return
+    job = replace(job, hand_over=HandOver(after))
+    _request(turn, job, Change(ChangeKind.RELAUNCH, len(job.gpus), after, None, turn.now_s))
+
+
+def leave(turn: Turn, job: Job, reason: str, *, after: JobState) -> None:
+    """A training job saves and gives everything back (halt, drain)."""
+    job = replace(job, after_end=after, reason=reason)
+    _request(turn, job, Change(ChangeKind.LEAVE, len(job.gpus), (), None, turn.now_s))
+
+
+def advance(turn: Turn, job_id: JobId) -> None:
+    """Take the next step of the job's hand-over that is possible now, if any."""
+    job = turn.state.jobs.get(job_id)
+    if job is None or job.hand_over is None:
+        return
+    hand_over = job.hand_over
+    early = turn.state.mechanism is Mechanism.SIDECAR
+    held = ledger.held_by(turn, job.id, hand_over.gpus)
+    if job.stage is Stage.NONE and (held or early):
+        attempts.launch(turn, job, turn.state.gpus[hand_over.gpus[0]].host)
+    elif _may_ask_donors(turn, job, hand_over, early):
+        _ask_donors(turn, job, hand_over)
+    elif job.stage is Stage.READY and held and not turn.state.observing:
+        _grant(turn, job, hand_over)
+
+
+def answer(turn: Turn, job: Job, outcome: Outcome) -> None:
+    """The SideCar's one outcome of the request that is under way (stage SAVING)."""
+    assert job.change is not None
+    if outcome.kind is OutcomeKind.REFUSED:
+        _refused(turn, job, job.change)
+        return
+    saved = "no checkpoint" if outcome.saved_step is None else f"step {outcome.saved_step} saved"
+    job = replace(
+        job,
+        stage=Stage.STOPPING,
+        steps_lost=job.steps_lost + outcome.lost_steps,
+        deadline=attempts.until(
+            turn, DeadlineKind.STOP, turn.limits.kill_after_s + turn.limits.stop_s
+        ),
+    )
+    turn.state.put_job(job)
+    turn.note(job, "stopping", f"{saved}, {outcome.lost_steps} steps lost", outcome.lost_steps)
+
+
+def stopped(turn: Turn, job: Job) -> None:
+    """The process tree of the request's generation is gone (stage STOPPING)."""
+    change = job.change
+    assert change is not None
+    turn.note(job, "stopped", "training process tree is gone")
+    if job.mode is Mode.EXIT:
+        wait_s = turn.limits.end_s + turn.limits.kill_after_s
+        job = replace(
+            job, stage=Stage.ENDING, deadline=attempts.until(turn, DeadlineKind.END, wait_s)
+        )
+        turn.state.put_job(job)
+        return
+    after = change.gpus_after
+    given = tuple(gpu for gpu in job.gpus if gpu not in after)
+    ledger.use(turn, tuple(gpu for gpu in after if gpu not in job.gpus), job.id)
+    ups, downs = len(after) > change.size_before, len(after) < change.size_before
+    job = replace(
+        job,
+        gpus=after,
+        stage=Stage.STARTING,
+        reshape_ups=job.reshape_ups + ups,
+        reshape_downs=job.reshape_downs + downs,
+        process_restarts=job.process_restarts + 1,
+        reshaped_at_s=turn.now_s if ups or downs else job.reshaped_at_s,
+        reason=f"starts again on {len(after)} GPUs",
+        deadline=attempts.until(turn, DeadlineKind.FIRST_STEP, turn.limits.first_step_s),
+    )
+    turn.state.put_job(job)
+    ledger.release(turn, job, given, job.generation - 1)
+
+
+def abandon(turn: Turn, newcomer: Job, reason: str) -> Job:
+    """Give up a newcomer's hand-over: what is reserved becomes idle, promises are taken back,
+    a request that has no outcome yet is withdrawn; what already moves rolls forward (R2)."""
+    hand_over = newcomer.hand_over
+    if hand_over is None:
+        return newcomer
+    newcomer = replace(newcomer, hand_over=None, reason=reason)
+    if newcomer.stage is Stage.READY:
+        hold = attempts.until(turn, DeadlineKind.INITIALIZED_HOLD, turn.limits.initialized_hold_s)
+        newcomer = replace(newcomer, deadline=hold)
+    turn.state.put_job(newcomer)
+    turn.note(newcomer, "hand-over-ended", reason)
+    for gpu in (turn.state.gpus[gpu] for gpu in hand_over.gpus):
+        if gpu.promised_to == newcomer.id:
+            ledger.promise(turn, (gpu.id,), None)
+        elif ledger.held_by(turn, newcomer.id, (gpu.id,)):
+            ledger.free(turn, gpu)
+    for donor_id in hand_over.donors:
+        donor = turn.state.jobs.get(donor_id)
+        if donor is None:
+            continue
+        if donor.donation is not None and donor.donation.to == newcomer.id:
+            turn.state.put_job(replace(donor, donation=None))
+        elif donor.change is not None and donor.change.for_job == newcomer.id:
+            withdraw(turn, donor, reason)
+    turn.state.plan_wanted = True
+    return newcomer
+
+
+def withdraw(turn: Turn, job: Job, reason: str) -> None:
+    """Take a request back by a higher generation; the SideCar answers it by one of the two."""
+    change = job.change
+    if change is None or job.stage is not Stage.SAVING or change.withdrawn:
+        return
+    job = _drop_own_hand_over(turn, job, change)
+    job = attempts.ask(turn, job, Mode.RUN, job.gpus)
+    job = replace(
+        job,
+        change=replace(change, gpus_after=job.gpus, for_job=None, withdrawn=True),
+        reason=reason,
+        deadline=attempts.until(turn, DeadlineKind.SAVE_ANSWER, turn.limits.save_answer_s),
+    )
+    turn.state.put_job(job)
+    turn.note(job, "withdrawn", reason)
+
+
+def part(turn: Turn, donor: Job) -> Job:
+    """A donor leaves its hand-over because it ended by itself; its GPUs keep their promise."""
+    to = donor.donation.to if donor.donation else donor.change.for_job if donor.change else None
+    newcomer = turn.state.jobs.get(to) if to is not None else None
+    if newcomer is not None and newcomer.hand_over is not None:
+        donors = tuple(job for job in newcomer.hand_over.donors if job != donor.id)
+        hand_over = replace(newcomer.hand_over, donors=donors)
+        turn.state.put_job(replace(newcomer, hand_over=hand_over))
+    if donor.change is not None:
+        donor = _drop_own_hand_over(turn, donor, donor.change)
+    donor = replace(donor, donation=None, change=None)
+    turn.state.put_job(donor)
+    return donor
+
+
+def lighten(turn: Turn, host: HostId) -> None:
+    """GPUs became idle: a hand-over that has taken nothing yet takes them instead of a running
+    job's (the replacing plan of R2: it takes less)."""
+    for newcomer in sorted(turn.state.jobs.values(), key=lambda job: job.place):
+        hand_over = newcomer.hand_over
+        if hand_over is None or hand_over.shrink_asked or not hand_over.donors:
+            continue
+        for donor_id in hand_over.donors:
+            _spare(turn, newcomer.id, donor_id, host)
+        advance(turn, newcomer.id)
+
+
+def _spare(turn: Turn, newcomer_id: JobId, donor_id: JobId, host: HostId) -> None:
+    newcomer, donor = turn.state.jobs[newcomer_id], turn.state.jobs[donor_id]
+    assert newcomer.hand_over is not None
+    promised = tuple(g for g in donor.gpus if turn.state.gpus[g].promised_to == newcomer_id)
+    idle = turn.state.idle_gpus(host)
+    if donor.host != host or len(idle) < len(promised):
+        return
+    instead = idle[: len(promised)]
+    ledger.promise(turn, promised, None)
+    ledger.reserve(turn, instead, newcomer_id)
+    turn.state.put_job(replace(donor, donation=None))
+    gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
+    donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
+    turn.state.put_job(replace(newcomer, hand_over=HandOver(gpus, donors)))
+    turn.note(newcomer, "replanned", f"takes idle GPUs; {donor.spec.name} keeps its own")
+
+
+def _may_ask_donors(turn: Turn, job: Job, hand_over: HandOver, early: bool) -> bool:
+    if not hand_over.donors or hand_over.shrink_asked or turn.state.observing:
+        return False
+    donors = [turn.state.jobs[donor] for donor in hand_over.donors]
+    ready = job.stage is Stage.READY or not early
+    return ready and all(donor.stage is Stage.TRAINING for donor in donors)
+
+
+def _ask_donors(turn: Turn, newcomer: Job, hand_over: HandOver) -> None:
+    newcomer = replace(newcomer, hand_over=replace(hand_over, shrink_asked=True))
+    turn.state.put_job(newcomer)
+    relaunch = turn.state.mechanism is Mechanism.TERMINATE
+    for donor_id in hand_over.donors:
+        donor = turn.state.jobs[donor_id]
+        assert donor.donation is not None
+        keeps = donor.donation.keeps
+        donor = replace(donor, donation=None)
+        if relaunch:
+            donor = replace(donor, hand_over=HandOver(keeps))
+        kind = ChangeKind.RELAUNCH if relaunch else ChangeKind.SHRINK
+        change = Change(kind, len(donor.gpus), keeps, newcomer.id, turn.now_s)
+        _request(turn, donor, change)
+
+
+def _request(turn: Turn, job: Job, change: Change) -> None:
+    stays = change.kind in (ChangeKind.SHRINK, ChangeKind.GROW)
+    job = attempts.ask(
+        turn, job, Mode.RUN if stays else Mode.EXIT, change.gpus_after if stays else ()
+    )
+    wait_s = attempts.save_deadline_s(turn.state, job) + turn.limits.save_answer_s
+    job = replace(
+        job,
+        state=JobState.ADJUSTING,
+        stage=Stage.SAVING,
+        change=change,
+        reason=f"{change.kind.value}: {change.size_before} to {len(change.gpus_after)} GPUs",
+        deadline=attempts.until(turn, DeadlineKind.SAVE_ANSWER, wait_s),
+    )
+    turn.state.put_job(job)
+    turn.note(job, f"{change.kind.value}-asked", job.reason)
+
+
+def _grant(turn: Turn, job: Job, hand_over: HandOver) -> None:
+    ledger.use(turn, hand_over.gpus, job.id)
+    job = replace(
+        job,
+        hand_over=None,
+        state=JobState.RUNNING,
+        started_at_s=turn.now_s if job.started_at_s is None else job.started_at_s,
+    )
+    job = attempts.start(turn, job, hand_over.gpus, f"starts on {len(hand_over.gpus)} GPUs")
+    turn.note(job, "granted", f"{len(hand_over.gpus)} GPUs: {', '.join(hand_over.gpus)}")
+
+
+def _refused(turn: Turn, job: Job, change: Change) -> None:
+    """Nothing was stopped: training goes on at its size, and nothing was taken (R2, R9)."""
+    job = _drop_own_hand_over(turn, job, change)
+    if not change.withdrawn:
+        job = attempts.ask(turn, job, Mode.RUN, job.gpus)
+    wait_s = 0.0 if change.withdrawn else turn.limits.refusal_cooldown_s
+    job = replace(
+        job,
+        state=JobState.RUNNING,
+        stage=Stage.TRAINING,
+        change=None,
+        after_end=JobState.SUBMITTED,
+        refused_until_s=turn.now_s + wait_s,
+        reason="" if change.withdrawn else "did not save in time and refused to stop",
+        deadline=None if change.withdrawn else attempts.until(turn, DeadlineKind.RETRY, wait_s),
+    )
+    turn.state.put_job(job)
+    turn.note(job, "refused", "nothing was stopped; training goes on at its size")
+    newcomer = turn.state.jobs.get(change.for_job) if change.for_job is not None else None
+    if newcomer is not None:
+        abandon(turn, newcomer, f"{job.spec.name} refused to save in time")
+    turn.state.plan_wanted = True
+
+
+def _drop_own_hand_over(turn: Turn, job: Job, change: Change) -> Job:
+    """Free what was reserved for the job's own growth or relaunch."""
+    for gpu in change.gpus_after:
+        if ledger.held_by(turn, job.id, (gpu,)):
+            ledger.free(turn, turn.state.gpus[gpu])
+    job = replace(job, hand_over=None)
+    turn.state.put_job(job)
+    return job
+
+
+def _what_was_planned(newcomer: Job, idle: tuple[GpuId, ...], hand_over: HandOver) -> str:
+    text = f"{len(hand_over.gpus)} GPUs: {len(idle)} idle"
+    if hand_over.donors:
+        text += f", {len(hand_over.gpus) - len(idle)} from {', '.join(hand_over.donors)}"
+    return text

@@ -1,0 +1,122 @@
+"""The GPU ledger: how a GPU passes from idle to reserved, in use, releasing and back.
+
+Does: every change of a GPU's state, and nothing else changes one. Never: touches a job. A GPU is
+taken from its owner only on positive evidence: a verified release, or a host that was cleaned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core.commands import CheckRelease
+from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, Job, JobId
+from reshape_controller.core.state import Turn
+
+
+def reserve(turn: Turn, gpus: tuple[GpuId, ...], job: JobId) -> None:
+    """Keep idle GPUs for a job."""
+    for gpu in gpus:
+        turn.state.put_gpu(replace(turn.state.gpus[gpu], state=GpuState.RESERVED, owner=job))
+
+
+def promise(turn: Turn, gpus: tuple[GpuId, ...], job: JobId | None) -> None:
+    """Name who gets GPUs that their owner still uses; None takes the promise back."""
+    for gpu in gpus:
+        turn.state.put_gpu(replace(turn.state.gpus[gpu], promised_to=job))
+
+
+def use(turn: Turn, gpus: tuple[GpuId, ...], job: JobId) -> None:
+    """The grant: reserved GPUs become their owner's to train on."""
+    for gpu in gpus:
+        turn.state.put_gpu(
+            replace(turn.state.gpus[gpu], state=GpuState.IN_USE, owner=job, promised_to=None)
+        )
+
+
+def release(turn: Turn, job: Job, gpus: tuple[GpuId, ...], generation: int) -> None:
+    """The owner says that it is off these GPUs: a claim, which is checked before it counts (R4).
+
+    Processes started at a generation up to ``generation`` must be gone; a later one may already
+    run on the GPUs that the job keeps.
+    """
+    if not gpus:
+        return
+    for gpu in gpus:
+        turn.state.put_gpu(
+            replace(
+                turn.state.gpus[gpu],
+                state=GpuState.RELEASING,
+                attempt=job.attempt,
+                generation=generation,
+                verify_by_s=turn.now_s + turn.limits.verify_s,
+                reason="",
+            )
+        )
+    check(turn, tuple(turn.state.gpus[gpu] for gpu in gpus))
+
+
+def check(turn: Turn, gpus: tuple[Gpu, ...]) -> None:
+    """Ask for the releases of ``gpus`` to be looked at, one command for each attempt."""
+    groups: dict[tuple[JobId, int, int], list[GpuId]] = {}
+    for gpu in gpus:
+        if gpu.owner is not None:
+            groups.setdefault((gpu.owner, gpu.attempt, gpu.generation), []).append(gpu.id)
+    for (job, attempt, generation), ids in groups.items():
+        turn.commands.append(CheckRelease(turn.state.epoch, job, attempt, generation, tuple(ids)))
+
+
+def free(turn: Turn, gpu: Gpu) -> None:
+    """A GPU that is known to be empty goes to whom it was promised, else it is idle."""
+    if gpu.promised_to is not None:
+        turn.state.put_gpu(
+            replace(
+                gpu,
+                state=GpuState.RESERVED,
+                owner=gpu.promised_to,
+                promised_to=None,
+                verify_by_s=None,
+                reason="",
+            )
+        )
+        return
+    turn.state.put_gpu(replace(gpu, state=GpuState.IDLE, owner=None, verify_by_s=None, reason=""))
+    turn.freed[gpu.host] = None
+    turn.state.plan_wanted = True
+
+
+def quarantine(turn: Turn, gpu: Gpu, reason: str) -> None:
+    """Take a GPU out of the ledger until an operator clears it."""
+    turn.state.put_gpu(
+        replace(
+            gpu,
+            state=GpuState.QUARANTINED,
+            owner=None,
+            promised_to=None,
+            verify_by_s=None,
+            reason=reason,
+        )
+    )
+    turn.note(None, "gpu-quarantined", f"GPU {gpu.id} on {gpu.host}: {reason}")
+
+
+def lose(turn: Turn, host: HostId, reason: str) -> None:
+    """The host is silent: what runs there is unknown, so its GPUs are nobody's until cleaned."""
+    for gpu in turn.state.gpus_of_host(host):
+        turn.state.put_gpu(
+            replace(
+                gpu,
+                state=GpuState.LOST,
+                owner=None,
+                promised_to=None,
+                verify_by_s=None,
+                reason=reason,
+            )
+        )
+
+
+def held_by(turn: Turn, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
+    """Whether every GPU is reserved for the job: the condition of its grant."""
+    return all(
+        turn.state.gpus[gpu].state is GpuState.RESERVED and turn.state.gpus[gpu].owner == job
+        for gpu in gpus
+    )

@@ -1,0 +1,197 @@
+"""What a SideCar's report does to its job.
+
+Does: takes in progress, and moves the job on as far as the report says: initialised, first step,
+outcome, stopped, finished, crashed. One report may carry several of these, because it is a state
+and not a message (R3). Never: believes a report of an earlier attempt, or one that is late.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core import attempts, endings, handover
+from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Stage
+from reshape_controller.core.state import Turn
+from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
+
+
+def take(turn: Turn, seen: Observed) -> None:
+    """Take in one report."""
+    job = turn.state.jobs.get(JobId(seen.job))
+    if job is None or job.stage is Stage.NONE:
+        return
+    if seen.attempt != job.attempt or seen.sequence <= job.sequence:
+        return
+    back = not job.answered or not job.reachable
+    save_s = seen.times.save_s or 0.0
+    job = replace(
+        job,
+        sequence=seen.sequence,
+        observed=seen,
+        progress=_merge(job.progress, seen.progress),
+        answered=True,
+        reachable=True,
+        longest_save_s=max(job.longest_save_s, save_s),
+    )
+    turn.state.put_job(job)
+    for step in (_finished, _initialized, _outcome, _stopped, _first_step, _crashed):
+        current = turn.state.jobs.get(job.id)
+        if current is None or current.stage in (Stage.NONE, Stage.ENDING):
+            break
+        step(turn, current, seen)
+    if back:
+        turn.state.plan_wanted = True
+        resume_hand_overs(turn)
+
+
+def silent(turn: Turn, job_id: JobId, attempt: int) -> None:
+    """No word of the SideCar for long: unreachable, which is an answer too (R6)."""
+    job = turn.state.jobs.get(job_id)
+    if job is None or job.attempt != attempt or job.stage is Stage.NONE:
+        return
+    unanswered = not job.answered
+    job = replace(job, answered=True, reachable=False, reason="its SideCar is unreachable")
+    turn.state.put_job(job)
+    turn.note(job, "unreachable", "no word of its SideCar; training is not touched")
+    if job.donation is not None:
+        newcomer = turn.state.jobs[job.donation.to]
+        handover.abandon(turn, newcomer, f"the SideCar of {job.spec.name} is unreachable")
+    if job.stage is Stage.READY and job.hand_over is not None and not job.hand_over.shrink_asked:
+        handover.abandon(turn, job, "its SideCar is unreachable")
+    if unanswered:
+        turn.state.plan_wanted = True
+        resume_hand_overs(turn)
+
+
+def resume_hand_overs(turn: Turn) -> None:
+    """Go on with every hand-over, once every attempt has answered or is known to be silent."""
+    if turn.state.observing:
+        return
+    for job in sorted(turn.state.jobs.values(), key=lambda job: job.place):
+        handover.advance(turn, job.id)
+
+
+def settle(turn: Turn, job: Job) -> None:
+    """A job trains, or waits initialised: do what had to wait until then."""
+    host = turn.state.hosts.get(job.host) if job.host is not None else None
+    drained = host is not None and host.drained
+    if job.halt_wanted:
+        job = replace(job, halt_wanted=False)
+        turn.state.put_job(job)
+        endings.leave(turn, job, "halted on request", after=JobState.HALTED)
+    elif drained:
+        endings.leave(turn, job, f"{job.host} is drained", after=JobState.SUBMITTED)
+    else:
+        turn.state.plan_wanted = True
+        if job.donation is not None:
+            handover.advance(turn, job.donation.to)
+
+
+def _initialized(turn: Turn, job: Job, seen: Observed) -> None:
+    if job.stage is not Stage.LAUNCHING or seen.generation != job.generation:
+        return
+    if seen.phase is Phase.UNFIT:
+        reason = seen.error or "its SideCar's self-check failed"
+        handover.abandon(turn, job, reason)
+        job = attempts.finish(turn, turn.state.jobs[job.id], JobState.FAILED, reason)
+        attempts.end(turn, job, reason)
+        return
+    if seen.phase is not Phase.INITIALIZED:
+        return
+    job = replace(
+        job,
+        state=JobState.INITIALIZED,
+        stage=Stage.READY,
+        initialized_at_s=turn.now_s,
+        deadline=None,
+        reason="initialised; waits for its GPUs",
+    )
+    turn.state.put_job(job)
+    turn.note(job, "initialized", "its SideCar is up; no GPU was needed for that")
+    if job.hand_over is None:
+        hold_s = turn.limits.initialized_hold_s
+        deadline = attempts.until(turn, DeadlineKind.INITIALIZED_HOLD, hold_s)
+        turn.state.put_job(replace(job, deadline=deadline))
+        settle(turn, turn.state.jobs[job.id])
+    else:
+        handover.advance(turn, job.id)
+
+
+def _outcome(turn: Turn, job: Job, seen: Observed) -> None:
+    outcome = seen.outcome
+    if job.stage is not Stage.SAVING or outcome is None or outcome.generation != job.generation:
+        return
+    if outcome.complete and outcome.kind is OutcomeKind.STOPPING:
+        endings.complete(turn, job, "its checkpoint says that training is complete")
+        return
+    handover.answer(turn, job, outcome)
+    current = turn.state.jobs[job.id]
+    if current.stage is Stage.TRAINING:
+        settle(turn, current)
+
+
+def _stopped(turn: Turn, job: Job, seen: Observed) -> None:
+    if job.stage is Stage.STOPPING and seen.stopped_generation >= job.generation:
+        handover.stopped(turn, job)
+
+
+def _first_step(turn: Turn, job: Job, seen: Observed) -> None:
+    if job.stage is not Stage.STARTING or seen.generation != job.generation:
+        return
+    if seen.phase not in (Phase.RUNNING, Phase.SAVING):
+        return
+    job = replace(
+        job,
+        state=JobState.RUNNING,
+        stage=Stage.TRAINING,
+        change=None,
+        start_failures=(),
+        deadline=None,
+        reason="",
+    )
+    turn.state.put_job(job)
+    turn.note(job, "first-step", f"trains on {len(job.gpus)} GPUs", seen.times.first_step_s)
+    settle(turn, job)
+
+
+def _finished(turn: Turn, job: Job, seen: Observed) -> None:
+    trains = (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
+    if seen.phase is Phase.FINISHED and job.stage in trains and job.gpus:
+        endings.complete(turn, job, "training finished")
+
+
+def _crashed(turn: Turn, job: Job, seen: Observed) -> None:
+    if seen.phase is not Phase.CRASHED or seen.generation != job.generation:
+        return
+    reason = seen.error or f"its training process ended with exit code {seen.exit_code}"
+    if job.stage is Stage.STARTING:
+        endings.start_failed(turn, job, reason)
+    elif job.stage is Stage.TRAINING:
+        _crashed_in_training(turn, job, reason)
+
+
+def _crashed_in_training(turn: Turn, job: Job, reason: str) -> None:
+    saved = job.progress.checkpoint_step or 0
+    job = replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))
+    job = attempts.count_failure(turn, job, reason)
+    if job.state.terminal:
+        endings.leave_terminal(turn, job)
+        return
+    job = replace(job, process_restarts=job.process_restarts + 1)
+    attempts.start(turn, job, job.gpus, f"starts again after a failure: {reason}")
+
+
+def _merge(old: Progress, new: Progress) -> Progress:
+    """The newest progress; what a fresh process cannot know yet is kept from before."""
+    if new.step < old.step and new.loss is None and new.seconds_per_step is None:
+        return replace(old, checkpoint_step=new.checkpoint_step or old.checkpoint_step)
+    return replace(
+        new,
+        total_steps=new.total_steps if new.total_steps is not None else old.total_steps,
+        steps_per_epoch=new.steps_per_epoch or old.steps_per_epoch,
+        checkpoint_step=(
+            new.checkpoint_step if new.checkpoint_step is not None else old.checkpoint_step
+        ),
+        trajectory=new.trajectory or old.trajectory,
+        trajectory_reason=new.trajectory_reason or old.trajectory_reason,
+    )

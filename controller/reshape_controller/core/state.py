@@ -1,0 +1,220 @@
+"""The engine's state, and one turn of changing it.
+
+Does: holds jobs, GPUs and hosts by id, remembers what a batch touched, and finds the earliest
+deadline. Never: decides anything, or lets a value be changed in place: values are frozen and
+replaced. Only the engine and the functions it calls may hold a ``Turn``.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from reshape_controller.core.commands import Command
+from reshape_controller.core.limits import Limits
+from reshape_controller.core.model import (
+    Gpu,
+    GpuId,
+    GpuState,
+    Host,
+    HostId,
+    Job,
+    JobId,
+    Mechanism,
+)
+from reshape_controller.core.record import HistoryEntry
+from reshape_sidecar import codec
+
+_PART_ROWS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Ids changed since they were last taken, in the order of first change."""
+
+    jobs: tuple[JobId, ...]
+    gpus: tuple[GpuId, ...]
+    hosts: tuple[HostId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    epoch: int
+    now_s: float
+    policy: str
+    mechanism: Mechanism
+    limits: Limits
+    next_place: int
+    plan_wanted: bool
+
+
+class State:
+    """Live jobs, GPUs and hosts. Jobs that have ended are dropped; the projections keep them."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.now_s = 0.0
+        self.policy = ""
+        self.mechanism = Mechanism.SIDECAR
+        self.limits = Limits()
+        self.next_place = 1
+        self.plan_wanted = False
+        self.jobs: dict[JobId, Job] = {}
+        self.gpus: dict[GpuId, Gpu] = {}
+        self.hosts: dict[HostId, Host] = {}
+        self.ended: dict[JobId, Job] = {}
+        """Jobs dropped since the last ``take_touched``: their last projection is still owed."""
+        self._touched_jobs: dict[JobId, None] = {}
+        self._touched_gpus: dict[GpuId, None] = {}
+        self._touched_hosts: dict[HostId, None] = {}
+        self._due: list[tuple[float, str]] = []
+
+    @property
+    def observing(self) -> bool:
+        """Whether some attempt has not answered since the controller started (R6)."""
+        return any(not job.answered for job in self.jobs.values())
+
+    def gpus_of_host(self, host: HostId) -> Iterator[Gpu]:
+        """The GPUs of a host, by index."""
+        for gpu in self.hosts[host].gpus:
+            yield self.gpus[gpu]
+
+    def idle_gpus(self, host: HostId) -> tuple[GpuId, ...]:
+        """GPUs of a host that are nobody's and nobody's next, by index."""
+        return tuple(
+            gpu.id
+            for gpu in self.gpus_of_host(host)
+            if gpu.state is GpuState.IDLE and gpu.promised_to is None
+        )
+
+    def put_job(self, job: Job) -> None:
+        """Replace a job; one that has ended and left its container is dropped."""
+        before = self.jobs.get(job.id)
+        self._touched_jobs[job.id] = None
+        self.jobs[job.id] = job
+        if job.deadline is not None and (before is None or before.deadline != job.deadline):
+            heapq.heappush(self._due, (job.deadline.at_s, job.id))
+
+    def drop_job(self, job: Job) -> None:
+        """Forget a job that has ended and left its container."""
+        self._touched_jobs[job.id] = None
+        self.ended[job.id] = job
+        del self.jobs[job.id]
+
+    def put_gpu(self, gpu: Gpu) -> None:
+        self._touched_gpus[gpu.id] = None
+        self.gpus[gpu.id] = gpu
+        if gpu.verify_by_s is not None:
+            heapq.heappush(self._due, (gpu.verify_by_s, gpu.id))
+
+    def put_host(self, host: Host) -> None:
+        self._touched_hosts[host.id] = None
+        self.hosts[host.id] = host
+
+    def next_deadline_s(self) -> float | None:
+        """When the earliest deadline is due; None if nothing is awaited."""
+        while self._due:
+            at_s, key = self._due[0]
+            if self._is_due(at_s, key):
+                return at_s
+            heapq.heappop(self._due)
+        return None
+
+    def take_due(self, now_s: float) -> tuple[str, ...]:
+        """Ids of jobs and GPUs whose deadline has passed, earliest first, each once."""
+        due: dict[str, None] = {}
+        while self._due and self._due[0][0] <= now_s:
+            at_s, key = heapq.heappop(self._due)
+            if self._is_due(at_s, key):
+                due[key] = None
+        return tuple(due)
+
+    def take_touched(self) -> Touched:
+        """What changed since the last call."""
+        touched = Touched(
+            tuple(self._touched_jobs), tuple(self._touched_gpus), tuple(self._touched_hosts)
+        )
+        self._touched_jobs, self._touched_gpus, self._touched_hosts = {}, {}, {}
+        return touched
+
+    def dump(self) -> tuple[str, ...]:
+        """The state as JSON texts; ``load`` of them gives an equal state."""
+        head = _Head(
+            self.epoch,
+            self.now_s,
+            self.policy,
+            self.mechanism,
+            self.limits,
+            self.next_place,
+            self.plan_wanted,
+        )
+        rows = [codec.dumps(v) for v in (*self.hosts.values(), *self.gpus.values())]
+        rows += [codec.dumps(job) for job in self.jobs.values()]
+        parts = ["\n".join(rows[i : i + _PART_ROWS]) for i in range(0, len(rows), _PART_ROWS)]
+        return (codec.dumps(head), *parts)
+
+    @staticmethod
+    def load(parts: tuple[str, ...]) -> State:
+        """The state that was dumped. Raises CodecError."""
+        head = codec.loads(_Head, parts[0])
+        state = State()
+        state.epoch, state.now_s, state.policy = head.epoch, head.now_s, head.policy
+        state.mechanism, state.limits = head.mechanism, head.limits
+        state.next_place, state.plan_wanted = head.next_place, head.plan_wanted
+        for part in parts[1:]:
+            for line in part.split("\n"):
+                match codec.from_value(_Row, json.loads(line)):
+                    case Host() as host:
+                        state.put_host(host)
+                    case Gpu() as gpu:
+                        state.put_gpu(gpu)
+                    case Job() as job:
+                        state.put_job(job)
+        state.take_touched()
+        return state
+
+    def _is_due(self, at_s: float, key: str) -> bool:
+        job = self.jobs.get(JobId(key))
+        if job is not None and job.deadline is not None and job.deadline.at_s == at_s:
+            return True
+        gpu = self.gpus.get(GpuId(key))
+        return gpu is not None and gpu.verify_by_s == at_s
+
+
+_Row = Host | Gpu | Job
+
+
+@dataclass(slots=True)
+class Turn:
+    """One event or plan being worked on: the state, the time, and what comes of it."""
+
+    state: State
+    now_s: float
+    commands: list[Command] = field(default_factory=list)
+    history: list[HistoryEntry] = field(default_factory=list)
+    freed: dict[HostId, None] = field(default_factory=dict)
+    """Hosts on which a GPU became idle in this turn."""
+
+    @property
+    def limits(self) -> Limits:
+        return self.state.limits
+
+    def note(self, job: Job | None, kind: str, text: str, value: float | None = None) -> None:
+        """Add a line to the history."""
+        if job is None:
+            self.history.append(HistoryEntry(None, self.now_s, kind, text, value=value))
+            return
+        self.history.append(
+            HistoryEntry(
+                job.id,
+                self.now_s,
+                kind,
+                text,
+                attempt=job.attempt,
+                generation=job.generation,
+                size=len(job.gpus),
+                value=value,
+            )
+        )
