@@ -104,7 +104,7 @@ def _initialized(turn: Turn, job: Job, seen: Observed) -> None:
         stage=Stage.READY,
         initialized_at_s=turn.now_s,
         deadline=None,
-        reason="initialised; waits for its GPUs",
+        reason="initialised; waits for its GPUs" if job.hand_over else job.reason,
     )
     turn.state.put_job(job)
     turn.note(job, "initialized", "its SideCar is up; no GPU was needed for that")

@@ -1,0 +1,86 @@
+"""What must hold between any two events. Checked by tests after each step, and by the daemon.
+
+Does: raises InvariantError with the first contradiction found. Never: repairs anything.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.core.errors import InvariantError
+from reshape_controller.core.model import (
+    ChangeKind,
+    Gpu,
+    GpuState,
+    Job,
+    JobState,
+    Stage,
+)
+from reshape_controller.core.state import State
+
+_WAITS = (Stage.LAUNCHING, Stage.STARTING, Stage.SAVING, Stage.STOPPING, Stage.ENDING)
+_HOLDS = (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
+
+
+def check(state: State) -> None:
+    """Check the whole state. Raises InvariantError."""
+    for host in state.hosts.values():
+        for gpu in host.gpus:
+            _require(state.gpus[gpu].host == host.id, f"{gpu} is not on {host.id}")
+    for gpu_value in state.gpus.values():
+        _check_gpu(state, gpu_value)
+    for job in state.jobs.values():
+        _check_job(state, job)
+
+
+def _check_gpu(state: State, gpu: Gpu) -> None:
+    owned = gpu.state in (GpuState.RESERVED, GpuState.IN_USE, GpuState.RELEASING)
+    _require(owned == (gpu.owner is not None), f"{gpu.id}: {gpu.state} with owner {gpu.owner}")
+    owner = state.jobs.get(gpu.owner) if gpu.owner is not None else None
+    if gpu.state is GpuState.IN_USE:
+        _require(owner is not None and gpu.id in owner.gpus, f"{gpu.id}: in use, not by its owner")
+    if gpu.state is GpuState.RESERVED:
+        _require(owner is not None and _awaits(owner, gpu), f"{gpu.id}: reserved for nothing")
+    if gpu.state is GpuState.RELEASING:
+        _require(gpu.verify_by_s is not None, f"{gpu.id}: releasing without a deadline")
+    if gpu.promised_to is not None:
+        to = state.jobs.get(gpu.promised_to)
+        promised = to is not None and to.hand_over is not None and gpu.id in to.hand_over.gpus
+        _require(promised, f"{gpu.id}: promised to {gpu.promised_to}, which does not know")
+
+
+def _awaits(owner: Job, gpu: Gpu) -> bool:
+    grows = owner.change is not None and owner.change.kind is ChangeKind.GROW
+    for_change = grows and owner.change is not None and gpu.id in owner.change.gpus_after
+    return for_change or (owner.hand_over is not None and gpu.id in owner.hand_over.gpus)
+
+
+def _check_job(state: State, job: Job) -> None:
+    name = f"{job.id} ({job.stage.value})"
+    _require(job.state is not JobState.REJECTED, f"{name}: a rejected record is no job")
+    for gpu in job.gpus:
+        found = state.gpus[gpu]
+        _require(found.state is GpuState.IN_USE and found.owner == job.id, f"{name}: lost {gpu}")
+        _require(found.host == job.host, f"{name}: {gpu} is on {found.host}")
+    _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: no size of its own")
+    _require(bool(job.gpus) or job.stage not in _HOLDS, f"{name}: without GPUs")
+    _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: GPUs without a container")
+    _require(job.stage not in _WAITS or job.deadline is not None, f"{name}: waits for ever")
+    _require((job.stage is Stage.NONE) == (job.host is None), f"{name}: host {job.host}")
+    _require(not (job.state.terminal and job.stage is Stage.NONE), f"{name}: over, but kept")
+    if job.stage in (Stage.SAVING, Stage.STOPPING):
+        _require(job.change is not None, f"{name}: was not asked for anything")
+    if job.donation is not None:
+        _require(job.stage in _HOLDS, f"{name}: gives while it has nothing")
+        _require(all(g in job.gpus for g in job.donation.keeps), f"{name}: keeps what it has not")
+        to = state.jobs.get(job.donation.to)
+        knows = to is not None and to.hand_over is not None and job.id in to.hand_over.donors
+        _require(knows, f"{name}: gives to {job.donation.to}, which does not know")
+    if job.hand_over is not None:
+        hosts = {state.gpus[gpu].host for gpu in job.hand_over.gpus}
+        _require(len(hosts) == 1, f"{name}: a hand-over over {len(hosts)} hosts")
+        _require(len(job.hand_over.gpus) in job.spec.optional_gpus, f"{name}: gets no size")
+        _require(not job.state.terminal, f"{name}: over, but gets GPUs")
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise InvariantError(what)

@@ -1,0 +1,370 @@
+"""A small world for tests of the engine: containers, SideCars and training processes as values.
+
+Does: answers the engine's commands as a launcher and SideCars would, in virtual time, with knobs
+for everything that can go wrong, and keeps its own account of which process is on which GPU, so
+that two jobs on one GPU are seen even if the ledger does not know. Never: looks into the engine
+for its answers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+
+from reshape_controller.core import events as ev
+from reshape_controller.core import invariants
+from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.limits import Limits
+from reshape_controller.core.model import (
+    GpuId,
+    HostId,
+    Job,
+    JobId,
+    JobSpec,
+    Length,
+    LengthUnit,
+    Mechanism,
+)
+from reshape_controller.core.plan import Plan, Target
+from reshape_sidecar import codec
+from reshape_sidecar.wire import (
+    Desired,
+    Mode,
+    Observed,
+    OnSaveTimeout,
+    Outcome,
+    OutcomeKind,
+    Phase,
+    PhaseTimes,
+    Progress,
+)
+
+HOST = HostId("host-0")
+
+
+@dataclass
+class Container:
+    """One attempt's container with its SideCar and at most one training process."""
+
+    job: JobId
+    attempt: int
+    host: HostId
+    generation: int = 0
+    epoch: int = 0
+    sequence: int = 0
+    phase: Phase = Phase.INITIALIZING
+    running: tuple[str, ...] = ()
+    running_generation: int = 0
+    wanted: Desired | None = None
+    outcome: Outcome | None = None
+    stopped_generation: int = 0
+    step: int = 0
+    saved_step: int | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    reachable: bool = True
+    """False: neither Desired nor reports get through."""
+    slow_init: bool = False
+    saves: bool = True
+    """False: a request to save is not answered by training; the deadline decides."""
+    crashes: bool = False
+    """True: every start ends at once with exit code 1."""
+    deadline_passed: bool = False
+
+
+@dataclass
+class World:
+    """The engine and everything around it. ``now_s`` is the only clock."""
+
+    mechanism: Mechanism = Mechanism.SIDECAR
+    limits: Limits = field(default_factory=Limits)
+    engine: Engine = field(default_factory=Engine)
+    now_s: float = 0.0
+    containers: dict[tuple[JobId, int], Container] = field(default_factory=dict)
+    log: list[tuple[str, ...]] = field(default_factory=list)
+    """Every event and plan with its commands, as JSON, in order: the log."""
+    kinds: list[str] = field(default_factory=list)
+    """Kinds of all history entries."""
+    new_containers: dict[JobId, dict[str, bool]] = field(default_factory=dict)
+    """Knobs that a job's next containers start with."""
+    auto: bool = True
+    """Answer at once whatever can be answered."""
+    dirty_gpus: set[GpuId] = field(default_factory=set)
+    held: list[Command] = field(default_factory=list)
+    """Commands whose effect is held back while ``effects`` is False (the controller is dead)."""
+    effects: bool = True
+
+    # --- talking to the engine
+
+    def event(self, event: ev.Event) -> None:
+        """Give the engine one event and carry out what it commands."""
+        step = self.engine.step(event, self.now_s)
+        self._done("event", codec.dumps(event), step.commands)
+        self.kinds += [entry.kind for entry in step.history]
+
+    def plan(self, *targets: tuple[str, int], about: str | None = None, host: str = HOST) -> None:
+        """Apply a plan that gives each named job the size."""
+        plan = Plan(
+            tuple(Target(JobId(job), size, HostId(host)) for job, size in targets),
+            "test",
+            about=JobId(about) if about else None,
+        )
+        self.apply(plan)
+
+    def apply(self, plan: Plan) -> None:
+        step = self.engine.apply(plan, self.now_s)
+        self._done("plan", codec.dumps(plan), step.commands)
+        self.kinds += [entry.kind for entry in step.history]
+
+    def _done(self, what: str, text: str, commands: tuple[Command, ...]) -> None:
+        at = repr(self.now_s)
+        self.log.append((what, at, text, *(codec.dumps(command) for command in commands)))
+        self.check()
+        for command in commands:
+            if self.effects:
+                self.carry_out(command)
+            else:
+                self.held.append(command)
+        if self.auto:
+            self.settle()
+
+    def check(self) -> None:
+        """The ledger agrees with itself, and no two jobs have a process on one GPU."""
+        invariants.check(self.engine.state)
+        on: dict[str, JobId] = {}
+        for container in self.containers.values():
+            for gpu in container.running:
+                other = on.setdefault(gpu, container.job)
+                assert other == container.job, f"{gpu} is used by {other} and {container.job}"
+
+    # --- the launcher and the SideCars
+
+    def carry_out(self, command: Command) -> None:
+        match command:
+            case Launch(_, job, attempt, host):
+                if (job, attempt) not in self.containers:
+                    knobs = self.new_containers.get(job, {})
+                    self.containers[job, attempt] = Container(job, attempt, host, **knobs)
+            case SetDesired(desired):
+                container = self.containers.get((JobId(desired.job), desired.attempt))
+                if container is not None:
+                    container.wanted = desired
+            case Remove(_, job, attempt, _):
+                self.kill_container(str(job), attempt)
+            case CheckRelease():
+                pass
+
+    def settle(self, rounds: int = 50) -> None:
+        """Let every SideCar converge and report, and every release be looked at."""
+        for _ in range(rounds):
+            before = len(self.log)
+            auto, self.auto = self.auto, False
+            for key in list(self.containers):
+                if key in self.containers:
+                    self.converge(self.containers[key])
+            self.verify()
+            self.auto = auto
+            if len(self.log) == before:
+                return
+        raise AssertionError("the world does not come to rest")
+
+    def converge(self, c: Container) -> None:
+        """One SideCar takes up its desired state as far as it can, and reports what changed."""
+        if not c.reachable:
+            return
+        before = dataclasses.replace(c)
+        desired = self.engine.desired(c.job)
+        if desired is not None and desired.attempt != c.attempt:
+            desired = None
+        if c.phase is Phase.INITIALIZING and not c.slow_init:
+            c.phase = Phase.INITIALIZED
+        if desired is not None and (desired.epoch, desired.generation) >= (c.epoch, c.generation):
+            self._take_up(c, desired)
+        if c.phase is Phase.STARTING:
+            if c.crashes:
+                c.phase, c.exit_code, c.error = Phase.CRASHED, 1, "exit code 1"
+                c.running = ()
+            else:
+                c.phase = Phase.RUNNING
+        if c != before and (c.job, c.attempt) in self.containers:
+            self.report(c)
+
+    def _take_up(self, c: Container, desired: Desired) -> None:
+        fresh = desired.generation > c.generation
+        c.epoch, c.generation = desired.epoch, desired.generation
+        if c.phase in (Phase.INITIALIZING, Phase.UNFIT):
+            return
+        same = desired.mode is Mode.RUN and tuple(desired.devices) == c.running
+        if same:
+            if fresh and c.phase is not Phase.STARTING:
+                c.outcome = Outcome(desired.generation, OutcomeKind.REFUSED)
+                c.phase = Phase.RUNNING
+            return
+        refused = c.outcome is not None and c.outcome.kind is OutcomeKind.REFUSED
+        if refused and c.outcome is not None and c.outcome.generation == desired.generation:
+            return
+        if c.running and not self._stop(c, desired):
+            return
+        if c.outcome is None or c.outcome.generation != desired.generation:
+            c.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, c.saved_step)
+        c.stopped_generation = desired.generation
+        if desired.mode is Mode.RUN and c.phase is not Phase.FINISHED:
+            c.running, c.running_generation = tuple(desired.devices), desired.generation
+            c.phase = Phase.STARTING
+        elif desired.mode is Mode.EXIT:
+            self.report(c)
+            self.kill_container(str(c.job), c.attempt)
+        elif c.phase is not Phase.FINISHED:
+            c.phase = Phase.INITIALIZED
+
+    def _stop(self, c: Container, desired: Desired) -> bool:
+        """Ask training to save; True once nothing runs."""
+        if c.saves:
+            c.saved_step = c.step
+            c.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, c.step)
+        elif not c.deadline_passed:
+            c.phase = Phase.SAVING
+            return False
+        elif desired.on_save_timeout is OnSaveTimeout.REFUSE:
+            c.outcome = Outcome(desired.generation, OutcomeKind.REFUSED)
+            c.phase = Phase.RUNNING
+            return False
+        else:
+            lost = c.step - (c.saved_step or 0)
+            c.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, c.saved_step, lost)
+        c.running = ()
+        return True
+
+    def report(self, c: Container) -> None:
+        c.sequence += 1
+        self.event(ev.SideCarReported(self.observed(c)))
+
+    def observed(self, c: Container) -> Observed:
+        return Observed(
+            c.job,
+            c.attempt,
+            c.generation,
+            c.sequence,
+            c.phase,
+            epoch=c.epoch,
+            devices=c.running,
+            progress=Progress(step=c.step, total_steps=1000, checkpoint_step=c.saved_step),
+            outcome=c.outcome,
+            stopped_generation=c.stopped_generation,
+            exit_code=c.exit_code,
+            error=c.error,
+            times=PhaseTimes(save_s=0.1),
+        )
+
+    def verify(self) -> None:
+        """Look at every GPU that is being released, as the launcher would."""
+        for gpu in list(self.engine.state.gpus.values()):
+            if gpu.verify_by_s is None or gpu.owner is None:
+                continue
+            container = self.containers.get((gpu.owner, gpu.attempt))
+            runs = container is not None and gpu.id in container.running
+            runs = runs and container is not None and container.running_generation <= gpu.generation
+            if runs or gpu.id in self.dirty_gpus:
+                continue
+            self.event(
+                ev.ReleaseVerified(gpu.owner, gpu.attempt, gpu.generation, (gpu.id,))
+            )
+
+    def kill_container(self, job: str, attempt: int | None = None, code: int = 137) -> None:
+        """The container is gone, and the launcher sees it."""
+        key = self._key(job, attempt)
+        if key is None:
+            return
+        del self.containers[key]
+        self.event(ev.ContainerGone(key[0], key[1], code))
+
+    def _key(self, job: str, attempt: int | None) -> tuple[JobId, int] | None:
+        keys = [k for k in self.containers if k[0] == job and attempt in (None, k[1])]
+        return max(keys, key=lambda key: key[1]) if keys else None
+
+    def container(self, job: str) -> Container:
+        key = self._key(job, None)
+        assert key is not None, f"{job} has no container"
+        return self.containers[key]
+
+    # --- what happens in a test
+
+    def boot(self, gpus: int = 4, hosts: int = 1, epoch: int = 1) -> World:
+        self.event(ev.ControllerStarted(epoch, "test", self.mechanism, self.limits))
+        for host in range(hosts):
+            ids = tuple(GpuId(f"GPU-{host}-{number}") for number in range(gpus))
+            self.event(ev.HostAdded(HostId(f"host-{host}"), "V100", ids))
+        return self
+
+    def submit(self, name: str, *sizes: int, **fields: object) -> None:
+        spec = JobSpec(name, ("python", "train.py"), sizes, Length(LengthUnit.EPOCHS, 1))
+        spec = dataclasses.replace(spec, **fields)  # type: ignore[arg-type]
+        self.event(ev.JobSubmitted(JobId(name), spec))
+
+    def running(self, name: str, size: int, *sizes: int, **fields: object) -> None:
+        """Submit a job and bring it to train on ``size`` GPUs."""
+        self.submit(name, *sizes, **fields)
+        self.plan((name, size))
+        assert self.job(name).stage.value == "training", self.job(name)
+
+    def finish(self, name: str) -> None:
+        """Training of the job ends by itself with exit code 0."""
+        c = self.container(name)
+        c.phase, c.running, c.exit_code, c.saved_step = Phase.FINISHED, (), 0, c.step
+        self.report(c)
+
+    def crash(self, name: str, code: int = 1) -> None:
+        c = self.container(name)
+        c.phase, c.running, c.exit_code = Phase.CRASHED, (), code
+        c.error = f"exit code {code}"
+        self.report(c)
+
+    def train(self, name: str, steps: int) -> None:
+        c = self.container(name)
+        c.step += steps
+        self.report(c)
+
+    def save_deadline_passes(self, name: str) -> None:
+        """The SideCar's own save deadline is over: it refuses or kills, as it was told."""
+        c = self.container(name)
+        c.deadline_passed = True
+        self.converge(c)
+        c.deadline_passed = False
+        self.settle()
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass; every deadline on the way is carried out at its time."""
+        end = self.now_s + seconds
+        while True:
+            due = self.engine.next_deadline_s()
+            if due is None or due > end:
+                break
+            self.now_s = max(self.now_s, due)
+            self.event(ev.DeadlinesDue())
+        self.now_s = end
+
+    def job(self, name: str) -> Job:
+        """The job; also one that has ended."""
+        state = self.engine.state
+        found = state.jobs.get(JobId(name)) or state.ended.get(JobId(name))
+        assert found is not None, f"no job {name}"
+        return found
+
+    def gpu_states(self) -> list[str]:
+        return [gpu.state.value for gpu in self.engine.state.gpus.values()]
+
+    def replay(self) -> list[tuple[str, ...]]:
+        """Feed the log to a fresh engine; gives its log."""
+        engine = Engine()
+        out = []
+        for what, at, text, *_ in self.log:
+            if what == "event":
+                event = codec.from_value(ev.Event, json.loads(text))
+                step = engine.step(event, float(at))
+            else:
+                step = engine.apply(codec.loads(Plan, text), float(at))
+            commands = [codec.dumps(command) for command in step.commands]
+            out.append((what, at, text, *commands))
+        return out
