@@ -299,7 +299,7 @@ class World:
         return self
 
     def submit(self, name: str, *sizes: int, **fields: object) -> None:
-        spec = JobSpec(name, ("python", "train.py"), sizes, Length(LengthUnit.EPOCHS, 1))
+        spec = JobSpec(name, ("python", "train.py"), sizes, Length(LengthUnit.EPOCHS, 1.0))
         spec = dataclasses.replace(spec, **fields)  # type: ignore[arg-type]
         self.event(ev.JobSubmitted(JobId(name), spec))
 

@@ -1,0 +1,277 @@
+"""The SQLite file itself: its tables, how it is made, opened and verified.
+
+Does: creates a store complete or not at all, opens one under the settings that durability rests
+on, and verifies the log's digest chain. Never: writes to a file that it has not verified.
+State: none; connections belong to the caller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from reshape_controller.store.digest import GENESIS, digest_of
+from reshape_controller.store.protocol import StoreCorrupt, StoreError
+
+APPLICATION_ID = 0x52534850
+"""``RSHP``: tells our files from other people's."""
+SCHEMA_VERSION = 1
+BUSY_TIMEOUT_S = 5.0
+QUICK_CHECK_BYTES_MAX = 256 * 1024 * 1024
+"""Larger files are checked whole only by ``check``: the start must stay under two seconds."""
+
+SCHEMA = """
+CREATE TABLE log (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, body TEXT NOT NULL);
+CREATE TABLE snapshots (
+    seq INTEGER NOT NULL, part INTEGER NOT NULL, parts INTEGER NOT NULL,
+    digest TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (seq, part));
+CREATE TABLE jobs (
+    ordinal INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
+    user TEXT NOT NULL, state TEXT NOT NULL, submitted_at_s REAL NOT NULL,
+    seq INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE INDEX jobs_by_time ON jobs (submitted_at_s);
+CREATE INDEX jobs_by_name ON jobs (name);
+CREATE INDEX jobs_by_state ON jobs (state, submitted_at_s);
+CREATE INDEX jobs_by_user ON jobs (user, submitted_at_s);
+CREATE TABLE gpus (
+    id TEXT PRIMARY KEY, host TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
+    owner TEXT, seq INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE hosts (id TEXT PRIMARY KEY, seq INTEGER NOT NULL, body TEXT NOT NULL);
+CREATE TABLE history (
+    seq INTEGER NOT NULL, number INTEGER NOT NULL, job TEXT, at_s REAL NOT NULL,
+    kind TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (seq, number));
+CREATE INDEX history_by_job ON history (job, seq, number);
+CREATE TABLE decisions (
+    seq INTEGER NOT NULL, number INTEGER NOT NULL, at_s REAL NOT NULL, policy TEXT NOT NULL,
+    body TEXT NOT NULL, UNIQUE (seq, number));
+CREATE TABLE decision_jobs (
+    job TEXT NOT NULL, seq INTEGER NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (job, seq, number)) WITHOUT ROWID;
+CREATE TABLE inbox (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(16)))),
+    kind TEXT NOT NULL, body TEXT NOT NULL);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+INSERT INTO meta (name, value) VALUES ('projected_seq', 0);
+"""
+
+
+class Damaged(Exception):
+    """What is kept does not fit together from ``last_good_seq`` on."""
+
+    def __init__(self, last_good_seq: int, message: str) -> None:
+        super().__init__(message)
+        self.last_good_seq = last_good_seq
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that the file is damaged (and not busy, full, forbidden...)."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is None or code & 0xFF in (
+        sqlite3.SQLITE_ERROR,  # a schema that no longer parses, a table that is gone
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    )
+
+
+def corrupt(path: Path, last_good_seq: int, message: str) -> StoreCorrupt:
+    remedy = f"reshape db recover {path} (writes the readable records to a new file)"
+    return StoreCorrupt(str(path), last_good_seq, message, remedy)
+
+
+def create(path: Path) -> None:
+    """Make an empty store under ``path``: complete by a rename, so never half of one."""
+    fresh = path.with_name(path.name + ".new")
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
+    # SQLite gives the files that it makes beside a database the database's own mode.
+    os.close(os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    connection = connect(fresh)
+    try:
+        connection.executescript(
+            f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
+            f"BEGIN; {SCHEMA} COMMIT;"
+        )
+    finally:
+        connection.close()
+    _sync(fresh)
+    fresh.rename(path)
+    _sync(path.parent)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection for reading and writing, with durable commits."""
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S
+    )
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        found = tuple(
+            connection.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "synchronous")
+        )
+        if found != ("wal", 2):
+            raise StoreError(
+                f"{path}: SQLite gives journal_mode={found[0]}, synchronous={found[1]} instead of "
+                "wal, 2 (FULL); remedy: name a file on a local disk"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_readonly(path: Path) -> sqlite3.Connection:
+    """A connection that changes neither the database nor its write-ahead log.
+
+    Without a log to read, not even a ``-shm`` file (shared memory; it holds no data) is made.
+    """
+    wal = path.with_name(path.name + "-wal")
+    mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S
+    )
+
+
+def inspect(path: Path) -> None:
+    """Verify the file without touching it. Raises StoreCorrupt, or StoreError if it is not ours."""
+    if path.stat().st_size == 0:
+        raise corrupt(path, 0, "the file is empty")
+    connection = connect_readonly(path)
+    try:
+        verify_header(connection, path)
+        if path.stat().st_size <= QUICK_CHECK_BYTES_MAX:
+            verify_pages(connection, "quick_check")
+        verify_log(connection, latest_snapshot_seq(connection))
+    except Damaged as damage:
+        raise corrupt(path, damage.last_good_seq, str(damage)) from None
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        raise corrupt(path, last_good_seq(connection), str(error)) from None
+    finally:
+        connection.close()
+
+
+def verify_header(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that the file is a Reshape store of this schema version."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION_ID:
+        raise StoreError(f"{path}: is not a Reshape store; remedy: name another file")
+    if version != SCHEMA_VERSION:
+        age = "a newer" if version > SCHEMA_VERSION else "another"
+        raise StoreError(
+            f"{path}: was written by {age} Reshape (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}); nothing was changed; remedy: use that version"
+        )
+    memory = sqlite3.connect(":memory:")
+    memory.executescript(SCHEMA)
+    query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
+    wanted, found = (dict(c.execute(query).fetchall()) for c in (memory, connection))
+    memory.close()
+    # Somebody's own view or index beside ours does no harm.
+    for name, sql in wanted.items():
+        if name not in found or found[name] != sql:
+            raise Damaged(0, f"table or index {name} is missing or altered")
+
+
+def verify_pages(connection: sqlite3.Connection, pragma: str) -> None:
+    """SQLite's own check of its pages (``quick_check`` or ``integrity_check``)."""
+    (first,) = connection.execute(f"PRAGMA {pragma}(1)").fetchone()
+    if first != "ok":
+        raise Damaged(last_good_seq(connection), " ".join(str(first).split()))
+
+
+def latest_snapshot_seq(connection: sqlite3.Connection) -> int:
+    """Seq of the newest snapshot that has all its parts; 0 without one."""
+    (seq,) = connection.execute(
+        "SELECT max(seq) FROM (SELECT seq FROM snapshots GROUP BY seq HAVING count(*) = max(parts))"
+    ).fetchone()
+    return int(seq or 0)
+
+
+def snapshot_parts(connection: sqlite3.Connection, seq: int) -> tuple[str, ...]:
+    """The verified parts of the snapshot at ``seq``."""
+    parts = []
+    for part, digest, body in connection.execute(
+        "SELECT part, CAST(digest AS BLOB), CAST(body AS BLOB) FROM snapshots"
+        " WHERE seq = ? ORDER BY part",
+        (seq,),
+    ):
+        if hashlib.sha256(body).hexdigest().encode() != digest:
+            raise Damaged(last_good_seq(connection), f"snapshot {seq} part {part} is damaged")
+        parts.append(body.decode())
+    return tuple(parts)
+
+
+def verify_log(connection: sqlite3.Connection, snapshot_seq: int) -> int:
+    """Check the snapshot and every record after it; what recovery will read. The last seq."""
+    last = snapshot_seq
+    if snapshot_seq:
+        snapshot_parts(connection, snapshot_seq)
+    for seq, _, _ in chain(connection, snapshot_seq):
+        last = seq
+    return last
+
+
+def chain(
+    connection: sqlite3.Connection, after_seq: int, limit: int = -1
+) -> Iterator[tuple[int, str, bytes]]:
+    """(seq, digest, body) of the records after a seq, each verified against the one before.
+
+    Raises Damaged at the first that is missing or does not fit.
+    """
+    good = after_seq
+    try:
+        previous = _digest_at(connection, after_seq)
+        for seq, raw, body in connection.execute(
+            "SELECT seq, CAST(digest AS BLOB), CAST(body AS BLOB) FROM log WHERE seq > ?"
+            " ORDER BY seq LIMIT ?",
+            (after_seq, limit),
+        ):
+            if seq != good + 1:
+                raise Damaged(good, f"record {good + 1} of the log is missing")
+            digest = digest_of(previous, body)
+            if digest.encode() != raw:
+                raise Damaged(good, f"record {seq} of the log does not fit its digest")
+            yield seq, digest, body
+            previous, good = digest, seq
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        raise Damaged(good, str(error)) from None
+
+
+def last_good_seq(connection: sqlite3.Connection) -> int:
+    """Seq of the newest record up to which everything can be read, from the very first."""
+    good = 0
+    try:
+        for seq, _, _ in chain(connection, 0):
+            good = seq
+    except Damaged as damage:
+        return damage.last_good_seq
+    return good
+
+
+def _digest_at(connection: sqlite3.Connection, seq: int) -> str:
+    if seq == 0:
+        return GENESIS
+    row = connection.execute("SELECT digest FROM log WHERE seq = ?", (seq,)).fetchone()
+    if row is None:
+        # No record of that seq: fine for a reader past the end, damage under a snapshot.
+        raise Damaged(last_good_seq(connection), f"record {seq} of the log is missing")
+    return str(row[0])
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

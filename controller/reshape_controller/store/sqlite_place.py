@@ -1,0 +1,95 @@
+"""Where an SQLite store may lie, and that one process has it: folder, permissions, lock.
+
+Does: makes the folder, refuses readable-by-others and network file systems, holds the lock.
+Never: opens the database. State: the lock file ``<path>.lock`` (pid of the holder; it stays behind
+when the lock is gone, because removing it would let two processes lock two files of one name).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from pathlib import Path
+
+from reshape_controller.store.protocol import StoreError
+
+NETWORK = frozenset(
+    "afs beegfs ceph cifs fuse.ceph fuse.glusterfs fuse.s3fs fuse.sshfs gfs2 glusterfs gpfs lustre"
+    " ncpfs nfs nfs4 ocfs2 smb3 smbfs".split()
+)
+"""File systems on which SQLite's shared memory or locks do not hold between hosts."""
+
+
+def prepare(path: Path) -> None:
+    """Make the folder of ``path`` (0700) and check that the store may lie there."""
+    folder = path.parent
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _private(folder, "700")
+        if path.exists():
+            if not path.is_file():
+                raise StoreError(f"{path}: is not a file; remedy: name a file for the store")
+            _private(path, "600")
+        kind = filesystem_of(folder, Path("/proc/self/mounts").read_text(errors="replace"))
+    except OSError as error:
+        raise StoreError(
+            f"{path}: {error.strerror}; remedy: name a file in a folder that you may write"
+        ) from None
+    if kind in NETWORK:
+        raise StoreError(
+            f"{path}: lies on a network file system ({kind}), where SQLite can lose data; "
+            "remedy: name a file on a local disk, or use a server (--store mongodb://...)"
+        )
+
+
+def filesystem_of(folder: Path, mounts: str) -> str:
+    """Type of the file system that holds ``folder``, from the text of /proc/self/mounts."""
+    best, kind = -1, ""
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = fields[1].replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\")
+        # A later mount on the same point hides the earlier one, hence >=.
+        if len(point) >= best and (folder == Path(point) or Path(point) in folder.parents):
+            best, kind = len(point), fields[2]
+    return kind
+
+
+def _private(path: Path, mode: str) -> None:
+    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+        raise StoreError(
+            f"{path}: others can read or write it, and it holds job records and their environment; "
+            f"remedy: chmod {mode} {path}"
+        )
+
+
+class ProcessLock:
+    """An advisory lock on ``<path>.lock``; the kernel drops it when the process dies."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".lock")
+        self._fd: int | None = None
+
+    def take(self) -> None:
+        """Hold the lock from now on. Raises StoreError, naming the pid, if another has it."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise StoreError(
+                f"{self._path.with_suffix('')}: another controller has it open (pid {pid}); "
+                "remedy: talk to that one, or stop it first"
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+
+    def drop(self) -> None:
+        """Let the lock go; harmless when it is not held."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

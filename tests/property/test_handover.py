@@ -1,0 +1,230 @@
+"""Random arrivals, failures, reorderings and crashes: what must never happen, and what must.
+
+Safety after every event (``World.check``): the ledger does not contradict itself, and no two jobs
+have a process on one GPU. Liveness at the end: once everything heals, nothing waits for ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
+from reshape_controller.core.plan import Plan, Target
+from reshape_sidecar.wire import Observed, OnSaveTimeout
+from tests.world import World
+
+JOBS = ("a", "b", "c", "d")
+HOSTS = ("host-0", "host-1")
+SIZES = ((1, 2, 4), (2,), (1, 2), (4,), (2, 4))
+
+
+class Chaos:
+    """Draws what happens next, and keeps the reports that were delayed."""
+
+    def __init__(self, mechanism: Mechanism) -> None:
+        self.world = World(mechanism=mechanism).boot(gpus=4, hosts=2)
+        self.world.auto = False
+        self.epoch = 1
+        self.submitted = 0
+        self.delayed: list[Observed] = []
+
+    def act(self, what: str, job: str, number: int) -> None:
+        getattr(self, what)(job, number)
+        self.world.check()
+
+    def submit(self, job: str, number: int) -> None:
+        timeout = OnSaveTimeout.KILL if number % 2 else OnSaveTimeout.REFUSE
+        if JobId(job) not in self.world.engine.state.jobs:
+            self.world.submit(job, *SIZES[number % 5], on_save_timeout=timeout)
+
+    def plan(self, job: str, number: int) -> None:
+        """Any plan at all; the engine must refuse what is wrong."""
+        host = HostId(HOSTS[number % 2])
+        targets = [Target(JobId(job), (1, 2, 4)[number % 3], host)]
+        if number % 5:
+            donor = JobId(JOBS[number % 4])
+            targets.append(Target(donor, (1, 2)[number % 2], host))
+        state = self.world.engine.state
+        if not self.world.engine.state.observing:
+            before = state.dump()
+            try:
+                self.world.apply(Plan(tuple(targets), "chaos"))
+            except PlanRejected:
+                after = dataclasses.replace  # the state may differ in nothing but the wish to plan
+                assert after is not None
+                state.plan_wanted = '"plan_wanted":true' in before[0]
+                assert state.dump()[1:] == before[1:]
+
+    def converge(self, job: str, number: int) -> None:
+        for key in sorted(k for k in self.world.containers if k[0] == job):
+            if key in self.world.containers:
+                self.world.converge(self.world.containers[key])
+
+    def verify(self, job: str, number: int) -> None:
+        self.world.verify()
+
+    def delay(self, job: str, number: int) -> None:
+        for container in self.world.containers.values():
+            if container.job == job:
+                container.sequence += 1
+                self.delayed.append(self.world.observed(container))
+
+    def deliver_late(self, job: str, number: int) -> None:
+        if self.delayed:
+            seen = self.delayed[number % len(self.delayed)]
+            self.world.event(ev.SideCarReported(seen))
+
+    def effects_stop(self, job: str, number: int) -> None:
+        self.world.effects = False
+
+    def restart(self, job: str, number: int) -> None:
+        """kill -9 of the controller: commands not carried out are lost, the log is not."""
+        world = self.world
+        world.held.clear()
+        world.effects = True
+        assert world.replay() == world.log
+        self.epoch += 1
+        world.event(ev.ControllerStarted(self.epoch, "test", world.mechanism, world.limits))
+        for command in world.engine.outstanding():
+            world.carry_out(command)
+        self.lost_containers()
+
+    def lost_containers(self) -> None:
+        """What the launcher's watch says: attempts that the ledger believes in, and are not."""
+        world = self.world
+        for found in list(world.engine.state.jobs.values()):
+            if found.stage is Stage.NONE or (found.id, found.attempt) in world.containers:
+                continue
+            world.event(ev.ContainerGone(found.id, found.attempt, None))
+
+    def silent(self, job: str, number: int) -> None:
+        for container in list(self.world.containers.values()):
+            if container.job == job:
+                container.reachable = False
+                self.world.event(ev.SideCarFellSilent(container.job, container.attempt))
+
+    def heard(self, job: str, number: int) -> None:
+        for container in self.world.containers.values():
+            container.reachable = True
+
+    def stubborn(self, job: str, number: int) -> None:
+        for container in self.world.containers.values():
+            if container.job == job:
+                container.saves = bool(number % 2)
+
+    def save_deadline(self, job: str, number: int) -> None:
+        for container in list(self.world.containers.values()):
+            if container.job == job:
+                container.deadline_passed = True
+                self.world.converge(container)
+                container.deadline_passed = False
+
+    def kill(self, job: str, number: int) -> None:
+        self.world.kill_container(job)
+
+    def crash(self, job: str, number: int) -> None:
+        if any(c.job == job and c.running for c in self.world.containers.values()):
+            container = self.world.container(job)
+            if container.running:
+                self.world.crash(job)
+
+    def finish(self, job: str, number: int) -> None:
+        if any(c.job == job for c in self.world.containers.values()):
+            container = self.world.container(job)
+            if container.running:
+                self.world.finish(job)
+
+    def wait(self, job: str, number: int) -> None:
+        self.world.wait((0.5, 5.0, 40.0, 200.0, 900.0)[number % 5])
+
+    def cancel(self, job: str, number: int) -> None:
+        self.world.event(ev.CancelRequested(JobId(job)))
+
+    def halt(self, job: str, number: int) -> None:
+        self.world.event(ev.HaltRequested(JobId(job)))
+
+    def resume(self, job: str, number: int) -> None:
+        self.world.event(ev.ResumeRequested(JobId(job)))
+
+    def drain(self, job: str, number: int) -> None:
+        self.world.event(ev.HostDrained(HostId(HOSTS[number % 2])))
+
+    def undrain(self, job: str, number: int) -> None:
+        self.world.event(ev.HostUndrained(HostId(HOSTS[number % 2])))
+
+    def host_silent(self, job: str, number: int) -> None:
+        host = HostId(HOSTS[number % 2])
+        for container in self.world.containers.values():
+            if container.host == host:
+                container.reachable = False
+        self.world.event(ev.HostFellSilent(host, "chaos"))
+
+    def host_cleaned(self, job: str, number: int) -> None:
+        host = HostId(HOSTS[number % 2])
+        for key in [k for k, c in self.world.containers.items() if c.host == host]:
+            del self.world.containers[key]
+        self.world.event(ev.HostCleaned(host, "chaos"))
+
+    def dirty(self, job: str, number: int) -> None:
+        gpus = sorted(self.world.engine.state.gpus)
+        self.world.dirty_gpus ^= {gpus[number % len(gpus)]}
+
+    def heal(self) -> None:
+        """Everything works again: all must come to rest, with nobody waiting for ever."""
+        world = self.world
+        self.restart("a", 0)
+        world.dirty_gpus = set()
+        for host in HOSTS:
+            world.event(ev.HostUndrained(HostId(host)))
+            if not world.engine.state.hosts[HostId(host)].present:
+                self.host_cleaned("a", HOSTS.index(host))
+        for container in list(world.containers.values()):
+            container.reachable, container.saves, container.slow_init = True, True, False
+        world.auto = True
+        for container in list(world.containers.values()):
+            if (container.job, container.attempt) in world.containers:
+                world.report(container)
+        world.settle()
+        for _ in range(3):
+            world.wait(2000.0)
+            world.settle()
+            self.lost_containers()
+
+
+ACTIONS = sorted(name for name in vars(Chaos) if name[0] != "_")
+ACTIONS = [name for name in ACTIONS if name not in ("act", "heal", "lost_containers")]
+COMMON = ["submit", "plan", "converge", "converge", "verify", "converge"]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(ACTIONS + COMMON), st.sampled_from(JOBS), st.integers(0, 29)
+    ),
+    min_size=10,
+    max_size=80,
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]), steps=STEPS)
+def test_no_gpu_in_two_hands_and_nobody_waits_for_ever(
+    mechanism: Mechanism, steps: list[tuple[str, str, int]]
+) -> None:
+    chaos = Chaos(mechanism)
+    for what, job, number in steps:
+        chaos.act(what, job, number)
+    chaos.heal()
+    state = chaos.world.engine.state
+    for job_value in state.jobs.values():
+        assert job_value.stage in (Stage.NONE, Stage.TRAINING), job_value
+        if job_value.stage is Stage.NONE:
+            assert job_value.state in (JobState.SUBMITTED, JobState.HALTED)
+            assert job_value.reason
+    owned = {gpu for job_value in state.jobs.values() for gpu in job_value.gpus}
+    for gpu in state.gpus.values():
+        assert (gpu.id in owned) == (gpu.state.value == "in use"), gpu
+        assert gpu.state.value in ("idle", "in use", "quarantined"), gpu
+    assert chaos.world.replay() == chaos.world.log
