@@ -268,9 +268,7 @@ class World:
             runs = runs and container is not None and container.running_generation <= gpu.generation
             if runs or gpu.id in self.dirty_gpus:
                 continue
-            self.event(
-                ev.ReleaseVerified(gpu.owner, gpu.attempt, gpu.generation, (gpu.id,))
-            )
+            self.event(ev.ReleaseVerified(gpu.owner, gpu.attempt, gpu.generation, (gpu.id,)))
 
     def kill_container(self, job: str, attempt: int | None = None, code: int = 137) -> None:
         """The container is gone, and the launcher sees it."""
