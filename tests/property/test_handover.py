@@ -31,6 +31,15 @@ class Chaos:
         self.submitted = 0
         self.delayed: list[Observed] = []
 
+    def begin_hand_over(self) -> None:
+        """Job a trains on all of one host and shall give half to b, which is being launched."""
+        self.world.auto = True
+        self.world.submit("a", 1, 2, 4)
+        self.world.plan(("a", 4))
+        self.world.auto = False
+        self.world.submit("b", 2)
+        self.world.plan(("b", 2), ("a", 2), about="b")
+
     def act(self, what: str, job: str, number: int) -> None:
         getattr(self, what)(job, number)
         self.world.check()
@@ -220,11 +229,17 @@ STEPS = st.lists(
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]), steps=STEPS)
+@given(
+    mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
+    in_hand_over=st.booleans(),
+    steps=STEPS,
+)
 def test_no_gpu_in_two_hands_and_nobody_waits_for_ever(
-    mechanism: Mechanism, steps: list[tuple[str, str, int]]
+    mechanism: Mechanism, in_hand_over: bool, steps: list[tuple[str, str, int]]
 ) -> None:
     chaos = Chaos(mechanism)
+    if in_hand_over:
+        chaos.begin_hand_over()
     for what, job, number in steps:
         chaos.act(what, job, number)
     chaos.heal()
