@@ -1,0 +1,290 @@
+"""Checkpoints on disk: claimed by one attempt, published complete and verified, or not at all.
+
+Does: writes the claim of an attempt, publishes a folder ``step-SSSSSSSSSS-aN`` with its manifest,
+finds the newest one that is whole and acceptable, keeps the last two. Standard library only: the
+hook, the session API and the agent share it. Never: knows what a checkpoint holds, or decides when
+to save. State: the files of the checkpoint folder, nothing in memory.
+
+A crash at any point leaves the newest published checkpoint readable: files are written into a
+temporary folder, synced, and appear by one rename; what is removed disappears by one rename first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reshape_sidecar import codec, durable
+from reshape_sidecar.contract import (
+    CHECKPOINTS_KEPT,
+    CLAIM_FILE,
+    MANIFEST_FILE,
+    Claim,
+    FileEntry,
+    Manifest,
+)
+
+RESCANS = 5
+"""How often a reader looks again when a checkpoint went away under its eyes (it was replaced)."""
+TEMPORARY_PREFIX = ".tmp-a"
+REPLACED_SUFFIX = ".replaced"
+"""A checkpoint of a step that is being published a second time; readable until that is done."""
+
+_NAME = re.compile(r"step-(\d{10})-a(\d+)(\.replaced)?\Z")
+_TEMPORARY = re.compile(r"\.tmp-a(\d+)-")
+
+
+class CheckpointError(Exception):
+    """A checkpoint could not be written or claimed; the message says what, where and the remedy."""
+
+
+class Fenced(CheckpointError):
+    """A newer attempt has claimed the folder: this process must not publish and should stop."""
+
+    def __init__(self, folder: Path, attempt: int, claimed: int) -> None:
+        super().__init__(
+            f"checkpoint folder {folder} is claimed by attempt {claimed}; attempt {attempt} is an "
+            f"old copy of this job and may not publish there. Let it stop; attempt {claimed} "
+            "goes on."
+        )
+        self.attempt = attempt
+        self.claimed = claimed
+
+
+class Torn(CheckpointError):
+    """A checkpoint folder is not whole: a file is missing, short or altered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A whole checkpoint: its folder and its verified manifest."""
+
+    path: Path
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    name: str
+    step: int
+    attempt: int
+    replaced: bool
+
+    @property
+    def order(self) -> tuple[int, int, bool]:
+        return (self.attempt, self.step, not self.replaced)
+
+
+def claim(folder: Path, attempt: int) -> Claim:
+    """Make ``attempt`` the one that may publish in ``folder``; create the folder if need be.
+
+    Claiming again with the same attempt changes nothing. Raises Fenced if a higher attempt holds
+    the folder, CheckpointError if the claim cannot be written.
+    """
+    with _disk_errors(folder, "claim"):
+        folder.mkdir(parents=True, exist_ok=True)
+        held = read_claim(folder)
+        if held is not None and held.attempt > attempt:
+            raise Fenced(folder, attempt, held.attempt)
+        if held is not None and held.attempt == attempt:
+            return held
+        while True:
+            seen = _candidates(folder)
+            base = _scan(folder, held)
+            mine = Claim(attempt=attempt, base=base.path.name if base else None)
+            durable.write_whole(folder / CLAIM_FILE, codec.dumps(mine).encode())
+            # What the attempt before published until our claim was there is still its good work.
+            if _candidates(folder) == seen:
+                break
+        _remove_temporary(folder, attempt)
+        return mine
+
+
+def read_claim(folder: Path) -> Claim | None:
+    """The claim that holds ``folder``, or None. Raises CheckpointError if it cannot be read."""
+    path = folder / CLAIM_FILE
+    try:
+        return codec.loads(Claim, path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, codec.CodecError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read ({error}). Remove it only if no other attempt of this job runs."
+        ) from None
+
+
+def newest(folder: Path) -> Published | None:
+    """The newest whole checkpoint that the claim of ``folder`` accepts; None if there is none.
+
+    Accepted are the claim's base, what the claiming attempt published, and, should the base have
+    been damaged since, what the base's attempt published before it. Every file is compared with
+    its size and SHA-256, so this reads the whole checkpoint.
+    """
+    return _scan(folder, read_claim(folder))
+
+
+def publish(
+    folder: Path,
+    *,
+    step: int,
+    epoch: int,
+    attempt: int,
+    generation: int,
+    write: Callable[[Path], None],
+    complete: bool = False,
+) -> Published:
+    """Publish what ``write`` puts into the empty folder that it is given, as the state at ``step``.
+
+    Publishing a step again replaces it. Raises Fenced under a higher claim, CheckpointError when
+    the disk refuses; in both cases the older checkpoints remain. What ``write`` raises otherwise
+    passes through.
+    """
+    _must_hold(folder, attempt)
+    name = f"step-{step:010d}-a{attempt}"
+    temporary = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-{step}"
+    with _disk_errors(folder, f"checkpoint of step {step}"):
+        _remove_temporary(folder, attempt)
+        try:
+            os.mkdir(temporary)
+            write(temporary)
+            manifest = Manifest(
+                step=step,
+                epoch=epoch,
+                attempt=attempt,
+                generation=generation,
+                files=tuple(FileEntry(*found) for found in durable.sync_tree(temporary)),
+                complete=complete,
+            )
+            durable.write_synced(temporary / MANIFEST_FILE, codec.dumps(manifest).encode())
+            durable.sync_folder(temporary)
+            _must_hold(folder, attempt)
+            target = folder / name
+            if target.exists():
+                _discard(folder, name + REPLACED_SUFFIX, attempt)
+                os.rename(target, folder / (name + REPLACED_SUFFIX))
+            os.rename(temporary, target)
+        except Exception as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if isinstance(error, OSError):
+                # A claim in the meantime removes our files: say that, not what it looks like.
+                _must_hold(folder, attempt)
+            raise
+        durable.sync_folder(folder)
+    # The checkpoint is out: failing to tidy up must not look like failing to save.
+    with contextlib.suppress(OSError):
+        _prune(folder, name, attempt)
+    return Published(target, manifest)
+
+
+def verify(path: Path) -> Manifest:
+    """Manifest of the checkpoint folder ``path``; raises Torn unless every file is as it says."""
+    match = _NAME.match(path.name)
+    try:
+        manifest = codec.loads(Manifest, (path / MANIFEST_FILE).read_bytes())
+        if match is None or (manifest.step, manifest.attempt) != tuple(map(int, match.group(1, 2))):
+            raise Torn(f"{path}: the manifest is of another checkpoint")
+        for entry in manifest.files:
+            parts = Path(entry.name).parts
+            if Path(entry.name).is_absolute() or ".." in parts:
+                raise Torn(f"{path}: {entry.name} is outside of the checkpoint")
+            file = path / entry.name
+            if file.stat().st_size != entry.size_bytes or durable.sha256(file) != entry.sha256:
+                raise Torn(f"{file}: size or SHA-256 differ from the manifest")
+    except (OSError, codec.CodecError) as error:
+        raise Torn(f"{path}: {error}") from None
+    return manifest
+
+
+def _scan(folder: Path, held: Claim | None) -> Published | None:
+    for _ in range(RESCANS):
+        vanished = False
+        for candidate in _accepted(_candidates(folder), held):
+            path = folder / candidate.name
+            try:
+                return Published(path, verify(path))
+            except Torn:
+                vanished = vanished or not path.exists()
+        if not vanished:
+            return None
+    return None
+
+
+def _accepted(candidates: list[_Candidate], held: Claim | None) -> list[_Candidate]:
+    if held is None:
+        return candidates
+    match = _NAME.match(held.base) if held.base else None
+    base = (int(match.group(2)), int(match.group(1))) if match else (-1, -1)
+    return [
+        found
+        for found in candidates
+        if found.attempt == held.attempt or (found.attempt == base[0] and found.step <= base[1])
+    ]
+
+
+def _candidates(folder: Path) -> list[_Candidate]:
+    """Checkpoint folders by name, newest first: a later attempt continues an earlier one."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    matches = [match for match in map(_NAME.match, names) if match]
+    found = [
+        _Candidate(m.group(0), int(m.group(1)), int(m.group(2)), bool(m.group(3))) for m in matches
+    ]
+    return sorted(found, key=lambda candidate: candidate.order, reverse=True)
+
+
+def _must_hold(folder: Path, attempt: int) -> None:
+    held = read_claim(folder)
+    if held is not None and held.attempt > attempt:
+        raise Fenced(folder, attempt, held.attempt)
+    if held is None or held.attempt < attempt:
+        raise CheckpointError(f"attempt {attempt} has not claimed {folder}; claim it first.")
+
+
+def _prune(folder: Path, published: str, attempt: int) -> None:
+    """Keep ``published`` and the newest before it; the rest is older, replaced or damaged."""
+    kept = [published]
+    held = read_claim(folder)
+    candidates = _candidates(folder)
+    new = next(found for found in candidates if found.name == published)
+    for found in _accepted(candidates, held):
+        if len(kept) < CHECKPOINTS_KEPT and found.order < new.order and not found.replaced:
+            kept.append(found.name)
+    for found in candidates:
+        if found.name not in kept and found.attempt <= attempt:
+            _discard(folder, found.name, attempt)
+
+
+def _discard(folder: Path, name: str, attempt: int) -> None:
+    doomed = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-gone-{name}"
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(folder / name, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _remove_temporary(folder: Path, attempt: int) -> None:
+    """Remove what crashed saves of this and earlier attempts left; never a later attempt's."""
+    for name in os.listdir(folder):
+        match = _TEMPORARY.match(name)
+        if match and int(match.group(1)) <= attempt:
+            shutil.rmtree(folder / name, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _disk_errors(folder: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "free space there" if full else "make it writable"
+        raise CheckpointError(
+            f"{what}: {folder} cannot be written ({error.strerror or error}); {remedy} or give the "
+            "job another `checkpoints` folder. Older checkpoints were left as they are."
+        ) from error

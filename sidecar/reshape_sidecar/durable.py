@@ -1,0 +1,65 @@
+"""Files that survive a crash: written whole, synced, and visible by one rename.
+
+Does: the few steps by which a file or a folder reaches the disk for certain. Standard library
+only. Never: decides what is written, or hides an OSError. State: none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+READ_CHUNK_BYTES = 1 << 20
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content``: a reader sees the old or the new file, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write_synced(temporary, content)
+    os.replace(temporary, path)
+    sync_folder(path.parent)
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a new file and wait until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_tree(root: Path) -> list[tuple[str, int, str]]:
+    """Sync every file below ``root``; the name below root, size in bytes and SHA-256 of each."""
+    found = []
+    for parent, folders, files in os.walk(root):
+        folders.sort()
+        for file in sorted(files):
+            path = Path(parent, file)
+            _sync(path, os.O_RDONLY)
+            found.append((path.relative_to(root).as_posix(), path.stat().st_size, sha256(path)))
+        if Path(parent) != root:
+            sync_folder(Path(parent))
+    return found
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the disk has the names in the folder ``path``."""
+    _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while chunk := file.read(READ_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
