@@ -16,6 +16,9 @@ from reshape_controller.core.model import Gpu, Host, Job, JobId, JobState
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.record import HistoryEntry, LogRecord
 
+SNAPSHOT_PART_BYTES_MAX = 4 * 1024 * 1024
+"""Whoever writes a snapshot cuts it into parts of at most so many bytes of UTF-8."""
+
 
 class StoreError(ReshapeError):
     """The store cannot be used now; nothing was acknowledged. The text names store and remedy."""
@@ -40,6 +43,21 @@ class SeqTaken(StoreError):
     def __init__(self, found: LogRecord) -> None:
         super().__init__(f"seq {found.seq} was written by {found.writer} (epoch {found.epoch})")
         self.found = found
+
+
+class StoreBehind(StoreError):
+    """The store ends before a record that was acknowledged: it lost some. Never a reason to retry.
+
+    ``last_seq`` is the newest that it has, ``expected_seq`` the newest that it must have.
+    """
+
+    def __init__(self, last_seq: int, expected_seq: int) -> None:
+        super().__init__(
+            f"the store ends at seq {last_seq}, but seq {expected_seq} was acknowledged; "
+            "remedy: put the right store back, then start the controller again"
+        )
+        self.last_seq = last_seq
+        self.expected_seq = expected_seq
 
 
 class RequestKind(StrEnum):
@@ -128,7 +146,8 @@ class Store(Protocol):
         """Seq of the newest record; 0 for an empty log."""
 
     async def append(self, record: LogRecord) -> None:
-        """Durably add ``record``. Raises SeqTaken if its seq exists."""
+        """Durably add ``record`` (sealed: ``store.digest``). Raises SeqTaken if its seq exists,
+        StoreBehind if the one before it is not there."""
 
     def read(self, after_seq: int) -> AsyncIterator[LogRecord]:
         """Records with a greater seq, in order, without gap (a gap is StoreCorrupt)."""
@@ -157,7 +176,8 @@ class Store(Protocol):
         """Jobs in order of submission, filtered, one page."""
 
     async def job(self, key: str) -> JobRow | None:
-        """The job with this id, else the newest with this name, else None."""
+        """The job with this id, else the newest with this name (a rejected record only where no
+        job has it), else None."""
 
     async def gpus(self) -> tuple[Gpu, ...]: ...
 

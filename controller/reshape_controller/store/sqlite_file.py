@@ -30,13 +30,13 @@ CREATE TABLE snapshots (
     seq INTEGER NOT NULL, part INTEGER NOT NULL, parts INTEGER NOT NULL,
     digest TEXT NOT NULL, body TEXT NOT NULL, UNIQUE (seq, part));
 CREATE TABLE jobs (
-    ordinal INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
-    user TEXT NOT NULL, state TEXT NOT NULL, submitted_at_s REAL NOT NULL,
-    seq INTEGER NOT NULL, body TEXT NOT NULL);
-CREATE INDEX jobs_by_time ON jobs (submitted_at_s);
-CREATE INDEX jobs_by_name ON jobs (name);
-CREATE INDEX jobs_by_state ON jobs (state, submitted_at_s);
-CREATE INDEX jobs_by_user ON jobs (user, submitted_at_s);
+    id TEXT PRIMARY KEY, name TEXT NOT NULL, user TEXT NOT NULL, state TEXT NOT NULL,
+    submitted_at_s REAL NOT NULL, place INTEGER NOT NULL, seq INTEGER NOT NULL,
+    body TEXT NOT NULL);
+CREATE INDEX jobs_by_time ON jobs (submitted_at_s, place, id);
+CREATE INDEX jobs_by_name ON jobs (name, submitted_at_s, place, id);
+CREATE INDEX jobs_by_state ON jobs (state, submitted_at_s, place, id);
+CREATE INDEX jobs_by_user ON jobs (user, submitted_at_s, place, id);
 CREATE TABLE gpus (
     id TEXT PRIMARY KEY, host TEXT NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
     owner TEXT, seq INTEGER NOT NULL, body TEXT NOT NULL);
@@ -53,8 +53,11 @@ CREATE TABLE decision_jobs (
     PRIMARY KEY (job, seq, number)) WITHOUT ROWID;
 CREATE TABLE inbox (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(16)))),
-    kind TEXT NOT NULL, body TEXT NOT NULL);
+    id TEXT NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(16))))
+        CHECK (typeof(id) = 'text' AND length(id) BETWEEN 1 AND 200 AND id NOT GLOB '*[^ -~]*'),
+    kind TEXT NOT NULL CHECK (typeof(kind) = 'text' AND length(kind) <= 64),
+    body TEXT NOT NULL
+        CHECK (typeof(body) = 'text' AND length(CAST(body AS BLOB)) <= 1048576));
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO meta (name, value) VALUES ('projected_seq', 0);
 """
@@ -70,7 +73,9 @@ class Damaged(Exception):
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether SQLite says that the file is damaged (and not busy, full, forbidden...)."""
-    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
+        return False
+    code = getattr(error, "sqlite_errorcode", None)  # None: text in it that is not UTF-8
     return code is None or code & 0xFF in (
         sqlite3.SQLITE_ERROR,  # a schema that no longer parses, a table that is gone
         sqlite3.SQLITE_CORRUPT,

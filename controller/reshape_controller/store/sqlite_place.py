@@ -15,8 +15,26 @@ from pathlib import Path
 from reshape_controller.store.protocol import StoreError
 
 NETWORK = frozenset(
-    "afs beegfs ceph cifs fuse.ceph fuse.glusterfs fuse.s3fs fuse.sshfs gfs2 glusterfs gpfs lustre"
-    " ncpfs nfs nfs4 ocfs2 smb3 smbfs".split()
+    (
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "fuse.ceph",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "smb3",
+        "smbfs",
+    )
 )
 """File systems on which SQLite's shared memory or locks do not hold between hosts."""
 

@@ -1,0 +1,54 @@
+"""The inbox inside an open SQLite file: what users and the API ask for.
+
+Does: takes requests in, hands them out oldest first, and takes them out again. Never: reads what
+is in one. State: none; the connection belongs to the caller.
+
+Anybody who may write the file may also insert by hand, a name and a text being enough::
+
+    INSERT INTO inbox (kind, body) VALUES ('submit', '{"name": "resnet", ...}');
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+from reshape_controller.store.protocol import InboxItem
+from reshape_controller.store.sqlite_log import transaction
+
+READ_BYTES_MAX = 4 * 1024 * 1024
+"""One reading ends with the request that reaches it."""
+
+
+def put(connection: sqlite3.Connection, item: InboxItem) -> None:
+    """Leave a request; it is durable on return. One of the same id that waits is kept."""
+    with transaction(connection):
+        connection.execute(
+            "INSERT INTO inbox (id, kind, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
+            (item.id, item.kind, item.body),
+        )
+
+
+def oldest(connection: sqlite3.Connection, limit: int) -> tuple[InboxItem, ...]:
+    """The oldest requests, bounded in number and size."""
+    found: list[InboxItem] = []
+    size = 0
+    # As bytes: a text that somebody inserted by hand need not be UTF-8.
+    for identity, kind, body in connection.execute(
+        "SELECT id, CAST(kind AS BLOB), CAST(body AS BLOB) FROM inbox ORDER BY number LIMIT ?",
+        (max(0, limit),),
+    ):
+        found.append(
+            InboxItem(identity, kind.decode(errors="replace"), body.decode(errors="replace"))
+        )
+        size += len(body)
+        if size >= READ_BYTES_MAX:
+            break
+    return tuple(found)
+
+
+def remove(connection: sqlite3.Connection, ids: tuple[str, ...]) -> None:
+    """Take requests out; those that are gone already are no error."""
+    if not ids:
+        return
+    with transaction(connection):
+        connection.executemany("DELETE FROM inbox WHERE id = ?", [(each,) for each in ids])
