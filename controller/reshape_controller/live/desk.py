@@ -1,0 +1,136 @@
+"""What people may ask of the daemon: the only way in for the HTTP layer.
+
+Does: checks a request against what is known, posts it as an event and waits for its append.
+Never: parses text, decides, or answers before the append. State: none of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.errors import ReshapeError, UnknownHost, UnknownJob
+from reshape_controller.core.model import HostId, Job, JobId, JobSpec, JobState
+from reshape_controller.live.admission import Admission, Refused, job_id
+from reshape_controller.live.loop import Loop
+from reshape_controller.store.protocol import Store
+from reshape_sidecar.wire import Observed
+
+__all__ = ["Conflict", "Desk", "NotReady", "Refused"]
+
+COMMIT_WAIT_S = 30.0
+"""A request is answered ``NotReady`` when its append takes longer; it may still happen."""
+
+
+class Conflict(ReshapeError):
+    """The request does not fit the state that the job is in."""
+
+
+class NotReady(ReshapeError):
+    """The store does not take anything now. The text says whether the request may still happen."""
+
+
+class Desk:
+    """One per daemon."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        admission: Admission,
+        log_folder: Callable[[Job], Path | None],
+        observed: Callable[[JobId], Observed | None],
+    ) -> None:
+        self._loop = loop
+        self._admission = admission
+        self._log_folder = log_folder
+        self._observed = observed
+
+    @property
+    def store(self) -> Store:
+        """The projections, for reading."""
+        return self._loop.store
+
+    async def submit(self, spec: JobSpec, user: str) -> JobId:
+        """Accept a job; it is in the log when this returns. Raises Refused, NotReady."""
+        self._admission.admit(spec)
+        try:
+            job = job_id(spec.name, secrets.token_hex(16))
+            await self._commit(ev.JobSubmitted(job, spec))
+        finally:
+            self._admission.entered(spec)
+        return job
+
+    async def cancel(self, key: str, user: str) -> JobId:
+        """Cancel a job by id or name. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "cancelled")
+        await self._commit(ev.CancelRequested(job.id, user))
+        return job.id
+
+    async def halt(self, key: str, user: str) -> JobId:
+        """Have a job save, give its GPUs back and wait. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "halted")
+        await self._commit(ev.HaltRequested(job.id, user))
+        return job.id
+
+    async def resume(self, key: str, user: str) -> JobId:
+        """Queue a halted job again. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "resumed")
+        halting = job.halt_wanted or JobState.HALTED in (job.state, job.after_end)
+        if not halting:
+            raise Conflict(f"{job.id} is {job.state.value}, not halted; nothing to resume")
+        await self._commit(ev.ResumeRequested(job.id, user))
+        return job.id
+
+    async def drain(self, host: str, user: str) -> None:
+        """Empty a host; nothing starts there. Raises UnknownHost, NotReady."""
+        await self._commit(ev.HostDrained(self._host(host), user))
+
+    async def undrain(self, host: str, user: str) -> None:
+        """Let jobs start on a host again. Raises UnknownHost, NotReady."""
+        await self._commit(ev.HostUndrained(self._host(host), user))
+
+    def log_folder(self, job: Job) -> Path | None:
+        """Folder with training.log and the SideCar's own logs, if it can be read here."""
+        return self._log_folder(job)
+
+    def observed(self, job: JobId) -> Observed | None:
+        """The newest report of the job's SideCar, fresher than the projections; None without."""
+        return self._observed(job)
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether requests are taken now, and why not."""
+        return not self._loop.problem, self._loop.problem
+
+    async def _live(self, key: str, what: str) -> Job:
+        jobs = self._loop.engine.state.jobs
+        found = jobs.get(JobId(key))
+        if found is None:
+            named = [job for job in jobs.values() if job.spec.name == key]
+            found = named[-1] if named else None
+        if found is not None and not found.state.terminal:
+            return found
+        row = await self.store.job(key)
+        if row is None:
+            raise UnknownJob(f"no job {key!r}; `reshape get` lists the jobs")
+        raise Conflict(f"{row.id} is {row.state.value} and cannot be {what}")
+
+    def _host(self, host: str) -> HostId:
+        if host not in self._loop.engine.state.hosts:
+            known = ", ".join(self._loop.engine.state.hosts) or "none"
+            raise UnknownHost(f"no host {host!r} in the inventory (known: {known})")
+        return HostId(host)
+
+    async def _commit(self, event: ev.Event) -> None:
+        if self._loop.stopped.is_set():
+            raise NotReady("the daemon is stopping; nothing was accepted; ask again later")
+        try:
+            await asyncio.wait_for(asyncio.shield(self._loop.commit(event)), COMMIT_WAIT_S)
+        except TimeoutError:
+            raise NotReady(
+                f"the store did not take the request within {COMMIT_WAIT_S:.0f} s "
+                f"({self._loop.problem or 'no reason given'}); it may still be accepted: look with "
+                "`reshape get` before asking again"
+            ) from None

@@ -1,0 +1,169 @@
+"""Carries out commands after their append: launches, desired states, release checks, removals.
+
+Does: turns each command into an idempotent effect and each effect's end into an event; watches
+the containers, because their end is an event too. Never: decides, or waits within ``carry_out``.
+State: the effects under way; after a restart the engine names them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.model import Job, JobId, Stage
+from reshape_controller.live.launching import LaunchSettings, launch_spec
+from reshape_controller.live.link import Link
+from reshape_controller.live.tokens import Tokens
+from reshape_launcher.spec import ContainerStatus, Launcher, LaunchError, LaunchSpec
+
+WATCH_EVERY_S = 1.0
+"""Pause between two looks at the containers and at silent SideCars."""
+RELEASE_POLL_S = 0.1
+RELEASE_ROUND_S = 5.0
+"""A release is looked at so long before ``ReleaseNotEmpty`` says that it still is not empty."""
+
+log = structlog.get_logger("reshape.executor")
+
+
+class Executor:
+    """One per daemon. ``post`` gives events to the loop."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        link: Link,
+        tokens: Tokens,
+        settings: LaunchSettings,
+        post: Callable[[ev.Event], None],
+    ) -> None:
+        self._launcher = launcher
+        self._link = link
+        self._tokens = tokens
+        self._settings = settings
+        self._post = post
+        self._tasks: dict[object, asyncio.Task[None]] = {}
+        self._gone: set[tuple[str, int]] = set()
+        """Attempts whose end was posted; the engine takes a moment to know."""
+
+    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
+        """Begin to carry out what was committed. Returns at once."""
+        for command in commands:
+            match command:
+                case SetDesired(desired):
+                    self._link.tell(desired)
+                case Launch(epoch, job_id, attempt, host_id):
+                    job, host = engine.state.jobs.get(job_id), engine.state.hosts[host_id]
+                    if job is None or job.attempt != attempt:
+                        continue
+                    desired_now = engine.desired(job_id)
+                    if desired_now is not None:
+                        self._link.tell(desired_now, launching=True)
+                    spec = launch_spec(self._settings, job, host, epoch)
+                    self._begin(("launch", job_id, attempt), self._launch(spec))
+                case CheckRelease():
+                    key = ("release", command.job, command.attempt, command.gpus)
+                    self._begin(key, self._check_release(command))
+                case Remove(_, job_id, attempt, grace_s):
+                    self._begin(("remove", job_id, attempt), self._remove(job_id, attempt, grace_s))
+        for job_id in self._link.jobs():
+            job = engine.state.jobs.get(job_id)
+            if job is None or job.stage is Stage.NONE:
+                self._link.forget(job_id)
+
+    async def watch(self, engine: Callable[[], Engine]) -> None:
+        """Look after containers and SideCars until cancelled."""
+        while True:
+            try:
+                statuses = await self._launcher.containers()
+                state = engine().state
+                self._look_at(statuses, tuple(state.jobs.values()))
+                self._link.check_silence(state.limits.silent_s)
+            except Exception:
+                log.exception("watch-failed")
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    async def stop(self) -> None:
+        """Give up the effects under way; a start repeats them. No container is touched."""
+        tasks = tuple(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def log_folder(self, job: Job) -> Path | None:
+        """Folder with the log files of the job's newest attempt, if this machine can read it."""
+        path = self._launcher.log_path(job.id, job.attempt)
+        return Path(path) if path is not None else None
+
+    def _begin(self, key: object, effect: Coroutine[Any, Any, None]) -> None:
+        """Start an effect unless the same one is under way."""
+        if key in self._tasks:
+            effect.close()
+            return
+        task = asyncio.create_task(effect)
+        self._tasks[key] = task
+        task.add_done_callback(lambda done: self._ended(key, done))
+
+    def _ended(self, key: object, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(key, None)
+        if not task.cancelled() and task.exception() is not None:
+            log.error("effect-failed", effect=str(key), error=repr(task.exception()))
+
+    async def _launch(self, spec: LaunchSpec) -> None:
+        job, attempt = JobId(spec.job), spec.attempt
+        try:
+            await self._launcher.launch(spec, self._tokens.of(spec.job, attempt))
+        except LaunchError as error:
+            self._post(ev.LaunchFailed(job, attempt, str(error), error.retryable))
+        except Exception as error:
+            log.exception("launch-failed", job=spec.job, attempt=attempt)
+            self._post(ev.LaunchFailed(job, attempt, f"the launcher failed: {error!r}"))
+
+    async def _remove(self, job: JobId, attempt: int, grace_s: float) -> None:
+        await self._launcher.remove(job, attempt, grace_s)
+        self._container_gone(job, attempt, None, "its container was removed")
+
+    async def _check_release(self, check: CheckRelease) -> None:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + RELEASE_ROUND_S
+        while True:
+            found = await self._launcher.check_release(
+                check.job, check.attempt, check.generation, tuple(check.gpus)
+            )
+            if found.empty:
+                self._post(
+                    ev.ReleaseVerified(check.job, check.attempt, check.generation, check.gpus)
+                )
+                return
+            if loop.time() >= until_s:
+                break
+            await asyncio.sleep(RELEASE_POLL_S)
+        self._tasks.pop(("release", check.job, check.attempt, check.gpus), None)
+        self._post(
+            ev.ReleaseNotEmpty(check.job, check.attempt, check.generation, check.gpus, found.reason)
+        )
+
+    def _look_at(self, statuses: tuple[ContainerStatus, ...], jobs: tuple[Job, ...]) -> None:
+        seen = {(status.job, status.attempt): status for status in statuses}
+        for job in jobs:
+            key = (str(job.id), job.attempt)
+            if job.stage is Stage.NONE or ("launch", job.id, job.attempt) in self._tasks:
+                continue
+            status = seen.get(key)
+            if status is None:
+                self._container_gone(job.id, job.attempt, None, "its container is not there")
+            elif not status.running:
+                self._container_gone(job.id, job.attempt, status.exit_code, status.reason)
+        live = {(str(job.id), job.attempt) for job in jobs if job.stage is not Stage.NONE}
+        self._gone &= live
+
+    def _container_gone(self, job: JobId, attempt: int, exit_code: int | None, reason: str) -> None:
+        if (job, attempt) not in self._gone:
+            self._gone.add((job, attempt))
+            self._post(ev.ContainerGone(job, attempt, exit_code, reason))

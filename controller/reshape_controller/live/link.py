@@ -1,0 +1,138 @@
+"""The GPU Coordinator's end of the SideCars' long poll: desired state out, observed state in.
+
+Does: gives each attempt its newest committed desired state, passes on what is news of an observed
+one, and tells when an attempt was silent for too long. Never: decides, or shows a desired state
+before its append. State: per attempt the newest of both; all of it is rebuilt at a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.events import Event, SideCarFellSilent, SideCarReported
+from reshape_controller.core.model import JobId
+from reshape_sidecar.wire import Desired, Observed, Progress
+
+PROGRESS_EVERY_S = 10.0
+"""Mere progress enters the log so often; each change of phase, step boundary or error at once."""
+HOLD_MAX_S = 60.0
+"""Longest time for which an answer is held back."""
+
+
+class UnknownAttempt(ReshapeError):
+    """No such attempt is meant to run now; its SideCar is not told anything."""
+
+
+@dataclass(slots=True)
+class _Attempt:
+    desired: Desired
+    heard_at_s: float
+    launching: bool = False
+    """Nothing is expected of it yet; the engine's own deadline judges the launch."""
+    observed: Observed | None = None
+    """The newest report, whether or not it became an event."""
+    passed_on: Observed | None = None
+    passed_on_at_s: float = 0.0
+    silent: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Link:
+    """One per daemon. ``post`` takes the events; ``monotonic_s`` is any steady clock."""
+
+    def __init__(self, post: Callable[[Event], None], monotonic_s: Callable[[], float]) -> None:
+        self._post = post
+        self._monotonic_s = monotonic_s
+        self._attempts: dict[str, _Attempt] = {}
+
+    def tell(self, desired: Desired, *, launching: bool = False) -> None:
+        """Make ``desired`` what its attempt is told from now on. Called after the append only.
+
+        ``launching``: its container is being started, so its silence means nothing yet.
+        """
+        known = self._attempts.get(desired.job)
+        if known is None or known.desired.attempt != desired.attempt:
+            self._attempts[desired.job] = _Attempt(desired, self._monotonic_s(), launching)
+            if known is not None:
+                known.changed.set()
+            return
+        if _rank(desired) >= _rank(known.desired):
+            known.desired = desired
+            known.changed.set()
+            known.changed = asyncio.Event()
+
+    def forget(self, job: JobId) -> None:
+        """The job has no container any more."""
+        gone = self._attempts.pop(job, None)
+        if gone is not None:
+            gone.changed.set()
+
+    def jobs(self) -> tuple[JobId, ...]:
+        """Jobs of which an attempt is told something."""
+        return tuple(JobId(job) for job in self._attempts)
+
+    def observed(self, job: JobId) -> Observed | None:
+        """The newest report of a job's attempt, fresher than the log's."""
+        known = self._attempts.get(job)
+        return known.observed if known is not None else None
+
+    async def exchange(self, job: str, attempt: int, observed: Observed, wait_s: float) -> Desired:
+        """Take a report and answer with the newest desired state of the attempt.
+
+        The answer is held for up to ``wait_s`` seconds while it is what the SideCar has taken up
+        already. Raises UnknownAttempt.
+        """
+        known = self._known(job, attempt)
+        known.heard_at_s = self._monotonic_s()
+        self._take(known, observed)
+        until_s = known.heard_at_s + min(wait_s, HOLD_MAX_S)
+        while _rank(known.desired) <= (observed.epoch, observed.generation):
+            left_s = until_s - self._monotonic_s()
+            if left_s <= 0:
+                break
+            try:
+                await asyncio.wait_for(known.changed.wait(), left_s)
+            except TimeoutError:
+                break
+            known = self._known(job, attempt)
+        known.heard_at_s = self._monotonic_s()
+        return known.desired
+
+    def check_silence(self, silent_s: float) -> None:
+        """Post an event for each attempt without a word for ``silent_s`` seconds, once."""
+        now_s = self._monotonic_s()
+        for job, known in self._attempts.items():
+            if not (known.silent or known.launching) and now_s - known.heard_at_s > silent_s:
+                known.silent = True
+                known.passed_on = None
+                self._post(SideCarFellSilent(JobId(job), known.desired.attempt))
+
+    def _known(self, job: str, attempt: int) -> _Attempt:
+        known = self._attempts.get(job)
+        if known is None or known.desired.attempt != attempt:
+            raise UnknownAttempt(f"attempt {attempt} of job {job} is not meant to run now")
+        return known
+
+    def _take(self, known: _Attempt, observed: Observed) -> None:
+        if known.observed is not None and observed.sequence <= known.observed.sequence:
+            return
+        known.observed = observed
+        known.silent = known.launching = False
+        now_s = self._monotonic_s()
+        news = known.passed_on is None or _gist(known.passed_on) != _gist(observed)
+        moved = known.passed_on is not None and known.passed_on.progress != observed.progress
+        if news or (moved and now_s - known.passed_on_at_s >= PROGRESS_EVERY_S):
+            known.passed_on, known.passed_on_at_s = observed, now_s
+            self._post(SideCarReported(observed))
+
+
+def _rank(desired: Desired) -> tuple[int, int]:
+    return desired.epoch, desired.generation
+
+
+def _gist(observed: Observed) -> Observed:
+    """What of a report is news by itself."""
+    return replace(observed, sequence=0, progress=Progress(), gpu_use=())

@@ -1,0 +1,276 @@
+"""The single writer: drains events, steps the engine, appends, and only then lets effects happen.
+
+Does: one append per batch (events, plans and commands together), group commit, deadlines, the
+inbox, snapshots. Never: decides, or carries out a command before its append. State: the engine,
+the position in the log, and the events that wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from reshape_controller.core import events as ev
+from reshape_controller.core import invariants
+from reshape_controller.core.commands import Command
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.errors import PlanRejected, ReshapeError
+from reshape_controller.core.limits import (
+    BATCH_BYTES_MAX,
+    BATCH_EVENTS_MAX,
+    PLAN_ROUNDS_MAX,
+    Limits,
+)
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Plan, Policy
+from reshape_controller.core.record import HistoryEntry, LogRecord
+from reshape_controller.live.clock import Clock
+from reshape_controller.live.projection import changes_of
+from reshape_controller.live.recovery import recover
+from reshape_controller.store.digest import GENESIS, seal
+from reshape_controller.store.protocol import Changes, SeqTaken, Store, StoreError
+from reshape_sidecar import codec
+
+SNAPSHOT_EVERY = 1000
+"""Records between two snapshots: bounds what a start has to read."""
+APPEND_RETRY_S = 1.0
+"""Pause before an append that failed is tried again; nothing else happens meanwhile."""
+IDLE_WAIT_MAX_S = 60.0
+"""Longest sleep while nothing is awaited; the clock may have jumped."""
+
+log = structlog.get_logger("reshape.loop")
+
+
+class Fenced(ReshapeError):
+    """Another controller writes this log. This one stops; training is untouched."""
+
+
+class Effects(Protocol):
+    """What carries out commands after their append."""
+
+    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
+        """Begin to carry out; must not block, and repeats must do no harm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How this controller runs."""
+
+    policy: Policy
+    mechanism: Mechanism = Mechanism.SIDECAR
+    limits: Limits = Limits()
+    check_invariants: bool = True
+
+
+@dataclass(slots=True)
+class _Waiting:
+    event: ev.Event
+    done: asyncio.Future[int] | None
+    size_bytes: int
+
+
+class Loop:
+    """One per daemon, in one event loop."""
+
+    def __init__(self, store: Store, settings: Settings, clock: Clock) -> None:
+        self.store = store
+        self.settings = settings
+        self.engine = Engine()
+        self.seq = 0
+        self.stopped = asyncio.Event()
+        self.problem = "is starting"
+        """Why it is not ready; empty while it is."""
+        self._clock = clock
+        self._digest = GENESIS
+        self._epoch = 0
+        self._writer = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+        self._waiting: deque[_Waiting] = deque()
+        self._wake = asyncio.Event()
+        self._owed: deque[Changes] = deque()
+        self._snapshot_seq = 0
+        self._stopping = False
+        self._effects: Effects | None = None
+
+    async def start(self, effects: Effects) -> None:
+        """Recover from an open store, commit the take-over, and repeat what is outstanding.
+
+        Raises StoreError, Fenced.
+        """
+        found = await recover(self.store)
+        self.engine, self.seq, self._digest = found.engine, found.seq, found.digest
+        self._snapshot_seq, self._epoch = found.snapshot_seq, found.epoch + 1
+        if found.mismatches:
+            log.warning("other-commands-than-committed", seqs=found.mismatches[:10])
+        self._effects = effects
+        settings = self.settings
+        self._waiting.appendleft(
+            self._entry(
+                ev.ControllerStarted(
+                    self._epoch, settings.policy.name, settings.mechanism, settings.limits
+                )
+            )
+        )
+        await self._commit_batch()
+        effects.carry_out(self.engine, self.engine.outstanding())
+        self.problem = ""
+        log.info("controller-started", epoch=self._epoch, seq=self.seq, jobs=len(self._jobs()))
+
+    async def run(self) -> None:
+        """Work until ``stop``. Raises Fenced, or what the engine raised (a defect)."""
+        try:
+            while not self._stopping:
+                await self._sleep()
+                await self._commit_batch()
+        except Exception as error:
+            self.problem = str(error)
+            raise
+        finally:
+            self.stopped.set()
+
+    def stop(self) -> None:
+        """End ``run`` after the batch under way. No job is touched."""
+        self._stopping = True
+        self.problem = "is stopping"
+        self._wake.set()
+
+    def post(self, event: ev.Event) -> None:
+        """Let the engine know of an event; it is in the log once its batch is appended."""
+        self._waiting.append(self._entry(event))
+        self._wake.set()
+
+    async def commit(self, event: ev.Event) -> int:
+        """Post an event and wait until it is in the log and readable. Its seq."""
+        entry = self._entry(event)
+        entry.done = asyncio.get_running_loop().create_future()
+        self._waiting.append(entry)
+        self._wake.set()
+        return await entry.done
+
+    def _entry(self, event: ev.Event) -> _Waiting:
+        return _Waiting(event, None, len(codec.dumps(event)))
+
+    def _jobs(self) -> tuple[str, ...]:
+        return tuple(self.engine.state.jobs)
+
+    async def _sleep(self) -> None:
+        if self._waiting or self.engine.wants_plan():
+            return
+        due_s = self.engine.next_deadline_s()
+        wait_s = IDLE_WAIT_MAX_S if due_s is None else due_s - self._clock.now_s()
+        if wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), min(wait_s, IDLE_WAIT_MAX_S))
+        self._wake.clear()
+
+    def _drain(self, now_s: float) -> tuple[_Waiting, ...]:
+        taken: list[_Waiting] = []
+        size_bytes = 0
+        while self._waiting and len(taken) < BATCH_EVENTS_MAX:
+            if taken and size_bytes + self._waiting[0].size_bytes > BATCH_BYTES_MAX:
+                break
+            taken.append(self._waiting.popleft())
+            size_bytes += taken[-1].size_bytes
+        due_s = self.engine.next_deadline_s()
+        if due_s is not None and due_s <= now_s:
+            taken.append(self._entry(ev.DeadlinesDue()))
+        return tuple(taken)
+
+    async def _commit_batch(self) -> None:
+        now_s = max(self._clock.now_s(), self.engine.state.now_s)
+        taken = self._drain(now_s)
+        commands: list[Command] = []
+        history: list[HistoryEntry] = []
+        for entry in taken:
+            step = self.engine.step(entry.event, now_s)
+            commands += step.commands
+            history += step.history
+        plans = self._decide(now_s, commands, history)
+        if not taken and not plans:
+            return
+        if self.settings.check_invariants:
+            invariants.check(self.engine.state)
+        record = LogRecord(
+            seq=self.seq + 1,
+            epoch=self._epoch,
+            writer=self._writer,
+            policy=self.settings.policy.name,
+            at_s=now_s,
+            events=tuple(entry.event for entry in taken),
+            plans=plans,
+            commands=tuple(commands),
+            digest="",
+        )
+        record = seal(self._digest, record)
+        await self._append(record)
+        self.seq, self._digest = record.seq, record.digest
+        if self._effects is not None:
+            self._effects.carry_out(self.engine, record.commands)
+        self._owed.append(changes_of(self.engine, record, history))
+        await self._project()
+        for entry in taken:
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_result(record.seq)
+
+    def _decide(
+        self, now_s: float, commands: list[Command], history: list[HistoryEntry]
+    ) -> tuple[Plan, ...]:
+        plans: list[Plan] = []
+        while self.engine.wants_plan() and len(plans) < PLAN_ROUNDS_MAX:
+            plan = self._plan()
+            try:
+                step = self.engine.apply(plan, now_s)
+            except PlanRejected as rejected:
+                log.error("plan-rejected", policy=self.settings.policy.name, reason=rejected.reason)
+                plan = Plan(reason_code="plan-rejected", text=rejected.reason)
+                step = self.engine.apply(plan, now_s)
+            plans.append(plan)
+            commands += step.commands
+            history += step.history
+        return tuple(plans)
+
+    def _plan(self) -> Plan:
+        """Ask the policy; one that fails changes nothing until something else happens."""
+        try:
+            return self.settings.policy.decide(self.engine.snapshot())
+        except Exception as error:
+            log.exception("policy-failed", policy=self.settings.policy.name)
+            return Plan(reason_code="policy-failed", text=f"the policy failed: {error!r}")
+
+    async def _append(self, record: LogRecord) -> None:
+        """Append, for as long as it takes: the engine has moved on and waits with us."""
+        while True:
+            try:
+                await self.store.append(record)
+                self.problem = "" if self.problem.startswith("store:") else self.problem
+                return
+            except SeqTaken as taken:
+                found = taken.found
+                if (found.writer, found.digest) == (record.writer, record.digest):
+                    return
+                raise Fenced(f"{taken}: another controller took over; this one stops") from taken
+            except StoreError as error:
+                self.problem = f"store: {error}"
+                log.error("append-failed", seq=record.seq, error=str(error))
+                if self._stopping:
+                    raise
+                await asyncio.sleep(APPEND_RETRY_S)
+
+    async def _project(self) -> None:
+        """Write the projections; what cannot be written now is owed, and repaired at a start."""
+        try:
+            while self._owed:
+                await self.store.project(self._owed[0])
+                self._owed.popleft()
+            if self.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
+                await self.store.write_snapshot(self.seq, self.engine.state.dump())
+                self._snapshot_seq = self.seq
+        except StoreError as error:
+            log.error("projection-failed", seq=self.seq, error=str(error))

@@ -1,0 +1,25 @@
+"""Tokens of attempts: what lets a SideCar speak for its attempt and for no other.
+
+Does: derives a token from the controller's secret, the job and the attempt, so that none is stored
+and a restarted controller knows them all. Never: logs one. State: the secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+
+
+class Tokens:
+    """Tokens under one secret."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def of(self, job: str, attempt: int) -> str:
+        """The token of an attempt, as hexadecimal text."""
+        return hmac.new(self._secret, f"{job}/{attempt}".encode(), hashlib.sha256).hexdigest()
+
+    def valid(self, job: str, attempt: int, token: str) -> bool:
+        """Whether ``token`` is the attempt's, compared in constant time."""
+        return hmac.compare_digest(self.of(job, attempt).encode(), token.encode())
