@@ -1,0 +1,270 @@
+"""The documents say what the code says: tables, names, links and commands are compared.
+
+Does: reads docs/ and the code, and plays random runs to see which states occur. Never: judges
+prose.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.core import limits
+from reshape_controller.core.model import (
+    ChangeKind,
+    Gpu,
+    GpuState,
+    Job,
+    JobState,
+    Mechanism,
+    Stage,
+)
+from reshape_controller.core.state import State
+from tests.property.test_handover import ACTIONS, JOBS, Chaos
+from tests.world import World
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "controller" / "reshape_controller"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+CHAOS_RUNS = 40
+
+HISTORY_KINDS_BUILT = {
+    "f'{change.kind.value}-asked'": tuple(f"{kind.value}-asked" for kind in ChangeKind),
+    "state.value": (
+        JobState.COMPLETED.value,
+        JobState.FAILED.value,
+        JobState.CANCELLED.value,
+    ),
+}
+"""Kinds that the code puts together: the expression, and everything that it can become."""
+
+
+def documents() -> list[Path]:
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "playbooks").glob("*.md")]
+    return sorted(found)
+
+
+def section(path: Path, heading: str) -> str:
+    """Text below a ``##`` heading, up to the next."""
+    parts = re.split(r"^## +", path.read_text(), flags=re.MULTILINE)
+    found = [part for part in parts if part.split("\n", 1)[0].strip() == heading]
+    assert len(found) == 1, f"{path.name} has {len(found)} sections called {heading!r}"
+    return found[0]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """Every table of a text as rows of cells, without its head."""
+    found: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            inside = False
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if set("".join(cells)) <= set("-: "):
+            found.append([])
+            inside = True
+        elif inside:
+            found[-1].append(cells)
+    return found
+
+
+def plain(cell: str) -> str:
+    return cell.strip("`* ")
+
+
+class Seen:
+    """What occurred in random runs: pairs between events, and every single change."""
+
+    def __init__(self) -> None:
+        self.pairs: set[tuple[str, str]] = set()
+        self.stages: set[tuple[str, str]] = set()
+        self.gpus: set[tuple[str, str]] = set()
+        self.kinds: set[str] = set()
+
+
+@pytest.fixture(scope="module")
+def seen() -> Seen:
+    """Random runs with every put of a job or GPU watched."""
+    seen = Seen()
+    patch = pytest.MonkeyPatch()
+    put_job, put_gpu, check = State.put_job, State.put_gpu, World.check
+
+    def watched_job(self: State, job: Job) -> None:
+        before = self.jobs.get(job.id)
+        if before is not None and before.stage is not job.stage:
+            seen.stages.add((before.stage.value, job.stage.value))
+        put_job(self, job)
+
+    def watched_gpu(self: State, gpu: Gpu) -> None:
+        before = self.gpus.get(gpu.id)
+        if before is not None and before.state is not gpu.state:
+            seen.gpus.add((before.state.value, gpu.state.value))
+        put_gpu(self, gpu)
+
+    def watched_check(self: World) -> None:
+        check(self)
+        for job in self.engine.state.jobs.values():
+            seen.pairs.add((job.state.value, job.stage.value))
+
+    with patch.context() as context:
+        context.setattr(State, "put_job", watched_job)
+        context.setattr(State, "put_gpu", watched_gpu)
+        context.setattr(World, "check", watched_check)
+        for seed in range(CHAOS_RUNS):
+            play(random.Random(seed), seen)
+    return seen
+
+
+def play(draw: random.Random, seen: Seen) -> None:
+    chaos = Chaos(draw.choice([Mechanism.SIDECAR, Mechanism.TERMINATE]))
+    for _ in range(draw.randint(20, 120)):
+        chaos.act(draw.choice(ACTIONS), draw.choice(JOBS), draw.randint(0, 29))
+    chaos.heal()
+    seen.kinds.update(chaos.world.kinds)
+
+
+def test_the_table_of_job_states_has_every_pair_that_occurs(seen: Seen) -> None:
+    pairs = {(plain(row[0]), plain(row[1])) for row in tables(section(ARCHITECTURE, JOB_STATES))[0]}
+    assert seen.pairs - pairs == set()
+    assert {state for state, _ in pairs} == {s.value for s in JobState} - {"rejected"}
+    assert {stage for _, stage in pairs} == {stage.value for stage in Stage}
+
+
+JOB_STATES, GPU_STATES = "States of a job", "States of a GPU"
+HOLDS = ("starting", "training", "saving", "stopping")
+
+
+def test_the_table_of_stages_has_every_change_that_occurs(seen: Seen) -> None:
+    changes = {(row[0], row[1]) for row in tables(section(ARCHITECTURE, JOB_STATES))[1]}
+    for start, end in sorted(seen.stages):
+        named = {start, "any"}
+        named |= {"any but ending"} if start != "ending" else set()
+        named |= {"any with GPUs"} if start in HOLDS else set()
+        assert any((name, end) in changes for name in named), f"{start} to {end} is not there"
+    ends = {stage.value for stage in Stage}
+    assert {end for _, end in changes} == ends
+    assert {start for start, _ in changes if not start.startswith("any")} == ends
+
+
+def test_the_tables_of_gpu_states_have_every_state_and_every_change_that_occurs(
+    seen: Seen,
+) -> None:
+    states, changes = tables(section(ARCHITECTURE, GPU_STATES))
+    assert {row[0] for row in states} == {state.value for state in GpuState}
+    known = {(row[0], row[1]) for row in changes}
+    assert seen.gpus - known == set()
+    assert {name for pair in known for name in pair} <= {state.value for state in GpuState}
+
+
+def test_the_table_of_deadlines_has_every_limit_with_its_figures() -> None:
+    rows = {plain(row[0]): row for row in tables(section(ARCHITECTURE, "Deadlines"))[0]}
+    local, kubernetes = limits.Limits(), limits.KUBERNETES
+    figures = {
+        field.name: (float(getattr(local, field.name)), float(getattr(kubernetes, field.name)))
+        for field in dataclasses.fields(limits.Limits)
+    }
+    figures |= {
+        name: (float(value), float(value))
+        for name, value in vars(limits).items()
+        if name.isupper() and isinstance(value, (int, float))
+    }
+    assert {name: (float(row[1]), float(row[2])) for name, row in rows.items()} == figures
+    assert [name for name, row in rows.items() if not row[5]] == [], "has no consequence"
+
+
+def calls(name: str) -> Iterator[ast.Call]:
+    """Every call of a function or method of this name in the controller."""
+    for path in sorted(CORE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = node.func
+                found = called.attr if isinstance(called, ast.Attribute) else None
+                if found == name or (isinstance(called, ast.Name) and called.id == name):
+                    yield node
+
+
+def kinds_in_code() -> set[str]:
+    kinds: set[str] = set()
+    expressions = [call.args[1] for call in calls("note")]
+    for call in calls("HistoryEntry"):
+        named = [keyword.value for keyword in call.keywords if keyword.arg == "kind"]
+        expressions += named or [call.args[2]]
+    for expression in expressions:
+        if isinstance(expression, ast.Constant):
+            kinds.add(str(expression.value))
+        elif ast.unparse(expression) != "kind":  # Turn.note hands its own argument on
+            kinds.update(HISTORY_KINDS_BUILT[ast.unparse(expression)])
+    return kinds
+
+
+def test_every_kind_of_history_entry_is_explained_and_nothing_else(seen: Seen) -> None:
+    text = (ROOT / "docs" / "history.md").read_text()
+    explained = [plain(row[0]) for table in tables(text) for row in table if row[0][0] == "`"]
+    assert sorted(explained) == sorted(set(explained)), "explained twice"
+    assert set(explained) == kinds_in_code()
+    assert seen.kinds - set(explained) == set()
+
+
+def test_every_link_in_the_documents_leads_somewhere() -> None:
+    broken = []
+    for path in documents():
+        for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+            if re.match(r"[a-z]+:", target):
+                continue
+            name, _, anchor = target.partition("#")
+            file = (path.parent / name).resolve() if name else path
+            if not file.exists() or (anchor and anchor not in anchors(file)):
+                broken.append(f"{path.relative_to(ROOT)}: {target}")
+    assert broken == []
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of a document's headings, as code hosts make them."""
+    heads = re.findall(r"^#+ +(.+)$", path.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_every_test_that_the_documents_name_is_there() -> None:
+    code = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    defined = set(re.findall(r"def (test_\w+)", code))
+    defined |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    named = {
+        (path.name, name)
+        for path in documents()
+        for name in re.findall(r"\btest_[a-z0-9_]+\b", path.read_text())
+    }
+    assert sorted(entry for entry in named if entry[1] not in defined) == []
+
+
+def test_every_function_of_the_core_that_the_documents_name_is_there() -> None:
+    modules = {path.stem for path in (CORE / "core").glob("*.py")}
+    missing = []
+    for path in documents():
+        for module, rest in re.findall(r"`(\w+)\.([\w.]+)`", path.read_text()):
+            if module not in modules or rest == "py":
+                continue
+            found: object = importlib.import_module(f"reshape_controller.core.{module}")
+            for part in rest.split("."):
+                fields = getattr(found, "__dataclass_fields__", {})
+                found = getattr(found, part, fields.get(part))
+            if found is None:
+                missing.append(f"{path.name}: {module}.{rest}")
+    assert missing == []
+
+
+def test_every_make_target_that_the_documents_name_is_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = {
+        (path.name, name)
+        for path in documents()
+        for name in re.findall(r"(?:`|^\s*)make ([a-z][a-z-]*)", path.read_text(), re.MULTILINE)
+    }
+    assert sorted(entry for entry in named if entry[1] not in targets) == []
