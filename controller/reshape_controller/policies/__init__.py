@@ -1,0 +1,69 @@
+"""The policies, by name: ours, and those that other packages offer as entry points.
+
+Does: names the presets (a policy with a mechanism), and builds a policy from its name and options.
+Never: decides anything. To write a policy, see docs/policies.md. Installed entry points of the
+group ``reshape.policies`` are looked up when a name is not one of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Policy
+from reshape_controller.policies.adaptive import Adaptive
+
+ENTRY_POINT_GROUP = "reshape.policies"
+
+BUILT_IN: dict[str, Callable[..., Policy]] = {
+    "adaptive": Adaptive,
+}
+
+
+class UnknownPolicy(ReshapeError):
+    """No policy has this name, or it does not take these options. The text names the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A policy together with the way in which running jobs' GPUs change."""
+
+    policy: str
+    mechanism: Mechanism
+    text: str
+
+
+PRESETS: dict[str, Preset] = {
+    "adaptive": Preset("adaptive", Mechanism.SIDECAR, "our scheduler, inside living containers"),
+    "paper": Preset("paper", Mechanism.SIDECAR, "the paper's algorithms 1 and 2 as printed"),
+    "termination": Preset(
+        "optimus", Mechanism.TERMINATE, "the paper's comparison: only grows, by restarting jobs"
+    ),
+    "case-study-termination": Preset(
+        "paper", Mechanism.TERMINATE, "the paper's case study: shrinks and grows by restarting jobs"
+    ),
+    "default": Preset("default", Mechanism.NONE, "a fixed number of GPUs for each job, as without"),
+}
+
+
+def policy_names() -> tuple[str, ...]:
+    """Every name that ``make_policy`` takes: ours, then the installed ones."""
+    found = {entry.name for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    return (*BUILT_IN, *sorted(found - set(BUILT_IN)))
+
+
+def make_policy(name: str, **options: object) -> Policy:
+    """The policy called ``name``. Raises UnknownPolicy."""
+    make: Callable[..., Policy] | None = BUILT_IN.get(name)
+    if make is None:
+        for entry in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
+            make = entry.load()
+    if make is None:
+        raise UnknownPolicy(f"no policy {name!r}; there are {', '.join(policy_names())}")
+    try:
+        return make(**options)
+    except (TypeError, ValueError) as error:
+        raise UnknownPolicy(f"policy {name!r}: {error}") from error
