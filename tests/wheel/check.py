@@ -1,0 +1,245 @@
+"""Builds the wheel and tries it where nothing else is: contents, extras, and the installed command.
+
+Does: ``python tests/wheel/check.py`` builds from this checkout, compares the wheel with the files
+of the repository, installs it into empty environments and runs it there, away from the checkout.
+Needs pip with a package index, and the build backend in the environment that runs it.
+Never: touches the environment that runs it. State: one temporary folder, removed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = {
+    "controller/reshape_controller/": "reshape_controller/",
+    "sidecar/reshape_sidecar/": "reshape_sidecar/",
+    "launcher/reshape_launcher/": "reshape_launcher/",
+    "profiles/reshape_profiles/": "reshape_profiles/",
+    "playbooks/": "reshape_launcher/playbooks/",
+}
+"""Folders of the repository, and where their files are in the wheel."""
+SIDECAR_EXTRA = {"reshape-gpu", "tornado", "nvidia-ml-py"}
+CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "numpy", "torch"}
+COMMAND_TIMEOUT_S = 600.0
+
+
+class Wrong(Exception):
+    """The wheel is not as it should be. The text says what, and what to do about it."""
+
+
+def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Standard output of a command that must succeed."""
+    words = [str(word) for word in command]
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Wrong(
+            f"{' '.join(words)} ended with {done.returncode}\n{done.stdout}{done.stderr}".rstrip()
+        )
+    return done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """The built wheel, and a folder for environments."""
+
+    wheel: Path
+    folder: Path
+
+    @property
+    def version(self) -> str:
+        """Version in the wheel's name."""
+        return self.wheel.name.split("-")[1]
+
+
+def build(folder: Path) -> Trial:
+    """Build the wheel from this checkout with the build backend that is installed here."""
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps"]
+    run(*command, "--no-build-isolation", "--wheel-dir", folder, ROOT, cwd=folder)
+    found = sorted(folder.glob("*.whl"))
+    if len(found) != 1:
+        raise Wrong(f"built {len(found)} wheels: {', '.join(path.name for path in found)}")
+    return Trial(found[0], folder)
+
+
+def wanted_files() -> set[str]:
+    """Names that the wheel must hold: every committed file of the packages and playbooks."""
+    listing = run("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z", cwd=ROOT)
+    wanted = set()
+    for name in listing.split("\0"):
+        for folder, inside in PACKAGES.items():
+            if name.startswith(folder) and (ROOT / name).is_file():
+                wanted.add(inside + name.removeprefix(folder))
+    return wanted
+
+
+def contents(trial: Trial) -> str:
+    """The wheel holds what the repository holds, its licence, and nothing else."""
+    with zipfile.ZipFile(trial.wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+    info = {name for name in names if name.split("/")[0].endswith(".dist-info")}
+    wanted = wanted_files()
+    missing, extra = sorted(wanted - names), sorted(names - info - wanted)
+    if missing or extra:
+        raise Wrong(f"missing in the wheel: {missing}\nonly in the wheel: {extra}")
+    if not any(name.endswith("licenses/LICENSE") for name in info):
+        raise Wrong("the licence is not in the wheel")
+    for part in ("init", "agent", "hook"):
+        if not any(name.startswith(f"reshape_sidecar/{part}") for name in names):
+            raise Wrong(f"reshape_sidecar has no {part}: a SideCar cannot start from this wheel")
+    return f"{len(names)} files, {trial.wheel.stat().st_size // 1024} KiB"
+
+
+def resolved(trial: Trial, extra: str) -> set[str]:
+    """Names of the distributions that an extra installs, everything that they need included."""
+    report = trial.folder / f"report-{extra}.json"
+    run(
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
+        *("--report", report, f"{trial.wheel}[{extra}]"),
+        cwd=trial.folder,
+    )
+    items = json.loads(report.read_text())["install"]
+    return {re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower() for item in items}
+
+
+def extras(trial: Trial) -> str:
+    """The ``sidecar`` extra goes into people's images: Tornado and the NVML binding, no more."""
+    sidecar = resolved(trial, "sidecar")
+    if sidecar != SIDECAR_EXTRA:
+        raise Wrong(f"the sidecar extra installs {sorted(sidecar)}, not {sorted(SIDECAR_EXTRA)}")
+    controller = resolved(trial, "controller")
+    if controller & CONTROLLER_EXTRA_NEVER:
+        raise Wrong(f"the controller extra installs {sorted(controller & CONTROLLER_EXTRA_NEVER)}")
+    return f"sidecar {len(sidecar) - 1}, controller {len(controller) - 1} distributions"
+
+
+def constraints(folder: Path) -> Path:
+    """The versions of requirements.lock, without hashes (the wheel itself has none)."""
+    pins = re.findall(r"^([A-Za-z0-9._-]+==\S+)", (ROOT / "requirements.lock").read_text(), re.M)
+    path = folder / "constraints.txt"
+    path.write_text("\n".join(pins) + "\n")
+    return path
+
+
+def environment(trial: Trial, name: str, *what: str) -> Path:
+    """Folder ``bin`` of a new environment with the wheel and ``what`` installed."""
+    home = trial.folder / name
+    venv.create(home, with_pip=True)
+    pip = (home / "bin" / "python", "-m", "pip", "install", "--quiet")
+    run(*pip, "--disable-pip-version-check", *what, cwd=trial.folder)
+    return home / "bin"
+
+
+def away(trial: Trial, bin_folder: Path, *command: str) -> str:
+    """Run a command of an environment in an empty folder, with nothing of ours on the path."""
+    empty = trial.folder / "elsewhere"
+    empty.mkdir(exist_ok=True)
+    env = {"PATH": f"{bin_folder}:/usr/bin:/bin", "HOME": str(empty), "LANG": "C.UTF-8"}
+    return run(bin_folder / command[0], *command[1:], cwd=empty, env=env)
+
+
+def bare(trial: Trial) -> str:
+    """Without any dependency, what runs in people's images under init still imports."""
+    bin_folder = environment(trial, "bare", "--no-deps", str(trial.wheel))
+    names = [
+        "reshape_sidecar.wire",
+        "reshape_sidecar.contract",
+        "reshape_sidecar.codec",
+        *module_names("reshape_sidecar/init"),
+        *module_names("reshape_sidecar/hook"),
+    ]
+    imports(trial, bin_folder, names)
+    return f"{len(names)} modules on the standard library alone"
+
+
+def sidecar(trial: Trial) -> str:
+    """With the ``sidecar`` extra alone, every module of the SideCar imports."""
+    pins = str(constraints(trial.folder))
+    bin_folder = environment(trial, "sidecar", "-c", pins, f"{trial.wheel}[sidecar]")
+    names = module_names("reshape_sidecar")
+    imports(trial, bin_folder, names)
+    return f"{len(names)} modules"
+
+
+def controller(trial: Trial) -> str:
+    """The installed command runs, and finds its data."""
+    pins = str(constraints(trial.folder))
+    bin_folder = environment(trial, "whole", "-c", pins, f"{trial.wheel}[controller,sidecar]")
+    version = away(trial, bin_folder, "reshape", "version")
+    if trial.version not in version:
+        raise Wrong(f"`reshape version` says {version.strip()!r}, not {trial.version}")
+    shown = away(trial, bin_folder, "reshape", "--help")
+    for verb in ("up", "submit", "get", "describe", "logs", "cancel", "gpus", "drain"):
+        if not re.search(rf"\b{verb}\b", shown):
+            raise Wrong(f"`reshape --help` does not name {verb!r}")
+    names = [name for package in sorted(set(PACKAGES.values())) for name in module_names(package)]
+    imports(trial, bin_folder, sorted(set(names)))
+    return f"{version.strip()}; {len(names)} modules"
+
+
+def module_names(inside: str) -> list[str]:
+    """Import names of the wheel's modules under a folder or of a module's name, mains excepted."""
+    prefix = inside.rstrip("/")
+    files = sorted(
+        name
+        for name in wanted_files()
+        if name.endswith(".py") and (name == f"{prefix}.py" or name.startswith(f"{prefix}/"))
+    )
+    dotted = [name.removesuffix(".py").replace("/", ".") for name in files]
+    return [name.removesuffix(".__init__") for name in dotted if not name.endswith(".__main__")]
+
+
+def imports(trial: Trial, bin_folder: Path, names: list[str]) -> None:
+    """Import modules in an isolated interpreter with warnings as errors."""
+    program = "import importlib, sys; [importlib.import_module(n) for n in sys.argv[1:]]"
+    away(trial, bin_folder, "python", "-I", "-W", "error", "-c", program, *names)
+
+
+PARTS: tuple[Callable[[Trial], str], ...] = (contents, extras, bare, sidecar, controller)
+
+
+def main() -> int:
+    """Run every part, say how each went, and fail if one failed."""
+    os.environ["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+    failed = 0
+    with tempfile.TemporaryDirectory(prefix="reshape-wheel-") as name:
+        begin_s = time.monotonic()
+        try:
+            trial = build(Path(name))
+        except Wrong as error:
+            print(f"FAILED  build: {error}")
+            return 1
+        print(f"ok      build ({time.monotonic() - begin_s:.1f} s): {trial.wheel.name}")
+        for part in PARTS:
+            begin_s = time.monotonic()
+            try:
+                text = part(trial)
+            except (Wrong, subprocess.TimeoutExpired) as error:
+                failed += 1
+                print(f"FAILED  {part.__name__} ({time.monotonic() - begin_s:.1f} s): {error}")
+            else:
+                print(f"ok      {part.__name__} ({time.monotonic() - begin_s:.1f} s): {text}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
