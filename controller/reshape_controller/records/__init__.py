@@ -1,0 +1,26 @@
+"""Job records: what users write, checked once, at the edge.
+
+Does: turns YAML, JSON and plain values into a ``JobSpec``, or names everything that is wrong with
+them at once. Never: guesses a value, runs anything, or reads a script (it looks whether one is
+there). State: none. docs/jobs.md has every field.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.records.errors import RecordInvalid
+from reshape_controller.records.hosts import check_against_hosts
+from reshape_controller.records.parse import from_insert, from_json, from_yaml, parse_record
+from reshape_controller.records.schema import record_schema
+from reshape_controller.records.text import load_json, load_yaml
+
+__all__ = [
+    "RecordInvalid",
+    "check_against_hosts",
+    "from_insert",
+    "from_json",
+    "from_yaml",
+    "load_json",
+    "load_yaml",
+    "parse_record",
+    "record_schema",
+]

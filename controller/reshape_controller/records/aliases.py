@@ -1,0 +1,95 @@
+"""Other spellings of a record's fields: those of the paper's tables, and the short forms. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+
+from reshape_controller.core.model import FieldError
+from reshape_controller.records.errors import shown
+from reshape_controller.records.fields import RecordFields, Resources
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "optional_gpus": ("optional numbers of GPUs", "optional number of GPUs"),
+    "job_type": ("Job type",),
+    "epochs": ("# of epochs", "number of epochs", "number of training epochs"),
+    "target_accuracy": ("desired validation accuracy", "desired accuracy"),
+    "global_batch": ("Batch size",),
+    "dataset": ("Training dataset",),
+}
+"""Upper or lower case, spaces, ``_`` and ``-`` make no difference in an alias."""
+ASSIGNED = ("Job id", "State", "number of GPUs", "GPU ids", "Submission time")
+"""Columns of the paper's Table III that Reshape fills in."""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", "_", name.strip().lower())
+
+
+_BY_SPELLING = {_plain(name): field for field, names in ALIASES.items() for name in names}
+_ASSIGNED = {_plain(name) for name in ASSIGNED}
+_FIELDS = tuple(RecordFields.model_fields)
+_RESOURCES = tuple(Resources.model_fields)
+
+
+def canonical(record: Mapping[object, object]) -> tuple[dict[str, object], tuple[FieldError, ...]]:
+    """The record under its fields' own names, and what is wrong with its names."""
+    found: dict[str, object] = {}
+    spelled: dict[str, str] = {}
+    problems: list[FieldError] = []
+    for name, value in record.items():
+        field = _field(name)
+        if field is None:
+            problems.append(_unknown(name))
+        elif field in spelled:
+            problems.append(
+                FieldError(
+                    str(name), f"means the same as {spelled[field]}", "give only one of the two"
+                )
+            )
+        else:
+            spelled[field] = str(name)
+            found[field] = value
+    problems += _move_resources(found)
+    return found, tuple(problems)
+
+
+def suggestion(name: str, known: tuple[str, ...]) -> str:
+    """A remedy for a name that is not among the known."""
+    close = difflib.get_close_matches(name[:100], known, n=1)
+    return f"did you mean {close[0]}?" if close else f"the fields are {', '.join(known)}"
+
+
+def _field(name: object) -> str | None:
+    if not isinstance(name, str):
+        return None
+    if name in _FIELDS or name in _RESOURCES:
+        return name
+    return _BY_SPELLING.get(_plain(name))
+
+
+def _unknown(name: object) -> FieldError:
+    if not isinstance(name, str):
+        return FieldError(shown(name), "is not a field's name", "a name is text")
+    path = name if len(name) <= 60 else f"{name[:57]}..."
+    if _plain(name) in _ASSIGNED:
+        return FieldError(path, "is filled in by Reshape", "leave it out")
+    return FieldError(path, "is not a field of a job record", suggestion(name, _FIELDS))
+
+
+def _move_resources(found: dict[str, object]) -> Iterator[FieldError]:
+    """Put ``cpus`` and ``memory`` where they belong."""
+    short = {name: found.pop(name) for name in _RESOURCES if name in found}
+    inner = found.get("resources")
+    if not short:
+        return
+    if inner is not None and not isinstance(inner, Mapping):
+        return  # reported as a wrong type
+    merged = dict(inner or {})
+    for name, value in short.items():
+        if name in merged:
+            yield FieldError(name, f"means the same as resources.{name}", "give only one of both")
+        else:
+            merged[name] = value
+    found["resources"] = merged

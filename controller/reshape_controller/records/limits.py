@@ -1,0 +1,30 @@
+"""The bounds of a job record. Beyond them a number is taken for a mistake."""
+
+from __future__ import annotations
+
+NAME_LENGTH_MAX = 63
+"""As Kubernetes and DNS have it."""
+GPUS_MAX = 1024
+"""Largest optional number of GPUs."""
+SIZES_MAX = 64
+"""Most optional numbers of GPUs of one job."""
+WORKERS_MAX = 1024
+ARGUMENTS_MAX = 1000
+TEXT_LENGTH_MAX = 4096
+ENV_MAX = 200
+ENV_VALUE_LENGTH_MAX = 32 * 1024
+RETRIES_MAX = 100
+PRIORITY_MAX = 1_000_000
+"""Either way from 0."""
+EPOCHS_MAX = 1_000_000
+STEPS_MAX = 1_000_000_000_000
+GLOBAL_BATCH_MAX = 1_000_000_000
+MAX_WAIT_MAX_S = 365 * 24 * 3600.0
+SEED_MAX = 2**32 - 1
+"""Largest seed that NumPy takes."""
+CPUS_MAX = 4096.0
+MEMORY_MIN_BYTES = 1024 * 1024
+"""Less is a forgotten unit."""
+MEMORY_MAX_BYTES = 1 << 46
+RECORD_BYTES_MAX = 1024 * 1024
+"""A record as text."""

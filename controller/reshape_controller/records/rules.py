@@ -1,0 +1,149 @@
+"""Rules of a record that look at several fields, or at files beside it.
+
+Does: yields every rule that is broken. Never: repeats what is wrong with a single field (a field
+that is wrong by itself is None here and named in ``bad``). State: none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from reshape_controller.core.model import FieldError
+from reshape_controller.records.command import script_of
+from reshape_controller.records.fields import RecordFields
+from reshape_controller.records.places import is_local
+from reshape_sidecar.contract import RESERVED_PREFIXES
+
+LENGTHS = ("epochs", "steps", "target_accuracy")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def broken(
+    fields: RecordFields, bad: frozenset[str], given: frozenset[str]
+) -> Iterator[FieldError]:
+    """Every broken rule. ``bad``: fields that are wrong already; ``given``: fields that are there.
+
+    Files are looked at by ``missing_files``, once paths are resolved.
+    """
+    yield from _required(fields, bad)
+    yield from _sizes(fields)
+    yield from _lengths(fields, bad, given)
+    yield from _texts(fields)
+    yield from _env(fields)
+
+
+def missing_files(
+    code: str | None, code_given: str | None, command: tuple[str, ...]
+) -> Iterator[FieldError]:
+    """The code folder, or the script in it, that is not there. Other machines' folders pass.
+
+    ``code`` is the resolved folder, ``code_given`` the record's own text if it was relative (then
+    the folder is on this machine and must be there).
+    """
+    if code is None or not is_local(code):
+        return
+    folder = Path(code)
+    if not folder.is_dir():
+        if code_given is not None:
+            yield FieldError("code", f"there is no folder {code}", "give the script's folder")
+        return
+    script = script_of(command)
+    if script is None or "{" in script:
+        return
+    path = folder / script
+    if not path.is_file():
+        yield FieldError(
+            "command",
+            f"script missing: there is no file {path}",
+            "give the script's path within code, or set code to its folder",
+        )
+
+
+def _required(fields: RecordFields, bad: frozenset[str]) -> Iterator[FieldError]:
+    if fields.name is None and "name" not in bad:
+        yield FieldError("name", "is missing", "give the job a name, for example resnet-1")
+    if fields.command is None and fields.image is None and not bad & {"command", "image"}:
+        yield FieldError("command", "is missing", "say what to run, for example python train.py")
+    if fields.optional_gpus is None and "optional_gpus" not in bad:
+        yield FieldError(
+            "optional_gpus",
+            "is missing",
+            "say with how many GPUs the job can run, for example [1, 2, 4]",
+        )
+
+
+def _sizes(fields: RecordFields) -> Iterator[FieldError]:
+    sizes = fields.optional_gpus
+    if sizes is None:
+        return
+    ordered = sorted(set(sizes))
+    if sizes != ordered:
+        what = "repeats a number" if len(ordered) < len(sizes) else "is not ascending"
+        yield FieldError("optional_gpus", f"{sizes} {what}", f"write {ordered}")
+    if fields.global_batch is not None:
+        odd = [size for size in ordered if fields.global_batch % size]
+        if odd:
+            yield FieldError(
+                "global_batch",
+                f"{fields.global_batch} cannot be split evenly over {_these(odd)} GPUs",
+                "choose a batch that every optional number of GPUs divides, or leave it out",
+            )
+    workers = fields.workers or 1
+    odd = [size for size in ordered if size % workers]
+    if odd:
+        yield FieldError(
+            "workers",
+            f"{workers} workers cannot share {_these(odd)} GPUs equally",
+            "choose optional numbers of GPUs that divide by the number of workers",
+        )
+
+
+def _lengths(
+    fields: RecordFields, bad: frozenset[str], given: frozenset[str]
+) -> Iterator[FieldError]:
+    named = [name for name in LENGTHS if name in given]
+    if len(named) > 1:
+        yield FieldError(named[1], f"{' and '.join(named)} are both lengths", "keep one of them")
+    if fields.command and fields.epochs is None and "epochs" not in bad:
+        for number, word in enumerate(fields.command):
+            if "{epochs}" in word:
+                yield FieldError(
+                    f"command[{number}]",
+                    "uses {epochs}, but the record has no epochs",
+                    "give epochs, or write the number into the command",
+                )
+                return
+
+
+def _texts(fields: RecordFields) -> Iterator[FieldError]:
+    for number, word in enumerate(fields.command or ()):
+        if "\0" in word:
+            yield FieldError(f"command[{number}]", "has a zero byte", "take it out")
+    if fields.command and not fields.command[0].strip():
+        yield FieldError("command[0]", "is empty", "name the program first")
+    for name in ("code", "dataset", "checkpoints"):
+        value = getattr(fields, name)
+        if value is not None and "\0" in value:
+            yield FieldError(name, "has a zero byte", "take it out")
+
+
+def _env(fields: RecordFields) -> Iterator[FieldError]:
+    for name, value in (fields.env or {}).items():
+        path = f"env.{name[:60]}"
+        if not _ENV_NAME.fullmatch(name):
+            yield FieldError(path, "is no name of a variable", "use letters, digits and _")
+        elif name.startswith(RESERVED_PREFIXES):
+            prefix = next(prefix for prefix in RESERVED_PREFIXES if name.startswith(prefix))
+            yield FieldError(
+                path,
+                f"names that begin with {prefix} are reserved",
+                "set it inside the script, or choose another name",
+            )
+        elif "\0" in value:
+            yield FieldError(path, "has a zero byte", "take it out")
+
+
+def _these(numbers: list[int]) -> str:
+    return " or ".join(str(number) for number in numbers)
