@@ -17,6 +17,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store import (
+    sqlite_chain,
     sqlite_file,
     sqlite_inbox,
     sqlite_log,
@@ -209,7 +210,7 @@ class SqliteStore:
         """The result, or an error of the protocol in place of one of SQLite or of the system."""
         try:
             return function()
-        except sqlite_file.Damaged as damage:
+        except sqlite_chain.Damaged as damage:
             raise sqlite_file.corrupt(self.path, damage.last_good_seq, str(damage)) from None
         except CodecError as error:
             raise StoreError(
@@ -227,7 +228,7 @@ class SqliteStore:
         remedy = _REMEDIES.get(code & 0xFF) if code is not None else None
         if remedy is not None:
             return StoreError(f"{self.path}: {remedy} (SQLite: {error})")
-        if sqlite_file.is_damage(error):
-            good = sqlite_file.last_good_seq(self._connected()) if self._connection else 0
+        if sqlite_chain.is_damage(error):
+            good = sqlite_chain.last_good_seq(self._connected()) if self._connection else 0
             return sqlite_file.corrupt(self.path, good, str(error))
         return error

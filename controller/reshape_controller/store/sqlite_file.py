@@ -1,21 +1,26 @@
 """The SQLite file itself: its tables, how it is made, opened and verified.
 
 Does: creates a store complete or not at all, opens one under the settings that durability rests
-on, and verifies the log's digest chain. Never: writes to a file that it has not verified.
+on, and verifies what is in it (``sqlite_chain``). Never: writes to a file that it has not verified.
 State: none; connections belong to the caller.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from reshape_controller.store.digest import GENESIS, digest_of
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
+from reshape_controller.store.sqlite_chain import (
+    Damaged,
+    is_damage,
+    last_good_seq,
+    newest_snapshot_seq,
+    verify_log,
+)
 
 APPLICATION_ID = 0x52534850
 """``RSHP``: tells our files from other people's."""
@@ -63,33 +68,20 @@ INSERT INTO meta (name, value) VALUES ('projected_seq', 0);
 """
 
 
-class Damaged(Exception):
-    """What is kept does not fit together from ``last_good_seq`` on."""
-
-    def __init__(self, last_good_seq: int, message: str) -> None:
-        super().__init__(message)
-        self.last_good_seq = last_good_seq
-
-
-def is_damage(error: sqlite3.Error) -> bool:
-    """Whether SQLite says that the file is damaged (and not busy, full, forbidden...)."""
-    if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
-        return False
-    code = getattr(error, "sqlite_errorcode", None)  # None: text in it that is not UTF-8
-    return code is None or code & 0xFF in (
-        sqlite3.SQLITE_ERROR,  # a schema that no longer parses, a table that is gone
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    )
-
-
 def corrupt(path: Path, last_good_seq: int, message: str) -> StoreCorrupt:
     remedy = f"reshape db recover {path} (writes the readable records to a new file)"
     return StoreCorrupt(str(path), last_good_seq, message, remedy)
 
 
-def create(path: Path) -> None:
-    """Make an empty store under ``path``: complete by a rename, so never half of one."""
+def create(path: Path, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
+    """Make a store under ``path``, empty but for what ``fill`` writes: complete or not at all."""
+    stray = path.with_name(path.name + "-wal")
+    if stray.exists():
+        # SQLite would play it into the new file.
+        raise StoreError(
+            f"{path}: is gone, but its write-ahead log {stray} is there; "
+            "remedy: put the file back, or move the log away to begin anew"
+        )
     fresh = path.with_name(path.name + ".new")
     for suffix in ("", "-wal", "-shm", "-journal"):
         fresh.with_name(fresh.name + suffix).unlink(missing_ok=True)
@@ -101,6 +93,8 @@ def create(path: Path) -> None:
             f"PRAGMA application_id={APPLICATION_ID}; PRAGMA user_version={SCHEMA_VERSION};"
             f"BEGIN; {SCHEMA} COMMIT;"
         )
+        if fill is not None:
+            fill(connection)
     finally:
         connection.close()
     _sync(fresh)
@@ -152,7 +146,7 @@ def inspect(path: Path) -> None:
         verify_header(connection, path)
         if path.stat().st_size <= QUICK_CHECK_BYTES_MAX:
             verify_pages(connection, "quick_check")
-        verify_log(connection, latest_snapshot_seq(connection))
+        verify_log(connection, newest_snapshot_seq(connection))
     except Damaged as damage:
         raise corrupt(path, damage.last_good_seq, str(damage)) from None
     except sqlite3.Error as error:
@@ -163,7 +157,7 @@ def inspect(path: Path) -> None:
         connection.close()
 
 
-def verify_header(connection: sqlite3.Connection, path: Path) -> None:
+def verify_version(connection: sqlite3.Connection, path: Path) -> None:
     """Check that the file is a Reshape store of this schema version."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -175,6 +169,11 @@ def verify_header(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: was written by {age} Reshape (schema {version}, this one knows "
             f"{SCHEMA_VERSION}); nothing was changed; remedy: use that version"
         )
+
+
+def verify_header(connection: sqlite3.Connection, path: Path) -> None:
+    """Check that the file is a Reshape store of this version with all its tables."""
+    verify_version(connection, path)
     memory = sqlite3.connect(":memory:")
     memory.executescript(SCHEMA)
     query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
@@ -183,7 +182,7 @@ def verify_header(connection: sqlite3.Connection, path: Path) -> None:
     # Somebody's own view or index beside ours does no harm.
     for name, sql in wanted.items():
         if name not in found or found[name] != sql:
-            raise Damaged(0, f"table or index {name} is missing or altered")
+            raise Damaged(last_good_seq(connection), f"table or index {name} is missing or altered")
 
 
 def verify_pages(connection: sqlite3.Connection, pragma: str) -> None:
@@ -191,87 +190,6 @@ def verify_pages(connection: sqlite3.Connection, pragma: str) -> None:
     (first,) = connection.execute(f"PRAGMA {pragma}(1)").fetchone()
     if first != "ok":
         raise Damaged(last_good_seq(connection), " ".join(str(first).split()))
-
-
-def latest_snapshot_seq(connection: sqlite3.Connection) -> int:
-    """Seq of the newest snapshot that has all its parts; 0 without one."""
-    (seq,) = connection.execute(
-        "SELECT max(seq) FROM (SELECT seq FROM snapshots GROUP BY seq HAVING count(*) = max(parts))"
-    ).fetchone()
-    return int(seq or 0)
-
-
-def snapshot_parts(connection: sqlite3.Connection, seq: int) -> tuple[str, ...]:
-    """The verified parts of the snapshot at ``seq``."""
-    parts = []
-    for part, digest, body in connection.execute(
-        "SELECT part, CAST(digest AS BLOB), CAST(body AS BLOB) FROM snapshots"
-        " WHERE seq = ? ORDER BY part",
-        (seq,),
-    ):
-        if hashlib.sha256(body).hexdigest().encode() != digest:
-            raise Damaged(last_good_seq(connection), f"snapshot {seq} part {part} is damaged")
-        parts.append(body.decode())
-    return tuple(parts)
-
-
-def verify_log(connection: sqlite3.Connection, snapshot_seq: int) -> int:
-    """Check the snapshot and every record after it; what recovery will read. The last seq."""
-    last = snapshot_seq
-    if snapshot_seq:
-        snapshot_parts(connection, snapshot_seq)
-    for seq, _, _ in chain(connection, snapshot_seq):
-        last = seq
-    return last
-
-
-def chain(
-    connection: sqlite3.Connection, after_seq: int, limit: int = -1
-) -> Iterator[tuple[int, str, bytes]]:
-    """(seq, digest, body) of the records after a seq, each verified against the one before.
-
-    Raises Damaged at the first that is missing or does not fit.
-    """
-    good = after_seq
-    try:
-        previous = _digest_at(connection, after_seq)
-        for seq, raw, body in connection.execute(
-            "SELECT seq, CAST(digest AS BLOB), CAST(body AS BLOB) FROM log WHERE seq > ?"
-            " ORDER BY seq LIMIT ?",
-            (after_seq, limit),
-        ):
-            if seq != good + 1:
-                raise Damaged(good, f"record {good + 1} of the log is missing")
-            digest = digest_of(previous, body)
-            if digest.encode() != raw:
-                raise Damaged(good, f"record {seq} of the log does not fit its digest")
-            yield seq, digest, body
-            previous, good = digest, seq
-    except sqlite3.Error as error:
-        if not is_damage(error):
-            raise
-        raise Damaged(good, str(error)) from None
-
-
-def last_good_seq(connection: sqlite3.Connection) -> int:
-    """Seq of the newest record up to which everything can be read, from the very first."""
-    good = 0
-    try:
-        for seq, _, _ in chain(connection, 0):
-            good = seq
-    except Damaged as damage:
-        return damage.last_good_seq
-    return good
-
-
-def _digest_at(connection: sqlite3.Connection, seq: int) -> str:
-    if seq == 0:
-        return GENESIS
-    row = connection.execute("SELECT digest FROM log WHERE seq = ?", (seq,)).fetchone()
-    if row is None:
-        # No record of that seq: fine for a reader past the end, damage under a snapshot.
-        raise Damaged(last_good_seq(connection), f"record {seq} of the log is missing")
-    return str(row[0])
 
 
 def _sync(path: Path) -> None:

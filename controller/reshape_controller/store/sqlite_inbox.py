@@ -11,6 +11,7 @@ Anybody who may write the file may also insert by hand, a name and a text being 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 
 from reshape_controller.store.protocol import InboxItem
 from reshape_controller.store.sqlite_log import transaction
@@ -32,18 +33,26 @@ def oldest(connection: sqlite3.Connection, limit: int) -> tuple[InboxItem, ...]:
     """The oldest requests, bounded in number and size."""
     found: list[InboxItem] = []
     size = 0
-    # As bytes: a text that somebody inserted by hand need not be UTF-8.
-    for identity, kind, body in connection.execute(
-        "SELECT id, CAST(kind AS BLOB), CAST(body AS BLOB) FROM inbox ORDER BY number LIMIT ?",
-        (max(0, limit),),
-    ):
-        found.append(
-            InboxItem(identity, kind.decode(errors="replace"), body.decode(errors="replace"))
-        )
-        size += len(body)
+    for item in _items(connection, max(0, limit)):
+        found.append(item)
+        size += len(item.body)
         if size >= READ_BYTES_MAX:
             break
     return tuple(found)
+
+
+def every(connection: sqlite3.Connection) -> Iterator[InboxItem]:
+    """All requests, one after the other; for recovery."""
+    return _items(connection, -1)
+
+
+def _items(connection: sqlite3.Connection, limit: int) -> Iterator[InboxItem]:
+    # As bytes: a text that somebody inserted by hand need not be UTF-8.
+    for identity, kind, body in connection.execute(
+        "SELECT id, CAST(kind AS BLOB), CAST(body AS BLOB) FROM inbox ORDER BY number LIMIT ?",
+        (limit,),
+    ):
+        yield InboxItem(identity, kind.decode(errors="replace"), body.decode(errors="replace"))
 
 
 def remove(connection: sqlite3.Connection, ids: tuple[str, ...]) -> None:

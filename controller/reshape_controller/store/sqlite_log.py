@@ -19,10 +19,11 @@ from reshape_controller.store.protocol import (
     StoreBehind,
     StoreError,
 )
-from reshape_controller.store.sqlite_file import (
+from reshape_controller.store.sqlite_chain import (
     Damaged,
     chain,
-    latest_snapshot_seq,
+    complete_snapshots,
+    newest_snapshot_seq,
     snapshot_parts,
 )
 from reshape_sidecar.codec import CodecError
@@ -107,7 +108,7 @@ def begin_snapshot(connection: sqlite3.Connection, seq: int, parts: tuple[str, .
     newest = last_seq(connection)
     if seq > newest or seq < 1:
         raise StoreBehind(newest, seq)
-    if seq in _complete_snapshots(connection):
+    if seq in complete_snapshots(connection):
         return False
     with transaction(connection):
         connection.execute("DELETE FROM snapshots WHERE seq = ?", (seq,))
@@ -128,7 +129,7 @@ def put_snapshot_part(
 
 def prune_snapshots(connection: sqlite3.Connection) -> None:
     """Delete all but the last two complete snapshots, and incomplete ones before the newest."""
-    keep = _complete_snapshots(connection)[-SNAPSHOTS_KEPT:]
+    keep = complete_snapshots(connection)[-SNAPSHOTS_KEPT:]
     if not keep:
         return
     marks = ",".join("?" * len(keep))
@@ -140,15 +141,8 @@ def prune_snapshots(connection: sqlite3.Connection) -> None:
 
 def newest_snapshot(connection: sqlite3.Connection) -> tuple[int, tuple[str, ...]] | None:
     """The newest complete snapshot, verified."""
-    seq = latest_snapshot_seq(connection)
+    seq = newest_snapshot_seq(connection)
     return (seq, snapshot_parts(connection, seq)) if seq else None
-
-
-def _complete_snapshots(connection: sqlite3.Connection) -> list[int]:
-    rows = connection.execute(
-        "SELECT seq FROM snapshots GROUP BY seq HAVING count(*) = max(parts) ORDER BY seq"
-    ).fetchall()
-    return [int(seq) for (seq,) in rows]
 
 
 def _record_at(connection: sqlite3.Connection, seq: int) -> LogRecord:
