@@ -14,6 +14,9 @@ from reshape_controller.core.state import Turn
 
 def due(turn: Turn) -> None:
     """Carry out the consequence of every deadline that has passed, earliest first."""
+    wake_at_s = turn.state.wake_at_s
+    if wake_at_s is not None and wake_at_s <= turn.now_s:
+        turn.state.wake_at_s, turn.state.plan_wanted = None, True
     for key in turn.state.take_due(turn.now_s):
         job = turn.state.jobs.get(JobId(key))
         if job is not None and job.deadline is not None:

@@ -14,6 +14,7 @@ from reshape_controller.core import (
     deadlines,
     endings,
     handover,
+    learning,
     ledger,
     planning,
     reports,
@@ -72,6 +73,7 @@ class Engine:
         Raises PlanRejected, with the state as it was but for the wish to plan, which is dropped.
         """
         turn = self._turn(now_s)
+        self.state.wake_at_s = plan.wake_at_s
         if not plan.targets:
             self.state.plan_wanted = False
             return self._close(turn)
@@ -147,6 +149,8 @@ class Engine:
                     self._requested(turn, found, event)
             case ev.ControllerStarted():
                 self._started(turn, event)
+            case ev.ProfileRecorded() | ev.CurveFitted() | ev.PinRequested():
+                self._known(turn, event)
             case _:
                 self._inventory(turn, event)
 
@@ -154,12 +158,36 @@ class Engine:
         state = self.state
         state.epoch, state.policy = event.epoch, event.policy
         state.mechanism, state.limits = event.mechanism, event.limits
+        state.seed = event.seed
         deadlines.rebase(turn)
         for job in tuple(state.jobs.values()):
             if job.stage not in (Stage.NONE, Stage.LAUNCHING):
                 state.put_job(replace(job, answered=False))
         state.plan_wanted = True
         turn.note(None, "controller-started", f"epoch {event.epoch}, policy {event.policy}")
+
+    def _known(
+        self, turn: Turn, event: ev.ProfileRecorded | ev.CurveFitted | ev.PinRequested
+    ) -> None:
+        match event:
+            case ev.ProfileRecorded(profile):
+                learning.recorded(turn, profile)
+            case ev.CurveFitted(job_id, job_type, curve):
+                learning.fitted(turn, job_id, job_type, curve)
+            case ev.PinRequested(job_id, size, user):
+                self._pin(turn, job_id, size, user)
+
+    def _pin(self, turn: Turn, job_id: JobId, size: int | None, user: str) -> None:
+        job = self.state.jobs.get(job_id)
+        if job is None or job.state.terminal:
+            return
+        if size is not None and size not in replace(job, pinned=None).sizes:
+            return
+        job = replace(job, pinned=size)
+        self.state.put_job(job)
+        self.state.plan_wanted = True
+        what = "all its sizes" if size is None else f"{size} GPUs and no other size"
+        turn.note(job, "pinned", f"{what}, by {user or 'unknown'}")
 
     def _submitted(self, turn: Turn, event: ev.JobSubmitted | ev.JobRejected) -> None:
         if isinstance(event, ev.JobRejected):

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import FieldError, GpuId, HostId, JobId, JobSpec, Mechanism
+from reshape_controller.core.profiles import Curve
+from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Observed
 
 
@@ -21,6 +23,8 @@ class ControllerStarted:
     policy: str
     mechanism: Mechanism
     limits: Limits = Limits()
+    seed: int = 0
+    """For policies that draw: part of the state, so that a log replays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +112,31 @@ class ResumeRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class PinRequested:
+    """Only this size for the job from now on; None: all its sizes again."""
+
+    job: JobId
+    size: int | None
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRecorded:
+    """What is known of a job type beforehand; replaces an earlier profile of the type."""
+
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class CurveFitted:
+    """An accuracy curve was fitted, of one job or (None) to the profile of a type."""
+
+    job: JobId | None
+    job_type: str
+    curve: Curve
+
+
+@dataclass(frozen=True, slots=True)
 class SideCarReported:
     observed: Observed
 
@@ -175,6 +204,9 @@ Event = (
     | CancelRequested
     | HaltRequested
     | ResumeRequested
+    | PinRequested
+    | ProfileRecorded
+    | CurveFitted
     | SideCarReported
     | SideCarFellSilent
     | LaunchFailed

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
 
+from reshape_controller.core.profiles import Curve, Measured
 from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress
 
 JobId = NewType("JobId", str)
@@ -208,6 +209,14 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
+class AccuracySeen:
+    """Validation accuracy that a job reported at a step."""
+
+    step: int
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """An accepted job. ``gpus`` are those it trains on or is told to train on (GPU state in use);
     ``place`` is its place in the queue, kept for life."""
@@ -260,11 +269,28 @@ class Job:
     process_restarts: int = 0
     container_restarts: int = 0
     longest_save_s: float = 0.0
+    pinned: int | None = None
+    """The only size that it may get from now on, on somebody's wish."""
+    progress_at_s: float | None = None
+    """When ``progress.step`` was last seen to move in the process that trains now."""
+    measured: tuple[Measured, ...] = ()
+    """Seconds per step at the sizes that it has trained on."""
+    straggling: bool = False
+    """Its steps take far longer than its profile says."""
+    reshape_cost_s: float | None = None
+    """Seconds of its last reshape, from the request until it trained again."""
+    accuracies: tuple[AccuracySeen, ...] = ()
+    """Points of its accuracy curve, where its length is a target accuracy."""
+    curve: Curve | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Optional numbers of GPUs that are not struck."""
-        return tuple(size for size in self.spec.optional_gpus if size not in self.struck)
+        """Optional numbers of GPUs that are not struck; the pinned one alone, if any."""
+        return tuple(
+            size
+            for size in self.spec.optional_gpus
+            if size not in self.struck and self.pinned in (None, size)
+        )
 
     @property
     def frozen(self) -> bool:

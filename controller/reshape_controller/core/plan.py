@@ -6,10 +6,11 @@ the plan against the state, and a plan that breaks a rule is rejected whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
+from reshape_controller.core.profiles import Curve, Measured, ProfileBook
 from reshape_sidecar.wire import Progress
 
 
@@ -39,6 +40,16 @@ class JobView:
     progress: Progress
     shrinkable: bool = True
     growable: bool = True
+    gpu_type: str = ""
+    """Of ``host``."""
+    pinned: bool = False
+    trains: bool = False
+    """A process of it trains now."""
+    progress_at_s: float | None = None
+    """When ``progress.step`` was last seen to move; None while it does not train."""
+    measured: tuple[Measured, ...] = ()
+    reshape_cost_s: float | None = None
+    curve: Curve | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +60,8 @@ class HostView:
     gpu_type: str
     idle: int
     total: int
+    usable: int = 0
+    """GPUs that are neither quarantined nor lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +75,8 @@ class Snapshot:
     running: tuple[JobView, ...]
     """Jobs that have GPUs or are promised some, frozen ones included."""
     hosts: tuple[HostView, ...]
+    profiles: ProfileBook = field(default_factory=ProfileBook)
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +97,10 @@ class Option:
     makespan_s: float | None = None
     """Predicted makespan; None where the policy predicts none."""
     note: str = ""
+    completion_sum_s: float | None = None
+    """Sum of the predicted completion times, from now; the tie-break."""
+    refused: str = ""
+    """Why it was not taken although it may look better; empty where it simply lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +115,10 @@ class Plan:
     options: tuple[Option, ...] = ()
     chosen: int | None = None
     """Index into ``options``."""
+    weighed: int = 0
+    """How many options were weighed; the best of them are kept in ``options``."""
+    wake_at_s: float | None = None
+    """Of an empty plan: ask again at this time, even if nothing happens until then."""
 
 
 class Policy(Protocol):

@@ -13,6 +13,8 @@ from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import (
     DeadlineKind,
     GpuId,
+    GpuState,
+    Host,
     HostId,
     Job,
     JobId,
@@ -26,17 +28,19 @@ from reshape_controller.core.state import State, Turn
 
 def snapshot(state: State) -> Snapshot:
     """What a policy may base its decision on."""
-    views = [(job, _view(job)) for job in sorted(state.jobs.values(), key=_queue_order)]
+    views = [(job, _view(state, job)) for job in sorted(state.jobs.values(), key=_queue_order)]
     return Snapshot(
         now_s=state.now_s,
         mechanism=state.mechanism,
         queued=tuple(view for job, view in views if is_queued(job)),
         running=tuple(view for job, view in views if view.size > 0 and not is_queued(job)),
         hosts=tuple(
-            HostView(host.id, host.gpu_type, len(state.idle_gpus(host.id)), len(host.gpus))
+            _host_view(state, host)
             for host in sorted(state.hosts.values(), key=lambda host: host.id)
             if host.present and not host.drained
         ),
+        profiles=state.profiles,
+        seed=state.seed,
     )
 
 
@@ -176,7 +180,25 @@ def _queue_order(job: Job) -> tuple[int, int, str]:
     return (-job.spec.priority, job.place, job.id)
 
 
-def _view(job: Job) -> JobView:
+_UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
+
+
+def _host_view(state: State, host: Host) -> HostView:
+    idle = usable = 0
+    for gpu in state.gpus_of_host(host.id):
+        idle += gpu.state is GpuState.IDLE and gpu.promised_to is None
+        usable += gpu.state not in _UNUSABLE
+    return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
+
+
+def _later_host(state: State, job: Job) -> HostId | None:
+    """The host after what is under way."""
+    return state.gpus[job.hand_over.gpus[0]].host if job.hand_over is not None else job.host
+
+
+def _view(state: State, job: Job) -> JobView:
+    host = _later_host(state, job)
+    trains = job.stage is Stage.TRAINING
     return JobView(
         id=job.id,
         spec=job.spec,
@@ -184,7 +206,7 @@ def _view(job: Job) -> JobView:
         place=job.place,
         sizes=job.sizes,
         size=_later_size(job),
-        host=job.host,
+        host=host,
         frozen=job.frozen or not job.reachable,
         initialized=job.stage is Stage.READY,
         submitted_at_s=job.submitted_at_s,
@@ -194,4 +216,11 @@ def _view(job: Job) -> JobView:
         reshaped_at_s=job.reshaped_at_s,
         progress=job.progress,
         growable=job.spec.length is not None or job.progress.total_steps is not None,
+        gpu_type=state.hosts[host].gpu_type if host is not None else "",
+        pinned=job.pinned is not None,
+        trains=trains,
+        progress_at_s=job.progress_at_s if trains else None,
+        measured=job.measured,
+        reshape_cost_s=job.reshape_cost_s,
+        curve=job.curve,
     )

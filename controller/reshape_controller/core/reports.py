@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.core import attempts, endings, handover
+from reshape_controller.core import attempts, endings, handover, learning
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Stage
 from reshape_controller.core.state import Turn
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
@@ -22,6 +22,7 @@ def take(turn: Turn, seen: Observed) -> None:
         return
     if seen.attempt != job.attempt or seen.sequence <= job.sequence:
         return
+    before = job
     back = not job.answered or not job.reachable
     save_s = seen.times.save_s or 0.0
     job = replace(
@@ -39,6 +40,7 @@ def take(turn: Turn, seen: Observed) -> None:
         if current is None or current.stage in (Stage.NONE, Stage.ENDING):
             break
         step(turn, current, seen)
+    learning.observe(turn, before, seen)
     if back:
         turn.state.plan_wanted = True
         resume_hand_overs(turn)

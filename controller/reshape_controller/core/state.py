@@ -24,7 +24,9 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
+from reshape_controller.core.profiles import Learned, ProfileBook
 from reshape_controller.core.record import HistoryEntry
+from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
 _PART_ROWS = 1000
@@ -48,6 +50,8 @@ class _Head:
     limits: Limits
     next_place: int
     plan_wanted: bool
+    seed: int = 0
+    wake_at_s: float | None = None
 
 
 class State:
@@ -61,6 +65,10 @@ class State:
         self.limits = Limits()
         self.next_place = 1
         self.plan_wanted = False
+        self.seed = 0
+        self.wake_at_s: float | None = None
+        """When to plan again although nothing may have happened."""
+        self.profiles = ProfileBook()
         self.jobs: dict[JobId, Job] = {}
         self.gpus: dict[GpuId, Gpu] = {}
         self.hosts: dict[HostId, Host] = {}
@@ -118,9 +126,9 @@ class State:
         while self._due:
             at_s, key = self._due[0]
             if self._is_due(at_s, key):
-                return at_s
+                return at_s if self.wake_at_s is None else min(at_s, self.wake_at_s)
             heapq.heappop(self._due)
-        return None
+        return self.wake_at_s
 
     def take_due(self, now_s: float) -> tuple[str, ...]:
         """Ids of jobs and GPUs whose deadline has passed, earliest first, each once."""
@@ -149,8 +157,11 @@ class State:
             self.limits,
             self.next_place,
             self.plan_wanted,
+            self.seed,
+            self.wake_at_s,
         )
         rows = [codec.dumps(v) for v in (*self.hosts.values(), *self.gpus.values())]
+        rows += [codec.dumps(row) for row in self.profiles.rows()]
         rows += [codec.dumps(job) for job in self.jobs.values()]
         parts = ["\n".join(rows[i : i + _PART_ROWS]) for i in range(0, len(rows), _PART_ROWS)]
         return (codec.dumps(head), *parts)
@@ -163,6 +174,8 @@ class State:
         state.epoch, state.now_s, state.policy = head.epoch, head.now_s, head.policy
         state.mechanism, state.limits = head.mechanism, head.limits
         state.next_place, state.plan_wanted = head.next_place, head.plan_wanted
+        state.seed, state.wake_at_s = head.seed, head.wake_at_s
+        known: list[Profile | Learned] = []
         for part in parts[1:]:
             for line in part.split("\n"):
                 match codec.from_value(_Row, json.loads(line)):
@@ -172,6 +185,9 @@ class State:
                         state.put_gpu(gpu)
                     case Job() as job:
                         state.put_job(job)
+                    case Profile() | Learned() as row:
+                        known.append(row)
+        state.profiles = ProfileBook.from_rows(known)
         state.take_touched()
         return state
 
@@ -183,7 +199,7 @@ class State:
         return gpu is not None and gpu.verify_by_s == at_s
 
 
-_Row = Host | Gpu | Job
+_Row = Host | Gpu | Job | Profile | Learned
 
 
 @dataclass(slots=True)

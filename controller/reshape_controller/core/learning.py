@@ -1,0 +1,201 @@
+"""What a running job teaches: its speed, what starts and saves cost, its accuracy.
+
+Does: compares each report with what was believed, moves the belief by a bounded weight, and says
+so in the history when a job straggles or when a reshape cost something else than predicted.
+Never: fits a curve (that is the shell's, and comes back as ``CurveFitted``), or decides. State:
+fields of the job, and the profile book.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
+from reshape_controller.core.profiles import (
+    COST_WEIGHT,
+    SPEED_WEIGHT,
+    TYPE_WEIGHT,
+    Curve,
+    blend,
+    measure,
+)
+from reshape_controller.core.state import State, Turn
+from reshape_profiles.schema import DEFAULT_TYPE, Profile
+from reshape_sidecar.wire import Observed, PhaseTimes
+
+STRAGGLE_RATIO = 1.5
+"""A job straggles when its steps take this many times what its profile says."""
+STRAGGLE_OVER_RATIO = 1.25
+"""It does no more when they take less than this."""
+STRAGGLE_COUNT = 3
+"""Measurements at a size before the job may be called straggling."""
+TYPE_EVERY = 10
+"""Of so many measurements of a job at a size, its type learns one."""
+ACCURACIES_MAX = 64
+"""Points of an accuracy curve that are kept; older ones are thinned out."""
+
+
+def recorded(turn: Turn, profile: Profile) -> None:
+    """A profile entered the store."""
+    turn.state.profiles = turn.state.profiles.with_profile(profile)
+    turn.state.plan_wanted = True
+    figures = f"{len(profile.speed)} speeds, {len(profile.accuracy)} accuracies"
+    turn.note(None, "profile-recorded", f"job type {profile.job_type}: {figures}")
+
+
+def fitted(turn: Turn, job_id: JobId | None, job_type: str, curve: Curve) -> None:
+    """The shell fitted an accuracy curve."""
+    if job_id is None:
+        known = turn.state.profiles.learned_of(job_type)
+        turn.state.profiles = turn.state.profiles.with_learned(replace(known, curve=curve))
+        return
+    job = turn.state.jobs.get(job_id)
+    if job is not None:
+        turn.state.put_job(replace(job, curve=curve))
+        turn.note(job, "curve-fitted", f"through {curve.points} points of its accuracy")
+
+
+def observe(turn: Turn, before: Job, seen: Observed) -> None:
+    """Learn from a report that the machine has taken in; ``before`` is the job before it."""
+    job = turn.state.jobs.get(before.id)
+    if job is None or job.attempt != before.attempt:
+        return
+    launch = before.deadline
+    if before.stage is Stage.LAUNCHING and job.stage is Stage.READY and launch is not None:
+        since_s = launch.at_s - launch.length_s
+        _learn_costs(turn.state, job, job_init_s=turn.now_s - since_s)
+    if job.stage is not Stage.TRAINING or seen.generation != job.generation:
+        return
+    started = before.stage is not Stage.TRAINING
+    if started:
+        job = _started(turn, before, job, seen.times)
+    moved = seen.progress.step > before.progress.step
+    if started or moved:
+        job = replace(job, progress_at_s=turn.now_s)
+    if moved and seen.progress.seconds_per_step:
+        job = _speed_seen(turn, job, seen.progress.seconds_per_step)
+    job = _accuracy_seen(job, seen)
+    if before.progress.total_steps is None and job.progress.total_steps is not None:
+        turn.state.plan_wanted = True
+    turn.state.put_job(job)
+
+
+def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
+    """The first step after a start or a reshape: what did it cost?"""
+    believed = turn.state.profiles.overhead(job.spec.job_type)
+    parts = (times.import_s, times.build_s, times.restore_s, times.first_step_s)
+    init_s = sum(part for part in parts if part is not None) if any(parts) else None
+    phases = (
+        ("checkpoint", believed.checkpoint_s, times.save_s),
+        ("process stop", believed.process_stop_s, times.stop_s),
+        ("process start", believed.process_init_s, init_s),
+    )
+    change = before.change
+    if change is not None:
+        cost_s = turn.now_s - change.asked_at_s
+        job = replace(job, reshape_cost_s=cost_s)
+        said = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
+        text = "; ".join(
+            f"{name} {measured:.1f} s, predicted {expected:.1f} s"
+            for name, expected, measured in phases
+            if measured is not None
+        )
+        text = f"took {cost_s:.1f} s, predicted {said:.1f} s" + (f" ({text})" if text else "")
+        turn.note(job, "reshape-cost", text, cost_s)
+    _learn_costs(
+        turn.state,
+        job,
+        process_init_s=init_s,
+        checkpoint_s=times.save_s if change is not None else None,
+        process_stop_s=times.stop_s if change is not None else None,
+    )
+    return job
+
+
+def _learn_costs(
+    state: State,
+    job: Job,
+    *,
+    job_init_s: float | None = None,
+    process_init_s: float | None = None,
+    checkpoint_s: float | None = None,
+    process_stop_s: float | None = None,
+) -> None:
+    """Move what is believed of the type's costs towards what was seen."""
+    believed = state.profiles.overhead(job.spec.job_type)
+    known = state.profiles.learned_of(job.spec.job_type)
+    learned = replace(
+        known,
+        job_init_s=_moved(known.job_init_s, believed.job_init_s, job_init_s),
+        process_init_s=_moved(known.process_init_s, believed.process_init_s, process_init_s),
+        checkpoint_s=_moved(known.checkpoint_s, believed.checkpoint_s, checkpoint_s),
+        process_stop_s=_moved(known.process_stop_s, believed.process_stop_s, process_stop_s),
+    )
+    if learned != known:
+        state.profiles = state.profiles.with_learned(learned)
+
+
+def _moved(known: float | None, believed: float, seen: float | None) -> float | None:
+    return known if seen is None else blend(believed, seen, COST_WEIGHT)
+
+
+def _speed_seen(turn: Turn, job: Job, seconds: float) -> Job:
+    state, size, kind = turn.state, len(job.gpus), job.spec.job_type
+    assert job.host is not None
+    gpu_type = state.hosts[job.host].gpu_type
+    known = state.profiles.knows_speed(kind, gpu_type)
+    believed_s = state.profiles.seconds_per_step(kind, gpu_type, size)
+    job = replace(
+        job,
+        measured=measure(
+            job.measured,
+            gpu_type,
+            size,
+            seconds,
+            prior_s=believed_s if known else None,
+            weight=SPEED_WEIGHT,
+        ),
+    )
+    if not known:
+        return job
+    job = _judge(turn, job, gpu_type, believed_s)
+    count = sum(e.count for e in job.measured if (e.gpu_type, e.gpus) == (gpu_type, size))
+    settled = count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling
+    if settled and kind not in (None, DEFAULT_TYPE):
+        learned = state.profiles.learned_of(kind)
+        speed = measure(
+            learned.speed, gpu_type, size, seconds, prior_s=believed_s, weight=TYPE_WEIGHT
+        )
+        state.profiles = state.profiles.with_learned(replace(learned, speed=speed))
+    return job
+
+
+def _judge(turn: Turn, job: Job, gpu_type: str, believed_s: float) -> Job:
+    """Say so when the job begins or ceases to straggle."""
+    for entry in job.measured:
+        if (entry.gpu_type, entry.gpus) != (gpu_type, len(job.gpus)):
+            continue
+        ratio = entry.seconds_per_step / believed_s
+        if not job.straggling and entry.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
+            job = replace(job, straggling=True)
+            text = f"a step takes {entry.seconds_per_step:.3g} s, its profile says {believed_s:.3g}"
+            turn.note(job, "straggling", text, ratio)
+        elif job.straggling and ratio < STRAGGLE_OVER_RATIO:
+            job = replace(job, straggling=False)
+            turn.note(job, "straggling-over", "its steps are as fast as its profile says", ratio)
+    return job
+
+
+def _accuracy_seen(job: Job, seen: Observed) -> Job:
+    length, progress = job.spec.length, seen.progress
+    if length is None or length.unit is not LengthUnit.TARGET_ACCURACY:
+        return job
+    last = job.accuracies[-1] if job.accuracies else None
+    if progress.accuracy is None or (last is not None and progress.step <= last.step):
+        return job
+    if last is not None and progress.accuracy == last.accuracy:
+        return job
+    points = (*job.accuracies, AccuracySeen(progress.step, progress.accuracy))
+    if len(points) > ACCURACIES_MAX:
+        points = (*points[: ACCURACIES_MAX // 2 : 2], *points[ACCURACIES_MAX // 2 :])
+    return replace(job, accuracies=points)

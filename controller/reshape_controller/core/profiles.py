@@ -1,0 +1,250 @@
+"""What the controller knows of speeds and costs: recorded profiles, and what was learned live.
+
+Does: answers how long a step, a start or a save of a job takes, from the best that is known: the
+job's own measurements, what its type learned, the recorded profile, a stated default. Never:
+changed in place: a change gives a new book, so a snapshot keeps the one that it was made with.
+State: values; the engine's state holds the newest book.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
+
+DEFAULT_SECONDS_PER_STEP = 1.0
+"""One step on one GPU of a job of which nothing is known."""
+DEFAULT_WORK_S = 3600.0
+"""Training left, on one GPU, of a job whose length is not known. It stays so until it is."""
+DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
+SPEED_WEIGHT = 0.5
+"""How far one measurement of a job moves what is believed of this job."""
+TYPE_WEIGHT = 0.1
+"""How far one measurement of a job moves what is believed of its type."""
+COST_WEIGHT = 0.3
+"""How far one measured start, save or stop moves what is believed of its type."""
+
+_CURVE = (0.86928, 0.13072, 0.02288)
+
+
+def default_curve(gpus: int) -> float:
+    """Time of a step on ``gpus`` GPUs relative to one: a/n + b + c(n - 1).
+
+    The three constants make 1.7 times the speed on two GPUs and 2.4 times on four, the figures of
+    the paper's introduction. Beyond six GPUs it grows again: more GPUs can be slower.
+    """
+    split, fixed, exchange = _CURVE
+    return split / gpus + fixed + exchange * (gpus - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds per step as measured at one size, after ``count`` measurements."""
+
+    gpu_type: str
+    gpus: int
+    seconds_per_step: float
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """1 - accuracy = 1 / (b0 * step + b1) + b2, the form of Optimus. Fitted outside the engine."""
+
+    b0: float
+    b1: float
+    b2: float
+    points: int = 0
+
+    def step_of(self, accuracy: float) -> float | None:
+        """The step at which ``accuracy`` is reached; None: never."""
+        gap = 1.0 - accuracy - self.b2
+        if gap <= 0.0 or self.b0 <= 0.0:
+            return None
+        return max(0.0, (1.0 / gap - self.b1) / self.b0)
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What running jobs taught about a type; beside its profile, never over it."""
+
+    job_type: str
+    speed: tuple[Measured, ...] = ()
+    job_init_s: float | None = None
+    process_init_s: float | None = None
+    checkpoint_s: float | None = None
+    process_stop_s: float | None = None
+    job_stop_s: float | None = None
+    curve: Curve | None = None
+
+
+def blend(old: float | None, new: float, weight: float) -> float:
+    """``old`` moved towards ``new`` by a bounded weight; ``new`` where nothing was known."""
+    return new if old is None else old + weight * (new - old)
+
+
+def measure(
+    known: tuple[Measured, ...],
+    gpu_type: str,
+    gpus: int,
+    seconds: float,
+    *,
+    prior_s: float | None,
+    weight: float,
+) -> tuple[Measured, ...]:
+    """``known`` with one more measurement at a size, blended into what was believed there.
+
+    ``prior_s`` is the belief before the first measurement; None takes that one as it is.
+    """
+    for number, entry in enumerate(known):
+        if (entry.gpu_type, entry.gpus) == (gpu_type, gpus):
+            mean = blend(entry.seconds_per_step, seconds, weight)
+            entry = Measured(gpu_type, gpus, mean, entry.count + 1)
+            return (*known[:number], entry, *known[number + 1 :])
+    return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight)))
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileBook:
+    """Profiles and learned values by job type. Immutable but for a cache of its own answers."""
+
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    learned: dict[str, Learned] = field(default_factory=dict)
+    _seconds: dict[tuple[str, str, int], float] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def with_profile(self, profile: Profile) -> ProfileBook:
+        """A book in which ``profile`` replaces what was recorded of its type. What was learned of
+        the type is dropped: it was learned beside other figures."""
+        learned = {kind: known for kind, known in self.learned.items() if kind != profile.job_type}
+        return ProfileBook({**self.profiles, profile.job_type: profile}, learned)
+
+    def with_learned(self, learned: Learned) -> ProfileBook:
+        """A book with what is now known of a type."""
+        return ProfileBook(self.profiles, {**self.learned, learned.job_type: learned})
+
+    def of(self, job_type: str | None) -> Profile | None:
+        """The recorded profile of a type."""
+        return self.profiles.get(job_type or DEFAULT_TYPE)
+
+    def learned_of(self, job_type: str | None) -> Learned:
+        """What was learned of a type; empty if nothing was."""
+        kind = job_type or DEFAULT_TYPE
+        return self.learned.get(kind) or Learned(kind)
+
+    def knows_speed(self, job_type: str | None, gpu_type: str) -> bool:
+        """Whether a speed was recorded for the type on these GPUs."""
+        profile = self.of(job_type)
+        return profile is not None and any(p.gpu_type == gpu_type for p in profile.speed)
+
+    def seconds_per_step(self, job_type: str | None, gpu_type: str, gpus: int) -> float:
+        """Seconds of one step of a job of the type, as far as is known without the job itself."""
+        key = (job_type or DEFAULT_TYPE, gpu_type, gpus)
+        found = self._seconds.get(key)
+        if found is None:
+            profile = self.of(job_type)
+            found = _recorded(profile, gpu_type, gpus)
+            known = self.learned_of(job_type).speed
+            if known:
+                found *= _correction(known, gpu_type, gpus, lambda t, n: _recorded(profile, t, n))
+            self._seconds[key] = found
+        return found
+
+    def seconds_of_job(
+        self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str, gpus: int
+    ) -> float:
+        """Seconds of one step of a job, with its own measurements."""
+        base = self.seconds_per_step(job_type, gpu_type, gpus)
+        if not measured:
+            return base
+        return base * _correction(
+            measured, gpu_type, gpus, lambda t, n: self.seconds_per_step(job_type, t, n)
+        )
+
+    def overhead(self, job_type: str | None) -> Overhead:
+        """Seconds of starts, saves and stops of a job of the type."""
+        profile, default = self.of(job_type), self.of(None)
+        base = profile.overhead if profile is not None else None
+        if base is None:
+            base = default.overhead if default is not None else None
+        base = base or DEFAULT_OVERHEAD
+        known = self.learned_of(job_type)
+        return replace(
+            base,
+            job_init_s=_or(known.job_init_s, base.job_init_s),
+            process_init_s=_or(known.process_init_s, base.process_init_s),
+            checkpoint_s=_or(known.checkpoint_s, base.checkpoint_s),
+            process_stop_s=_or(known.process_stop_s, base.process_stop_s),
+            job_stop_s=_or(known.job_stop_s, base.job_stop_s),
+        )
+
+    def rows(self) -> tuple[Profile | Learned, ...]:
+        """Everything in it, for a dump."""
+        return (*self.profiles.values(), *self.learned.values())
+
+    @staticmethod
+    def from_rows(rows: Iterable[Profile | Learned]) -> ProfileBook:
+        """The book that was dumped."""
+        book = ProfileBook()
+        for row in rows:
+            if isinstance(row, Profile):
+                book.profiles[row.job_type] = row
+            else:
+                book.learned[row.job_type] = row
+        return book
+
+
+def _or(value: float | None, otherwise: float) -> float:
+    return otherwise if value is None else value
+
+
+def _recorded(profile: Profile | None, gpu_type: str, gpus: int) -> float:
+    """Seconds of a step by the recorded figures; between and beyond them by the default curve.
+
+    On a GPU type without figures: as slow as on the slowest type that has some.
+    """
+    if profile is None or not profile.speed:
+        return DEFAULT_SECONDS_PER_STEP * default_curve(gpus)
+    points = {p.gpus: p.seconds_per_step for p in profile.speed if p.gpu_type == gpu_type}
+    if not points:
+        slowest = max(
+            profile.speed, key=lambda p: (p.seconds_per_step / default_curve(p.gpus), p.gpu_type)
+        )
+        points = {
+            p.gpus: p.seconds_per_step for p in profile.speed if p.gpu_type == slowest.gpu_type
+        }
+    return default_curve(gpus) * _between(
+        sorted((size, seconds / default_curve(size)) for size, seconds in points.items()), gpus
+    )
+
+
+def _between(points: list[tuple[int, float]], x: int) -> float:
+    """Straight lines through ``points`` (ascending), level beyond the first and the last."""
+    if x <= points[0][0]:
+        return points[0][1]
+    for (x0, y0), (x1, y1) in pairwise(points):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return points[-1][1]
+
+
+def _correction(
+    measured: tuple[Measured, ...], gpu_type: str, gpus: int, believed: Callable[[str, int], float]
+) -> float:
+    """Measured over believed time of a step: at this size, else on these GPUs, else anywhere."""
+    ratios, here = 0.0, 0
+    for entry in measured:
+        if entry.gpu_type != gpu_type:
+            continue
+        ratio = entry.seconds_per_step / believed(gpu_type, entry.gpus)
+        if entry.gpus == gpus:
+            return ratio
+        ratios, here = ratios + ratio, here + 1
+    if not here:
+        for entry in measured:
+            ratios += entry.seconds_per_step / believed(entry.gpu_type, entry.gpus)
+        here = len(measured)
+    return ratios / here
