@@ -144,7 +144,8 @@ def _speed_seen(turn: Turn, job: Job, seconds: float) -> Job:
     assert job.host is not None
     gpu_type = state.hosts[job.host].gpu_type
     known = state.profiles.knows_speed(kind, gpu_type)
-    believed_s = state.profiles.seconds_per_step(kind, gpu_type, size)
+    batches = state.profiles.batches(kind, job.spec.global_batch)
+    believed_s = state.profiles.seconds_per_step(kind, gpu_type, size) * batches
     job = replace(
         job,
         measured=measure(
@@ -164,7 +165,12 @@ def _speed_seen(turn: Turn, job: Job, seconds: float) -> Job:
     if settled and kind not in (None, DEFAULT_TYPE):
         learned = state.profiles.learned_of(kind)
         speed = measure(
-            learned.speed, gpu_type, size, seconds, prior_s=believed_s, weight=TYPE_WEIGHT
+            learned.speed,
+            gpu_type,
+            size,
+            seconds / batches,
+            prior_s=believed_s / batches,
+            weight=TYPE_WEIGHT,
         )
         state.profiles = state.profiles.with_learned(replace(learned, speed=speed))
     return job

@@ -140,6 +140,14 @@ class ProfileBook:
         profile = self.of(job_type)
         return profile is not None and any(p.gpu_type == gpu_type for p in profile.speed)
 
+    def batches(self, job_type: str | None, global_batch: int | None) -> float:
+        """A record's batch over its profile's: a step takes so much longer, and an epoch has so
+        many fewer steps (assumed to be in proportion)."""
+        profile = self.of(job_type)
+        if profile is None or profile.global_batch is None or global_batch is None:
+            return 1.0
+        return global_batch / profile.global_batch
+
     def seconds_per_step(self, job_type: str | None, gpu_type: str, gpus: int) -> float:
         """Seconds of one step of a job of the type, as far as is known without the job itself."""
         key = (job_type or DEFAULT_TYPE, gpu_type, gpus)

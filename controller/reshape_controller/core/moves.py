@@ -1,0 +1,69 @@
+"""What a policy may do at all, from the snapshot: who may start where, who may give, who may grow.
+
+Does: lists what the engine's rules allow, so that each policy says only what it prefers. Never:
+predicts or prefers anything. Every list is in the snapshot's order.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.core.model import HostId, JobId, Mechanism
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
+
+OPTIONS_KEPT_MAX = 64
+"""Options that a plan keeps, the best first; ``Plan.weighed`` has the number of all."""
+
+
+def startable(snapshot: Snapshot) -> list[JobView]:
+    """Queued jobs that may start now, in queue order."""
+    return [
+        job
+        for job in snapshot.queued
+        if not job.frozen and job.not_before_s <= snapshot.now_s and job.sizes
+    ]
+
+
+def hosts_for(snapshot: Snapshot, job: JobView) -> list[HostView]:
+    """Hosts on which a queued job may start: its own once it is initialised there."""
+    if job.initialized:
+        return [host for host in snapshot.hosts if host.id == job.host]
+    return list(snapshot.hosts)
+
+
+def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
+    """Running jobs that may be asked to shrink, by host."""
+    found: dict[HostId, list[JobView]] = {host.id: [] for host in snapshot.hosts}
+    if snapshot.mechanism is Mechanism.NONE:
+        return found
+    for job in snapshot.running:
+        may = job.shrinkable and not job.frozen and job.no_shrink_before_s <= snapshot.now_s
+        if may and job.host in found and any(size < job.size for size in job.sizes):
+            found[job.host].append(job)
+    return found
+
+
+def growable(snapshot: Snapshot) -> list[JobView]:
+    """Running jobs that may get more GPUs."""
+    if snapshot.mechanism is Mechanism.NONE:
+        return []
+    usable = {host.id: None for host in snapshot.hosts}
+    return [
+        job for job in snapshot.running if job.growable and not job.frozen and job.host in usable
+    ]
+
+
+def start(job: JobView, size: int, host: HostId, *shrinks: tuple[JobId, int]) -> tuple[Target, ...]:
+    """Targets of a start; ``shrinks``: running jobs of the host and the size that each keeps."""
+    return (
+        Target(job.id, size, host),
+        *(Target(donor, keeps, host) for donor, keeps in shrinks),
+    )
+
+
+def decided(
+    ranked: list[Option], chosen: Option, *, code: str, text: str, about: JobId, weighed: int
+) -> Plan:
+    """A plan that takes ``chosen``, with the first of ``ranked`` (best first) beside it."""
+    kept = ranked[:OPTIONS_KEPT_MAX]
+    if chosen not in kept:
+        kept[-1:] = [chosen]
+    return Plan(chosen.targets, code, text, about, tuple(kept), kept.index(chosen), weighed=weighed)

@@ -1,0 +1,57 @@
+"""What a cluster without Reshape does: each job gets a fixed number of GPUs and keeps it.
+
+Does: gives each job one of its sizes (drawn at random, as the paper's default scheduler does, or
+the largest), and starts queued jobs that fit, also past one that does not. Never: changes a
+running job. State: none; the draw follows from the seed of the state and the job's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from reshape_controller.core import moves
+from reshape_controller.core.plan import JobView, Option, Plan, Snapshot
+
+SIZES = ("random", "largest")
+
+
+class Default:
+    """``sizes``: ``random`` or ``largest``."""
+
+    name = "default"
+
+    def __init__(self, sizes: str = "random") -> None:
+        if sizes not in SIZES:
+            raise ValueError(f"sizes is {sizes!r}; use one of {', '.join(SIZES)}")
+        self._sizes = sizes
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """The next single decision."""
+        waits = 0
+        for newcomer in moves.startable(snapshot):
+            hosts = moves.hosts_for(snapshot, newcomer)
+            largest = max((host.usable for host in hosts), default=0)
+            sizes = tuple(size for size in newcomer.sizes if size <= largest)
+            if not sizes:
+                continue
+            size = self._size(newcomer, sizes, snapshot.seed)
+            for host in hosts:
+                if host.idle >= size:
+                    option = Option(moves.start(newcomer, size, host.id), note=self._sizes)
+                    past = f", past {waits} that wait" if waits else ""
+                    return moves.decided(
+                        [option],
+                        option,
+                        code="starts-fixed",
+                        text=f"{newcomer.spec.name} starts on {size} GPUs for good{past}",
+                        about=newcomer.id,
+                        weighed=1,
+                    )
+            waits += 1
+        return Plan()
+
+    def _size(self, job: JobView, sizes: tuple[int, ...], seed: int) -> int:
+        if self._sizes == "largest":
+            return max(sizes)
+        drawn = hashlib.sha256(f"{seed}:{job.place}".encode()).digest()
+        return sizes[int.from_bytes(drawn[:8]) % len(sizes)]

@@ -1,0 +1,65 @@
+"""The paper's comparison (its section V.B): start small, then grow step by step, never down.
+
+Does: starts a queued job on its smallest size; then idle GPUs take a running job to its next size,
+the job with the largest gain per GPU first. Never: shrinks, moves, or counts what a restart
+costs: the gain is that of the training alone, as in Optimus. State: none.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.core import moves
+from reshape_controller.core.plan import Option, Plan, Snapshot, Target
+from reshape_controller.core.predictor import Predictor
+
+
+class Optimus:
+    """Stateless; see the module."""
+
+    name = "optimus"
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """The next single decision."""
+        for newcomer in moves.startable(snapshot):
+            size = min(newcomer.sizes)
+            for host in moves.hosts_for(snapshot, newcomer):
+                if host.idle >= size:
+                    option = Option(moves.start(newcomer, size, host.id), note="smallest size")
+                    return moves.decided(
+                        [option],
+                        option,
+                        code="starts-small",
+                        text=f"{newcomer.spec.name} starts on {size} GPUs, its smallest size",
+                        about=newcomer.id,
+                        weighed=1,
+                    )
+        return _grow(snapshot)
+
+
+def _grow(snapshot: Snapshot) -> Plan:
+    predictor = Predictor(snapshot)
+    hosts = {host.id: host for host in snapshot.hosts}
+    found = []
+    for job in moves.growable(snapshot):
+        assert job.host is not None
+        host = hosts[job.host]
+        bigger = [size for size in job.sizes if size > job.size]
+        if not bigger or bigger[0] - job.size > host.idle:
+            continue
+        now_s = predictor.train_s(job, host.gpu_type, job.size)
+        then_s = predictor.train_s(job, host.gpu_type, bigger[0])
+        gain_s = (now_s - then_s) / (bigger[0] - job.size)
+        if gain_s > 0:
+            note = f"{job.size} to {bigger[0]}, {gain_s:.0f} s less for each GPU"
+            found.append((-gain_s, job, Option((Target(job.id, bigger[0], host.id),), note=note)))
+    if not found:
+        return Plan()
+    found.sort(key=lambda entry: (entry[0], entry[1].place, entry[1].id))
+    _, job, chosen = found[0]
+    return moves.decided(
+        [option for _, _, option in found],
+        chosen,
+        code="grows",
+        text=f"{job.spec.name} grows from {job.size} to {chosen.targets[0].size} GPUs",
+        about=job.id,
+        weighed=len(found),
+    )

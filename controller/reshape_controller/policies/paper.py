@@ -1,0 +1,127 @@
+"""The paper's algorithms 1 and 2, as printed, with what their text leaves open filled in.
+
+Does: algorithm 1 for each queued job in turn (every size, and one running job that gives what is
+missing), algorithm 2 when nobody is queued and GPUs are idle. Never: corrects them: what goes
+wrong in them is shown by tests and corrected in ``adaptive``. State: none.
+
+Filled in: a queued job for which algorithm 1 finds nothing waits, and is tried again whenever
+something changes; idle GPUs are those of one host, because a container lives on one; the makespan
+of algorithm 2 is over all running jobs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from reshape_controller.core import moves
+from reshape_controller.core.model import HostId
+from reshape_controller.core.plan import JobView, Option, Plan, Snapshot, Target
+from reshape_controller.core.predictor import Predictor
+
+_Removable = dict[tuple[HostId, int], list[JobView]]
+
+
+class Paper:
+    """Stateless; see the module."""
+
+    name = "paper"
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """The next single decision."""
+        predictor = Predictor(snapshot)
+        incoming = moves.startable(snapshot)
+        removable = _removable(snapshot) if incoming else {}
+        for newcomer in incoming:
+            plan = _incoming(snapshot, predictor, newcomer, removable)
+            if plan.targets:
+                return plan
+        if not incoming:
+            return _running(snapshot, predictor)
+        return Plan(reason_code="waits", text=f"{incoming[0].spec.name} and others wait for GPUs")
+
+
+def _removable(snapshot: Snapshot) -> _Removable:
+    """Algorithm 1, lines 5 to 11: the range from N_min to N_max is the printed one."""
+    hashmap: _Removable = defaultdict(list)
+    for host, jobs in moves.donors(snapshot).items():
+        for job in jobs:
+            for remove in range(min(job.sizes), max(job.sizes) + 1):
+                if job.size - remove in job.sizes:
+                    hashmap[host, remove].append(job)
+    return hashmap
+
+
+def _incoming(
+    snapshot: Snapshot, predictor: Predictor, newcomer: JobView, removable: _Removable
+) -> Plan:
+    """Algorithm 1, lines 12 to 31."""
+    options: list[Option] = []
+    best, shortest_s = -1, math.inf
+    for size in newcomer.sizes:
+        for host in moves.hosts_for(snapshot, newcomer):
+            new_s = predictor.incoming(newcomer, host.gpu_type, size).total_s
+            if host.idle >= size:
+                found = [(Option(moves.start(newcomer, size, host.id)), new_s)]
+            else:
+                remove = size - host.idle
+                found = []
+                for donor in removable.get((host.id, remove), ()):
+                    keeps = donor.size - remove
+                    targets = moves.start(newcomer, size, host.id, (donor.id, keeps))
+                    rest_s = predictor.reshaped(donor, host.gpu_type, keeps).total_s
+                    note = f"{donor.spec.name} {donor.size} to {keeps}"
+                    found.append((Option(targets, note=note), max(new_s, rest_s)))
+            for option, makespan_s in found:
+                options.append(Option(option.targets, makespan_s, option.note))
+                if makespan_s < shortest_s:
+                    best, shortest_s = len(options) - 1, makespan_s
+    if best < 0:
+        return Plan()
+    chosen = options[best]
+    gives = f"; {chosen.note} GPUs" if chosen.note else " that are idle"
+    return moves.decided(
+        sorted(options, key=lambda option: option.makespan_s or 0.0),
+        chosen,
+        code="shrinks-for-newcomer" if chosen.note else "starts-on-idle",
+        text=f"{newcomer.spec.name} starts on {chosen.targets[0].size} GPUs{gives}",
+        about=newcomer.id,
+        weighed=len(options),
+    )
+
+
+def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
+    """Algorithm 2."""
+    candidates = moves.growable(snapshot)
+    left_s = {job.id: predictor.unchanged(job).total_s for job in snapshot.running}
+    longest = sorted(left_s.values(), reverse=True)[:2]
+    options: list[Option] = []
+    best, shortest_s = -1, math.inf
+    for add in range(1, max((host.idle for host in snapshot.hosts), default=0) + 1):
+        for job in candidates:
+            size = job.size + add
+            if size not in job.sizes:
+                continue
+            others_s = longest[1:] if left_s[job.id] == longest[0] else longest[:1]
+            for host in snapshot.hosts:
+                here = host.id == job.host
+                if host.idle < (add if here else size):
+                    continue
+                own_s = predictor.reshaped(job, host.gpu_type, size, moves=not here).total_s
+                makespan_s = max([own_s, *others_s])
+                note = "" if here else f"moves to {host.id}"
+                options.append(Option((Target(job.id, size, host.id),), makespan_s, note))
+                if makespan_s < shortest_s:
+                    best, shortest_s = len(options) - 1, makespan_s
+    if best < 0:
+        return Plan()
+    chosen = options[best]
+    grown = next(job for job in candidates if job.id == chosen.targets[0].job)
+    return moves.decided(
+        sorted(options, key=lambda option: option.makespan_s or 0.0),
+        chosen,
+        code="moves" if chosen.note else "grows",
+        text=f"{grown.spec.name} grows from {grown.size} to {chosen.targets[0].size} GPUs",
+        about=grown.id,
+        weighed=len(options),
+    )
