@@ -216,14 +216,14 @@ class SqliteStore:
             raise StoreError(
                 f"{self.path}: a projection cannot be read ({error}); remedy: reshape db check"
             ) from None
-        except sqlite3.Error as error:
+        except sqlite_chain.ERRORS as error:
             raise self._explained(error) from None
         except OSError as error:
             raise StoreError(
                 f"{self.path}: {error.strerror}; remedy: look at the file and its folder"
             ) from None
 
-    def _explained(self, error: sqlite3.Error) -> Exception:
+    def _explained(self, error: Exception) -> Exception:
         code = getattr(error, "sqlite_errorcode", None)
         remedy = _REMEDIES.get(code & 0xFF) if code is not None else None
         if remedy is not None:

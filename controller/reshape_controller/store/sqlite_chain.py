@@ -21,7 +21,11 @@ class Damaged(Exception):
         self.last_good_seq = last_good_seq
 
 
-def is_damage(error: sqlite3.Error) -> bool:
+ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What reading can raise; the second where a message of SQLite quotes damaged text."""
+
+
+def is_damage(error: Exception) -> bool:
     """Whether SQLite says that the file is damaged (and not busy, full, forbidden...)."""
     if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
         return False
@@ -54,7 +58,8 @@ def snapshot_parts(connection: sqlite3.Connection, seq: int) -> tuple[str, ...]:
         " WHERE seq = ? ORDER BY part",
         (seq,),
     ):
-        if hashlib.sha256(body).hexdigest().encode() != digest:
+        # A damaged page can show a NULL where none was allowed.
+        if body is None or hashlib.sha256(body).hexdigest().encode() != digest:
             raise Damaged(last_good_seq(connection), f"snapshot {seq} part {part} is damaged")
         parts.append(body.decode())
     return tuple(parts)
@@ -87,12 +92,12 @@ def chain(
         ):
             if seq != good + 1:
                 raise Damaged(good, f"record {good + 1} of the log is missing")
-            digest = digest_of(previous, body)
+            digest = digest_of(previous, body or b"")
             if digest.encode() != raw:
                 raise Damaged(good, f"record {seq} of the log does not fit its digest")
             yield seq, digest, body
             previous, good = digest, seq
-    except sqlite3.Error as error:
+    except ERRORS as error:
         if not is_damage(error):
             raise
         raise Damaged(good, str(error)) from None
@@ -113,7 +118,7 @@ def last_good_seq(connection: sqlite3.Connection) -> int:
             good = seq
     except Damaged as damage:
         return damage.last_good_seq
-    except sqlite3.Error as error:
+    except ERRORS as error:
         if not is_damage(error):
             raise
     return good

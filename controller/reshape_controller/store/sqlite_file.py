@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
 from reshape_controller.store.sqlite_chain import (
+    ERRORS,
     Damaged,
     is_damage,
     last_good_seq,
@@ -149,7 +150,7 @@ def inspect(path: Path) -> None:
         verify_log(connection, newest_snapshot_seq(connection))
     except Damaged as damage:
         raise corrupt(path, damage.last_good_seq, str(damage)) from None
-    except sqlite3.Error as error:
+    except ERRORS as error:
         if not is_damage(error):
             raise
         raise corrupt(path, last_good_seq(connection), str(error)) from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from reshape_controller.store import sqlite_file, sqlite_inbox, sqlite_place, sqlite_projections
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite_chain import (
+    ERRORS,
     Damaged,
     chain,
     complete_snapshots,
@@ -69,7 +70,7 @@ def check(path: Path) -> Checked:
         except Damaged as damage:
             good = damage.last_good_seq
             problems.append(str(damage))
-        except sqlite3.Error as error:
+        except ERRORS as error:
             problems.append(_damage(error))
         try:
             for seq in complete_snapshots(source):
@@ -79,7 +80,7 @@ def check(path: Path) -> Checked:
             requests = sum(1 for _ in _inbox(source))
         except Damaged as damage:
             problems.append(str(damage))
-        except sqlite3.Error as error:
+        except ERRORS as error:
             problems.append(_damage(error))
     return Checked(first, good, requests, tuple(problems[:PROBLEMS_MAX]))
 
@@ -99,7 +100,7 @@ def recover(path: Path, into: Path) -> Recovered:
         try:
             sqlite_file.verify_version(source, path)
             begin, end, lost = _longest(source)
-        except (Damaged, sqlite3.Error) as error:
+        except (Damaged, *ERRORS) as error:
             raise StoreError(
                 f"{path}: nothing can be read ({error}); remedy: put a backup in its place"
             ) from None
@@ -168,10 +169,10 @@ def _readable_snapshots(source: sqlite3.Connection) -> tuple[int, ...]:
         for seq in complete_snapshots(source):
             try:
                 snapshot_parts(source, seq)
-            except (Damaged, sqlite3.Error):
+            except (Damaged, *ERRORS):
                 continue
             found.append(seq)
-    except sqlite3.Error:
+    except ERRORS:
         return ()
     return tuple(found)
 
@@ -179,7 +180,7 @@ def _readable_snapshots(source: sqlite3.Connection) -> tuple[int, ...]:
 def _has_record(source: sqlite3.Connection, seq: int) -> bool:
     try:
         row = source.execute("SELECT digest FROM log WHERE seq = ?", (seq,)).fetchone()
-    except sqlite3.Error:
+    except ERRORS:
         return False
     return row is not None
 
@@ -223,18 +224,18 @@ def _inbox(source: sqlite3.Connection) -> Iterator[tuple[str, str, str]]:
     try:
         for item in sqlite_inbox.every(source):
             yield item.id, item.kind, item.body
-    except sqlite3.Error as error:
+    except ERRORS as error:
         _damage(error)
 
 
 def _until_damage(rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, ...]]:
     try:
         yield from rows
-    except sqlite3.Error as error:
+    except ERRORS as error:
         _damage(error)
 
 
-def _damage(error: sqlite3.Error) -> str:
+def _damage(error: Exception) -> str:
     """The text of an error that says that the file is damaged; another one goes on its way."""
     if not is_damage(error):
         raise error

@@ -1,0 +1,338 @@
+"""What is particular to the SQLite store: its file, its settings, its errors."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.store import sqlite_file
+from reshape_controller.store.protocol import InboxItem, StoreError
+from reshape_controller.store.sqlite import SqliteStore
+from tests.store_values import changes, job_row, record, records
+
+
+def run(path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
+    """Open the store, do the work, close it."""
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+async def fill(store: SqliteStore, count: int) -> None:
+    for each in records(count):
+        await store.append(each)
+
+
+def outside(path: Path) -> sqlite3.Connection:
+    """Another program's connection."""
+    return sqlite3.connect(path, isolation_level=None, timeout=5)
+
+
+def test_commits_are_synced_to_a_write_ahead_log_and_files_are_private(tmp_path: Path) -> None:
+    path = tmp_path / "s" / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        await store.append(record(1))
+        connection = store._connected  # its settings are per connection
+        (synchronous,) = await store._on(lambda c: c.execute("PRAGMA synchronous").fetchone())
+        (mode,) = await store._on(lambda c: c.execute("PRAGMA journal_mode").fetchone())
+        assert (synchronous, mode) == (2, "wal")
+        assert connection is not None
+        files = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+        names = ("reshape.db", "reshape.db-wal", "reshape.db-shm", "reshape.db.lock")
+        assert files == dict.fromkeys(names, 0o600)
+
+    run(path, work)
+    assert sorted(file.name for file in path.parent.iterdir()) == ["reshape.db", "reshape.db.lock"]
+
+
+def test_a_file_that_cannot_be_synced_as_asked_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A database in memory has no write-ahead log: SQLite says so only when it is asked.
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite_file.sqlite3, "connect", lambda *_, **k: real(":memory:"))
+    with pytest.raises(StoreError, match=r"journal_mode=memory.*instead of wal"):
+        sqlite_file.connect(tmp_path / "reshape.db")
+
+
+def test_a_second_controller_is_kept_out(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        await store.append(record(1))
+        second = SqliteStore(path)
+        with pytest.raises(StoreError, match=r"another controller has it open \(pid \d+\)"):
+            await second.open()
+        assert await store.last_seq() == 1
+
+    run(path, work)
+
+
+def test_a_user_may_insert_a_request_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        await store.put_request(InboxItem("first", "cancel", "{}"))
+        with outside(path) as user:
+            user.execute("INSERT INTO inbox (kind, body) VALUES ('submit', '{\"name\": 1}')")
+        first, second = await store.requests(10)
+        assert first.id == "first"
+        assert (second.kind, second.body, len(second.id)) == ("submit", '{"name": 1}', 32)
+        await store.acknowledge((second.id,))
+        assert await store.requests(10) == (first,)
+
+    run(path, work)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ("id, kind, body", "'', 'submit', '{}'"),
+        ("id, kind, body", "x'ff', 'submit', '{}'"),
+        ("id, kind, body", "CAST(x'ff' AS TEXT), 'submit', '{}'"),
+        ("kind, body", "'submit', NULL"),
+        ("kind, body", "'submit', x'00'"),
+        ("kind, body", "'submit', printf('%.1048577c', 'x')"),
+        ("kind, body", "printf('%.65c', 'x'), '{}'"),
+    ],
+)
+def test_a_plain_insert_that_could_never_be_answered_is_refused_at_once(
+    tmp_path: Path, values: tuple[str, str]
+) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        with outside(path) as user, pytest.raises(sqlite3.IntegrityError):
+            user.execute(f"INSERT INTO inbox ({values[0]}) VALUES ({values[1]})")
+        assert await store.requests(10) == ()
+
+    run(path, work)
+
+
+def test_a_plain_insert_of_bytes_that_are_no_text_is_handed_out_and_can_be_acknowledged(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        with outside(path) as user:
+            user.execute("INSERT INTO inbox (kind, body) VALUES ('s', CAST(x'7bff' AS TEXT))")
+        (item,) = await store.requests(10)
+        assert item.body == "{�"
+        await store.acknowledge((item.id,))
+        assert await store.requests(10) == ()
+
+    run(path, work)
+
+
+def test_an_api_request_that_breaks_the_schema_says_what_is_wrong(tmp_path: Path) -> None:
+    async def work(store: SqliteStore) -> None:
+        with pytest.raises(StoreError, match="value is refused"):
+            await store.put_request(InboxItem("", "submit", "{}"))
+
+    run(tmp_path / "reshape.db", work)
+
+
+def test_only_the_last_two_snapshots_are_kept_and_a_torn_one_does_not_count(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+    torn = "INSERT INTO snapshots VALUES (?, 0, 2, 'digest', 'half of it')"
+
+    async def write(store: SqliteStore) -> None:
+        await fill(store, 6)
+        with outside(path) as user:
+            user.execute(torn, (1,))
+        for seq in (2, 3, 4):
+            await store.write_snapshot(seq, (f"a{seq}", f"b{seq}"))
+        with outside(path) as user:
+            user.execute(torn, (6,))
+            kept = user.execute("SELECT DISTINCT seq FROM snapshots ORDER BY seq").fetchall()
+        assert kept == [(3,), (4,), (6,)]
+
+    async def work(store: SqliteStore) -> None:
+        assert await store.latest_snapshot() == (4, ("a4", "b4"))
+        await store.write_snapshot(6, ("whole",))
+        assert await store.latest_snapshot() == (6, ("whole",))
+
+    run(path, write)
+    run(path, work)
+
+
+def test_a_lock_held_by_another_program_is_an_error_that_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        with outside(path) as user:
+            user.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError, match=r"locked; remedy: end that program's tran"):
+                await store.append(record(1))
+            user.execute("ROLLBACK")
+        await store.append(record(1))
+        assert await store.last_seq() == 1
+
+    run(path, work)
+
+
+def test_a_long_write_elsewhere_does_not_stop_the_event_loop(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        user = outside(path)
+        user.execute("BEGIN IMMEDIATE")
+        append = asyncio.create_task(store.append(record(1)))
+        turns, begin = 0, time.monotonic()
+        while time.monotonic() - begin < 0.3:
+            await asyncio.sleep(0.005)
+            turns += 1
+        assert not append.done()
+        assert turns > 5
+        user.execute("ROLLBACK")
+        user.close()
+        await append
+
+    run(path, work)
+
+
+def test_a_file_that_was_moved_away_takes_no_more_records(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        first, second = records(2)
+        await store.append(first)
+        path.rename(tmp_path / "elsewhere")
+        with pytest.raises(StoreError, match="was moved, removed or replaced"):
+            await store.append(second)
+        (tmp_path / "elsewhere").rename(path)
+        await store.append(second)
+
+    run(path, work)
+
+
+def test_a_full_disk_loses_nothing_and_work_goes_on_when_there_is_space(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        (pages,) = await store._on(lambda c: c.execute("PRAGMA page_count").fetchone())
+        await store._on(lambda c: c.execute(f"PRAGMA max_page_count={pages + 4}").fetchone())
+        first = record(1)
+        await store.append(first)
+        large = record(2, first.digest, size=100_000)
+        with pytest.raises(StoreError, match=r"disk is full; remedy: free space"):
+            await store.append(large)
+        assert await store.last_seq() == 1
+        await store._on(lambda c: c.execute("PRAGMA max_page_count=1000000").fetchone())
+        await store.append(large)
+        assert [found.seq async for found in store.read(0)] == [1, 2]
+
+    run(path, work)
+
+
+def test_a_write_that_the_system_refuses_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    # RLIMIT_FSIZE is the nearest to a failing disk that needs no privileges.
+    program = """
+import asyncio, resource, sys
+from pathlib import Path
+from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.sqlite import SqliteStore
+from tests.store_values import record
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]))
+    await store.open()
+    first = record(1)
+    await store.append(first)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+    large = record(2, first.digest, size=400_000)
+    try:
+        await store.append(large)
+    except StoreError as error:
+        print(error)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    await store.append(large)
+    print([found.seq async for found in store.read(0)])
+    await store.close()
+
+asyncio.run(main())
+"""
+    path = tmp_path / "reshape.db"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[3],
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    error, seqs = done.stdout.splitlines()
+    assert error.startswith(f"{path}: ")
+    assert "remedy" in error
+    assert seqs == "[1, 2]"
+
+
+def test_a_projection_that_cannot_be_read_names_the_command_that_repairs_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        await store.append(record(1))
+        await store.project(changes(1, job_row(1, 1)))
+        with outside(path) as user:
+            user.execute("""UPDATE jobs SET body = '{"type": "JobRow"}'""")
+        with pytest.raises(StoreError, match="reshape db check"):
+            await store.jobs()
+        await store.project(changes(1, job_row(1, 1)))
+        assert (await store.jobs()).total == 1
+
+    run(path, work)
+
+
+def test_a_record_of_another_version_is_not_called_damage(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        await store.append(record(1))
+        body = '{"type":"LogRecord","field_of_tomorrow":1}'
+        from reshape_controller.store.digest import digest_of
+
+        digest = digest_of(record(1).digest, body.encode())
+        with outside(path) as user:
+            user.execute("INSERT INTO log VALUES (2, ?, ?)", (digest, body))
+        with pytest.raises(StoreError, match="written by another version"):
+            [found async for found in store.read(0)]
+
+    run(path, work)
+
+
+def test_a_log_without_its_database_is_not_played_into_a_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+    stray = tmp_path / "reshape.db-wal"
+    stray.write_bytes(b"somebody removed the database beside me")
+
+    async def main() -> None:
+        with pytest.raises(StoreError, match=r"its write-ahead log .* is there; remedy"):
+            await SqliteStore(path).open()
+
+    asyncio.run(main())
+    assert not path.exists()
+    assert stray.read_bytes() == b"somebody removed the database beside me"
