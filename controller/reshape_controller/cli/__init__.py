@@ -1,0 +1,1 @@
+"""The command ``reshape``; the only place that wires concrete classes."""

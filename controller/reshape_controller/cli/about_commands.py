@@ -1,0 +1,53 @@
+"""Commands about the program itself: config show, version. Asks nobody. State: none."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+import typer
+from rich.console import RenderableType
+
+from reshape_controller.cli.config import Found, config_file
+from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
+from reshape_controller.cli.output import emit, grid
+from reshape_controller.http.openapi import version as version_of
+
+config_app = typer.Typer(help="Settings.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """All settings, and the file that they may be written into."""
+
+    file: str
+    settings: tuple[Found, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    version: str
+    python: str
+
+
+@config_app.command("show")
+def show(home: HomeOption = None, output: OutputOption = None) -> None:
+    """Show every setting, its value, and where the value comes from."""
+    config = settings(home, output)
+    shown = Shown(str(config_file(os.environ)[0]), config.all())
+    emit(shown, form(config), lambda: _table(shown))
+
+
+def version(output: OutputOption = None) -> None:
+    """Show the version."""
+    config = settings(None, output)
+    found = Version(version_of(), platform.python_version())
+    emit(found, form(config), lambda: f"reshape {found.version} (Python {found.python})")
+
+
+def _table(shown: Shown) -> RenderableType:
+    table = grid("SETTING", "VALUE", "FROM", rest="FROM")
+    for found in shown.settings:
+        table.add_row(found.name, "-" if found.value is None else str(found.value), found.source)
+    return table

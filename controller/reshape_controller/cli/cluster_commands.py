@@ -1,0 +1,38 @@
+"""Commands about GPUs and hosts: gpus, drain, undrain.
+
+Does: asks the daemon and prints. Never: decides. State: none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.gpu_tables import gpus_table
+from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.output import emit
+from reshape_controller.http.views import GpuList, HostView
+
+HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="Name of a host.")]
+
+
+def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
+    """List GPUs: who has them, and who gets them next."""
+    config = settings(home, output)
+    found = client(config).get(GpuList, "/v1/gpus")
+    emit(found, form(config), lambda: gpus_table(found.gpus))
+
+
+def drain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Empty a host: its jobs save and leave, nothing starts there."""
+    config = settings(home, output)
+    view = client(config).post(HostView, f"/v1/hosts/{host}/drain")
+    emit(view, form(config), lambda: f"{view.id} is drained; its jobs save and leave")
+
+
+def undrain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Let jobs start on a host again."""
+    config = settings(home, output)
+    view = client(config).post(HostView, f"/v1/hosts/{host}/undrain")
+    emit(view, form(config), lambda: f"{view.id} is used again")

@@ -1,0 +1,191 @@
+"""Settings: defaults, then the configuration file, then the environment, then flags.
+
+Does: reads each once, refuses what it does not know, and remembers where each value came from.
+Never: writes, or lets a later layer be overruled by an earlier one. State: none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from reshape_controller.cli.exits import CliError, Exit, failed
+
+Value = str | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A thing that can be set. ``kind`` is str or int."""
+
+    name: str
+    default: Value
+    text: str
+    kind: type = str
+    least: int = 0
+    most: int = 2**31
+    choices: tuple[str, ...] = ()
+
+    @property
+    def env(self) -> str:
+        return f"RESHAPE_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+DEFAULT_PORT = 7470
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+SETTINGS = (
+    Setting("home", "~/.local/state/reshape", "folder of the daemon: store, token, job folders"),
+    Setting("bind", "127.0.0.1", "address that the daemon listens on (loopback only)"),
+    Setting("port", DEFAULT_PORT, "port of the daemon; 0 is any free one", int, 0, 65535),
+    Setting("preset", "adaptive", "policy and mechanism by one name"),
+    Setting("policy", None, "policy; overrules the preset's"),
+    Setting(
+        "mechanism",
+        None,
+        "sidecar, terminate or none; overrules the preset's",
+        choices=("sidecar", "terminate", "none"),
+    ),
+    Setting("gpus", None, "use at most so many of this machine's GPUs", int, 1, 1024),
+    Setting("gpu_type", None, "type of the GPUs, as profiles name it"),
+    Setting("simulated_gpus", None, "use so many simulated GPUs instead", int, 1, 64),
+    Setting("device_truth", None, "file that paces simulated GPUs"),
+    Setting("output", "table", "table, json or yaml", choices=("table", "json", "yaml")),
+    Setting("log_level", "info", "least level of the daemon's log", choices=LOG_LEVELS),
+)
+_BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value and where it came from."""
+
+    name: str
+    value: Value
+    source: str
+
+
+class Config:
+    """Every setting with its value. Read only."""
+
+    def __init__(self, found: dict[str, Found]) -> None:
+        self._found = found
+
+    def text(self, name: str) -> str | None:
+        """A textual setting; None when it is not set."""
+        value = self._found[name].value
+        return None if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        """A whole setting; None when it is not set."""
+        value = self._found[name].value
+        return value if isinstance(value, int) else None
+
+    @property
+    def home(self) -> Path:
+        """Folder of the daemon, absolute."""
+        return Path(os.path.abspath(os.path.expanduser(self.text("home") or "")))
+
+    def source(self, name: str) -> str:
+        return self._found[name].source
+
+    def all(self) -> tuple[Found, ...]:
+        return tuple(self._found[setting.name] for setting in SETTINGS)
+
+
+def config_file(env: Mapping[str, str]) -> tuple[Path, bool]:
+    """The configuration file, and whether somebody named it (then it must be there)."""
+    if env.get("RESHAPE_CONFIG"):
+        return Path(env["RESHAPE_CONFIG"]).expanduser(), True
+    base = env.get("XDG_CONFIG_HOME") or "~/.config"
+    return Path(base).expanduser() / "reshape" / "config.yaml", False
+
+
+def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Config:
+    """The settings; ``flags`` that are None were not given. Raises CliError (usage)."""
+    env = os.environ if env is None else env
+    path, named = config_file(env)
+    found = {s.name: Found(s.name, s.default, "default") for s in SETTINGS}
+    for name, raw in _file(path, named).items():
+        found[name] = Found(name, _checked(_BY_NAME[name], raw, f"file {path}"), f"file {path}")
+    for setting in SETTINGS:
+        text = env.get(setting.env)
+        if text:
+            source = f"environment {setting.env}"
+            found[setting.name] = Found(setting.name, _checked(setting, text, source), source)
+        flag = flags.get(setting.name)
+        if flag is not None:
+            source = f"flag {setting.flag}"
+            found[setting.name] = Found(setting.name, _checked(setting, flag, source), source)
+    return Config(found)
+
+
+def _file(path: Path, named: bool) -> dict[str, object]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        if named:
+            remedy = "create it, or unset RESHAPE_CONFIG"
+            raise failed(
+                Exit.USAGE, "the configuration file is not there", str(path), remedy
+            ) from None
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise failed(
+            Exit.USAGE, f"the configuration file cannot be read: {error}", str(path), "correct it"
+        ) from None
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        what = f"the configuration file is not YAML: {' '.join(str(error).split())}"
+        raise failed(Exit.USAGE, what, str(path), "write lines like: port: 7470") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        what = "the configuration file holds no settings"
+        raise failed(Exit.USAGE, what, str(path), "write lines like: port: 7470")
+    for name in value:
+        if name not in _BY_NAME:
+            known = ", ".join(_BY_NAME)
+            raise failed(
+                Exit.USAGE, f"unknown setting {name!r}", f"file {path}", f"one of: {known}"
+            )
+    return value
+
+
+def _checked(setting: Setting, raw: object, source: str) -> Value:
+    if raw is None:
+        return None
+    if setting.kind is int:
+        return _whole(setting, raw, source)
+    if not isinstance(raw, str) or not raw or "\0" in raw:
+        raise _wrong(setting, raw, source, "text")
+    if setting.choices and raw not in setting.choices:
+        raise _wrong(setting, raw, source, f"one of {', '.join(setting.choices)}")
+    return raw
+
+
+def _whole(setting: Setting, raw: object, source: str) -> int:
+    expected = f"a whole number from {setting.least} to {setting.most}"
+    if isinstance(raw, bool) or not isinstance(raw, (int, str)):
+        raise _wrong(setting, raw, source, expected)
+    try:
+        value = int(raw)
+    except ValueError:
+        raise _wrong(setting, raw, source, expected) from None
+    if not setting.least <= value <= setting.most:
+        raise _wrong(setting, raw, source, expected)
+    return value
+
+
+def _wrong(setting: Setting, raw: object, source: str, expected: str) -> CliError:
+    what = f"{setting.name}: {raw!r} is not {expected}"
+    return failed(Exit.USAGE, what, source, f"{setting.name} is the {setting.text}")

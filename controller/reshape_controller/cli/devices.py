@@ -1,0 +1,83 @@
+"""The GPUs of this machine: real ones by NVML, or simulated ones on request.
+
+Does: finds them and names them. Never: invents a GPU that nobody asked to simulate. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_launcher.spec import DeviceMode
+from reshape_sidecar import gpu
+
+HOST = "local"
+"""The one host of the local launcher, whatever the machine is called."""
+SIMULATED_PREFIX = "sim-"
+SIMULATED_TYPE = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What this daemon may give to jobs."""
+
+    mode: DeviceMode
+    gpu_type: str
+    gpus: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        what = "simulated GPUs" if self.mode is DeviceMode.SIMULATED else f"GPUs ({self.gpu_type})"
+        return f"{len(self.gpus)} {what}"
+
+
+def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devices:
+    """The devices that were asked for. Raises CliError when there are none."""
+    if simulated is not None and most is not None:
+        raise failed(
+            Exit.USAGE,
+            "real and simulated GPUs are asked for at once",
+            "--gpus and --simulated-gpus",
+            "give one of them",
+        )
+    if simulated is not None:
+        names = tuple(f"{SIMULATED_PREFIX}{number}" for number in range(simulated))
+        return Devices(DeviceMode.SIMULATED, gpu_type or SIMULATED_TYPE, names)
+    found = gpu.visible()
+    if not found:
+        raise failed(
+            Exit.FAILED,
+            "this machine shows no GPU (NVML finds none, or its binding nvidia-ml-py is missing)",
+            "reshape up",
+            "try it with simulated ones: reshape up --simulated-gpus 4; "
+            "with a GPU: install the driver and reshape-gpu[sidecar]",
+        )
+    if most is not None and most > len(found):
+        raise failed(
+            Exit.USAGE,
+            f"{most} GPUs are asked for; this machine shows {len(found)}",
+            "--gpus",
+            f"give at most {len(found)}, or leave it out",
+        )
+    return Devices(DeviceMode.POOL, gpu_type or _type_name(), found[:most])
+
+
+def clash(devices: Devices, known: tuple[str, ...]) -> str:
+    """Why these devices cannot follow those that the home's inventory has; empty if they can."""
+    was_simulated = any(name.startswith(SIMULATED_PREFIX) for name in known)
+    simulated = devices.mode is DeviceMode.SIMULATED
+    if known and was_simulated != simulated:
+        return "simulated" if was_simulated else "real"
+    return ""
+
+
+def _type_name() -> str:
+    """What NVML calls the first GPU, as profiles name it: lower case, dashes."""
+    try:
+        import pynvml
+
+        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))
+    except Exception:  # a binding without this call, or a driver that went away
+        return "gpu"
+    text = name.decode() if isinstance(name, bytes) else str(name)
+    return text.lower().replace("nvidia ", "").replace(" ", "-")

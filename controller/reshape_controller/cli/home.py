@@ -1,0 +1,186 @@
+"""The daemon's home folder: token, secret, address, lock.
+
+Does: makes the folder (0700) and the two secrets (0600) once, and tells clients where the daemon
+is. Never: shows a token, or opens the store. State: these files. ``token`` is the operator's,
+``secret`` is what the tokens of attempts are derived from, ``address.json`` says where the newest
+daemon listens or did (its SideCars know that port), ``daemon.lock`` is held while one runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_sidecar import codec
+
+TOKEN_BYTES = 32
+LOCK_TRIES = 10
+LOCK_PAUSE_S = 0.1
+"""A client that looks whether a daemon runs holds the lock for a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a daemon listens. ``pid`` is the daemon's."""
+
+    url: str
+    pid: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A home folder. Nothing is read or written until it is asked for."""
+
+    folder: Path
+
+    @property
+    def store(self) -> Path:
+        return self.folder / "store.sqlite"
+
+    @property
+    def jobs(self) -> Path:
+        return self.folder / "jobs"
+
+    @property
+    def token_file(self) -> Path:
+        return self.folder / "token"
+
+    @property
+    def address_file(self) -> Path:
+        return self.folder / "address.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.folder / "daemon.lock"
+
+    def prepare(self) -> None:
+        """Make the folder and check that it can be written. Raises CliError."""
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            probe = self.folder / f".probe-{os.getpid()}"
+            os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            probe.unlink()
+        except OSError as error:
+            raise failed(
+                Exit.FAILED,
+                f"the daemon's home cannot be written: {error.strerror}",
+                str(self.folder),
+                "name a folder that you may write: --home DIR, or RESHAPE_HOME",
+            ) from None
+        mode = stat.S_IMODE(self.folder.stat().st_mode)
+        if mode & 0o022:
+            raise failed(
+                Exit.FAILED,
+                f"others may write the daemon's home (mode {mode:03o})",
+                str(self.folder),
+                f"chmod 700 {self.folder}",
+            )
+
+    def lock(self) -> int:
+        """Hold the home for this daemon until the process ends. Raises CliError."""
+        fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        for _ in range(LOCK_TRIES):
+            if _locked(fd, fcntl.LOCK_EX):
+                break
+            time.sleep(LOCK_PAUSE_S)
+        else:
+            pid = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            address = self.address()
+            where = f"{self.folder}" + (f" ({address.url})" if address is not None else "")
+            raise failed(
+                Exit.FAILED,
+                f"a daemon already runs on this home (pid {pid})",
+                where,
+                "use that one, stop it (kill -TERM), or name another --home",
+            ) from None
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        return fd
+
+    def has_daemon(self) -> bool:
+        """Whether a daemon holds the home now: else its port may be another program's by now, and
+        the token is not to be sent there."""
+        try:
+            fd = os.open(self.lock_file, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return not _locked(fd, fcntl.LOCK_SH)
+        finally:
+            os.close(fd)
+
+    def token(self) -> str:
+        """The operator's token, made at the first start."""
+        return self._secret("token")
+
+    def secret(self) -> bytes:
+        """What the tokens of attempts are derived from, made at the first start."""
+        return self._secret("secret").encode()
+
+    def read_token(self) -> str | None:
+        """The operator's token for a client; None without one. Raises CliError."""
+        try:
+            return self.token_file.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise failed(
+                Exit.UNREACHABLE,
+                f"the token file cannot be read: {error}",
+                str(self.token_file),
+                "run as the user who started the daemon, or name another --home",
+            ) from None
+
+    def address(self) -> Address | None:
+        """Where the daemon listens, or did when it last ran; None if it never did."""
+        try:
+            return codec.loads(Address, self.address_file.read_bytes())
+        except (OSError, codec.CodecError):
+            return None
+
+    def write_address(self, address: Address) -> None:
+        self._publish("address.json", codec.dumps(address) + "\n")
+
+    def _secret(self, name: str) -> str:
+        path = self.folder / name
+        if not path.exists():
+            self._publish(name, secrets.token_hex(TOKEN_BYTES) + "\n")
+        mode = stat.S_IMODE(path.stat().st_mode)
+        if mode & 0o077:
+            raise failed(
+                Exit.FAILED,
+                f"others can read or write the {name} file (mode {mode:03o})",
+                str(path),
+                f"chmod 600 {path}",
+            )
+        text = path.read_text(encoding="utf-8").strip()
+        if len(text) < TOKEN_BYTES:
+            what = f"the {name} file holds no {name}"
+            raise failed(Exit.FAILED, what, str(path), "remove it; the next start makes another")
+        return text
+
+    def _publish(self, name: str, text: str) -> None:
+        """Write a file (0600) whole or not at all."""
+        temporary = self.folder / f".{name}.{os.getpid()}"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, self.folder / name)
+
+
+def _locked(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

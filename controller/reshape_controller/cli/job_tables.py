@@ -1,0 +1,225 @@
+"""Jobs as tables for a terminal of 100 columns. Pure: values in, something printable out."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from reshape_controller.cli.output import grid
+from reshape_controller.cli.words import bar, clock, duration, figure, moment, size
+from reshape_controller.http.views import EventView, JobView
+
+STATE_STYLES = {
+    "submitted": "yellow",
+    "initialized": "yellow",
+    "running": "green",
+    "adjusting": "cyan",
+    "completed": "dim",
+    "failed": "bold red",
+    "cancelled": "dim",
+    "rejected": "red",
+    "halted": "magenta",
+}
+ENDED = ("completed", "failed", "cancelled", "rejected")
+BAR_CELLS = 8
+
+
+def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
+    """The list of jobs."""
+    if not jobs:
+        return Text("no jobs yet; submit one: reshape submit FILE")
+    table = grid("JOB", "STATE", "GPUS", "PROGRESS", "SHAPED", "AGE", "WHY", rest="WHY")
+    for job in jobs:
+        table.add_row(
+            job.id,
+            Text(job.state, STATE_STYLES.get(job.state, "")),
+            gpus_text(job),
+            progress_text(job),
+            f"▲{job.reshape_ups} ▼{job.reshape_downs}",
+            duration(age_s(job, now_s)),
+            Text(why(job), "dim"),
+        )
+    return table
+
+
+def gpus_text(job: JobView) -> str:
+    """What it has, of what it may have: ``2 of 2,4``."""
+    sizes = ",".join(str(number) for number in job.optional_gpus)
+    if job.state in ENDED:
+        return f"- of {sizes}" if sizes else "-"
+    return f"{job.size} of {sizes}"
+
+
+def progress_text(job: JobView) -> str:
+    if job.progress_ratio is not None:
+        return f"{bar(job.progress_ratio, BAR_CELLS)} {job.progress_ratio:4.0%}"
+    return f"step {job.step}" if job.step else "-"
+
+
+def age_s(job: JobView, now_s: float) -> float:
+    """Seconds since its submission; of an ended job, until its end."""
+    return (job.finished_at_s or now_s) - job.submitted_at_s
+
+
+def why(job: JobView) -> str:
+    """Its reason, where that says more than its state."""
+    if job.state == "running" and job.reachable and not job.next_gpus and job.phase == "running":
+        return ""
+    if job.state == "completed":
+        return ""
+    return job.reason
+
+
+def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> RenderableType:
+    """Everything about one job."""
+    title = Text.assemble(
+        (job.id, "bold"), "  ", (job.state, STATE_STYLES.get(job.state, "")), "  ", job.reason
+    )
+    parts: list[RenderableType] = [title, Text()]
+    if job.errors:
+        parts += [_errors(job)]
+        return Group(*parts)
+    parts.append(_facts(job, now_s))
+    if any(value is not None for value in _phases(job).values()):
+        parts += [Text(), Text("newest start or reshape", "bold"), _phase_line(job)]
+    if job.gpu_use:
+        parts += [Text(), Text("GPU memory (NVML)", "bold")]
+        parts += [
+            Text(
+                f"  {use.uuid}  {size(use.memory_used_bytes)} of {size(use.memory_total_bytes)}"
+                + (f"  {use.utilization_ratio:.0%} busy" if use.utilization_ratio else "")
+            )
+            for use in job.gpu_use
+        ]
+    if events:
+        parts += [Text(), Text("history (UTC)", "bold"), history_table(events)]
+    return Group(*parts)
+
+
+def history_table(events: tuple[EventView, ...]) -> Table:
+    """What happened, oldest first."""
+    table = grid("AT", "KIND", "GPUS", "WHAT", right=("GPUS",), rest="WHAT")
+    table.show_header = False
+    for event in events:
+        table.add_row(
+            f"  {clock(event.at_s)}", event.kind, str(event.size or "-"), Text(event.text, "dim")
+        )
+    return table
+
+
+def _facts(job: JobView, now_s: float) -> Table:
+    facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True, style="dim")
+    facts.add_column(overflow="fold")
+    for name, text in _rows(job, now_s):
+        if text:
+            facts.add_row(name, text)
+    return facts
+
+
+def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
+    struck = f"; struck: {', '.join(map(str, job.struck))}" if job.struck else ""
+    here = f" on {job.host}" if job.host else ""
+    process = f"{job.phase}, pid {job.pid}" if job.pid else (job.phase or "")
+    return [
+        ("name", job.name),
+        ("user", job.user),
+        ("command", " ".join(job.command)),
+        ("code", job.code or ""),
+        ("checkpoints", job.checkpoints or ""),
+        ("length", job.length or "not said"),
+        ("GPUs", f"{gpus_text(job)}{here}{struck}"),
+        ("which", ", ".join(job.gpus)),
+        ("next", _next(job)),
+        ("process", process if job.reachable else f"{process} (SideCar unreachable)"),
+        ("container", f"attempt {job.attempt}, generation {job.generation}" if job.attempt else ""),
+        ("progress", _progress(job)),
+        ("accuracy", _learned(job)),
+        ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
+        ("trajectory", _trajectory(job)),
+        ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
+        (
+            "lost",
+            f"{job.steps_lost} steps; {job.process_restarts} process restarts, "
+            f"{job.container_restarts} container restarts, {job.failures} failures",
+        ),
+        (
+            "submitted",
+            f"{moment(job.submitted_at_s)} UTC, {duration(now_s - job.submitted_at_s)} ago",
+        ),
+        ("started", _after(job.started_at_s, job.submitted_at_s)),
+        ("ended", _after(job.finished_at_s, job.submitted_at_s)),
+        ("waits for", _deadline(job, now_s)),
+        ("error", (job.error or "") if job.state != "completed" else ""),
+        ("logs", job.log_folder or ""),
+    ]
+
+
+def _next(job: JobView) -> str:
+    if not job.next_gpus:
+        return ""
+    donors = f", from {', '.join(job.donors)}" if job.donors else ""
+    return f"{len(job.next_gpus)} GPUs ({', '.join(job.next_gpus)}){donors}"
+
+
+def _progress(job: JobView) -> str:
+    parts = [f"step {job.step}" + (f" of {job.total_steps}" if job.total_steps else "")]
+    if job.epochs:
+        parts.append(f"epoch {job.epoch} of {job.epochs}")
+    if job.progress_ratio is not None:
+        parts.append(f"{bar(job.progress_ratio, 20)} {job.progress_ratio:.0%}")
+    if job.seconds_per_step is not None:
+        parts.append(f"{figure(job.seconds_per_step, unit=' s')} per step")
+    return ", ".join(parts)
+
+
+def _learned(job: JobView) -> str:
+    if job.accuracy is None and job.loss is None:
+        return ""
+    return f"{figure(job.accuracy, 4)}, loss {figure(job.loss, 4)}"
+
+
+def _trajectory(job: JobView) -> str:
+    if job.trajectory is None:
+        return ""
+    return job.trajectory + (f" ({job.trajectory_reason})" if job.trajectory_reason else "")
+
+
+def _after(at_s: float | None, submitted_at_s: float) -> str:
+    if at_s is None:
+        return ""
+    return f"{moment(at_s)} UTC, {duration(at_s - submitted_at_s)} after its submission"
+
+
+def _deadline(job: JobView, now_s: float) -> str:
+    if job.deadline is None or job.deadline_at_s is None:
+        return ""
+    return f"{job.deadline.replace('_', ' ')}, {duration(job.deadline_at_s - now_s)} left"
+
+
+def _phases(job: JobView) -> dict[str, float | None]:
+    times = job.times
+    return {
+        "save": times.save_s,
+        "stop": times.stop_s,
+        "SideCar": times.sidecar_s,
+        "import": times.import_s,
+        "build": times.build_s,
+        "restore": times.restore_s,
+        "first step": times.first_step_s,
+    }
+
+
+def _phase_line(job: JobView) -> Text:
+    known = {name: value for name, value in _phases(job).items() if value is not None}
+    total = sum(known.values())
+    parts = [f"{name} {value:.2f}" for name, value in known.items()]
+    return Text(f"  {' + '.join(parts)} = {total:.2f} s")
+
+
+def _errors(job: JobView) -> Table:
+    table = grid("WHERE", "WHAT", "REMEDY", rest="WHAT")
+    for error in job.errors:
+        table.add_row(error.path, error.message, error.hint)
+    return table

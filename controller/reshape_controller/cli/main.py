@@ -1,0 +1,58 @@
+"""The entry point of the command ``reshape``.
+
+Does: names the commands, and turns every error into words on stderr and an exit code. Never: lets
+a traceback out for a mistake of the user's. State: none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from reshape_controller.cli import about_commands, cluster_commands, job_commands
+from reshape_controller.cli import up as up_command
+from reshape_controller.cli.exits import CliError, Exit
+
+app = typer.Typer(
+    name="reshape",
+    help="Elastic GPU training: change the number of GPUs of a job inside its living container.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("up")(up_command.up)
+for command in (
+    job_commands.submit,
+    job_commands.get,
+    job_commands.describe,
+    job_commands.logs,
+    job_commands.cancel,
+    job_commands.halt,
+    job_commands.resume,
+    cluster_commands.gpus,
+    cluster_commands.drain,
+    cluster_commands.undrain,
+    about_commands.version,
+):
+    app.command(command.__name__)(command)
+app.add_typer(about_commands.config_app, name="config")
+
+
+def main() -> None:
+    """Run a command and exit."""
+    try:
+        app()
+    except CliError as error:
+        print(error.text(), file=sys.stderr)
+        sys.exit(error.code)
+    except BrokenPipeError:
+        # The reader left (``reshape get | head``); nothing more can be said to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(Exit.OK)
+
+
+if __name__ == "__main__":
+    main()

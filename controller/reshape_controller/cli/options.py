@@ -1,0 +1,36 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.client import Client, connect
+from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.output import Output
+
+HomeOption = Annotated[
+    str | None,
+    typer.Option("--home", metavar="DIR", help="Home of the daemon.", show_default=False),
+]
+OutputOption = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the document."),
+]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id or name of a job.")]
+
+
+def settings(home: str | None = None, output: str | None = None) -> Config:
+    """The settings of a client command. Raises CliError."""
+    return load({"home": home, "output": output})
+
+
+def form(config: Config) -> Output:
+    return Output(config.text("output") or "table")
+
+
+def client(config: Config) -> Client:
+    """A client of the daemon of the configured home. Raises CliError."""
+    return connect(Home(config.home))

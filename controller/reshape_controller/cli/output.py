@@ -1,0 +1,63 @@
+"""What goes to stdout: one document, as a table, JSON or YAML; everything else goes to stderr.
+
+Does: picks the width (the terminal's; wide where there is none, so that nothing is cut in a pipe).
+Never: colours what is not a terminal. State: none.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+
+import yaml
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from reshape_controller.http.json_text import plain, to_json
+
+PIPE_COLUMNS = 220
+
+
+class Output(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console on stdout, or on stderr."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> None:
+    """Write the document: ``value`` itself, or what ``draw`` makes of it for people."""
+    match output:
+        case Output.JSON:
+            sys.stdout.write(to_json(value, indent=2) + "\n")
+        case Output.YAML:
+            sys.stdout.write(yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=True))
+        case Output.TABLE:
+            console().print(draw())
+
+
+def note(text: str) -> None:
+    """A word to people, on stderr."""
+    console(stderr=True).print(text, soft_wrap=True)
+
+
+def grid(*columns: str, right: tuple[str, ...] = (), rest: str = "") -> Table:
+    """A table without lines. ``right`` are aligned to the right; ``rest`` takes what is left of
+    the width and wraps, all others keep their width."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for name in columns:
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name != rest,
+            overflow="fold" if name == rest else "ellipsis",
+        )
+    return table

@@ -1,0 +1,132 @@
+"""The command ``up``: settings to a running daemon, and every reason why not in one message.
+
+Does: checks everything that can be checked before anything is opened. Never: starts half. State:
+none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import typer
+
+from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.daemon_settings import DaemonSettings
+from reshape_controller.cli.devices import find
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.options import HomeOption
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Policy
+from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
+from reshape_sidecar import device_truth as truth
+
+
+def up(
+    home: HomeOption = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 is any free one.")] = None,
+    bind: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Loopback address.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="Use at most so many GPUs.")] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
+    simulated_gpus: Annotated[int | None, typer.Option(help="Use so many simulated GPUs.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Policy and mechanism by one name.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Policy, instead of the preset's.")] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="sidecar, terminate or none, instead of the preset's.")
+    ] = None,
+    device_truth: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+) -> None:
+    """Start the daemon; it runs until SIGTERM or Ctrl-C, which touch no job."""
+    config = load(
+        {
+            "home": home,
+            "port": port,
+            "bind": bind,
+            "gpus": gpus,
+            "gpu_type": gpu_type,
+            "simulated_gpus": simulated_gpus,
+            "preset": preset,
+            "policy": policy,
+            "mechanism": mechanism,
+            "device_truth": device_truth,
+            "log_level": log_level,
+        }
+    )
+    start_logging(config.text("log_level") or "info")
+    from reshape_controller.cli.daemon import serve
+
+    asyncio.run(serve(checked(config)))
+
+
+def start_logging(level: str) -> None:
+    """Log to stderr: one line for each event, coloured on a terminal only."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def checked(config: Config) -> DaemonSettings:
+    """Everything checked that needs no file of the home. Raises CliError."""
+    policy, mechanism = _policy(config)
+    return DaemonSettings(
+        home=Home(config.home),
+        address=config.text("bind") or "",
+        port=config.number("port") or 0,
+        port_is_asked_for=config.source("port") != "default",
+        devices=find(
+            config.number("simulated_gpus"), config.number("gpus"), config.text("gpu_type")
+        ),
+        policy=policy,
+        mechanism=mechanism,
+        device_truth=_truth(config),
+    )
+
+
+def _policy(config: Config) -> tuple[Policy, Mechanism]:
+    name = config.text("preset") or ""
+    preset = PRESETS.get(name)
+    if preset is None:
+        what = f"there is no preset {name!r}"
+        known = f"one of {', '.join(PRESETS)}"
+        raise failed(Exit.USAGE, what, config.source("preset"), known)
+    mechanism = config.text("mechanism")
+    try:
+        policy = make_policy(config.text("policy") or preset.policy)
+    except UnknownPolicy as error:
+        source = config.source("policy" if config.text("policy") else "preset")
+        raise failed(Exit.USAGE, str(error), source, "name one of these") from None
+    return policy, Mechanism(mechanism) if mechanism is not None else preset.mechanism
+
+
+def _truth(config: Config) -> Path | None:
+    name = config.text("device_truth")
+    if name is None:
+        return None
+    where = config.source("device_truth")
+    if config.number("simulated_gpus") is None:
+        what = "a device truth paces simulated GPUs, and none are asked for"
+        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
+    path = Path(name).expanduser().absolute()
+    try:
+        truth.load(path)
+    except truth.DeviceTruthError as error:
+        remedy = 'write {"seconds_per_step": {"JOB_TYPE": {"1": 0.2}}}'
+        raise failed(Exit.USAGE, str(error), where, remedy) from None
+    return path

@@ -1,0 +1,56 @@
+"""Figures as people read them: times, sizes, shares. Pure; no clock."""
+
+from __future__ import annotations
+
+import time
+
+BLOCKS = " ▏▎▍▌▋▊▉█"
+
+
+def duration(seconds: float | None) -> str:
+    """``1.2s``, ``48s``, ``3m05s``, ``2h07m``, ``3d04h``; a dash for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{max(0.0, seconds):.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def moment(at_s: float | None) -> str:
+    """A Unix time in UTC: ``2026-01-31 14:02:11``; a dash for None."""
+    if at_s is None:
+        return "-"
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s))
+
+
+def clock(at_s: float) -> str:
+    """The time of day of a Unix time in UTC."""
+    return time.strftime("%H:%M:%S", time.gmtime(at_s))
+
+
+def figure(value: float | None, digits: int = 3, unit: str = "") -> str:
+    """A number in few digits; a dash for None."""
+    return "-" if value is None else f"{value:.{digits}g}{unit}"
+
+
+def size(memory_bytes: float) -> str:
+    """``3.2 GiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if memory_bytes < 1024 or unit == "GiB":
+            return f"{memory_bytes:.0f} {unit}" if unit == "B" else f"{memory_bytes:.1f} {unit}"
+        memory_bytes /= 1024
+    return ""
+
+
+def bar(ratio: float, cells: int) -> str:
+    """A bar of ``cells`` characters, filled to ``ratio``."""
+    eighths = round(max(0.0, min(1.0, ratio)) * cells * 8)
+    full, part = divmod(eighths, 8)
+    return ("█" * full + (BLOCKS[part] if part else "")).ljust(cells, "·")

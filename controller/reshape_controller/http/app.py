@@ -1,0 +1,115 @@
+"""The daemon's web application and the socket that it listens on.
+
+Does: one table of routes, one server with bounds on time and size. Never: listens beyond loopback
+(there are no identities to tell users apart). State: the server.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+
+import tornado.httpserver
+import tornado.netutil
+import tornado.web
+
+from reshape_controller.core.errors import ReshapeError
+from reshape_controller.http import cluster, jobs, logs, sidecar
+from reshape_controller.http.base import BODY_BYTES_MAX, Context, Handler, NotFound
+from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
+
+LOOPBACK = "127.0.0.1"
+HEADER_BYTES_MAX = 16 * 1024
+IDLE_CONNECTION_S = 75.0
+BODY_S = 10.0
+"""Longest time for a body to arrive."""
+STOP_S = 2.0
+
+_KEY = r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})"
+
+Route = tuple[str, type[Handler]]
+
+ROUTES: tuple[Route, ...] = (
+    (rf"/v1/sidecar/{_KEY}/([0-9]{{1,9}})", sidecar.SideCar),
+    (r"/v1/jobs", jobs.Jobs),
+    (rf"/v1/jobs/{_KEY}", jobs.OneJob),
+    (rf"/v1/jobs/{_KEY}/({'|'.join(JOB_ACTIONS)})", jobs.JobAction),
+    (rf"/v1/jobs/{_KEY}/history", jobs.JobHistory),
+    (rf"/v1/jobs/{_KEY}/decisions", jobs.JobDecisions),
+    (rf"/v1/jobs/{_KEY}/logs", logs.JobLogs),
+    (r"/v1/gpus", cluster.Gpus),
+    (r"/v1/hosts", cluster.Hosts),
+    (rf"/v1/hosts/{_KEY}/(drain|undrain)", cluster.HostAction),
+    (r"/v1/timeline", cluster.TimelinePage),
+    (r"/v1/openapi.json", OpenApi),
+    (r"/metrics", cluster.MetricsPage),
+    (r"/healthz", cluster.Healthz),
+    (r"/readyz", cluster.Readyz),
+)
+
+
+class CannotListen(ReshapeError):
+    """The address cannot be listened on. ``remedy`` says what to do."""
+
+    def __init__(self, message: str, remedy: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.refused = refused
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """A listening socket on loopback; port 0 is any free one. Raises CannotListen."""
+    try:
+        loopback = ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise CannotListen(
+            f"address {address}: the daemon listens on loopback only, because it has one operator "
+            "token and no identities; beyond loopback anybody who reaches it could try it",
+            f"use --bind {LOOPBACK} and reach it from elsewhere with: ssh -L PORT:{LOOPBACK}:PORT",
+            refused=True,
+        )
+    try:
+        return tornado.netutil.bind_sockets(port, address)[0]
+    except OSError as error:
+        what = "is in use by another program" if error.errno == 98 else str(error.strerror)
+        raise CannotListen(
+            f"port {port} of {address} {what}", "name another port: --port N, or 0 for a free one"
+        ) from None
+
+
+def host_names(address: str) -> frozenset[str]:
+    """Names by which a daemon on ``address`` may be addressed."""
+    return frozenset({address.lower(), "localhost", LOOPBACK, "::1"})
+
+
+class Server:
+    """Serves the API on a bound socket."""
+
+    def __init__(self, listening: socket.socket, context: Context) -> None:
+        arguments = {"context": context}
+        application = tornado.web.Application(
+            [(pattern, handler, arguments) for pattern, handler in ROUTES],
+            default_handler_class=NotFound,
+            default_handler_args=arguments,
+            log_function=lambda handler: None,
+        )
+        self._server = tornado.httpserver.HTTPServer(
+            application,
+            max_header_size=HEADER_BYTES_MAX,
+            max_body_size=4 * BODY_BYTES_MAX,
+            max_buffer_size=8 * BODY_BYTES_MAX,
+            idle_connection_timeout=IDLE_CONNECTION_S,
+            body_timeout=BODY_S,
+        )
+        self._socket = listening
+
+    def start(self) -> None:
+        """Take connections, from inside a running event loop."""
+        self._server.add_sockets([self._socket])
+
+    async def stop(self) -> None:
+        """Take no more connections and close those that there are."""
+        self._server.stop()
+        await self._server.close_all_connections()

@@ -1,0 +1,189 @@
+"""What every handler shares: who may ask, how big a body may be, how an answer looks.
+
+Does: checks the Host header and the bearer token before anything else, reads arguments strictly,
+writes JSON, and turns errors into ``{code, message, path, hint}``. Never: decides. State: none.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+import tornado.web
+
+from reshape_controller.core.errors import UnknownJob
+from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_request
+from reshape_controller.http.json_text import to_json
+from reshape_controller.http.metrics import Metrics
+from reshape_controller.http.timeline import TimelineReader
+from reshape_controller.live.desk import Desk
+from reshape_controller.live.link import Link
+from reshape_controller.live.tokens import Tokens
+from reshape_controller.store.protocol import JobRow
+
+BODY_BYTES_MAX = 256 * 1024
+"""A job record or a SideCar's report is far smaller; more is refused with 413."""
+USER_CHARS_MAX = 64
+LIMIT_MAX = 1000
+
+log = structlog.get_logger("reshape.http")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the handlers work with; one per daemon."""
+
+    desk: Desk
+    link: Link
+    tokens: Tokens
+    operator_token: str
+    host_names: frozenset[str]
+    """Names under which this daemon may be addressed (Host header, without the port)."""
+    metrics: Metrics
+    timeline: TimelineReader
+
+
+class Handler(tornado.web.RequestHandler):
+    """Base of all handlers."""
+
+    context: Context
+
+    def initialize(self, context: Context) -> None:
+        self.context = context
+
+    def set_default_headers(self) -> None:
+        self.set_header("Server", "reshape")
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+
+    def prepare(self) -> None:
+        """Refuse what may not be asked. Raises ApiError."""
+        self._check_host()
+        self.authorize()
+        if len(self.request.body) > BODY_BYTES_MAX:
+            message = f"the body has {len(self.request.body)} bytes; at most {BODY_BYTES_MAX} fit"
+            raise ApiError(413, ErrorBody("too-large", message))
+
+    def authorize(self) -> None:
+        """Who may ask: the operator, by the token of the daemon's token file. Raises ApiError."""
+        if not hmac.compare_digest(self.bearer(), self.context.operator_token.encode()):
+            hint = "send the text of the token file in the daemon's home as bearer token"
+            self.set_header("WWW-Authenticate", "Bearer")
+            message = "the token is missing or wrong"
+            raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization", hint))
+
+    def bearer(self) -> bytes:
+        """The bearer token of the request; empty where there is none."""
+        kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
+        return token.strip().encode() if kind.lower() == "bearer" else b""
+
+    def user(self) -> str:
+        """On whose behalf the operator asks, as the client says; for the history only."""
+        name = self.request.headers.get("Reshape-User", "")
+        return "".join(c for c in name if c.isprintable())[:USER_CHARS_MAX] or "operator"
+
+    def number(self, name: str, default: float, least: float, most: float) -> float:
+        """A numeric query argument. Raises ApiError."""
+        text = self.get_query_argument(name, None)
+        if text is None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise bad_request(f"{text!r} is no number from {least:g} to {most:g}", f"query {name}")
+        return value
+
+    def count(self, name: str, default: int, least: int = 0, most: int = 2**53) -> int:
+        """A whole query argument. Raises ApiError."""
+        value = self.number(name, default, least, most)
+        if value != int(value):
+            raise bad_request(f"{value:g} is not a whole number", f"query {name}")
+        return int(value)
+
+    async def row(self, key: str) -> JobRow:
+        """The job with this id or name. Raises UnknownJob."""
+        row = await self.context.desk.store.job(key)
+        if row is None:
+            raise UnknownJob(f"no job has the id or name {key!r}")
+        return row
+
+    def answer(self, value: object, status: int = 200) -> None:
+        """Finish with ``value`` as JSON."""
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(to_json(value) + "\n")
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """One shape for every error, also Tornado's own."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        known = api_error(error) if isinstance(error, Exception) else None
+        if known is None:
+            known = ApiError(status_code, _own_error(status_code, error))
+        self.answer(known.body, known.status)
+
+    def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
+        if isinstance(value, tornado.web.HTTPError) or api_error(value) is not None:
+            return
+        log.error("request-failed", path=self.request.path, exc_info=(typ, value, tb))
+
+    def on_finish(self) -> None:
+        self.context.metrics.request(
+            type(self).__name__, self.get_status(), self.request.request_time()
+        )
+
+    def check_xsrf_cookie(self) -> None:
+        """Nothing: there are no cookies; every request carries its token in a header."""
+
+    def _check_host(self) -> None:
+        """A page in a browser can be led to loopback by DNS; its Host header gives it away."""
+        name = _host_name(self.request.headers.get("Host", ""))
+        if name not in self.context.host_names:
+            message = f"this daemon is not addressed as {name!r}"
+            hint = f"use one of: {', '.join(sorted(self.context.host_names))}"
+            raise ApiError(403, ErrorBody("wrong-host", message, "header Host", hint))
+
+
+class NotFound(Handler):
+    """Every path that is no route."""
+
+    async def prepare(self) -> None:  # type: ignore[override]
+        super().prepare()
+        body = ErrorBody("not-found", f"no such path: {self.request.path}", "", "/v1/openapi.json")
+        raise ApiError(404, body)
+
+
+def body_text(body: bytes) -> str:
+    """The body as text. Raises ApiError."""
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise bad_request("the body is not UTF-8 text", "body") from None
+
+
+def body_json(body: bytes) -> Any:
+    """The body as a JSON value. Raises ApiError."""
+    try:
+        return json.loads(body_text(body))
+    except (ValueError, RecursionError) as error:
+        raise bad_request(f"the body is not valid JSON ({error})", "body") from None
+
+
+def _host_name(header: str) -> str:
+    if header.startswith("["):
+        return header.partition("]")[0].lstrip("[").lower()
+    return header.rpartition(":")[0].lower() if ":" in header else header.lower()
+
+
+def _own_error(status: int, error: object) -> ErrorBody:
+    if status == 405:
+        return ErrorBody("method-not-allowed", "this path does not take this method")
+    if isinstance(error, tornado.web.HTTPError) and status < 500:
+        return ErrorBody("bad-request", error.log_message or error.reason or "bad request")
+    hint = "this is a defect; the daemon's log has the details"
+    return ErrorBody("internal", "the daemon failed on this request", "", hint)

@@ -1,0 +1,71 @@
+"""GPUs, hosts, the timeline, and how the daemon itself is.
+
+Does: parse, hand to the desk, render. Never: decides. State: none.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.http.base import Handler
+from reshape_controller.http.errors import ApiError, ErrorBody
+from reshape_controller.http.render import gpu_view, host_view
+from reshape_controller.http.views import GpuList, Health, HostList
+
+
+class Gpus(Handler):
+    async def get(self) -> None:
+        store = self.context.desk.store
+        gpus, hosts = await store.gpus(), {host.id: host for host in await store.hosts()}
+        keys = {key: None for gpu in gpus for key in (gpu.owner, gpu.promised_to) if key}
+        rows = [await store.job(key) for key in keys]
+        names: dict[str, str] = {row.id: row.name for row in rows if row is not None}
+        self.answer(GpuList(tuple(gpu_view(gpu, hosts.get(gpu.host), names) for gpu in gpus)))
+
+
+class Hosts(Handler):
+    async def get(self) -> None:
+        hosts = await self.context.desk.store.hosts()
+        self.answer(HostList(tuple(host_view(host) for host in hosts)))
+
+
+class HostAction(Handler):
+    """POST drain or undrain."""
+
+    async def post(self, host: str, action: str) -> None:
+        desk = self.context.desk
+        await (desk.drain if action == "drain" else desk.undrain)(host, self.user())
+        found = [h for h in await desk.store.hosts() if h.id == host]
+        self.answer(host_view(found[0]))
+
+
+class TimelinePage(Handler):
+    async def get(self) -> None:
+        from_s = self.number("from_s", 0.0, 0.0, 1e12)
+        self.answer(await self.context.timeline.read(self.context.desk.store, from_s))
+
+
+class MetricsPage(Handler):
+    async def get(self) -> None:
+        desk, metrics = self.context.desk, self.context.metrics
+        text = await metrics.text(desk.store, desk.ready()[0])
+        self.set_header("Content-Type", metrics.content_type)
+        self.finish(text)
+
+
+class Healthz(Handler):
+    """The process answers. The only path that needs no token, and it tells nothing else."""
+
+    def authorize(self) -> None:
+        """Nothing is asked for."""
+
+    def get(self) -> None:
+        self.answer(Health("ok"))
+
+
+class Readyz(Handler):
+    """Requests are taken: the log was recovered and can be written."""
+
+    def get(self) -> None:
+        ready, reason = self.context.desk.ready()
+        if not ready:
+            raise ApiError(503, ErrorBody("not-ready", f"not ready: {reason}"))
+        self.answer(Health("ready"))

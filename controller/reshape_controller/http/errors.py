@@ -1,0 +1,79 @@
+"""Errors as the API tells them: ``{code, message, path, hint}`` with an HTTP status.
+
+Does: maps the errors of the layers below, each in one place. Never: shows a traceback or a path of
+the program. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape_controller.core.errors import ReshapeError, UnknownHost, UnknownJob
+from reshape_controller.core.model import FieldError
+from reshape_controller.live.desk import Conflict, NotReady, Refused
+from reshape_controller.live.link import UnknownAttempt
+from reshape_controller.records import RecordInvalid
+from reshape_controller.store.protocol import StoreError
+from reshape_sidecar.codec import CodecError
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBody:
+    """The body of every answer that is no success."""
+
+    code: str
+    message: str
+    path: str = ""
+    hint: str = ""
+    errors: tuple[FieldError, ...] = ()
+    """Everything that is wrong with a record; ``path``, ``message``, ``hint`` repeat the first."""
+
+
+class ApiError(Exception):
+    """A request that is not answered with success. ``status`` is the HTTP status."""
+
+    def __init__(self, status: int, body: ErrorBody) -> None:
+        super().__init__(body.message)
+        self.status = status
+        self.body = body
+
+
+def bad_request(message: str, path: str = "", hint: str = "") -> ApiError:
+    return ApiError(400, ErrorBody("bad-request", message, path, hint))
+
+
+def not_found(message: str, hint: str = "") -> ApiError:
+    return ApiError(404, ErrorBody("not-found", message, "", hint))
+
+
+def rejected(errors: tuple[FieldError, ...]) -> ApiError:
+    """A record that cannot be accepted, with everything that is wrong with it."""
+    first = errors[0] if errors else FieldError("", "cannot be accepted")
+    return ApiError(422, ErrorBody("rejected", first.message, first.path, first.hint, errors))
+
+
+def api_error(error: Exception) -> ApiError | None:
+    """What the API answers for an error of a layer below; None for a defect."""
+    match error:
+        case ApiError():
+            return error
+        case Refused() | RecordInvalid():
+            return rejected(error.errors)
+        case NotReady():
+            return ApiError(503, ErrorBody("not-ready", str(error)))
+        case Conflict():
+            return ApiError(409, ErrorBody("conflict", str(error)))
+        case UnknownJob():
+            return not_found(str(error), "reshape get lists the jobs")
+        case UnknownHost():
+            return not_found(str(error), "reshape gpus lists the hosts")
+        case UnknownAttempt():
+            return ApiError(410, ErrorBody("unknown-attempt", str(error)))
+        case CodecError():
+            return bad_request(error.message, error.path)
+        case StoreError():
+            hint = "the store could not be used just now; the daemon's log says more"
+            return ApiError(503, ErrorBody("store-unavailable", str(error), "", hint))
+        case ReshapeError():
+            return ApiError(409, ErrorBody("refused", str(error)))
+    return None

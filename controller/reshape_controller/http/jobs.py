@@ -1,0 +1,108 @@
+"""Jobs over HTTP: submit, list, look at, cancel, halt, resume; history and decisions.
+
+Does: parse, hand to the desk, render. Never: decides, or answers before the append. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core.model import JobState
+from reshape_controller.http.base import LIMIT_MAX, Handler, body_text
+from reshape_controller.http.errors import bad_request
+from reshape_controller.http.render import job_view
+from reshape_controller.http.views import (
+    Decisions,
+    EventView,
+    History,
+    JobPage,
+    JobView,
+)
+from reshape_controller.records import from_json, from_yaml
+from reshape_controller.store.protocol import JobRow
+
+
+class JobHandler(Handler):
+    """Base of the handlers that show jobs."""
+
+    def view(self, row: JobRow) -> JobView:
+        """The view of a row, with its SideCar's newest report."""
+        desk = self.context.desk
+        folder = desk.log_folder(row.job) if row.job is not None and row.job.attempt else None
+        seen = desk.observed(row.id)
+        return job_view(row, seen, str(folder) if folder is not None else None)
+
+
+class Jobs(JobHandler):
+    """POST a record (JSON, or YAML by content type); GET a page of jobs."""
+
+    async def post(self) -> None:
+        kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip()
+        parse = from_yaml if kind in ("application/yaml", "text/yaml") else from_json
+        spec = parse(body_text(self.request.body))
+        user = spec.user or self.user()
+        job = await self.context.desk.submit(replace(spec, user=user), user)
+        self.set_header("Location", f"/v1/jobs/{job}")
+        self.answer(self.view(await self.row(job)), 201)
+
+    async def get(self) -> None:
+        page = await self.context.desk.store.jobs(
+            limit=self.count("limit", 100, 1, LIMIT_MAX),
+            after=self.get_query_argument("after", None),
+            states=self._states(),
+            user=self.get_query_argument("user", None),
+        )
+        views = tuple(self.view(row) for row in page.rows)
+        self.answer(JobPage(views, page.total, page.next_after))
+
+    def _states(self) -> tuple[JobState, ...]:
+        names = [n for text in self.get_query_arguments("state") for n in text.split(",") if n]
+        known = {state.value: state for state in JobState}
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise bad_request(
+                f"{unknown[0]!r} is no state of a job", "query state", f"one of {', '.join(known)}"
+            )
+        return tuple(known[name] for name in names)
+
+
+class OneJob(JobHandler):
+    async def get(self, key: str) -> None:
+        self.answer(self.view(await self.row(key)))
+
+
+class JobAction(JobHandler):
+    """POST cancel, halt or resume."""
+
+    async def post(self, key: str, action: str) -> None:
+        desk = self.context.desk
+        ask = {"cancel": desk.cancel, "halt": desk.halt, "resume": desk.resume}[action]
+        job = await ask(key, self.user())
+        self.answer(self.view(await self.row(job)))
+
+
+class JobHistory(JobHandler):
+    async def get(self, key: str) -> None:
+        row = await self.row(key)
+        limit = self.count("limit", LIMIT_MAX, 1, LIMIT_MAX)
+        entries = await self.context.desk.store.history(row.id, limit=limit)
+        self.answer(
+            History(
+                tuple(
+                    EventView(
+                        e.job, e.at_s, e.kind, e.text, e.attempt, e.generation, e.size, e.value
+                    )
+                    for e in entries
+                )
+            )
+        )
+
+
+class JobDecisions(JobHandler):
+    """Every decision about a job with the options that were weighed."""
+
+    async def get(self, key: str) -> None:
+        row = await self.row(key)
+        limit = self.count("limit", 100, 1, LIMIT_MAX)
+        found = await self.context.desk.store.decisions(row.id, limit=limit)
+        self.answer(Decisions(found))

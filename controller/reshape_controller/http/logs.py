@@ -1,0 +1,146 @@
+"""A job's log files, by byte offset: while it runs, after a crash, after its end.
+
+Does: gives the last lines, or the bytes from an offset on, and can wait for more. Never: follows a
+link, opens anything but a regular file of the log folder, or keeps one open between requests.
+State: none; the client holds attempt and offset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import stat
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reshape_controller.core.model import Job
+from reshape_controller.http.base import Handler
+from reshape_controller.http.errors import bad_request, not_found
+from reshape_controller.store.protocol import JobRow
+
+PAGE_BYTES_MAX = 256 * 1024
+TAIL_LINES = 200
+TAIL_LINES_MAX = 100_000
+WAIT_MAX_S = 30.0
+POLL_S = 0.2
+TRAINING_LOG = "training.log"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\.log")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes ``offset`` to ``offset + len(data)`` of an attempt's file that is ``size`` long."""
+
+    data: bytes
+    attempt: int
+    offset: int
+    size: int
+
+    @property
+    def next(self) -> int:
+        return self.offset + len(self.data)
+
+
+class JobLogs(Handler):
+    """GET: body is the log as it is; the headers say where to go on."""
+
+    async def get(self, key: str) -> None:
+        name = self.get_query_argument("file", TRAINING_LOG)
+        if not _NAME.fullmatch(name):
+            raise bad_request(f"{name!r} is no name of a log file", "query file", "training.log")
+        wait_s = self.number("wait_s", 0.0, 0.0, WAIT_MAX_S)
+        tail = self.count("tail", TAIL_LINES, 0, TAIL_LINES_MAX)
+        start: int | None = None
+        if self.get_query_argument("offset", None) is not None:
+            start = self.count("offset", 0)
+        attempt = self.count("attempt", 0)
+        until_s = time.monotonic() + wait_s
+        while True:
+            row = await self.row(key)
+            chunk = self._look(row, name, attempt, start, tail)
+            ended = row.state.terminal
+            waited = ended or time.monotonic() >= until_s or self.request.connection is None
+            if waited or (chunk is not None and chunk.data):
+                break
+            if chunk is not None:
+                attempt, start = chunk.attempt, chunk.next
+            await asyncio.sleep(POLL_S)
+        if chunk is None:
+            if wait_s == 0 or ended:
+                raise _no_log(row, name)
+            chunk = Chunk(b"", 0, 0, 0)
+        self._write_chunk(chunk, ended and chunk.next >= chunk.size)
+
+    def _look(
+        self, row: JobRow, name: str, attempt: int, start: int | None, tail: int
+    ) -> Chunk | None:
+        """The next bytes there are; goes over to a later attempt when an earlier one is read."""
+        job = row.job
+        if job is None or job.attempt == 0:
+            return None
+        found: Chunk | None = None
+        for number in range(min(attempt, job.attempt) or job.attempt, job.attempt + 1):
+            folder = self.context.desk.log_folder(replace(job, attempt=number))
+            chunk = read(folder / name, number, start, tail) if folder is not None else None
+            if chunk is not None:
+                found = chunk
+                if chunk.data:
+                    break
+            if number == attempt or found is not None:
+                start = 0
+        return found
+
+    def _write_chunk(self, chunk: Chunk, ended: bool) -> None:
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.set_header("Reshape-Log-Attempt", str(chunk.attempt))
+        self.set_header("Reshape-Log-Offset", str(chunk.offset))
+        self.set_header("Reshape-Log-Next", str(chunk.next))
+        self.set_header("Reshape-Log-Size", str(chunk.size))
+        self.set_header("Reshape-Log-Ended", "true" if ended else "false")
+        self.finish(chunk.data)
+
+
+def read(path: Path, attempt: int, start: int | None, tail: int) -> Chunk | None:
+    """Up to a page of a file from ``start`` on (None: its last ``tail`` lines); None without it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        size = found.st_size
+        # A file shorter than what was read already was cut by its rotation: from its beginning.
+        begin = _tail_start(fd, size, tail) if start is None else start if start <= size else 0
+        return Chunk(os.pread(fd, PAGE_BYTES_MAX, begin), attempt, begin, size)
+    finally:
+        os.close(fd)
+
+
+def _tail_start(fd: int, size: int, lines: int) -> int:
+    """Where the last ``lines`` lines begin, at most a page before the end."""
+    if lines == 0:
+        return size
+    begin = max(0, size - PAGE_BYTES_MAX)
+    data = os.pread(fd, size - begin, begin)
+    at = len(data) - 1 if data.endswith(b"\n") else len(data)
+    for _ in range(lines):
+        at = data.rfind(b"\n", 0, at)
+        if at < 0:
+            return begin
+    return begin + at + 1
+
+
+def _no_log(row: JobRow, name: str) -> Exception:
+    job: Job | None = row.job
+    if job is None:
+        return not_found(f"{row.name} was rejected and never ran", f"reshape describe {row.id}")
+    if job.attempt == 0:
+        return not_found(
+            f"{job.id} has no {name} yet: {job.reason or row.state.value}",
+            f"reshape logs -f {job.id} waits for it",
+        )
+    return not_found(f"{job.id} has no {name} that can be read from here")

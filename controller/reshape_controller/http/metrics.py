@@ -1,0 +1,65 @@
+"""Prometheus figures of the daemon, in a registry of their own.
+
+Does: counts requests, and reads jobs and GPUs from the projections at each scrape. Never: labels by
+job or user (their number has no bound). State: the counters since the start.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Count
+
+import prometheus_client as prometheus
+
+from reshape_controller.core.model import GpuState, JobState
+from reshape_controller.store.protocol import Store
+
+_LATENCY_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 60.0)
+
+
+class Metrics:
+    """One per daemon."""
+
+    content_type = prometheus.CONTENT_TYPE_LATEST
+
+    def __init__(self) -> None:
+        self._registry = registry = prometheus.CollectorRegistry()
+        self._requests = prometheus.Counter(
+            "reshape_http_requests", "Requests answered", ["handler", "status"], registry=registry
+        )
+        self._latency = prometheus.Histogram(
+            "reshape_http_request_seconds",
+            "Time to an answer; a SideCar's long poll waits on purpose",
+            ["handler"],
+            buckets=_LATENCY_BUCKETS_S,
+            registry=registry,
+        )
+        self._jobs = prometheus.Gauge("reshape_jobs", "Jobs by state", ["state"], registry=registry)
+        self._gpus = prometheus.Gauge(
+            "reshape_gpus", "GPUs by host and state", ["host", "state"], registry=registry
+        )
+        self._seq = prometheus.Gauge(
+            "reshape_log_seq", "Newest record of the log", registry=registry
+        )
+        self._ready = prometheus.Gauge(
+            "reshape_ready", "1 while requests are taken", registry=registry
+        )
+        prometheus.ProcessCollector(registry=registry)
+
+    def request(self, handler: str, status: int, seconds: float) -> None:
+        """Count one answer."""
+        self._requests.labels(handler, str(status)).inc()
+        self._latency.labels(handler).observe(seconds)
+
+    async def text(self, store: Store, ready: bool) -> bytes:
+        """Everything in the text format. Raises StoreError."""
+        for state in JobState:
+            page = await store.jobs(limit=1, states=(state,))
+            self._jobs.labels(state.value).set(page.total)
+        gpus = await store.gpus()
+        found = Count((gpu.host, gpu.state) for gpu in gpus)
+        for host in {gpu.host: None for gpu in gpus}:
+            for gpu_state in GpuState:
+                self._gpus.labels(host, gpu_state.value).set(found[host, gpu_state])
+        self._seq.set(await store.last_seq())
+        self._ready.set(1 if ready else 0)
+        return prometheus.generate_latest(self._registry)

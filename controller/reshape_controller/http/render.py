@@ -1,0 +1,154 @@
+"""From projections to what the API shows of them.
+
+Does: flattens, and overlays a job with its SideCar's newest report, which is fresher than the log.
+Never: reads a store. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core.model import Gpu, Host, Job, Length, LengthUnit
+from reshape_controller.http.views import ErrorView, GpuView, HostView, JobView
+from reshape_controller.store.protocol import JobRow
+from reshape_sidecar.wire import Observed, PhaseTimes, Progress
+
+
+def job_view(row: JobRow, seen: Observed | None = None, log_folder: str | None = None) -> JobView:
+    """The view of a row; ``seen`` is its SideCar's newest report if there is one."""
+    base = JobView(
+        id=row.id,
+        name=row.name,
+        user=row.user,
+        state=row.state.value,
+        stage="none",
+        reason="",
+        seq=row.seq,
+        submitted_at_s=row.submitted_at_s,
+        log_folder=log_folder,
+    )
+    if row.job is None:
+        errors = tuple(ErrorView(*error) for error in row.errors)
+        what = "; ".join(f"{error.path}: {error.message}" for error in errors)
+        return replace(base, reason=what, errors=errors)
+    return _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, seen)
+
+
+def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:
+    """The view of a GPU; ``names`` maps ids of jobs to their names."""
+    return GpuView(
+        id=gpu.id,
+        host=gpu.host,
+        index=gpu.index,
+        gpu_type=host.gpu_type if host is not None else "",
+        state=gpu.state.value,
+        owner=gpu.owner,
+        owner_name=names.get(gpu.owner) if gpu.owner is not None else None,
+        promised_to=gpu.promised_to,
+        promised_to_name=names.get(gpu.promised_to) if gpu.promised_to is not None else None,
+        drained=host.drained if host is not None else False,
+        reason=gpu.reason,
+    )
+
+
+def host_view(host: Host) -> HostView:
+    return HostView(host.id, host.gpu_type, host.gpus, host.drained, host.present)
+
+
+def _with_job(base: JobView, job: Job) -> JobView:
+    deadline, hand_over = job.deadline, job.hand_over
+    return replace(
+        base,
+        stage=job.stage.value,
+        reason=job.reason,
+        initialized_at_s=job.initialized_at_s,
+        started_at_s=job.started_at_s,
+        finished_at_s=job.finished_at_s,
+        host=job.host,
+        gpus=job.gpus,
+        size=len(job.gpus),
+        struck=job.struck,
+        next_gpus=hand_over.gpus if hand_over is not None else (),
+        donors=hand_over.donors if hand_over is not None else (),
+        attempt=job.attempt,
+        generation=job.generation,
+        reachable=job.reachable,
+        reshape_ups=job.reshape_ups,
+        reshape_downs=job.reshape_downs,
+        steps_lost=job.steps_lost,
+        process_restarts=job.process_restarts,
+        container_restarts=job.container_restarts,
+        failures=job.failures,
+        deadline=deadline.kind.value if deadline is not None else None,
+        deadline_at_s=deadline.at_s if deadline is not None else None,
+    )
+
+
+def _with_spec(base: JobView, job: Job) -> JobView:
+    spec = job.spec
+    return replace(
+        base,
+        optional_gpus=spec.optional_gpus,
+        command=spec.command,
+        framework=spec.framework.value,
+        length=length_text(spec.length),
+        epochs=_epochs(spec.length),
+        retries=spec.retries,
+        priority=spec.priority,
+        on_save_timeout=spec.on_save_timeout.value,
+        code=spec.code,
+        dataset=spec.dataset,
+        checkpoints=spec.checkpoints,
+        job_type=spec.job_type,
+    )
+
+
+def _with_report(base: JobView, job: Job, seen: Observed | None) -> JobView:
+    if seen is None or seen.attempt != job.attempt or seen.sequence < job.sequence:
+        seen = job.observed
+    progress = job.progress
+    if seen is not None and seen.sequence > job.sequence and seen.progress.step >= progress.step:
+        progress = seen.progress
+    container = base.stage != "none"
+    total = progress.total_steps or job.progress.total_steps or _steps(job.spec.length)
+    return replace(
+        base,
+        phase=seen.phase.value if seen is not None and container else None,
+        pid=seen.pid if seen is not None and container else None,
+        step=progress.step,
+        total_steps=total,
+        epoch=progress.epoch,
+        progress_ratio=_ratio(progress, total),
+        loss=progress.loss,
+        accuracy=progress.accuracy,
+        seconds_per_step=progress.seconds_per_step,
+        checkpoint_step=progress.checkpoint_step,
+        trajectory=progress.trajectory,
+        trajectory_reason=progress.trajectory_reason,
+        times=seen.times if seen is not None else PhaseTimes(),
+        gpu_use=seen.gpu_use if seen is not None and container else (),
+        error=seen.error if seen is not None else None,
+    )
+
+
+def length_text(length: Length | None) -> str | None:
+    """How long a job trains, for people: ``12 epochs``; None when its record does not say."""
+    if length is None:
+        return None
+    if length.unit is LengthUnit.TARGET_ACCURACY:
+        return f"to accuracy {length.value:g}"
+    return f"{length.value:g} {length.unit.value}"
+
+
+def _epochs(length: Length | None) -> int | None:
+    known = length is not None and length.unit is LengthUnit.EPOCHS
+    return int(length.value) if known and length is not None else None
+
+
+def _steps(length: Length | None) -> int | None:
+    known = length is not None and length.unit is LengthUnit.STEPS
+    return int(length.value) if known and length is not None else None
+
+
+def _ratio(progress: Progress, total: int | None) -> float | None:
+    return min(1.0, progress.step / total) if total else None

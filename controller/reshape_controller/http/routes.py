@@ -1,0 +1,64 @@
+"""What the API offers, for its description.
+
+Does: names every operation with what it answers. Never: serves one (``http.app``). State: none.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.http import views
+from reshape_controller.http.base import Handler
+from reshape_controller.http.errors import ErrorBody
+from reshape_controller.http.openapi import Operation, document
+from reshape_controller.http.timeline import Timeline
+from reshape_controller.http.views import HostView, JobView
+
+JOB_ACTIONS = ("cancel", "halt", "resume")
+
+OPERATIONS = (
+    Operation(
+        "post",
+        "/v1/sidecar/{job}/{attempt}",
+        "Exchange observed and desired state (SideCars only; bearer is the attempt's token)",
+        body="reshape_sidecar.wire.Observed",
+        query=("wait_s",),
+    ),
+    Operation("post", "/v1/jobs", "Submit a job", JobView, body="a job record", success=201),
+    Operation(
+        "get", "/v1/jobs", "List jobs", views.JobPage, query=("limit", "after", "state", "user")
+    ),
+    Operation("get", "/v1/jobs/{key}", "Show a job, by id or name", JobView),
+    *(
+        Operation("post", f"/v1/jobs/{{key}}/{action}", f"{action.capitalize()} a job", JobView)
+        for action in JOB_ACTIONS
+    ),
+    Operation(
+        "get", "/v1/jobs/{key}/history", "What happened to a job", views.History, query=("limit",)
+    ),
+    Operation(
+        "get",
+        "/v1/jobs/{key}/decisions",
+        "What was decided about a job, and what was weighed",
+        views.Decisions,
+        query=("limit",),
+    ),
+    Operation(
+        "get",
+        "/v1/jobs/{key}/logs",
+        "A log file: its tail, or bytes from an offset on; can wait for more",
+        query=("file", "tail", "offset", "attempt", "wait_s"),
+    ),
+    Operation("get", "/v1/gpus", "List GPUs", views.GpuList),
+    Operation("get", "/v1/hosts", "List hosts", views.HostList),
+    Operation("post", "/v1/hosts/{host}/drain", "Empty a host", HostView),
+    Operation("post", "/v1/hosts/{host}/undrain", "Use a host again", HostView),
+    Operation("get", "/v1/timeline", "Who held which GPU when", Timeline, query=("from_s",)),
+    Operation("get", "/v1/openapi.json", "This document", dict),
+    Operation("get", "/metrics", "Prometheus figures"),
+    Operation("get", "/healthz", "The process answers (no token needed)", views.Health),
+    Operation("get", "/readyz", "Requests are taken", views.Health),
+)
+
+
+class OpenApi(Handler):
+    def get(self) -> None:
+        self.answer(document(OPERATIONS, ErrorBody))

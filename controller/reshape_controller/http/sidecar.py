@@ -1,0 +1,52 @@
+"""The SideCars' long poll: observed state in, desired state out.
+
+Does: checks the attempt's token, parses the report strictly, answers with what the link says.
+Never: decides, or lets a SideCar speak for another attempt. State: the exchange under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from reshape_controller.http.base import Handler, body_text
+from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
+from reshape_controller.live.link import HOLD_MAX_S
+from reshape_sidecar import codec
+from reshape_sidecar.wire import WIRE_VERSION, Desired, Observed
+
+
+class SideCar(Handler):
+    """POST /v1/sidecar/JOB/ATTEMPT?wait_s=N."""
+
+    _exchange: asyncio.Task[Desired] | None = None
+
+    def authorize(self) -> None:
+        job, attempt = self.path_args
+        token = self.bearer().decode("utf-8", errors="replace")
+        if not self.context.tokens.valid(job, int(attempt), token):
+            message = f"the token is not that of attempt {attempt} of job {job}"
+            raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization"))
+
+    async def post(self, job: str, attempt: str) -> None:
+        observed = codec.loads(Observed, body_text(self.request.body))
+        if (observed.job, observed.attempt) != (job, int(attempt)):
+            raise bad_request(f"the report is of attempt {observed.attempt} of {observed.job}")
+        if observed.version != WIRE_VERSION:
+            raise bad_request(
+                f"wire version {observed.version}; this coordinator speaks {WIRE_VERSION}",
+                "version",
+            )
+        wait_s = self.number("wait_s", 0.0, 0.0, HOLD_MAX_S)
+        exchange = self.context.link.exchange(job, int(attempt), observed, wait_s)
+        self._exchange = asyncio.ensure_future(exchange)
+        try:
+            desired = await self._exchange
+        except asyncio.CancelledError:
+            return
+        self.set_header("Content-Type", "application/json; charset=utf-8")
+        self.finish(codec.dumps(desired))
+
+    def on_connection_close(self) -> None:
+        """The SideCar hung up: nobody waits for the answer any more."""
+        if self._exchange is not None:
+            self._exchange.cancel()

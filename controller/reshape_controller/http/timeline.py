@@ -1,0 +1,240 @@
+"""Who held which GPU when: the log, fed to an engine again and written down as spans.
+
+Does: follows the log from where it last stopped, one record at a time. Never: decides, or looks at
+the running engine: what it shows is what was committed. State: its own engine and the spans so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.model import Gpu, GpuId, GpuState, Job, JobId, JobState, Stage
+from reshape_controller.core.record import LogRecord
+from reshape_controller.core.state import State
+from reshape_controller.live.recovery import redo
+from reshape_controller.store.protocol import Store
+
+RECORDS_MAX = 50_000
+"""A longer log is followed from its newest snapshot on: the timeline begins there."""
+SPANS_MAX = 20_000
+"""Spans kept; the oldest go first."""
+_BREATHE_EVERY = 50
+"""Records between two chances for the rest of the daemon to work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time. ``to_s`` is null while it lasts.
+
+    ``phase`` of a GPU: reserved, starting, training, saving, stopping, releasing, quarantined,
+    lost (idle is no span). Of a job: queued, initializing, initialized (waits for its GPUs),
+    starting, training, saving, stopping, ending, halted.
+    """
+
+    phase: str
+    from_s: float
+    to_s: float | None = None
+    job: str | None = None
+    size: int = 0
+    """GPUs of the job in this span."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLane:
+    id: str
+    host: str
+    index: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobLane:
+    """``state`` is the newest one; ``ended_at_s`` is null while the job lives."""
+
+    id: str
+    name: str
+    state: str
+    submitted_at_s: float
+    ended_at_s: float | None
+    steps_lost: int
+    spans: tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Lanes by host and index, jobs by submission. Unix seconds; ``seq`` is the newest record."""
+
+    seq: int
+    from_s: float
+    to_s: float
+    gpus: tuple[GpuLane, ...]
+    jobs: tuple[JobLane, ...]
+
+
+@dataclass(slots=True)
+class _Lane:
+    spans: list[Span] = field(default_factory=list)
+
+    def turn_to(self, span: Span | None, at_s: float) -> int:
+        """Let the lane go on as ``span`` (None: as nothing). The number of new spans."""
+        last = self.spans[-1] if self.spans and self.spans[-1].to_s is None else None
+        if last is not None and span is not None and replace(span, from_s=last.from_s) == last:
+            return 0
+        if last is not None:
+            self.spans[-1:] = [replace(last, to_s=at_s)] if at_s > last.from_s else []
+        if span is None:
+            return 0
+        self.spans.append(span)
+        return 1
+
+
+class Recorder:
+    """Writes down spans as a log goes by. Pure but for its own lists."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.now_s = 0.0
+        self._first_s: float | None = None
+        self._gpus: dict[GpuId, tuple[Gpu, _Lane]] = {}
+        self._jobs: dict[JobId, tuple[Job, _Lane]] = {}
+        self._count = 0
+
+    def see(self, engine: Engine, seq: int, at_s: float) -> None:
+        """Take in what the engine touched since the last call."""
+        state, touched = engine.state, engine.take_touched()
+        self.seq, self.now_s = seq, at_s
+        self._first_s = at_s if self._first_s is None else self._first_s
+        gpus = dict.fromkeys(touched.gpus)
+        for job_id in touched.jobs:
+            job = state.jobs.get(job_id) or state.ended.pop(job_id, None)
+            if job is not None:
+                gpus.update(dict.fromkeys(job.gpus))
+                lane = self._jobs[job_id][1] if job_id in self._jobs else _Lane()
+                self._jobs[job_id] = (job, lane)
+                self._count += lane.turn_to(_job_span(job, at_s, job_id in state.jobs), at_s)
+        for gpu_id in gpus:
+            gpu = state.gpus[gpu_id]
+            lane = self._gpus[gpu_id][1] if gpu_id in self._gpus else _Lane()
+            self._gpus[gpu_id] = (gpu, lane)
+            self._count += lane.turn_to(_gpu_span(gpu, state, at_s), at_s)
+        if self._count > SPANS_MAX:
+            self._forget()
+
+    def timeline(self, from_s: float = 0.0) -> Timeline:
+        """Everything that reaches beyond ``from_s``."""
+        gpus = sorted(self._gpus.values(), key=lambda entry: (entry[0].host, entry[0].index))
+        jobs = sorted(self._jobs.values(), key=lambda entry: entry[0].place)
+        return Timeline(
+            seq=self.seq,
+            from_s=max(from_s, self._first_s or 0.0),
+            to_s=self.now_s,
+            gpus=tuple(
+                GpuLane(gpu.id, gpu.host, gpu.index, _beyond(lane, from_s)) for gpu, lane in gpus
+            ),
+            jobs=tuple(
+                JobLane(
+                    job.id,
+                    job.spec.name,
+                    job.state.value,
+                    job.submitted_at_s,
+                    job.finished_at_s,
+                    job.steps_lost,
+                    _beyond(lane, from_s),
+                )
+                for job, lane in jobs
+                if job.finished_at_s is None or job.finished_at_s >= from_s
+            ),
+        )
+
+    def _forget(self) -> None:
+        """Drop the oldest half, so that this is rare."""
+        lanes = [lane for _, lane in (*self._gpus.values(), *self._jobs.values())]
+        ends = sorted(span.to_s for lane in lanes for span in lane.spans if span.to_s is not None)
+        if not ends:
+            return
+        before_s = self._first_s = ends[len(ends) // 2]
+        for lane in lanes:
+            lane.spans = [s for s in lane.spans if s.to_s is None or s.to_s > before_s]
+        self._jobs = {key: entry for key, entry in self._jobs.items() if entry[1].spans}
+        self._count = sum(len(lane.spans) for lane in lanes)
+
+
+class TimelineReader:
+    """Follows a store's log; one per daemon."""
+
+    def __init__(self) -> None:
+        self._engine = Engine()
+        self._recorder = Recorder()
+        self._started = False
+        self._busy = asyncio.Lock()
+
+    async def read(self, store: Store, from_s: float = 0.0) -> Timeline:
+        """The timeline up to the newest record. Raises StoreError."""
+        async with self._busy:
+            if not self._started:
+                await self._start(store)
+                self._started = True
+            count = 0
+            async for record in store.read(self._recorder.seq):
+                self._take(record)
+                count += 1
+                if count % _BREATHE_EVERY == 0:
+                    await asyncio.sleep(0)
+            return self._recorder.timeline(from_s)
+
+    async def _start(self, store: Store) -> None:
+        if await store.last_seq() <= RECORDS_MAX:
+            return
+        snapshot = await store.latest_snapshot()
+        if snapshot is not None:
+            seq, parts = snapshot
+            self._engine = Engine(State.load(parts))
+            self._recorder.seq = seq
+
+    def _take(self, record: LogRecord) -> None:
+        redo(self._engine, record)
+        self._recorder.see(self._engine, record.seq, record.at_s)
+
+
+_GPU_PHASES = {
+    GpuState.RESERVED: "reserved",
+    GpuState.RELEASING: "releasing",
+    GpuState.QUARANTINED: "quarantined",
+    GpuState.LOST: "lost",
+}
+_IN_USE_PHASES = {
+    Stage.STARTING: "starting",
+    Stage.TRAINING: "training",
+    Stage.SAVING: "saving",
+}
+_JOB_PHASES = {
+    Stage.NONE: "queued",
+    Stage.LAUNCHING: "initializing",
+    Stage.READY: "initialized",
+    **_IN_USE_PHASES,
+    Stage.STOPPING: "stopping",
+    Stage.ENDING: "ending",
+}
+
+
+def _gpu_span(gpu: Gpu, state: State, at_s: float) -> Span | None:
+    if gpu.state is GpuState.IDLE:
+        return None
+    owner = state.jobs.get(gpu.owner) if gpu.owner is not None else None
+    phase = _GPU_PHASES.get(gpu.state)
+    if phase is None:
+        phase = _IN_USE_PHASES.get(owner.stage, "stopping") if owner is not None else "stopping"
+    return Span(phase, at_s, None, gpu.owner, len(owner.gpus) if owner is not None else 0)
+
+
+def _job_span(job: Job, at_s: float, live: bool) -> Span | None:
+    if not live:
+        return None
+    phase = "halted" if job.state is JobState.HALTED else _JOB_PHASES[job.stage]
+    return Span(phase, at_s, None, job.id, len(job.gpus))
+
+
+def _beyond(lane: _Lane, from_s: float) -> tuple[Span, ...]:
+    return tuple(span for span in lane.spans if span.to_s is None or span.to_s > from_s)
