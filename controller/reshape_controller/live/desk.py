@@ -15,7 +15,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.errors import ReshapeError, UnknownHost, UnknownJob
 from reshape_controller.core.model import HostId, Job, JobId, JobSpec, JobState
 from reshape_controller.live.admission import Admission, Refused, job_id
-from reshape_controller.live.loop import Loop
+from reshape_controller.live.loop import Loop, Stopped
 from reshape_controller.store.protocol import Store
 from reshape_sidecar.wire import Observed
 
@@ -124,10 +124,11 @@ class Desk:
         return HostId(host)
 
     async def _commit(self, event: ev.Event) -> None:
-        if self._loop.stopped.is_set():
-            raise NotReady("the daemon is stopping; nothing was accepted; ask again later")
         try:
-            await asyncio.wait_for(asyncio.shield(self._loop.commit(event)), COMMIT_WAIT_S)
+            async with asyncio.timeout(COMMIT_WAIT_S):
+                await self._loop.commit(event)
+        except Stopped as error:
+            raise NotReady(f"{error}; ask again, after a look at `reshape get`") from error
         except TimeoutError:
             raise NotReady(
                 f"the store did not take the request within {COMMIT_WAIT_S:.0f} s "

@@ -49,8 +49,8 @@ class Executor:
         self._settings = settings
         self._post = post
         self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._gone: set[tuple[str, int]] = set()
-        """Attempts whose end was posted; the engine takes a moment to know."""
+        self._there: set[tuple[str, int]] = set()
+        """Attempts whose container was launched; only these can be missed."""
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
         """Begin to carry out what was committed. Returns at once."""
@@ -58,6 +58,8 @@ class Executor:
             match command:
                 case SetDesired(desired):
                     self._link.tell(desired)
+                    if ("launch", desired.job, desired.attempt) not in self._tasks:
+                        self._there.add((desired.job, desired.attempt))
                 case Launch(epoch, job_id, attempt, host_id):
                     job, host = engine.state.jobs.get(job_id), engine.state.hosts[host_id]
                     if job is None or job.attempt != attempt:
@@ -81,9 +83,10 @@ class Executor:
         """Look after containers and SideCars until cancelled."""
         while True:
             try:
+                there = frozenset(self._there)
                 statuses = await self._launcher.containers()
                 state = engine().state
-                self._look_at(statuses, tuple(state.jobs.values()))
+                self._look_at(there, statuses, tuple(state.jobs.values()))
                 self._link.check_silence(state.limits.silent_s)
             except Exception:
                 log.exception("watch-failed")
@@ -119,6 +122,7 @@ class Executor:
         job, attempt = JobId(spec.job), spec.attempt
         try:
             await self._launcher.launch(spec, self._tokens.of(spec.job, attempt))
+            self._there.add((spec.job, attempt))
         except LaunchError as error:
             self._post(ev.LaunchFailed(job, attempt, str(error), error.retryable))
         except Exception as error:
@@ -127,7 +131,8 @@ class Executor:
 
     async def _remove(self, job: JobId, attempt: int, grace_s: float) -> None:
         await self._launcher.remove(job, attempt, grace_s)
-        self._container_gone(job, attempt, None, "its container was removed")
+        self._there.discard((job, attempt))
+        self._post(ev.ContainerGone(job, attempt, reason="its container was removed"))
 
     async def _check_release(self, check: CheckRelease) -> None:
         loop = asyncio.get_running_loop()
@@ -149,21 +154,25 @@ class Executor:
             ev.ReleaseNotEmpty(check.job, check.attempt, check.generation, check.gpus, found.reason)
         )
 
-    def _look_at(self, statuses: tuple[ContainerStatus, ...], jobs: tuple[Job, ...]) -> None:
+    def _look_at(
+        self,
+        there: frozenset[tuple[str, int]],
+        statuses: tuple[ContainerStatus, ...],
+        jobs: tuple[Job, ...],
+    ) -> None:
+        """Post the end of containers that were ``there`` before ``statuses`` were asked for."""
         seen = {(status.job, status.attempt): status for status in statuses}
         for job in jobs:
             key = (str(job.id), job.attempt)
-            if job.stage is Stage.NONE or ("launch", job.id, job.attempt) in self._tasks:
+            if job.stage is Stage.NONE or key not in there:
                 continue
             status = seen.get(key)
             if status is None:
                 self._container_gone(job.id, job.attempt, None, "its container is not there")
             elif not status.running:
                 self._container_gone(job.id, job.attempt, status.exit_code, status.reason)
-        live = {(str(job.id), job.attempt) for job in jobs if job.stage is not Stage.NONE}
-        self._gone &= live
 
     def _container_gone(self, job: JobId, attempt: int, exit_code: int | None, reason: str) -> None:
-        if (job, attempt) not in self._gone:
-            self._gone.add((job, attempt))
+        if (job, attempt) in self._there:
+            self._there.discard((job, attempt))
             self._post(ev.ContainerGone(job, attempt, exit_code, reason))

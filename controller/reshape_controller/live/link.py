@@ -94,7 +94,8 @@ class Link:
             if left_s <= 0:
                 break
             try:
-                await asyncio.wait_for(known.changed.wait(), left_s)
+                async with asyncio.timeout(left_s):
+                    await known.changed.wait()
             except TimeoutError:
                 break
             known = self._known(job, attempt)

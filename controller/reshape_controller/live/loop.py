@@ -53,6 +53,10 @@ class Fenced(ReshapeError):
     """Another controller writes this log. This one stops; training is untouched."""
 
 
+class Stopped(ReshapeError):
+    """The loop ended before it could say whether the event is in the log."""
+
+
 class Effects(Protocol):
     """What carries out commands after their append."""
 
@@ -93,6 +97,7 @@ class Loop:
         self._epoch = 0
         self._writer = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._waiting: deque[_Waiting] = deque()
+        self._taken: tuple[_Waiting, ...] = ()
         self._wake = asyncio.Event()
         self._owed: deque[Changes] = deque()
         self._snapshot_seq = 0
@@ -134,6 +139,7 @@ class Loop:
             raise
         finally:
             self.stopped.set()
+            self._give_up()
 
     def stop(self) -> None:
         """End ``run`` after the batch under way. No job is touched."""
@@ -147,7 +153,9 @@ class Loop:
         self._wake.set()
 
     async def commit(self, event: ev.Event) -> int:
-        """Post an event and wait until it is in the log and readable. Its seq."""
+        """Post an event and wait until it is in the log and readable. Its seq. Raises Stopped."""
+        if self.stopped.is_set():
+            raise Stopped("the controller is stopping; nothing was accepted")
         entry = self._entry(event)
         entry.done = asyncio.get_running_loop().create_future()
         self._waiting.append(entry)
@@ -156,6 +164,11 @@ class Loop:
 
     def _entry(self, event: ev.Event) -> _Waiting:
         return _Waiting(event, None, len(codec.dumps(event)))
+
+    def _give_up(self) -> None:
+        for entry in (*self._taken, *self._waiting):
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_exception(Stopped("the controller stopped before it could answer"))
 
     def _jobs(self) -> tuple[str, ...]:
         return tuple(self.engine.state.jobs)
@@ -167,7 +180,8 @@ class Loop:
         wait_s = IDLE_WAIT_MAX_S if due_s is None else due_s - self._clock.now_s()
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), min(wait_s, IDLE_WAIT_MAX_S))
+                async with asyncio.timeout(min(wait_s, IDLE_WAIT_MAX_S)):
+                    await self._wake.wait()
         self._wake.clear()
 
     def _drain(self, now_s: float) -> tuple[_Waiting, ...]:
@@ -185,7 +199,7 @@ class Loop:
 
     async def _commit_batch(self) -> None:
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
-        taken = self._drain(now_s)
+        taken = self._taken = self._drain(now_s)
         commands: list[Command] = []
         history: list[HistoryEntry] = []
         for entry in taken:
@@ -249,11 +263,12 @@ class Loop:
         while True:
             try:
                 await self.store.append(record)
-                self.problem = "" if self.problem.startswith("store:") else self.problem
+                self._store_works()
                 return
             except SeqTaken as taken:
                 found = taken.found
                 if (found.writer, found.digest) == (record.writer, record.digest):
+                    self._store_works()
                     return
                 raise Fenced(f"{taken}: another controller took over; this one stops") from taken
             except StoreError as error:
@@ -262,6 +277,10 @@ class Loop:
                 if self._stopping:
                     raise
                 await asyncio.sleep(APPEND_RETRY_S)
+
+    def _store_works(self) -> None:
+        if self.problem.startswith("store:"):
+            self.problem = ""
 
     async def _project(self) -> None:
         """Write the projections; what cannot be written now is owed, and repaired at a start."""

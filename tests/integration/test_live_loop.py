@@ -1,0 +1,348 @@
+"""The live shell on a real SQLite file, with SideCars that are coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.model import GpuId, GpuState, HostId, JobId, JobSpec, JobState
+from reshape_controller.core.plan import Option, Plan, Snapshot, Target
+from reshape_controller.core.record import LogRecord
+from reshape_controller.live.admission import Admission, Refused
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.desk import Conflict, Desk
+from reshape_controller.live.executor import Executor
+from reshape_controller.live.launching import LaunchSettings
+from reshape_controller.live.link import Link
+from reshape_controller.live.loop import Fenced, Loop, Settings
+from reshape_controller.live.recovery import recover, verify
+from reshape_controller.live.tokens import Tokens
+from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.sqlite import SqliteStore
+from reshape_sidecar import codec
+from tests.live_fakes import FakeLauncher
+
+HOST = HostId("host-0")
+GPUS = tuple(GpuId(f"gpu-{i}") for i in range(4))
+WAIT_S = 10.0
+
+
+class GiveHalf:
+    """A newcomer gets its largest size that is idle; else the first job that can gives half."""
+
+    name = "give-half"
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        if not snapshot.hosts:
+            return Plan()
+        host = snapshot.hosts[0]
+        for job in snapshot.queued:
+            fits = [size for size in job.sizes if size <= host.idle]
+            if fits:
+                target = Target(job.id, fits[-1], host.id)
+                return Plan((target,), "idle", about=job.id, options=(Option((target,)),), chosen=0)
+            for other in snapshot.running:
+                half = other.size // 2
+                if other.shrinkable and not other.frozen and half in other.sizes:
+                    target = Target(job.id, job.sizes[0], host.id)
+                    return Plan((target, Target(other.id, half, host.id)), "half", about=job.id)
+        for job in snapshot.running:
+            larger = [size for size in job.sizes if job.size < size <= job.size + host.idle]
+            if larger and not job.frozen and not snapshot.queued:
+                return Plan((Target(job.id, larger[-1], host.id),), "grow", about=job.id)
+        return Plan()
+
+
+@dataclass
+class Daemon:
+    loop: Loop
+    link: Link
+    executor: Executor
+    desk: Desk
+    launcher: FakeLauncher
+    tasks: list[asyncio.Task[None]]
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        end_s = time.monotonic() + WAIT_S
+        while not holds():
+            assert time.monotonic() < end_s, codec.dumps(
+                tuple(self.loop.engine.state.jobs.values())
+            )
+            await asyncio.sleep(0.01)
+
+    def state_of(self, job: str) -> tuple[str, int]:
+        found = self.loop.engine.state.jobs.get(JobId(job))
+        return (found.state.value, len(found.gpus)) if found is not None else ("over", 0)
+
+    async def die(self) -> None:
+        """As kill -9: nothing is finished, nothing is said."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        await self.executor.stop()
+        await self.loop.store.close()
+
+
+async def start(path: Path, launcher: FakeLauncher, store: SqliteStore | None = None) -> Daemon:
+    store = store or SqliteStore(path / "store.db")
+    await store.open()
+    loop = Loop(store, Settings(GiveHalf()), WallClock())
+    link = Link(loop.post, time.monotonic)
+    launcher.link = link
+    for sidecar in launcher.running.values():
+        sidecar.link = link
+    settings = LaunchSettings("http://127.0.0.1:1", path / "work")
+    executor = Executor(launcher, link, Tokens(b"secret"), settings, loop.post)
+    admission = Admission(lambda: loop.engine.state)
+    desk = Desk(loop, admission, executor.log_folder, link.observed)
+    await loop.start(executor)
+    tasks = [
+        asyncio.create_task(loop.run()),
+        asyncio.create_task(executor.watch(lambda: loop.engine)),
+    ]
+    daemon = Daemon(loop, link, executor, desk, launcher, tasks)
+    await loop.commit(ev.HostAdded(HOST, "V100", GPUS))
+    return daemon
+
+
+@contextlib.asynccontextmanager
+async def running(path: Path) -> AsyncIterator[Daemon]:
+    launcher = FakeLauncher()
+    daemon = await start(path, launcher)
+    try:
+        yield daemon
+    finally:
+        await daemon.die()
+        await launcher.close()
+
+
+def spec(name: str, *sizes: int) -> JobSpec:
+    return JobSpec(name, ("python", "train.py"), sizes)
+
+
+async def records(path: Path) -> list[LogRecord]:
+    store = SqliteStore(path / "store.db")
+    await store.open()
+    found = [record async for record in store.read(0)]
+    await store.close()
+    return found
+
+
+async def hand_over(daemon: Daemon) -> tuple[JobId, JobId]:
+    first = await daemon.desk.submit(spec("first", 1, 2, 4), "ada")
+    await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+    second = await daemon.desk.submit(spec("second", 2), "bob")
+    await daemon.until(lambda: daemon.state_of(second) == ("running", 2))
+    await daemon.until(lambda: daemon.state_of(first) == ("running", 2))
+    return first, second
+
+
+def test_a_newcomer_gets_gpus_and_gives_them_back_at_its_end(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            first, second = await hand_over(daemon)
+            daemon.launcher.job(second).finish()
+            await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+            row = await daemon.desk.store.job("second")
+            assert row is not None
+            assert row.state is JobState.COMPLETED
+            kinds = [entry.kind for entry in await daemon.desk.store.history(first)]
+            assert kinds.index("shrink-asked") < kinds.index("grow-asked")
+            decisions = await daemon.desk.store.decisions(second)
+            assert decisions[0].plan.reason_code == "half"
+        assert len(daemon.launcher.launches) == 2
+
+    asyncio.run(scenario())
+
+
+def test_the_log_of_a_live_run_gives_the_same_commands_byte_for_byte(tmp_path: Path) -> None:
+    async def scenario() -> list[LogRecord]:
+        async with running(tmp_path) as daemon:
+            first, second = await hand_over(daemon)
+            await daemon.desk.cancel(second, "bob")
+            await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        return await records(tmp_path)
+
+    found = asyncio.run(scenario())
+    assert verify(found) == len(found) > 10
+    assert sum(len(record.commands) for record in found) >= 6
+
+
+def test_a_killed_controller_comes_back_and_no_container_is_started_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        daemon = await start(tmp_path, launcher)
+        first, second = await hand_over(daemon)
+        steps = launcher.job(first).observed.progress.step
+        await daemon.die()
+        daemon = await start(tmp_path, launcher)
+        assert daemon.loop.engine.state.epoch == 2
+        await daemon.until(lambda: not daemon.loop.engine.state.observing)
+        assert daemon.state_of(first) == ("running", 2)
+        assert daemon.state_of(second) == ("running", 2)
+        await daemon.until(lambda: launcher.job(first).observed.progress.step > steps)
+        assert len(launcher.launches) == 2
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("records_before", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14])
+def test_killed_after_any_append_the_hand_over_is_carried_through(
+    tmp_path: Path, records_before: int
+) -> None:
+    """Between append and effect: the effects of the last record never happen before the kill."""
+
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.desk.submit(spec("first", 1, 2, 4), "ada")
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        last_seq = daemon.loop.seq + records_before
+        carry_out = daemon.executor.carry_out
+
+        def only_until(engine: object, commands: object) -> None:
+            if daemon.loop.seq < last_seq:
+                carry_out(engine, commands)  # type: ignore[arg-type]
+
+        daemon.executor.carry_out = only_until  # type: ignore[method-assign,assignment]
+        await daemon.desk.submit(spec("second", 2), "bob")
+        end_s = time.monotonic() + 0.7
+        while daemon.loop.seq < last_seq and time.monotonic() < end_s:
+            await asyncio.sleep(0.005)
+        await daemon.die()
+        daemon = await start(tmp_path, launcher)
+        second = next(j for j in daemon.loop.engine.state.jobs if j.startswith("second"))
+        await daemon.until(lambda: daemon.state_of(second) == ("running", 2))
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 2))
+        gpus = daemon.loop.engine.state.gpus.values()
+        assert all(gpu.state is GpuState.IN_USE for gpu in gpus)
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_second_controller_on_the_log_is_fenced(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            found = [record async for record in daemon.loop.store.read(0)]
+            daemon.loop.seq -= 1  # as if another controller had appended what we were about to
+            with pytest.raises(Fenced, match="another controller"):
+                await asyncio.wait_for(_next_append(daemon), WAIT_S)
+            assert [r async for r in daemon.loop.store.read(0)] == found
+
+    async def _next_append(daemon: Daemon) -> None:
+        daemon.loop.post(ev.HostDrained(HOST, "x"))
+        daemon.loop._writer = "another"
+        await daemon.tasks[0]
+
+    asyncio.run(scenario())
+
+
+class Moody(SqliteStore):
+    """A store that can be made to fail, as a full disk does."""
+
+    failing = False
+    lose_reply = False
+
+    async def append(self, record: LogRecord) -> None:
+        if self.failing:
+            raise StoreError("disk full")
+        await super().append(record)
+        if self.lose_reply:
+            self.lose_reply = False
+            raise StoreError("the reply was lost")
+
+
+def test_while_the_store_fails_nothing_happens_and_afterwards_all_of_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        store = Moody(tmp_path / "store.db")
+        daemon = await start(tmp_path, launcher, store)
+        store.failing = True
+        submitting = asyncio.create_task(daemon.desk.submit(spec("first", 4), "ada"))
+        await daemon.until(lambda: not daemon.desk.ready()[0])
+        assert "disk full" in daemon.desk.ready()[1]
+        assert launcher.launches == []
+        assert not submitting.done()
+        store.failing = False
+        store.lose_reply = True
+        first = await submitting
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        assert daemon.desk.ready() == (True, "")
+        assert len(launcher.launches) == 1
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) -> None:
+    class Wrong:
+        name = "wrong"
+
+        def decide(self, snapshot: Snapshot) -> Plan:
+            if not snapshot.queued:
+                raise RuntimeError("a bug")
+            return Plan((Target(snapshot.queued[0].id, 3, HOST),), "no such size")
+
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            daemon.loop.settings = Settings(Wrong())
+            first = await daemon.desk.submit(spec("first", 4), "ada")
+            await daemon.desk.drain(HOST, "ada")
+            assert daemon.state_of(first) == ("submitted", 0)
+        plans = [plan for record in await records(tmp_path) for plan in record.plans]
+        assert [p.reason_code for p in plans if p.reason_code == "plan-rejected"]
+        verify(await records(tmp_path))
+
+    asyncio.run(scenario())
+
+
+def test_names_of_live_jobs_are_refused_and_ended_jobs_cannot_be_cancelled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            first = await daemon.desk.submit(spec("first", 4), "ada")
+            with pytest.raises(Refused, match=r"first.*not ended.*another name"):
+                await daemon.desk.submit(spec("first", 2), "ada")
+            with pytest.raises(Refused, match="8"):
+                await daemon.desk.submit(spec("large", 8), "ada")
+            await daemon.desk.cancel("first", "ada")
+            await daemon.until(lambda: daemon.state_of(first)[0] == "over")
+            with pytest.raises(Conflict, match="cancelled"):
+                await daemon.desk.cancel(first, "ada")
+            again = await daemon.desk.submit(spec("first", 4), "ada")
+            assert again != first
+
+    asyncio.run(scenario())
+
+
+def test_recovery_from_a_snapshot_gives_the_same_state_as_the_whole_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reshape_controller.live.loop.SNAPSHOT_EVERY", 4)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            await hand_over(daemon)
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        found = await recover(store)
+        everything = [record async for record in store.read(0)]
+        await store.close()
+        assert found.snapshot_seq > 0
+        assert found.seq == everything[-1].seq
+        assert found.digest == everything[-1].digest
+        assert found.mismatches == ()
+        verify(everything)
+
+    asyncio.run(scenario())
