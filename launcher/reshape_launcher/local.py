@@ -1,0 +1,326 @@
+"""The local launcher: a container is a supervised process tree with a folder of its own.
+
+Does: starts init detached, so that neither Ctrl-C nor kill -9 of the controller touches a job;
+says what runs by pid and start time; ends whole trees. Never: keeps a pipe to a container, takes a
+reused pid for its own, or reports an attempt gone while a process of it is alive. State: the files
+below ``root``; a new launcher on the same root knows everything that the old one did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from reshape_launcher import processes
+from reshape_launcher.spec import (
+    ContainerStatus,
+    DeviceMode,
+    LaunchError,
+    LaunchSpec,
+    ReleaseCheck,
+)
+from reshape_sidecar import agent as agent_package
+from reshape_sidecar import codec, durable, gpu
+from reshape_sidecar import init as init_package
+from reshape_sidecar.agent import spec as attempt
+from reshape_sidecar.agent.spec import AttemptSpec, Folder
+from reshape_sidecar.init import files
+from reshape_sidecar.init import processes as proc
+from reshape_sidecar.init.processes import Marker
+from reshape_sidecar.init.values import (
+    EXIT_FILE,
+    INIT_FILE,
+    INIT_LOG,
+    LOCK_FILE,
+    SOCKET_NAME,
+    End,
+    ExitFile,
+)
+
+START_WAIT_S = 20.0
+"""Start of init to its pid file. Then: LaunchError, and what was started is killed."""
+POLL_S = 0.01
+REMOVE_MARGIN_S = 5.0
+"""Beyond the grace period init may take this long. Then: SIGKILL to everything."""
+FREE_MEMORY_BYTES = 512 << 20
+"""A GPU with less used memory than this counts as empty (the driver itself uses some)."""
+FOLDER_MODE = 0o700
+SECRET_MODE = 0o600
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_ATTEMPT_NAME = re.compile(r"attempt-(\d+)\Z")
+
+
+class LocalLauncher:
+    """Containers below ``root``: ``ROOT/JOB/attempt-N/`` with spec.json, token, run/ and logs/.
+
+    ``environment`` is what a container begins with; default: this process's own, without RESHAPE_*.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._root = root.absolute()
+        base = os.environ if environment is None else environment
+        self._environment = {
+            name: value for name, value in base.items() if not name.startswith("RESHAPE_")
+        }
+        self._children: set[int] = set()
+        """Inits that this very process started: they are zombies until it looks at them."""
+        self._gone: dict[tuple[str, int], ContainerStatus] = {}
+        """Attempts of which nothing is left: that is final."""
+
+    async def launch(self, spec: LaunchSpec, token: str) -> None:
+        """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""
+        await asyncio.to_thread(self._launch, spec, token)
+
+    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+        """End the container: training may save for ``grace_s`` seconds, then KILL. Waits for it.
+
+        Raises LaunchError if a process cannot be ended.
+        """
+        await asyncio.to_thread(self._remove, job, attempt, grace_s)
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        """Every attempt that was started here. Where init died, what it left is killed first."""
+        return await asyncio.to_thread(self._containers)
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        """Whether nothing of ``attempt`` up to ``generation`` is alive or holds GPU memory."""
+        return await asyncio.to_thread(self._check_release, job, attempt, generation, devices)
+
+    def log_path(self, job: str, attempt: int) -> str | None:
+        """The folder with training.log, agent.log and init.log; None if there is none."""
+        logs = self._folder(job, attempt).logs
+        return str(logs) if logs.is_dir() else None
+
+    # --- launch
+
+    def _launch(self, spec: LaunchSpec, token: str) -> None:
+        if not _JOB_NAME.match(spec.job):
+            raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
+        folder = self._folder(spec.job, spec.attempt)
+        if processes.init_of(folder.run) is not None:
+            return
+        if (folder.run / INIT_FILE).exists():
+            return  # it ran and is gone; ``containers`` says so
+        try:
+            for path in (folder.path, folder.run, folder.logs):
+                path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+            _write_secret(folder.path / attempt.TOKEN_FILE, token)
+            text = codec.dumps(_attempt_spec(spec))
+            durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
+            pid = self._start_init(folder, spec)
+        except OSError as error:
+            raise LaunchError(
+                f"attempt {spec.attempt} of {spec.job} cannot be started in {folder.path}: "
+                f"{error.strerror or error}; make the folder writable and free space there",
+                retryable=True,
+            ) from error
+        self._await_init(folder, spec, pid)
+
+    def _start_init(self, folder: Folder, spec: LaunchSpec) -> int:
+        agent = _program(agent_package.__file__)
+        command = [
+            *(sys.executable, "-I", "-S", _program(init_package.__file__)),
+            *("--folder", str(folder.path), "--job", spec.job, "--attempt", str(spec.attempt)),
+            *("--", sys.executable, "-I", agent, "--folder", str(folder.path)),
+        ]
+        marker = self._marker(spec.job, spec.attempt)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        log = str(folder.logs / INIT_LOG)
+        pid = os.posix_spawn(
+            sys.executable,
+            command,
+            self._environment | marker.environment(),
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, flags, SECRET_MODE),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP),
+        )
+        self._children.add(pid)
+        return pid
+
+    def _await_init(self, folder: Folder, spec: LaunchSpec, pid: int) -> None:
+        give_up_s = time.monotonic() + START_WAIT_S
+        while processes.init_of(folder.run) is None:
+            ended = not proc.alive(pid, proc.start_time(pid))
+            # Another init may hold the folder: one that a controller started just before it died.
+            if (ended and not _held(folder)) or time.monotonic() >= give_up_s:
+                processes.kill(self._marker(spec.job, spec.attempt))
+                self._reap()
+                raise LaunchError(
+                    f"init of {spec.job} attempt {spec.attempt} did not start; "
+                    f"see {folder.logs / INIT_LOG}",
+                    retryable=True,
+                )
+            time.sleep(POLL_S)
+
+    # --- what runs
+
+    def _containers(self) -> tuple[ContainerStatus, ...]:
+        self._reap()
+        found = []
+        dead = []
+        for job, number in self._attempts():
+            known = self._gone.get((job, number))
+            if known is not None:
+                found.append(known)
+            elif processes.init_of(self._folder(job, number).run) is not None:
+                found.append(ContainerStatus(job, number, running=True))
+            else:
+                dead.append(self._marker(job, number))
+        left = processes.living(dead) if dead else {}
+        for marker in dead:
+            found.append(self._dead(marker, bool(left[marker])))
+        return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
+
+    def _dead(self, marker: Marker, anything_left: bool) -> ContainerStatus:
+        """Status of an attempt whose init is gone; what init left behind is killed first."""
+        job, number = marker.job, marker.attempt
+        if anything_left:
+            left = processes.kill(marker)
+            if left:
+                pids = ", ".join(str(entry.proc.pid) for entry in left)
+                reason = f"init is gone; processes {pids} do not end"
+                return ContainerStatus(job, number, running=True, reason=reason)
+        try:
+            path = self._folder(job, number).run / EXIT_FILE
+            end = codec.loads(ExitFile, path.read_bytes())
+            status = ContainerStatus(job, number, False, end.exit_code, end.reason)
+        except (OSError, codec.CodecError):
+            reason = "init was killed or the machine restarted; nothing of it is left"
+            status = ContainerStatus(job, number, False, None, reason)
+        self._gone[job, number] = status
+        return status
+
+    def _attempts(self) -> list[tuple[str, int]]:
+        """Attempts whose init has written its pid at some time."""
+        found = []
+        for path in self._root.glob(f"*/attempt-*/run/{INIT_FILE}"):
+            folder = path.parents[1]
+            match = _ATTEMPT_NAME.match(folder.name)
+            if match is not None:
+                found.append((folder.parent.name, int(match.group(1))))
+        return found
+
+    def _check_release(
+        self, job: str, number: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        run = self._folder(job, number).run
+        left = processes.up_to(self._marker(job, number), generation, run)
+        if left:
+            pids = ", ".join(map(str, left))
+            return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
+        for reading in gpu.use(devices):
+            if reading.memory_used_bytes > FREE_MEMORY_BYTES:
+                used_mib = reading.memory_used_bytes >> 20
+                return ReleaseCheck(False, f"GPU {reading.uuid} still holds {used_mib} MiB")
+        return ReleaseCheck(True)
+
+    # --- remove
+
+    def _remove(self, job: str, number: int, grace_s: float) -> None:
+        folder = self._folder(job, number)
+        init = processes.init_of(folder.run)
+        if init is not None:
+            self._ask_to_end(folder, init.pid, init.start_time, grace_s)
+            give_up_s = time.monotonic() + grace_s + REMOVE_MARGIN_S
+            while proc.alive(init.pid, init.start_time) and time.monotonic() < give_up_s:
+                time.sleep(POLL_S)
+        left = processes.kill(self._marker(job, number))
+        self._reap()
+        if left:
+            pids = ", ".join(str(entry.proc.pid) for entry in left)
+            raise LaunchError(f"processes {pids} of {job} do not end", retryable=True)
+
+    def _ask_to_end(self, folder: Folder, pid: int, start_time: int, grace_s: float) -> None:
+        """By the socket, which can say the grace period; by SIGTERM where that fails."""
+        try:
+            with files.connect(folder.run / SOCKET_NAME, REMOVE_MARGIN_S) as client:
+                client.sendall(codec.dumps(End(grace_s)).encode() + b"\n")
+                client.recv(1)
+        except OSError:
+            init = proc.Proc(pid, 0, start_time, zombie=False)
+            proc.send(init, signal.SIGTERM)
+
+    # --- small things
+
+    def _folder(self, job: str, number: int) -> Folder:
+        return Folder(self._root / job / f"attempt-{number}")
+
+    def _marker(self, job: str, number: int) -> Marker:
+        return Marker(job, number, str(self._folder(job, number).socket))
+
+    def _reap(self) -> None:
+        for pid in tuple(self._children):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._children.discard(pid)
+
+
+def _attempt_spec(spec: LaunchSpec) -> AttemptSpec:
+    """What the SideCar needs of a launch; ``python`` means the interpreter that runs this."""
+    return AttemptSpec(
+        job=spec.job,
+        attempt=spec.attempt,
+        name=spec.name,
+        command=spec.command,
+        code=spec.code,
+        checkpoints=spec.checkpoints,
+        coordinator_url=spec.coordinator_url,
+        epoch=spec.epoch,
+        device_mode=_MODES[spec.device_mode],
+        host_devices=spec.host_devices,
+        env=spec.env,
+        dataset=spec.dataset,
+        framework=spec.framework,
+        length_epochs=spec.length_epochs,
+        length_steps=spec.length_steps,
+        global_batch=spec.global_batch,
+        seed=spec.seed,
+        device_truth=spec.device_truth,
+        job_type=spec.job_type,
+        python=sys.executable,
+    )
+
+
+_MODES = {
+    DeviceMode.POOL: attempt.DeviceMode.POOL,
+    DeviceMode.SIMULATED: attempt.DeviceMode.SIMULATED,
+}
+
+
+def _program(package_file: str | None) -> str:
+    """Path of a package's ``__main__.py``; it is run by path, so nothing enters a user's path."""
+    assert package_file is not None
+    return str(Path(package_file).resolve().with_name("__main__.py"))
+
+
+def _write_secret(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(os.open(path, flags, SECRET_MODE), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _held(folder: Folder) -> bool:
+    """Whether some init holds the attempt's lock."""
+    import fcntl
+
+    try:
+        with open(folder.run / LOCK_FILE, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except OSError:
+        return True

@@ -1,0 +1,47 @@
+"""``python -I PATH/agent/__main__.py --folder F``: run the agent of the attempt in folder F.
+
+Does: sets up logging and runs. Runs by file path, so that nothing enters a user's import path.
+Never: survives its init.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+import time
+from pathlib import Path
+
+
+def main() -> int:
+    """Exit code of the agent: 0 told to end, 1 init is gone or its files cannot be read."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from reshape_sidecar.agent.init_link import InitGone
+    from reshape_sidecar.agent.loop import Agent
+    from reshape_sidecar.agent.spec import Folder
+    from reshape_sidecar.codec import CodecError
+
+    parser = argparse.ArgumentParser(prog="reshape-agent")
+    parser.add_argument("--folder", type=Path, required=True)
+    folder = Folder(parser.parse_args().folder)
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s agent: %(levelname)s %(message)s",
+        datefmt="%Y-%m-%dT%H:%M:%SZ",
+    )
+    logging.Formatter.converter = time.gmtime
+
+    async def run() -> None:
+        await Agent(folder).run()
+
+    try:
+        asyncio.run(run())
+    except (InitGone, OSError, CodecError) as error:
+        logging.getLogger("agent").error("%s", error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,169 @@
+"""Carrying out what ``converge`` decided, one action at a time, persisting before acting.
+
+Does: asks init, reads checkpoints, writes the claim, puts a start together. Never: decides what is
+to be done. State: when the last report before the container's end was due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import time
+from dataclasses import replace
+
+from reshape_sidecar import checkpoints, limits
+from reshape_sidecar.agent import converge, endings, environment, timing
+from reshape_sidecar.agent.coordinator_link import CoordinatorLink
+from reshape_sidecar.agent.init_link import InitLink
+from reshape_sidecar.agent.state import AgentState
+from reshape_sidecar.init import values as init
+from reshape_sidecar.init.values import KEEP_RUNNING_FILE
+from reshape_sidecar.wire import Outcome, OutcomeKind, PhaseTimes
+
+log = logging.getLogger("agent")
+
+
+class Actions:
+    """The hands of the agent."""
+
+    def __init__(self, state: AgentState, init_link: InitLink, link: CoordinatorLink) -> None:
+        self._state = state
+        self._init = init_link
+        self._link = link
+        self._exit: tuple[int, int, float] | None = None
+        """Generation of the exit, first report that tells of it, when to end unheard."""
+
+    async def do(self, action: converge.Action) -> None:
+        """Carry out one action other than Idle."""
+        match action:
+            case converge.RecordEnd(training):
+                await self._record_end(training)
+            case converge.Answer(outcome):
+                self._answer(outcome)
+            case converge.AnswerKilled(generation):
+                await self._answer_killed(generation)
+            case converge.AskToSave(generation):
+                if self._state.moments.asked_at_s is None:
+                    now_s = time.monotonic()
+                    self._state.moments = replace(self._state.moments, asked_at_s=now_s)
+                await self._ask_init(init.Ring(generation))
+            case converge.TakeBack(generation):
+                await self._ask_init(init.Withdraw(generation))
+            case converge.EndTree(generation, kill_after_s):
+                await self._ask_init(init.Sweep(generation, kill_after_s))
+            case converge.ConfirmStopped(generation):
+                self._confirm_stopped(generation)
+            case converge.Start(generation):
+                await self._start(generation)
+            case converge.EndContainer():
+                await self._end_container()
+
+    async def _ask_init(self, request: init.Request) -> None:
+        if not await self._init.ask(request):
+            await self._state.wake.wait()
+
+    async def _record_end(self, training: init.Training) -> None:
+        state = self._state
+        ended = await asyncio.to_thread(
+            endings.judge, state.spec, state.folder, training, state.memory.progress.step
+        )
+        log.info("generation %s ended with exit code %s", ended.generation, ended.exit_code)
+        state.moments = replace(state.moments, ended_at_s=training.ended_at_s)
+        progress = replace(state.memory.progress, checkpoint_step=ended.saved_step)
+        state.keep(ended=ended, finished=endings.finished(ended), progress=progress)
+
+    def _answer(self, outcome: Outcome) -> None:
+        log.info(
+            "generation %s: %s (saved step %s, %s steps lost)",
+            outcome.generation,
+            outcome.kind.value,
+            outcome.saved_step,
+            outcome.lost_steps,
+        )
+        times = self._state.memory.times
+        if outcome.kind is OutcomeKind.STOPPING:
+            times = timing.of_stop(self._state.moments)
+        self._state.keep(outcome=outcome, times=times)
+
+    async def _answer_killed(self, generation: int) -> None:
+        state = self._state
+        saved = await asyncio.to_thread(endings.newest, state.spec)
+        if generation != state.memory.generation or state.memory.answered:
+            return
+        step = None if saved is None else saved.manifest.step
+        lost = converge.lost_steps(state.memory.progress.step, step)
+        self._answer(Outcome(generation, OutcomeKind.STOPPING, step, lost))
+
+    def _confirm_stopped(self, generation: int) -> None:
+        state = self._state
+        state.moments = replace(state.moments, swept_at_s=state.status().swept_at_s)
+        stopped = state.moments.ended_at_s is not None
+        times = timing.of_stop(state.moments) if stopped else PhaseTimes()
+        state.keep(stopped_generation=generation, times=times)
+
+    async def _start(self, generation: int) -> None:
+        state = self._state
+        if not state.memory.claimed and not await self._claim():
+            return
+        desired = state.memory.desired
+        if desired is None or desired.generation != generation:
+            return
+        memory = state.memory
+        if memory.started_generation != generation:
+            state.hook = None
+            state.keep(
+                started_generation=generation,
+                devices=desired.devices,
+                process_restarts=memory.process_restarts + (memory.started_generation > 0),
+                progress=endings.progress_after(memory.progress, memory.ended),
+            )
+        env = environment.variables(
+            state.spec,
+            desired.devices,
+            os.environ,
+            socket=state.folder.socket,
+            keep_running=state.folder.run / KEEP_RUNNING_FILE,
+            now_s=time.time(),
+            free_port=_free_port(),
+        )
+        command = environment.command(state.spec)
+        log.info("generation %s starts on %s", generation, ", ".join(desired.devices))
+        spawn = init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
+        await self._ask_init(spawn)
+
+    async def _claim(self) -> bool:
+        """Make this attempt the one that may publish; False (and unfit) if it must not train."""
+        state = self._state
+        folder = endings.checkpoint_folder(state.spec)
+        try:
+            await asyncio.to_thread(checkpoints.claim, folder, state.spec.attempt)
+        except checkpoints.CheckpointError as error:
+            log.error("%s", error)
+            state.keep(unfit=str(error))
+            return False
+        state.keep(claimed=True)
+        return True
+
+    async def _end_container(self) -> None:
+        """Report the last state until it is acknowledged (or nobody wants it), then end."""
+        state = self._state
+        now_s = time.monotonic()
+        if self._exit is None or self._exit[0] != state.memory.generation:
+            first = state.observe().sequence + 1
+            self._exit = (state.memory.generation, first, now_s + limits.EXIT_REPORT_S)
+            state.push()
+        _, first, end_by_s = self._exit
+        heard = self._link.sequence_acknowledged >= first
+        if heard or self._link.forgotten or now_s >= end_by_s:
+            self._init.send(init.End(limits.LEFTOVER_GRACE_S))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(state.wake.wait(), limits.HEARTBEAT_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

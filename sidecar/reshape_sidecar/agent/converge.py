@@ -1,0 +1,278 @@
+"""From what is desired, what runs and what was decided to the one next action. Pure.
+
+Does: the SideCar's part of rule R2: per generation exactly one outcome, which the shell persists
+before it acts or reports. Never: reads a clock, a file or a process; all of that is an argument.
+State: none. Doing an action twice is doing it once, so after a crash the same decision is taken
+again from what was persisted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape_sidecar.agent.memory import Memory
+from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.limits import LEFTOVER_GRACE_S
+from reshape_sidecar.wire import (
+    EXIT_SAVED,
+    Desired,
+    Mode,
+    OnSaveTimeout,
+    Outcome,
+    OutcomeKind,
+    Phase,
+)
+
+EXIT_TERMINATED = 143
+SAVED_CODES = (EXIT_SAVED, 0, EXIT_TERMINATED)
+"""Exit codes of a process that was asked to save and leave, and did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing to do before ``until_s`` (monotonic; None: before something changes)."""
+
+    until_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEnd:
+    """The training process ended: read its checkpoint and log, and keep how it ended."""
+
+    training: Training
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Persist this outcome."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerKilled:
+    """The save deadline passed and the record says kill: persist ``stopping`` with what is lost."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskToSave:
+    """Doorbell: SIGTERM once for this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeBack:
+    """The request was refused or withdrawn: a SIGTERM not served yet is void."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndTree:
+    """End every process of generations before this one."""
+
+    generation: int
+    kill_after_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmStopped:
+    """Every earlier process tree is gone: persist it."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start training on the desired devices as this generation."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndContainer:
+    """Report, then have init end the container."""
+
+
+Action = (
+    Idle
+    | RecordEnd
+    | Answer
+    | AnswerKilled
+    | AskToSave
+    | TakeBack
+    | EndTree
+    | ConfirmStopped
+    | Start
+    | EndContainer
+)
+
+
+def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: float) -> Action:
+    """The next action.
+
+    ``saving``: the hook said that it has begun to save. ``ready``: the self-check passed.
+    """
+    training = status.training
+    if training is not None and not training.running and not _recorded(memory, training):
+        return RecordEnd(training)
+    desired = memory.desired
+    if status.ending or desired is None:
+        return Idle()
+    if not memory.answered:
+        return _toward_outcome(memory, desired, status, saving, now_s)
+    assert memory.outcome is not None
+    if memory.outcome.kind is OutcomeKind.REFUSED:
+        return _after_refusal(memory, desired, status, ready)
+    return _after_stop(memory, desired, status, ready)
+
+
+def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
+    """What the SideCar says of itself and its training process."""
+    if memory.unfit is not None:
+        return Phase.UNFIT
+    training = status.training
+    stopping = (
+        memory.outcome is not None
+        and memory.outcome.generation == memory.generation
+        and memory.outcome.kind is OutcomeKind.STOPPING
+    )
+    if training is not None and training.running:
+        return _phase_of_running(memory, status, training, stopping)
+    if memory.finished:
+        return Phase.FINISHED
+    if not checked:
+        return Phase.INITIALIZING
+    if training is not None and not _left_in_order(memory, training, stopping, status):
+        return Phase.CRASHED
+    if memory.generation > memory.stopped_generation and training is not None:
+        refused = memory.answered and not stopping
+        return Phase.INITIALIZED if refused else Phase.STOPPING
+    starts = memory.generation > 0 and memory.started_generation >= memory.generation
+    return Phase.STARTING if starts else Phase.INITIALIZED
+
+
+def stays(memory: Memory, desired: Desired) -> bool:
+    """Whether what was started newest is what is desired."""
+    return desired.mode is Mode.RUN and set(desired.devices) == set(memory.devices)
+
+
+def lost_steps(step: int, saved_step: int | None) -> int:
+    """Steps that were executed and that no checkpoint holds."""
+    return max(0, step - (saved_step or 0))
+
+
+def _toward_outcome(
+    memory: Memory, desired: Desired, status: Status, saving: bool, now_s: float
+) -> Action:
+    training = status.training
+    if training is None or not training.running:
+        return Answer(_outcome_of_ended(memory, desired.generation))
+    earlier = memory.outcome
+    if (
+        earlier is not None
+        and earlier.kind is OutcomeKind.STOPPING
+        and training.generation < earlier.generation
+    ):
+        # An earlier request is past its one answer: that process is being ended.
+        return EndTree(earlier.generation, 0.0)
+    deadline_s = memory.learned_at_s + desired.save_deadline_s
+    if stays(memory, desired):
+        if saving and _outstanding(training, status) and now_s < deadline_s:
+            return Idle(deadline_s)
+        return Answer(Outcome(desired.generation, OutcomeKind.REFUSED))
+    if not _outstanding(training, status):
+        return AskToSave(desired.generation)
+    if now_s < deadline_s:
+        return Idle(deadline_s)
+    if desired.on_save_timeout is OnSaveTimeout.KILL:
+        return AnswerKilled(desired.generation)
+    return Answer(Outcome(desired.generation, OutcomeKind.REFUSED))
+
+
+def _after_refusal(memory: Memory, desired: Desired, status: Status, ready: bool) -> Action:
+    training = status.training
+    if training is None:
+        return Idle()
+    if training.running:
+        return TakeBack(desired.generation) if _outstanding(training, status) else Idle()
+    if _saved(memory) and stays(memory, desired):
+        # It left after all, with its work saved: the same devices are wanted, so it goes on there.
+        return _after_stop(memory, desired, status, ready)
+    return _clean_up(training, status)
+
+
+def _after_stop(memory: Memory, desired: Desired, status: Status, ready: bool) -> Action:
+    training = status.training
+    started = training is not None and training.generation >= desired.generation
+    if training is not None and training.running:
+        return Idle() if started else EndTree(desired.generation, 0.0)
+    if memory.stopped_generation < desired.generation:
+        if status.swept < desired.generation:
+            return EndTree(desired.generation, desired.kill_after_s)
+        return ConfirmStopped(desired.generation)
+    if desired.mode is Mode.EXIT:
+        return EndContainer()
+    if desired.mode is Mode.RUN and not memory.finished and not started:
+        return Start(desired.generation) if ready and memory.unfit is None else Idle()
+    return Idle() if training is None else _clean_up(training, status)
+
+
+def _clean_up(training: Training, status: Status) -> Action:
+    """What a process that ended by itself left behind is ended too."""
+    if status.swept <= training.generation:
+        return EndTree(training.generation + 1, LEFTOVER_GRACE_S)
+    return Idle()
+
+
+def _outcome_of_ended(memory: Memory, generation: int) -> Outcome:
+    """The outcome where nothing runs: it saved and left, crashed before or while saving, or never
+    started."""
+    ended = memory.ended
+    if ended is None:
+        return Outcome(generation, OutcomeKind.STOPPING)
+    earlier = memory.outcome
+    counted = (
+        earlier is not None
+        and earlier.kind is OutcomeKind.STOPPING
+        and earlier.generation > ended.generation
+    )
+    lost = 0 if counted else lost_steps(ended.step, ended.saved_step)
+    complete = ended.complete or memory.finished
+    return Outcome(generation, OutcomeKind.STOPPING, ended.saved_step, lost, complete)
+
+
+def _recorded(memory: Memory, training: Training) -> bool:
+    return memory.ended is not None and memory.ended.generation >= training.generation
+
+
+def _outstanding(training: Training, status: Status) -> bool:
+    """Whether this process was sent a SIGTERM that was not taken back: never send a second one."""
+    return status.rung > max(training.generation, status.withdrawn)
+
+
+def _saved(memory: Memory) -> bool:
+    ended = memory.ended
+    return ended is not None and ended.asked and ended.exit_code in SAVED_CODES
+
+
+def _phase_of_running(memory: Memory, status: Status, training: Training, stopping: bool) -> Phase:
+    if stopping and training.generation < memory.generation:
+        return Phase.STOPPING
+    if (_outstanding(training, status) and not memory.answered) or status.ending:
+        return Phase.SAVING
+    if memory.trained_generation >= training.generation:
+        return Phase.RUNNING
+    return Phase.STARTING
+
+
+def _left_in_order(memory: Memory, training: Training, stopping: bool, status: Status) -> bool:
+    """Whether the end of the newest process is no crash (or no longer one that matters)."""
+    if training.generation >= memory.generation:
+        return status.ending and training.rung
+    if stopping or not memory.answered:
+        return True
+    return _saved(memory)

@@ -1,0 +1,130 @@
+"""The agent's line to the GPU Coordinator: it dials out, and nothing dials in.
+
+Does: keeps one long poll going, pushes changes at once, and says once what is wrong and once that
+it is right again. Never: touches training because of an answer that is missing, refused or garbage;
+never reads proxies from the environment. State: what was acknowledged, in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from http import HTTPStatus
+from urllib.parse import quote
+
+from tornado.httpclient import AsyncHTTPClient, HTTPError, HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from reshape_sidecar import codec, limits
+from reshape_sidecar.agent.spec import AttemptSpec
+from reshape_sidecar.wire import Desired, Observed
+
+log = logging.getLogger("agent")
+FORGOTTEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+
+
+class CoordinatorLink:
+    """``observe`` gives the newest state with a new sequence; ``learn`` takes a desired state and
+    says whether it was new; ``token`` reads the bearer token."""
+
+    def __init__(
+        self,
+        spec: AttemptSpec,
+        *,
+        token: Callable[[], str],
+        observe: Callable[[], Observed],
+        learn: Callable[[Desired], bool],
+        acknowledged: Callable[[], None],
+    ) -> None:
+        job = quote(spec.job, safe="")
+        self._url = f"{spec.coordinator_url.rstrip('/')}/v1/sidecar/{job}/{spec.attempt}"
+        self._token = token
+        self._observe = observe
+        self._learn = learn
+        self._acknowledged = acknowledged
+        self._client: AsyncHTTPClient = SimpleAsyncHTTPClient(force_instance=True)
+        self._dirty = asyncio.Event()
+        self._backoff_s = limits.BACKOFF_MIN_S
+        self._trouble: str | None = None
+        self.sequence_acknowledged = -1
+        self.forgotten = False
+        """The coordinator answered that it does not know this attempt (any more)."""
+
+    def push(self) -> None:
+        """The state has changed: report it as soon as possible."""
+        self._dirty.set()
+
+    async def poll_forever(self) -> None:
+        """Hear of each new desired state; the coordinator holds the answer until there is one."""
+        while True:
+            if not await self._exchange(limits.POLL_WAIT_S):
+                await self._back_off()
+
+    async def push_forever(self) -> None:
+        """Report each change, and a heartbeat."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._dirty.wait(), limits.HEARTBEAT_S)
+            self._dirty.clear()
+            if not await self._exchange(0.0):
+                self._dirty.set()
+                await self._back_off()
+
+    async def push_once(self, timeout_s: float) -> None:
+        """One last report, at most ``timeout_s``."""
+        try:
+            await asyncio.wait_for(self._exchange(0.0), timeout_s)
+        except TimeoutError:
+            return
+
+    async def _exchange(self, wait_s: float) -> bool:
+        """One request; False if it brought nothing that can be used, so that a pause is due."""
+        observed = self._observe()
+        try:
+            request = HTTPRequest(
+                f"{self._url}?wait_s={wait_s:g}",
+                method="POST",
+                headers={
+                    "Authorization": f"Bearer {self._token()}",
+                    "Content-Type": "application/json",
+                },
+                body=codec.dumps(observed),
+                connect_timeout=limits.CONNECT_S,
+                request_timeout=wait_s + limits.ANSWER_MARGIN_S,
+                follow_redirects=False,
+            )
+            response = await self._client.fetch(request)
+            desired = codec.loads(Desired, response.body)
+        except HTTPError as error:
+            self.forgotten = error.code in FORGOTTEN
+            self._failed(f"HTTP {error.code} {error.message}")
+            return False
+        except (OSError, codec.CodecError, ValueError) as error:
+            self.forgotten = False
+            self._failed(f"{type(error).__name__}: {error}")
+            return False
+        self._worked()
+        if observed.sequence > self.sequence_acknowledged:
+            self.sequence_acknowledged = observed.sequence
+            self._acknowledged()
+        current = (desired.epoch, desired.generation) == (observed.epoch, observed.generation)
+        return self._learn(desired) or current or wait_s == 0.0
+
+    async def _back_off(self) -> None:
+        await asyncio.sleep(self._backoff_s * random.uniform(0.5, 1.0))
+        self._backoff_s = min(self._backoff_s * 2, limits.BACKOFF_MAX_S)
+
+    def _failed(self, trouble: str) -> None:
+        if trouble != self._trouble:
+            self._trouble = trouble
+            log.warning("coordinator %s: %s; training is not touched", self._url, trouble)
+
+    def _worked(self) -> None:
+        self._backoff_s = limits.BACKOFF_MIN_S
+        self.forgotten = False
+        if self._trouble is not None:
+            self._trouble = None
+            log.info("coordinator %s answers", self._url)

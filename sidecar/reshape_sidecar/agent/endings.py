@@ -1,0 +1,91 @@
+"""How a training process ended: its exit code, its newest whole checkpoint, the end of its log.
+
+Does: reads the checkpoint folder and the log file, once per end. Never: believes an exit code
+alone where a checkpoint can be looked at. State: none.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+from reshape_sidecar import checkpoints, limits
+from reshape_sidecar.agent.memory import Ended
+from reshape_sidecar.agent.spec import AttemptSpec, Folder
+from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.init.values import TRAINING_LOG, Training
+from reshape_sidecar.wire import EXIT_SAVED, Progress
+
+log = logging.getLogger("agent")
+NEVER_EXECUTED = -1
+
+
+def checkpoint_folder(spec: AttemptSpec) -> Path:
+    """Where the checkpoints of the job are."""
+    return Path(spec.checkpoints)
+
+
+def newest(spec: AttemptSpec) -> Published | None:
+    """The newest whole checkpoint; None also if the folder cannot be read, which is logged."""
+    try:
+        return checkpoints.newest(checkpoint_folder(spec))
+    except (OSError, checkpoints.CheckpointError) as error:
+        log.error("checkpoints of %s: %s", spec.job, error)
+        return None
+
+
+def judge(spec: AttemptSpec, folder: Folder, training: Training, step: int) -> Ended:
+    """How this training process ended; ``step`` is the last that it reported."""
+    saved = newest(spec)
+    code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
+    complete = saved is not None and saved.manifest.complete
+    failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
+    return Ended(
+        training.generation,
+        code,
+        asked=training.rung,
+        step=step,
+        saved_step=None if saved is None else saved.manifest.step,
+        complete=complete and code in (0, EXIT_SAVED),
+        error=_error(folder, training, code) if failed else None,
+    )
+
+
+def finished(ended: Ended) -> bool:
+    """Whether training reached its end: it says so, or it left with 0 without being asked to."""
+    return ended.complete or (ended.exit_code == 0 and not ended.asked)
+
+
+def progress_after(progress: Progress, ended: Ended | None) -> Progress:
+    """What a new process begins with: steps that no checkpoint holds are executed again."""
+    if ended is None:
+        return progress
+    saved = ended.saved_step or 0
+    if progress.step <= saved:
+        return progress
+    return replace(progress, step=saved, loss=None, seconds_per_step=None)
+
+
+def _error(folder: Folder, training: Training, code: int) -> str:
+    if training.error is not None:
+        return training.error
+    first = f"training ended with exit code {code}"
+    if code == EXIT_SAVED:
+        first += " (saved and left) without being asked to"
+    tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes)
+    return f"{first}\n{tail}" if tail else first
+
+
+def _tail(path: Path, offset_bytes: int) -> str:
+    """The last lines that this process wrote."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            start = offset_bytes if offset_bytes <= size else 0
+            file.seek(max(start, size - limits.ERROR_CHARS_MAX))
+            text = file.read(limits.ERROR_CHARS_MAX).decode(errors="replace")
+    except OSError:
+        return ""
+    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+    return "\n".join(lines[-limits.ERROR_LINES_MAX :])

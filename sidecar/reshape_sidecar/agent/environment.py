@@ -1,0 +1,155 @@
+"""Command and environment of a training process. Pure.
+
+Does: fills in placeholders, puts the hook before an unmodified Keras script, and names devices and
+lengths as in ``contract``. Never: reads the machine; the environment to start from is an argument.
+What the job record sets comes over what the container has, and ours comes last.
+
+``python`` or ``python3`` as the first word stands for ``spec.python`` where that is given: on a
+local launch the interpreter that runs the launcher, so that a script finds what is installed there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from reshape_sidecar import contract
+from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
+
+HOOKED_FRAMEWORKS = ("keras", "tensorflow")
+_INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?\Z")
+_WITH_VALUE = ("--check-hash-based-pycs",)
+_DROPPED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_CONFIG")
+
+
+def hook_path() -> Path:
+    """The program that runs an unmodified script with the hook in place."""
+    return Path(__file__).resolve().parents[1] / "hook" / "run.py"
+
+
+def command(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
+    """The argument list to execute, with the hook where the framework has one."""
+    words = [_filled(word, spec) for word in spec.command]
+    if words and _is_interpreter(words[0]):
+        if spec.framework in HOOKED_FRAMEWORKS:
+            place = hook_place(words)
+            if place is not None:
+                words.insert(place, str(hook or hook_path()))
+        if spec.python is not None and "/" not in words[0]:
+            words[0] = spec.python
+    return tuple(words)
+
+
+def hooked(spec: AttemptSpec) -> bool:
+    """Whether the training process runs under the hook, so that it can name its first step."""
+    words = spec.command
+    known = bool(words) and _is_interpreter(words[0]) and spec.framework in HOOKED_FRAMEWORKS
+    return known and hook_place(words) is not None
+
+
+def script(spec: AttemptSpec) -> str | None:
+    """The script of a Python command; None for another program, ``-m`` or ``-c``."""
+    words = spec.command
+    if not words or not _is_interpreter(words[0]):
+        return None
+    place = hook_place(words)
+    if place is None or words[place].startswith("-"):
+        return None
+    return words[place]
+
+
+def hook_place(words: tuple[str, ...] | list[str]) -> int | None:
+    """Index of the script, or of ``-m``, in a Python command; None where no hook fits (``-c``)."""
+    place = 1
+    while place < len(words):
+        word = words[place]
+        if not word.startswith("-"):
+            return place
+        if word in ("-", "--"):
+            return None
+        if word.startswith("--"):
+            place += 2 if word in _WITH_VALUE else 1
+            continue
+        for position, letter in enumerate(word[1:], start=1):
+            if letter == "m":
+                return place if word == "-m" else None
+            if letter == "c":
+                return None
+            if letter in "WX":
+                place += 0 if position < len(word) - 1 else 1
+                break
+        place += 1
+    return None
+
+
+def variables(
+    spec: AttemptSpec,
+    devices: tuple[str, ...],
+    base: Mapping[str, str],
+    *,
+    socket: Path,
+    keep_running: Path,
+    now_s: float,
+    free_port: int,
+) -> dict[str, str]:
+    """The whole environment of a training process on ``devices``, except init's own marker.
+
+    ``now_s`` is Unix time; ``free_port`` is where a PyTorch process group may meet.
+    """
+    env = {
+        name: value
+        for name, value in base.items()
+        if name not in _DROPPED and not name.startswith("RESHAPE_")
+    }
+    env |= dict(spec.env)
+    env |= {
+        "PYTHONUNBUFFERED": "1",
+        contract.ENV_DEVICES: ",".join(devices),
+        contract.ENV_DEVICE_MODE: spec.device_mode.value,
+        contract.ENV_CHECKPOINTS: spec.checkpoints,
+        contract.ENV_SOCKET: str(socket),
+        contract.ENV_KEEP_RUNNING: str(keep_running),
+        contract.ENV_SPAWNED_AT_S: repr(now_s),
+    }
+    optional = {
+        contract.ENV_EPOCHS: spec.length_epochs,
+        contract.ENV_STEPS: spec.length_steps,
+        contract.ENV_GLOBAL_BATCH: spec.global_batch,
+        contract.ENV_SEED: spec.seed,
+        contract.ENV_DEVICE_TRUTH: spec.device_truth,
+        contract.ENV_JOB_TYPE: spec.job_type,
+    }
+    env |= {name: str(value) for name, value in optional.items() if value is not None}
+    if spec.device_mode is DeviceMode.POOL:
+        env["CUDA_VISIBLE_DEVICES"] = env["NVIDIA_VISIBLE_DEVICES"] = ",".join(devices)
+    else:
+        env["CUDA_VISIBLE_DEVICES"] = ""
+    if spec.framework == "pytorch":
+        env |= _torchrun(len(devices), free_port)
+    return env
+
+
+def _torchrun(devices: int, free_port: int) -> dict[str, str]:
+    """A process group of one for a plain script; PET_* are torchrun's own defaults."""
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port),
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "PET_NNODES": "1",
+        "PET_NPROC_PER_NODE": str(max(1, devices)),
+    }
+
+
+def _filled(word: str, spec: AttemptSpec) -> str:
+    for name, value in (("{epochs}", spec.length_epochs), ("{steps}", spec.length_steps)):
+        if value is not None:
+            word = word.replace(name, str(value))
+    return word
+
+
+def _is_interpreter(word: str) -> bool:
+    return _INTERPRETER.match(Path(word).name) is not None

@@ -1,0 +1,96 @@
+"""The agent's connection to its init: sends requests, hears every status.
+
+Does: keeps the newest status. Never: sends the same request twice in a row (init is idempotent,
+but each answer would be a reason to ask again), or lives on without init. State: in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from reshape_sidecar import codec, limits
+from reshape_sidecar.init import files
+from reshape_sidecar.init.values import Look, Request, Status
+
+RETRY_S = 0.05
+
+
+class InitGone(Exception):
+    """Init cannot be reached: without it there is no container."""
+
+
+class InitLink:
+    """One open connection. ``changed`` is called at each new status."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        status: Status,
+        changed: Callable[[], None],
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._changed = changed
+        self._sent: Request | None = None
+        self._heard = asyncio.Event()
+        self.status = status
+
+    @classmethod
+    async def open(cls, path: Path, changed: Callable[[], None]) -> InitLink:
+        """Connect and hear the first status. Raises InitGone."""
+        give_up_s = time.monotonic() + limits.INIT_CONNECT_S
+        while True:
+            try:
+                client = files.connect(path, limits.INIT_CONNECT_S)
+                break
+            except OSError as error:
+                if time.monotonic() >= give_up_s:
+                    raise InitGone(f"{path}: {error}") from None
+                await asyncio.sleep(RETRY_S)
+        client.setblocking(False)
+        reader, writer = await asyncio.open_unix_connection(sock=client)
+        writer.write(codec.dumps(Look()).encode() + b"\n")
+        return cls(reader, writer, await _next(reader), changed)
+
+    def send(self, request: Request) -> bool:
+        """Ask for something; False (and nothing is sent) if exactly this was asked last."""
+        if request == self._sent:
+            return False
+        self._sent = request
+        self._writer.write(codec.dumps(request).encode() + b"\n")
+        return True
+
+    async def ask(self, request: Request) -> bool:
+        """Send, and wait until init has said something since; False as with ``send``."""
+        self._heard.clear()
+        if not self.send(request):
+            return False
+        await self._heard.wait()
+        return True
+
+    async def listen(self) -> None:
+        """Take in each status until init is gone; then raises InitGone."""
+        while True:
+            status = await _next(self._reader)
+            self._heard.set()
+            if status != self.status:
+                self.status = status
+                self._changed()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._writer.close()
+
+
+async def _next(reader: asyncio.StreamReader) -> Status:
+    try:
+        line = await reader.readline()
+    except (OSError, ValueError) as error:
+        raise InitGone(str(error)) from None
+    if not line.endswith(b"\n"):
+        raise InitGone("init closed its socket")
+    return codec.loads(Status, line)

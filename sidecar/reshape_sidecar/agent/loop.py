@@ -1,0 +1,182 @@
+"""The agent: hears what is desired, looks at what runs, does the next thing, says what is.
+
+Does: connects init, the coordinator, training and the clock to the decision in ``converge``.
+Never: decides, or lives on without init. State: ``AgentState``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
+
+from reshape_sidecar import gpu, limits
+from reshape_sidecar.agent import converge, environment, reporting, selfcheck, timing
+from reshape_sidecar.agent.actions import Actions
+from reshape_sidecar.agent.coordinator_link import CoordinatorLink
+from reshape_sidecar.agent.init_link import InitLink
+from reshape_sidecar.agent.spec import DeviceMode, Folder
+from reshape_sidecar.agent.state import AgentState
+from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.agent.training_server import serve
+from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.init.values import SOCKET_NAME
+from reshape_sidecar.wire import Desired
+
+log = logging.getLogger("agent")
+
+
+class Agent:
+    """One run of the agent of one attempt."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._state = AgentState(folder)
+        self._link = CoordinatorLink(
+            self._state.spec,
+            token=folder.token,
+            observe=self._state.observe_next,
+            learn=self._learn,
+            acknowledged=self._state.wake.set,
+        )
+        self._state.push = self._link.push
+
+    async def run(self) -> None:
+        """Serve until init ends this agent. Raises InitGone if init is gone."""
+        state = self._state
+        log.info("agent pid %s, start number %s", os.getpid(), state.memory.boot)
+        term = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, term.set)
+        init = await InitLink.open(self._folder.run / SOCKET_NAME, self._on_status)
+        state.status = lambda: init.status
+        server = serve(self._folder.socket, self._take_report, state.observe)
+        endless: list[Coroutine[Any, Any, Any]] = [
+            term.wait(),
+            init.listen(),
+            self._converge_forever(Actions(state, init, self._link)),
+            self._link.poll_forever(),
+            self._link.push_forever(),
+            self._look_around_forever(),
+        ]
+        tasks = [asyncio.create_task(work) for work in endless]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            await self._link.push_once(limits.AGENT_END_S / 2)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            server.stop()
+            init.close()
+
+    def _learn(self, desired: Desired) -> bool:
+        """Take up what the coordinator wants; True if it is newer than what was known."""
+        state = self._state
+        old = state.memory.desired
+        verdict = reporting.judge_desired(state.spec, old, desired)
+        if verdict is not None:
+            if verdict:
+                log.warning("%s", verdict)
+            return False
+        if old is not None and desired.generation == old.generation:
+            state.keep(desired=desired)
+            return True
+        mode, size = desired.mode.value, len(desired.devices)
+        log.info("generation %s: %s on %s devices", desired.generation, mode, size)
+        now_s = time.monotonic()
+        state.moments = Moments(now_s)
+        state.keep(desired=desired, learned_at_s=now_s)
+        return True
+
+    def _take_report(self, report: HookReport) -> bool:
+        """What training says; False if it is of another start."""
+        state = self._state
+        training = state.status().training
+        if training is None or report.generation != training.generation:
+            return False
+        before, state.hook = state.hook, report
+        if report.phase is HookPhase.SAVED and state.moments.saved_at_s is None:
+            state.moments = replace(state.moments, saved_at_s=time.monotonic())
+        saved = report.progress.checkpoint_step
+        if saved is None:
+            saved = state.memory.progress.checkpoint_step
+        progress = replace(report.progress, checkpoint_step=saved)
+        times = timing.with_report(state.memory.times, report)
+        # Progress is not worth a write to the disk: training says it again.
+        state.memory = replace(state.memory, progress=progress, times=times)
+        first = state.memory.trained_generation < report.generation
+        if report.first_step_s is not None and first:
+            state.keep(trained_generation=report.generation)
+        if before is None or before.phase is not report.phase:
+            state.wake.set()
+            state.push()
+        return True
+
+    def _on_status(self) -> None:
+        state = self._state
+        training = state.status().training
+        if (
+            training is not None
+            and training.generation == state.memory.generation
+            and state.moments.spawned_at_s is None
+        ):
+            state.moments = replace(state.moments, spawned_at_s=training.spawned_at_s)
+            times = timing.of_start(state.memory.times, state.moments)
+            state.memory = replace(state.memory, times=times)
+        state.wake.set()
+        state.push()
+
+    async def _look_around_forever(self) -> None:
+        """The self-check, once; then the GPUs, where they are real."""
+        state = self._state
+        env = dict(os.environ) | dict(state.spec.env)
+        state.fault = await asyncio.to_thread(selfcheck.fault, state.spec, self._folder, env)
+        state.checked = True
+        if state.fault is not None:
+            log.error("self-check: %s", state.fault)
+        state.wake.set()
+        state.push()
+        while True:
+            if state.spec.device_mode is DeviceMode.POOL:
+                state.gpu_use = await asyncio.to_thread(gpu.use, state.spec.host_devices)
+            await asyncio.sleep(limits.HEARTBEAT_S)
+
+    async def _converge_forever(self, actions: Actions) -> None:
+        state = self._state
+        while True:
+            state.wake.clear()
+            now_s = time.monotonic()
+            due_s = self._notice_first_step(now_s)
+            action = converge.decide(
+                state.memory, state.status(), saving=state.saving, ready=state.ready, now_s=now_s
+            )
+            if not isinstance(action, converge.Idle):
+                await actions.do(action)
+                continue
+            dues = [moment for moment in (due_s, action.until_s) if moment is not None]
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(state.wake.wait(), min(dues) - now_s if dues else None)
+
+    def _notice_first_step(self, now_s: float) -> float | None:
+        """A program without a hook counts as running after a while; gives when, if not yet."""
+        state = self._state
+        training = state.status().training
+        if training is None or not training.running or state.hook is not None:
+            return None
+        if state.memory.trained_generation >= training.generation:
+            return None
+        if environment.hooked(state.spec):
+            return None
+        due_s = training.spawned_at_s + limits.UNHOOKED_RUNNING_S
+        if now_s < due_s:
+            return due_s
+        state.keep(trained_generation=training.generation)
+        return None

@@ -1,0 +1,89 @@
+"""What the agent must not forget when it dies: one file, replaced whole and synced.
+
+Does: holds the newest desired state that was taken up, the one outcome per generation, and how far
+the agent got. Never: holds what init knows better (pids, exit codes). State: ``agent.json``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reshape_sidecar import codec, durable
+from reshape_sidecar.wire import Desired, Outcome, PhaseTimes, Progress
+
+MEMORY_FILE = "agent.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the newest training process ended, judged once.
+
+    ``step`` is the last one that it reported; ``saved_step`` that of the newest whole checkpoint.
+    """
+
+    generation: int
+    exit_code: int
+    asked: bool
+    step: int
+    saved_step: int | None
+    complete: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Persisted state. Times are seconds of the machine's monotonic clock, valid over restarts."""
+
+    boot: int = 0
+    desired: Desired | None = None
+    learned_at_s: float = 0.0
+    outcome: Outcome | None = None
+    stopped_generation: int = 0
+    devices: tuple[str, ...] = ()
+    """Of the newest start."""
+    started_generation: int = 0
+    trained_generation: int = 0
+    """Newest generation whose process has made its first step."""
+    ended: Ended | None = None
+    finished: bool = False
+    claimed: bool = False
+    unfit: str | None = None
+    process_restarts: int = 0
+    progress: Progress = Progress()
+    times: PhaseTimes = PhaseTimes()
+
+    @property
+    def generation(self) -> int:
+        """The newest generation that was taken up; 0 before the first."""
+        return 0 if self.desired is None else self.desired.generation
+
+    @property
+    def epoch(self) -> int:
+        return 0 if self.desired is None else self.desired.epoch
+
+    @property
+    def answered(self) -> bool:
+        """Whether the newest generation has its outcome."""
+        return self.outcome is not None and self.outcome.generation >= self.generation
+
+
+class MemoryFile:
+    """``agent.json`` of one attempt."""
+
+    def __init__(self, run: Path) -> None:
+        self._path = run / MEMORY_FILE
+
+    def boot(self) -> Memory:
+        """What was remembered, for a new start of the agent. Raises OSError or CodecError."""
+        try:
+            old = codec.loads(Memory, self._path.read_bytes())
+        except FileNotFoundError:
+            old = Memory()
+        memory = replace(old, boot=old.boot + 1)
+        self.save(memory)
+        return memory
+
+    def save(self, memory: Memory) -> None:
+        """Keep ``memory``; it is on the disk when this returns."""
+        durable.write_whole(self._path, codec.dumps(memory).encode())

@@ -1,0 +1,70 @@
+"""What the agent says of itself, and which desired states it takes up. Pure.
+
+Never: reports what was not persisted, or takes up what is older than what it knows.
+"""
+
+from __future__ import annotations
+
+from reshape_sidecar.agent import converge
+from reshape_sidecar.agent.memory import Memory
+from reshape_sidecar.agent.spec import AttemptSpec
+from reshape_sidecar.init.values import Status
+from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Observed, Phase
+
+SEQUENCES_PER_BOOT = 1_000_000_000
+"""Reports of one start of the agent; a later start's numbers are all higher."""
+
+
+def observed(
+    spec: AttemptSpec,
+    memory: Memory,
+    status: Status,
+    checked: bool,
+    sequence: int,
+    gpu_use: tuple[GpuUse, ...],
+) -> Observed:
+    """The whole observed state."""
+    phase = converge.phase(memory, status, checked=checked)
+    training = status.training
+    running = training is not None and training.running
+    ended = memory.ended if phase in (Phase.CRASHED, Phase.FINISHED) else None
+    return Observed(
+        job=spec.job,
+        attempt=spec.attempt,
+        generation=memory.generation,
+        sequence=sequence,
+        phase=phase,
+        epoch=memory.epoch,
+        devices=memory.devices if running else (),
+        pid=training.pid if training is not None and running else None,
+        start_time=training.start_time if training is not None and running else None,
+        progress=memory.progress,
+        outcome=memory.outcome,
+        stopped_generation=memory.stopped_generation,
+        exit_code=None if ended is None else ended.exit_code,
+        error=memory.unfit if memory.unfit is not None else ended.error if ended else None,
+        times=memory.times,
+        gpu_use=gpu_use,
+        process_restarts=memory.process_restarts,
+    )
+
+
+def judge_desired(spec: AttemptSpec, old: Desired | None, new: Desired) -> str | None:
+    """None: take it up. Otherwise why not; an empty text if it is simply known already."""
+    if (new.job, new.attempt) != (spec.job, spec.attempt):
+        return f"a desired state of {new.job} attempt {new.attempt} is not for this attempt"
+    if new.version != WIRE_VERSION:
+        return f"wire version {new.version} is not {WIRE_VERSION}; update the older side"
+    if old is None:
+        return None
+    if new == old:
+        return ""
+    if new.epoch < old.epoch or new.generation < old.generation:
+        return (
+            f"epoch {new.epoch} generation {new.generation} is refused: "
+            f"epoch {old.epoch} generation {old.generation} was taken up before"
+        )
+    other = (new.mode, new.devices) != (old.mode, old.devices)
+    if new.generation == old.generation and other:
+        return f"generation {new.generation} was taken up with another mode or other devices"
+    return None

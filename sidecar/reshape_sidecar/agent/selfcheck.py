@@ -1,0 +1,86 @@
+"""The look at an attempt's surroundings before it calls itself initialised.
+
+Does: code folder, script, executable, writable checkpoints, data, GPUs; the first thing that is
+missing is named with its remedy. Never: starts the user's program or touches a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from reshape_sidecar import gpu
+from reshape_sidecar.agent import environment
+from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
+
+
+def fault(spec: AttemptSpec, folder: Folder, env: Mapping[str, str]) -> str | None:
+    """What keeps this attempt from training (what, where, remedy); None if nothing does."""
+    return (
+        _code_fault(spec)
+        or _program_fault(spec, env)
+        or _folder_fault("work folder", folder.run)
+        or _folder_fault("checkpoint folder", Path(spec.checkpoints))
+        or _data_fault(spec)
+        or _gpu_fault(spec)
+    )
+
+
+def _code_fault(spec: AttemptSpec) -> str | None:
+    if not Path(spec.code).is_dir():
+        return f"code folder {spec.code} is not there; correct `code` in the job record"
+    script = environment.script(spec)
+    if script is not None and not Path(spec.code, script).is_file():
+        return (
+            f"script {script} is not in the code folder {spec.code}; "
+            "correct `command` or `code` in the job record"
+        )
+    return None
+
+
+def _program_fault(spec: AttemptSpec, env: Mapping[str, str]) -> str | None:
+    if not spec.command:
+        return "the command is empty; set `command` in the job record"
+    word = environment.command(spec)[0]
+    if "/" in word:
+        path = Path(spec.code, word)
+        found = path.is_file() and os.access(path, os.X_OK)
+    else:
+        found = shutil.which(word, path=env.get("PATH", os.defpath)) is not None
+    if found:
+        return None
+    return f"program {word} is not there or not executable; correct `command` in the job record"
+
+
+def _folder_fault(what: str, path: Path) -> str | None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return None
+    except OSError as error:
+        return (
+            f"{what} {path} is not writable ({error.strerror or error}); make it writable for "
+            "the user that runs the job"
+        )
+
+
+def _data_fault(spec: AttemptSpec) -> str | None:
+    if spec.dataset is None or Path(spec.dataset).exists():
+        return None
+    return f"dataset {spec.dataset} is not there; correct `dataset` in the job record"
+
+
+def _gpu_fault(spec: AttemptSpec) -> str | None:
+    if spec.device_mode is not DeviceMode.POOL:
+        return None
+    visible = gpu.visible()
+    missing = [uuid for uuid in spec.host_devices if uuid not in visible]
+    if not missing:
+        return None
+    return (
+        f"GPU {', '.join(missing)} is not visible here (visible: {', '.join(visible) or 'none'}); "
+        "check the driver and the container's GPU access, or drain the GPU"
+    )

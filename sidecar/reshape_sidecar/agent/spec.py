@@ -1,0 +1,81 @@
+"""What a SideCar knows of its attempt, and where it keeps its files.
+
+Does: the values of ``spec.json``, which the launcher writes, and the layout of an attempt's folder.
+Never: changes after the launch; what changes comes with the desired state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from reshape_sidecar import codec
+
+SPEC_FILE = "spec.json"
+TOKEN_FILE = "token"
+AGENT_SOCKET = "agent.sock"
+
+
+class DeviceMode(StrEnum):
+    """How the GPUs of this attempt are real."""
+
+    POOL = "pool"
+    SIMULATED = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptSpec:
+    """One attempt of a job. Paths are absolute; ``command`` never goes through a shell.
+
+    ``python`` is the interpreter that a command's bare ``python`` stands for; None: as the
+    container's PATH says.
+    """
+
+    job: str
+    attempt: int
+    name: str
+    command: tuple[str, ...]
+    code: str
+    checkpoints: str
+    coordinator_url: str
+    epoch: int
+    device_mode: DeviceMode
+    host_devices: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = ()
+    dataset: str | None = None
+    framework: str = "keras"
+    length_epochs: int | None = None
+    length_steps: int | None = None
+    global_batch: int | None = None
+    seed: int | None = None
+    device_truth: str | None = None
+    job_type: str | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The folder of one attempt: spec.json, token, run/ (sockets and state), logs/."""
+
+    path: Path
+
+    @property
+    def run(self) -> Path:
+        return self.path / "run"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def socket(self) -> Path:
+        return self.run / AGENT_SOCKET
+
+    def spec(self) -> AttemptSpec:
+        """The attempt's values; raises OSError or CodecError."""
+        return codec.loads(AttemptSpec, (self.path / SPEC_FILE).read_bytes())
+
+    def token(self) -> str:
+        """The attempt's bearer token; raises OSError."""
+        return (self.path / TOKEN_FILE).read_text(encoding="utf-8").strip()

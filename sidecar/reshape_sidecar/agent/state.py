@@ -1,0 +1,75 @@
+"""What one run of the agent holds: the persisted memory, and what need not survive it.
+
+Does: keeps both in one place for the loop and the actions, and says when something changed. Never:
+decides, or shows a change of the memory before it is on the disk. State: this object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from reshape_sidecar.agent import reporting
+from reshape_sidecar.agent.memory import Memory, MemoryFile
+from reshape_sidecar.agent.spec import Folder
+from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.init.values import Status
+from reshape_sidecar.wire import GpuUse, Observed
+
+
+class AgentState:
+    """``wake`` is set when there may be something to do; ``push`` reports as soon as possible."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.spec = folder.spec()
+        self._file = MemoryFile(folder.run)
+        self.memory: Memory = self._file.boot()
+        self.moments = Moments(self.memory.learned_at_s)
+        self.hook: HookReport | None = None
+        """The newest report of the training process that runs."""
+        self.checked = False
+        self.fault: str | None = None
+        """What the self-check found."""
+        self.gpu_use: tuple[GpuUse, ...] = ()
+        self.wake = asyncio.Event()
+        self.status: Callable[[], Status]
+        self.push: Callable[[], None]
+        self._sequence = 0
+
+    @property
+    def saving(self) -> bool:
+        """Whether training has said that it saves."""
+        saving = (HookPhase.SAVING, HookPhase.SAVED)
+        return self.hook is not None and self.hook.phase in saving
+
+    @property
+    def ready(self) -> bool:
+        """Whether the self-check passed."""
+        return self.checked and self.fault is None
+
+    def keep(self, **changes: Any) -> None:
+        """Change the memory, persist it, then report it."""
+        memory = replace(self.memory, **changes)
+        self._file.save(memory)
+        self.memory = memory
+        self.wake.set()
+        self.push()
+
+    def observe(self) -> Observed:
+        """What is, under the newest sequence number."""
+        memory = self.memory
+        if self.fault is not None and memory.unfit is None:
+            memory = replace(memory, unfit=self.fault)
+        sequence = memory.boot * reporting.SEQUENCES_PER_BOOT + self._sequence
+        return reporting.observed(
+            self.spec, memory, self.status(), self.checked, sequence, self.gpu_use
+        )
+
+    def observe_next(self) -> Observed:
+        """What is, under a sequence number of its own."""
+        self._sequence += 1
+        return self.observe()

@@ -1,0 +1,64 @@
+"""Where the seconds of a start or reshape went. Pure arithmetic on moments.
+
+Never: measures. A moment that was not seen (the agent died meanwhile) gives None, not a guess.
+Moments are seconds of the machine's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reshape_sidecar.contract import HookReport
+from reshape_sidecar.wire import PhaseTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """When what was seen of the newest generation; None: not, or not yet."""
+
+    learned_at_s: float
+    asked_at_s: float | None = None
+    """SIGTERM was sent."""
+    saved_at_s: float | None = None
+    """The hook said that its checkpoint is published."""
+    ended_at_s: float | None = None
+    swept_at_s: float | None = None
+    spawned_at_s: float | None = None
+
+
+def of_stop(moments: Moments) -> PhaseTimes:
+    """Save: SIGTERM to the published checkpoint, the wait for a step boundary included. Stop: from
+    there until no process of the tree is left. A program without a hook saves until it ends."""
+    saved_at_s = moments.saved_at_s if moments.saved_at_s is not None else moments.ended_at_s
+    return PhaseTimes(
+        save_s=_between(moments.asked_at_s, saved_at_s),
+        stop_s=_between(saved_at_s, moments.swept_at_s),
+    )
+
+
+def of_start(times: PhaseTimes, moments: Moments) -> PhaseTimes:
+    """Add what the SideCar itself took from learning of the generation to the new process."""
+    whole_s = _between(moments.learned_at_s, moments.spawned_at_s)
+    if whole_s is None or (moments.ended_at_s is not None and times.save_s is None):
+        return times
+    own_s = whole_s - (times.save_s or 0.0) - (times.stop_s or 0.0)
+    return replace(times, sidecar_s=max(0.0, own_s))
+
+
+def with_report(times: PhaseTimes, report: HookReport) -> PhaseTimes:
+    """Add the phases that training measured itself."""
+    return replace(
+        times,
+        import_s=_newest(report.import_s, times.import_s),
+        build_s=_newest(report.build_s, times.build_s),
+        restore_s=_newest(report.restore_s, times.restore_s),
+        first_step_s=_newest(report.first_step_s, times.first_step_s),
+    )
+
+
+def _between(start_s: float | None, end_s: float | None) -> float | None:
+    return None if start_s is None or end_s is None else max(0.0, end_s - start_s)
+
+
+def _newest(new: float | None, old: float | None) -> float | None:
+    return old if new is None else new

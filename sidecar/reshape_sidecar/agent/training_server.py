@@ -1,0 +1,64 @@
+"""The agent's own server, on a Unix socket for this user alone: training reports here.
+
+Does: ``POST /training`` takes a HookReport, ``GET /health`` says that the agent lives. Never:
+listens on a network, or lets a report of an earlier generation through. State: none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application, RequestHandler
+
+from reshape_sidecar import codec, limits
+from reshape_sidecar.contract import HookReport
+from reshape_sidecar.init import files
+from reshape_sidecar.wire import Observed
+
+Take = Callable[[HookReport], bool]
+
+
+class TrainingHandler(RequestHandler):
+    """Reports of the training process."""
+
+    def initialize(self, take: Take) -> None:
+        self._take = take
+
+    def post(self) -> None:
+        try:
+            report = codec.loads(HookReport, self.request.body)
+        except codec.CodecError as error:
+            self.set_status(HTTPStatus.BAD_REQUEST)
+            self.finish({"code": "bad-report", "message": error.message, "path": error.path})
+            return
+        taken = self._take(report)
+        self.set_status(HTTPStatus.NO_CONTENT if taken else HTTPStatus.CONFLICT)
+
+
+class HealthHandler(RequestHandler):
+    """The newest observed state."""
+
+    def initialize(self, observe: Callable[[], Observed]) -> None:
+        self._observe = observe
+
+    def get(self) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(codec.to_value(self._observe())))
+
+
+def serve(path: Path, take: Take, observe: Callable[[], Observed]) -> HTTPServer:
+    """Start to serve at ``path``; needs a running event loop. Raises OSError."""
+    application = Application(
+        [
+            (r"/training", TrainingHandler, {"take": take}),
+            (r"/health", HealthHandler, {"observe": observe}),
+        ],
+        log_function=lambda handler: None,
+    )
+    server = HTTPServer(application, max_body_size=limits.REPORT_BYTES_MAX)
+    server.add_socket(files.listen(path))
+    return server

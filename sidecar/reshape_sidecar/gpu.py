@@ -1,0 +1,77 @@
+"""GPUs as NVML shows them; an honest nothing where there is no NVML.
+
+Does: lists UUIDs, reads memory and utilisation. Never: uses a GPU, invents a reading, or fails
+because there is no driver: then the answer is empty. State: whether NVML was tried.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from reshape_sidecar.wire import GpuUse
+
+PERCENT = 100.0
+_lock = threading.Lock()
+_nvml: Any = None
+_tried = False
+
+
+def visible() -> tuple[str, ...]:
+    """UUIDs of every GPU that NVML shows, in its order; empty without NVML."""
+    nvml = _library()
+    if nvml is None:
+        return ()
+    found = []
+    try:
+        for index in range(nvml.nvmlDeviceGetCount()):
+            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
+    except nvml.NVMLError:
+        return tuple(found)
+    return tuple(found)
+
+
+def use(uuids: Iterable[str]) -> tuple[GpuUse, ...]:
+    """One reading per GPU that can be read; a GPU that cannot is left out."""
+    nvml = _library()
+    if nvml is None:
+        return ()
+    found = (_read(nvml, uuid) for uuid in uuids)
+    return tuple(reading for reading in found if reading is not None)
+
+
+def _read(nvml: Any, uuid: str) -> GpuUse | None:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    except nvml.NVMLError:
+        return None
+    try:
+        ratio = float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / PERCENT
+    except nvml.NVMLError:
+        return GpuUse(uuid, int(memory.used), int(memory.total))
+    return GpuUse(uuid, int(memory.used), int(memory.total), ratio)
+
+
+def _library() -> Any:
+    """The initialised NVML binding; None where there is no binding, library, driver or GPU."""
+    global _nvml, _tried
+    with _lock:
+        if _tried:
+            return _nvml
+        _tried = True
+        try:
+            import pynvml
+        except ImportError:
+            return None
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return None
+        _nvml = pynvml
+        return _nvml
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

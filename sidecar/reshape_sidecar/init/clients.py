@@ -1,0 +1,102 @@
+"""The connections to init: who is connected, what they ask, what they are told.
+
+Does: reads JSON lines, answers each and every change with the status. Never: blocks, or keeps a
+peer that is another user, sends garbage, or does not read. State: the open connections.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from reshape_sidecar import codec
+from reshape_sidecar.init import files
+from reshape_sidecar.init.values import Request, Status
+from reshape_sidecar.limits import REQUEST_BYTES_MAX
+
+READ_BYTES = 1 << 16
+_UCRED = struct.Struct("3i")
+
+
+class Clients:
+    """All connections on init's socket, served by one selector."""
+
+    def __init__(
+        self,
+        path: Path,
+        selector: selectors.BaseSelector,
+        serve: Callable[[Request], None],
+        status: Callable[[], Status],
+    ) -> None:
+        self._selector = selector
+        self._serve = serve
+        self._status = status
+        self._open: dict[socket.socket, bytearray] = {}
+        self._server = files.listen(path)
+        selector.register(self._server, selectors.EVENT_READ, self._accept)
+
+    def tell(self) -> None:
+        """Send the status to everybody."""
+        line = codec.dumps(self._status()).encode() + b"\n"
+        for client in list(self._open):
+            self._send(client, line)
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._server.accept()
+        except OSError:
+            return
+        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        _, user, _ = _UCRED.unpack(credentials)
+        if user not in (os.getuid(), 0):
+            print(f"init: user {user} was refused on the socket", file=sys.stderr, flush=True)
+            client.close()
+            return
+        client.setblocking(False)
+        self._open[client] = bytearray()
+        self._selector.register(client, selectors.EVENT_READ, lambda: self._read(client))
+
+    def _read(self, client: socket.socket) -> None:
+        try:
+            data = client.recv(READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        buffer = self._open[client]
+        buffer += data
+        if not data or len(buffer) > REQUEST_BYTES_MAX:
+            self._close(client)
+            return
+        while client in self._open and b"\n" in buffer:
+            line, _, rest = bytes(buffer).partition(b"\n")
+            buffer[:] = rest
+            self._answer(client, line)
+
+    def _answer(self, client: socket.socket, line: bytes) -> None:
+        try:
+            request: Request = codec.loads(Request, line)  # type: ignore[arg-type]
+        except codec.CodecError as error:
+            print(f"init: a request was refused: {error}", file=sys.stderr, flush=True)
+            self._close(client)
+            return
+        self._serve(request)
+        self._send(client, codec.dumps(self._status()).encode() + b"\n")
+
+    def _send(self, client: socket.socket, line: bytes) -> None:
+        try:
+            # A status is far smaller than the kernel's buffer: who lets it fill up is not reading.
+            if client.send(line) != len(line):
+                self._close(client)
+        except OSError:
+            self._close(client)
+
+    def _close(self, client: socket.socket) -> None:
+        if self._open.pop(client, None) is not None:
+            self._selector.unregister(client)
+            client.close()

@@ -1,0 +1,61 @@
+"""Small files by rename, Unix sockets with long paths, the boot id; standard library only.
+
+Never: leaves a half-written file under its own name. State: the file system.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+SOCKET_MODE = 0o600
+BACKLOG = 64
+
+
+def write_by_rename(path: Path, text: str) -> None:
+    """Replace ``path`` whole: a reader sees the old or the new text."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is; a pid and start time mean something only within it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def listen(path: Path) -> socket.socket:
+    """A non-blocking listening Unix socket at ``path``, for this user alone.
+
+    The path may exceed the kernel's 107 bytes: it is reached through its opened folder.
+    """
+    path.unlink(missing_ok=True)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        server.bind(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)
+    os.chmod(path, SOCKET_MODE)
+    server.listen(BACKLOG)
+    return server
+
+
+def connect(path: Path, timeout_s: float) -> socket.socket:
+    """A connected Unix socket; raises OSError."""
+    client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    client.settimeout(timeout_s)
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            client.connect(f"/proc/self/fd/{folder}/{path.name}")
+        finally:
+            os.close(folder)
+    except BaseException:
+        client.close()
+        raise
+    return client

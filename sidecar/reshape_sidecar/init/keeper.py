@@ -1,0 +1,72 @@
+"""Keeping the agent alive: started, started again when it dies, ended with the container.
+
+Never: touches training, or starts the agent once the container ends. State: the agent's pid and
+its back-off, in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from reshape_sidecar import limits
+from reshape_sidecar.contract import ENV_GENERATION
+from reshape_sidecar.init import spawn
+from reshape_sidecar.init.processes import Marker
+from reshape_sidecar.init.values import NOT_EXECUTABLE
+
+
+class AgentKeeper:
+    """The one agent of this container. Times are seconds of the monotonic clock."""
+
+    def __init__(self, command: tuple[str, ...], folder: Path, log: Path, marker: Marker) -> None:
+        self._command = command
+        self._folder = folder
+        self._log = log
+        self._marker = marker
+        self._started_s = 0.0
+        self._backoff_s = limits.AGENT_BACKOFF_MIN_S
+        self._kill_s: float | None = None
+        self.pid: int | None = None
+        self.due_s = 0.0
+        """When a dead agent is started again."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether it was told to end."""
+        return self._kill_s is not None
+
+    def tend(self, now_s: float) -> str | None:
+        """Start the agent if it is due; a text for the log if that failed."""
+        if self.pid is not None or now_s < self.due_s:
+            return None
+        env = dict(os.environ) | self._marker.environment()
+        env.pop(ENV_GENERATION, None)
+        self._started_s = now_s
+        try:
+            self.pid = spawn.spawn(self._command, str(self._folder), env, self._log)
+        except spawn.SpawnError as error:
+            self.ended(NOT_EXECUTABLE, now_s)
+            return str(error)
+        return None
+
+    def ended(self, code: int, now_s: float) -> str:
+        """The agent was reaped; gives a text for the log."""
+        self.pid = None
+        if now_s - self._started_s >= limits.AGENT_STEADY_S:
+            self._backoff_s = limits.AGENT_BACKOFF_MIN_S
+        self.due_s = now_s + self._backoff_s
+        self._backoff_s = min(self._backoff_s * 2, limits.AGENT_BACKOFF_MAX_S)
+        return f"the agent ended with exit code {code}; training is not touched"
+
+    def end(self, now_s: float) -> bool:
+        """TERM, then KILL; True once there is no agent."""
+        if self.pid is None:
+            return True
+        if self._kill_s is None:
+            self._kill_s = now_s + limits.AGENT_END_S
+            os.kill(self.pid, signal.SIGTERM)
+        elif now_s >= self._kill_s:
+            os.kill(self.pid, signal.SIGKILL)
+        return False

@@ -1,0 +1,157 @@
+"""Processes as /proc shows them: who is whose child, who carries the marker of an attempt.
+
+Does: reads /proc and sends signals safely against pid reuse. Standard library only. Never: keeps
+anything between two looks, or takes a zombie for a living process. A process that vanishes while
+it is looked at is simply not there.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
+
+
+@dataclass(frozen=True, slots=True)
+class Proc:
+    """One process. ``start_time`` is in clock ticks since boot; with the pid it is unique."""
+
+    pid: int
+    parent: int
+    start_time: int
+    zombie: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """By what the processes of one attempt are known: names that they inherit.
+
+    ``socket`` (the path of the agent's socket) tells two controllers of one machine apart.
+    """
+
+    job: str
+    attempt: int
+    socket: str
+
+    def environment(self) -> dict[str, str]:
+        """The variables that mark init, agent and, with a generation, a training process."""
+        return {ENV_JOB: self.job, ENV_ATTEMPT: str(self.attempt), ENV_SOCKET: self.socket}
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """A living process with a marker. ``generation`` is None for init and agent."""
+
+    proc: Proc
+    marker: Marker
+    generation: int | None
+
+
+def read(pid: int) -> Proc | None:
+    """The process ``pid``; None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+    # The name in parentheses may hold anything, also parentheses and spaces.
+    fields = text[text.rindex(b")") + 2 :].split()
+    zombie = fields[0] in (b"Z", b"X") and not _has_threads(pid)
+    return Proc(pid, int(fields[1]), int(fields[19]), zombie)
+
+
+def snapshot() -> dict[int, Proc]:
+    """Every process there is, by pid."""
+    found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {proc.pid: proc for proc in found if proc is not None}
+
+
+def alive(pid: int, start_time: int) -> bool:
+    """Whether exactly this process runs (a zombie does not)."""
+    proc = read(pid)
+    return proc is not None and proc.start_time == start_time and not proc.zombie
+
+
+def start_time(pid: int) -> int:
+    """Start time of a process that exists; 0 if it is gone already."""
+    proc = read(pid)
+    return 0 if proc is None else proc.start_time
+
+
+def descendants(of: int, procs: Mapping[int, Proc], without: Iterable[int] = ()) -> list[Proc]:
+    """Living processes below ``of``, except those in ``without`` and what is below them."""
+    children: dict[int, list[Proc]] = {}
+    for proc in procs.values():
+        children.setdefault(proc.parent, []).append(proc)
+    found, todo, skipped = [], [of], set(without)
+    while todo:
+        for proc in children.get(todo.pop(), []):
+            if proc.pid not in skipped:
+                todo.append(proc.pid)
+                found.append(proc)
+    return [proc for proc in found if not proc.zombie]
+
+
+def marked(procs: Mapping[int, Proc]) -> list[Marked]:
+    """Every living process that carries a marker which this user may read."""
+    found = []
+    for proc in procs.values():
+        names = {} if proc.zombie else _names(proc.pid)
+        job, attempt, socket = (names.get(name) for name in (ENV_JOB, ENV_ATTEMPT, ENV_SOCKET))
+        if job is None or socket is None or attempt is None or not attempt.isdecimal():
+            continue
+        generation = names.get(ENV_GENERATION, "")
+        number = int(generation) if generation.isdecimal() else None
+        found.append(Marked(proc, Marker(job, int(attempt), socket), number))
+    return found
+
+
+def send(proc: Proc, signum: signal.Signals) -> bool:
+    """Signal exactly this process; False if it is gone. A reused pid is never hit."""
+    try:
+        handle = os.pidfd_open(proc.pid)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # A kernel without pidfd: the window between the check and the signal remains.
+        return _send_by_pid(proc, signum)
+    try:
+        if not alive(proc.pid, proc.start_time):
+            return False
+        signal.pidfd_send_signal(handle, signum)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+
+
+def _send_by_pid(proc: Proc, signum: signal.Signals) -> bool:
+    if not alive(proc.pid, proc.start_time):
+        return False
+    try:
+        os.kill(proc.pid, signum)
+    except OSError:
+        return False
+    return True
+
+
+def _has_threads(pid: int) -> bool:
+    """A process whose main thread ended looks like a zombie while others run."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
+
+
+def _names(pid: int) -> dict[str, str]:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return {}
+    ours = (entry.partition(b"=") for entry in entries if entry.startswith(b"RESHAPE_"))
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in ours}

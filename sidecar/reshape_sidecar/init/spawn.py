@@ -1,0 +1,94 @@
+"""Starting a process as init does it, and what init asks of the kernel.
+
+Does: fork and execute with an own session, log files as its output, no other open file, and death
+with init. Standard library only. Never: uses a shell or a pipe that outlives the start.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LOG_MODE = 0o640
+CHILD_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+    signal.SIGPIPE,
+    signal.SIGQUIT,
+)
+
+
+class SpawnError(Exception):
+    """The program could not be executed; the message names it and the reason."""
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def become_subreaper() -> None:
+    """Orphans of this process's descendants become its children, as with PID 1."""
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def spawn(command: Sequence[str], folder: str, env: Mapping[str, str], log: Path) -> int:
+    """Start ``command`` in ``folder`` with exactly ``env``; output is appended to ``log``.
+
+    Returns the pid once the program was executed. Raises SpawnError if it was not.
+    """
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reader)
+        _child(command, folder, env, log, writer, parent)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        failure = pipe.read()
+    if failure:
+        os.waitpid(pid, 0)
+        raise SpawnError(failure.decode(errors="replace"))
+    return pid
+
+
+def _child(
+    command: Sequence[str],
+    folder: str,
+    env: Mapping[str, str],
+    log: Path,
+    writer: int,
+    parent: int,
+) -> None:
+    """Everything between fork and exec. Never returns."""
+    try:
+        os.setsid()
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(signal.SIGKILL)  # init died before the line above took hold
+        for signum in CHILD_SIGNALS:
+            signal.signal(signum, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, LOG_MODE)
+        os.dup2(nothing, 0)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.chdir(folder)
+        os.execvpe(command[0], list(command), dict(env))
+    except BaseException as error:
+        text = f"{command[0]} cannot be started in {folder}: {error}"
+        os.write(writer, text.encode(errors="replace"))
+        os._exit(1)
+
+
+def _prctl(option: int, value: int) -> None:
+    if _libc.prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")

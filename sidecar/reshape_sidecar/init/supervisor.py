@@ -1,0 +1,279 @@
+"""Init: PID 1 of a container, or the leader of a local job's session.
+
+Does: keeps the agent running, starts and ends training processes on request, reaps everything,
+writes down who runs. Standard library only. Never: decides anything about training, talks to the
+network, or ends because its agent or the controller did. State: in memory, told as ``Status``; if
+init dies, its container is over (agent and training die with it), so nothing need be read back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import selectors
+import shutil
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from reshape_sidecar import codec, limits
+from reshape_sidecar.contract import ENV_GENERATION
+from reshape_sidecar.init import files, processes, spawn, tree
+from reshape_sidecar.init.clients import Clients
+from reshape_sidecar.init.keeper import AgentKeeper
+from reshape_sidecar.init.processes import Marker
+from reshape_sidecar.init.values import (
+    AGENT_LOG,
+    EXIT_FILE,
+    INIT_FILE,
+    KEEP_RUNNING_FILE,
+    LOCK_FILE,
+    NOT_EXECUTABLE,
+    SIGNAL_BASE,
+    SOCKET_NAME,
+    TRAINING_FILE,
+    TRAINING_LOG,
+    End,
+    ExitFile,
+    InitFile,
+    Look,
+    Request,
+    Ring,
+    Spawn,
+    Status,
+    Sweep,
+    Training,
+    Withdraw,
+)
+
+
+class AlreadyRunning(Exception):
+    """Another init holds this attempt's folder."""
+
+
+class Supervisor:
+    """Everything that init does, as one loop of a single thread."""
+
+    def __init__(self, folder: Path, marker: Marker, agent_command: tuple[str, ...]) -> None:
+        self._run = folder / "run"
+        self._logs = folder / "logs"
+        self._marker = marker
+        self._lock = open(self._run / LOCK_FILE, "w")  # noqa: SIM115 (held until init ends)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise AlreadyRunning(f"another init holds {self._run / LOCK_FILE}") from None
+        me = os.getpid()
+        self._status = Status(me, processes.start_time(me))
+        self._told = self._status
+        self._agent = AgentKeeper(agent_command, self._run, self._logs / AGENT_LOG, marker)
+        self._term = False
+        self._sweeping: tree.Sweeping | None = None
+        self._end_by_s: float | None = None
+        self._logs_due_s = 0.0
+        self._selector = selectors.DefaultSelector()
+
+    def run(self) -> int:
+        """Serve until the container ends; returns init's exit code."""
+        spawn.become_subreaper()
+        (self._run / EXIT_FILE).unlink(missing_ok=True)
+        self._catch_signals()
+        clients = Clients(
+            self._run / SOCKET_NAME, self._selector, self._serve, lambda: self._status
+        )
+        me = InitFile(self._status.pid, self._status.start_time, files.boot_id())
+        files.write_by_rename(self._run / INIT_FILE, codec.dumps(me))
+        _log(f"pid {me.pid} keeps {self._marker.job} attempt {self._marker.attempt}")
+        while True:
+            now_s = time.monotonic()
+            if self._term:
+                self._term = False
+                self._end(limits.GRACE_S)
+            self._reap(now_s)
+            self._tend_sweep(now_s)
+            if self._tend_end(now_s):
+                break
+            failure = self._agent.tend(now_s) if self._end_by_s is None else None
+            if failure:
+                _log(failure)
+            self._tend_logs(now_s)
+            if self._status != self._told:
+                self._told = self._status
+                clients.tell()
+            for key, _ in self._selector.select(self._wait_s()):
+                key.data()
+        end = ExitFile(0, "ended on request; no process is left")
+        files.write_by_rename(self._run / EXIT_FILE, codec.dumps(end))
+        _log(end.reason)
+        return end.exit_code
+
+    # --- requests
+
+    def _serve(self, request: Request) -> None:
+        match request:
+            case Spawn():
+                self._spawn(request)
+            case Ring(generation):
+                self._ring(generation)
+            case Withdraw(generation):
+                (self._run / KEEP_RUNNING_FILE).touch()
+                withdrawn = max(generation, self._status.withdrawn)
+                self._status = replace(self._status, withdrawn=withdrawn)
+            case Sweep(generation, kill_after_s):
+                self._sweep(generation, kill_after_s)
+            case End(grace_s):
+                self._end(grace_s)
+            case Look():
+                pass
+
+    def _spawn(self, request: Spawn) -> None:
+        old = self._status.training
+        newer = old is None or request.generation > old.generation
+        if not newer or (old is not None and old.running) or self._status.ending:
+            return
+        (self._run / KEEP_RUNNING_FILE).unlink(missing_ok=True)
+        env = dict(request.env) | self._marker.environment()
+        env[ENV_GENERATION] = str(request.generation)
+        now_s = time.monotonic()
+        log = self._logs / TRAINING_LOG
+        offset = log.stat().st_size if log.exists() else 0
+        try:
+            pid = spawn.spawn(request.command, request.folder, env, log)
+        except spawn.SpawnError as error:
+            training = Training(
+                request.generation, 0, 0, now_s, False, NOT_EXECUTABLE, now_s, str(error)
+            )
+            _log(str(error))
+        else:
+            training = Training(
+                request.generation,
+                pid,
+                processes.start_time(pid),
+                now_s,
+                log_offset_bytes=offset,
+            )
+            _log(f"training of generation {request.generation} has pid {pid}")
+        self._put_training(training)
+
+    def _ring(self, generation: int) -> None:
+        training = self._status.training
+        if generation <= self._status.rung or training is None or not training.running:
+            return
+        (self._run / KEEP_RUNNING_FILE).unlink(missing_ok=True)
+        _log(f"SIGTERM to training pid {training.pid} for generation {generation}")
+        # Its pid is not reused before init reaps it, and init reaps only in this thread.
+        os.kill(training.pid, signal.SIGTERM)
+        self._status = replace(self._status, rung=generation, training=replace(training, rung=True))
+
+    def _sweep(self, generation: int, kill_after_s: float) -> None:
+        if generation <= self._status.swept:
+            return
+        kill_at_s = time.monotonic() + kill_after_s
+        if self._sweeping is None:
+            self._sweeping = tree.Sweeping(generation, kill_at_s)
+        else:
+            self._sweeping.generation = max(generation, self._sweeping.generation)
+            self._sweeping.kill_at_s = min(kill_at_s, self._sweeping.kill_at_s)
+        self._tend_sweep(time.monotonic())
+
+    def _end(self, grace_s: float) -> None:
+        end_by_s = time.monotonic() + grace_s
+        if self._end_by_s is not None:
+            self._end_by_s = min(self._end_by_s, end_by_s)
+            return
+        _log(f"the container ends within {grace_s:g} s")
+        self._end_by_s = end_by_s
+        self._status = replace(self._status, ending=True)
+        training = self._status.training
+        if training is not None and training.running:
+            (self._run / KEEP_RUNNING_FILE).unlink(missing_ok=True)
+            os.kill(training.pid, signal.SIGTERM)
+            self._status = replace(self._status, training=replace(training, rung=True))
+
+    # --- what goes on between requests
+
+    def _reap(self, now_s: float) -> None:
+        while True:
+            try:
+                pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(wait_status)
+            code = code if code >= 0 else SIGNAL_BASE - code
+            training = self._status.training
+            if pid == self._agent.pid:
+                _log(self._agent.ended(code, now_s))
+            elif training is not None and training.running and pid == training.pid:
+                _log(f"training pid {pid} ended with exit code {code}")
+                self._put_training(
+                    replace(training, running=False, exit_code=code, ended_at_s=now_s)
+                )
+
+    def _put_training(self, training: Training) -> None:
+        self._status = replace(self._status, training=training)
+        files.write_by_rename(self._run / TRAINING_FILE, codec.dumps(training))
+
+    def _tend_sweep(self, now_s: float) -> None:
+        if self._sweeping is None:
+            return
+        if tree.advance(self._sweeping, self._marker, self._agent.pid, now_s):
+            swept = max(self._sweeping.generation, self._status.swept)
+            self._status = replace(self._status, swept=swept, swept_at_s=now_s)
+            self._sweeping = None
+
+    def _tend_end(self, now_s: float) -> bool:
+        """Go on with the end of the container; True once nothing is left but init."""
+        if self._end_by_s is None:
+            return False
+        training = self._status.training
+        if training is not None and training.running and now_s < self._end_by_s:
+            return False
+        if self._sweeping is None and tree.leftovers(self._marker, self._agent.pid):
+            grace_s = max(0.0, min(limits.LEFTOVER_GRACE_S, self._end_by_s - now_s))
+            self._sweeping = tree.Sweeping(self._status.swept, now_s + grace_s)
+        if self._sweeping is not None:
+            return False
+        return self._agent.end(now_s)
+
+    def _tend_logs(self, now_s: float) -> None:
+        if now_s < self._logs_due_s:
+            return
+        self._logs_due_s = now_s + limits.LOG_CHECK_S
+        for log in self._logs.glob("*.log"):
+            with contextlib.suppress(OSError):
+                if log.stat().st_size > limits.LOG_BYTES_MAX:
+                    shutil.copyfile(log, log.with_suffix(".log.1"))
+                    os.truncate(log, 0)  # its writers append, so they go on at its new end
+
+    def _wait_s(self) -> float:
+        now_s = time.monotonic()
+        due_s = self._logs_due_s
+        if self._sweeping is not None or self._agent.ending:
+            due_s = now_s + limits.SWEEP_POLL_S
+        if self._end_by_s is not None:
+            due_s = min(due_s, max(self._end_by_s, now_s + limits.SWEEP_POLL_S))
+        elif self._agent.pid is None:
+            due_s = min(due_s, self._agent.due_s)
+        return max(0.0, due_s - now_s)
+
+    def _catch_signals(self) -> None:
+        reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._selector.register(reader, selectors.EVENT_READ, lambda: os.read(reader, 4096))
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._on_term)
+        for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(signum, signal.SIG_IGN)
+
+    def _on_term(self, *_: object) -> None:
+        self._term = True  # served by the loop: a handler may interrupt anything
+
+
+def _log(text: str) -> None:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    print(f"{stamp} init: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,127 @@
+"""A coordinator for tests of the SideCar: a real Tornado server with the real long poll.
+
+Does: holds one desired state per attempt, keeps every report, and can be away, refuse, or send
+garbage. Never: decides. Runs in a thread of its own, so that tests read as a plain sequence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+from tornado.web import Application, RequestHandler
+
+from reshape_sidecar import codec
+from reshape_sidecar.wire import Desired, Mode, Observed
+
+PATIENCE_S = 30.0
+"""How long a test waits for anything; far more than it takes on an idle machine."""
+POLL_S = 0.01
+
+
+@dataclass
+class CoordinatorDouble:
+    """Start with ``start()``, end with ``stop()``; both may be repeated on the same port."""
+
+    token: str = "secret"
+    port: int = 0
+    desired: Desired | None = None
+    reports: list[Observed] = field(default_factory=list)
+    answer: tuple[int, bytes] | None = None
+    """Status and body that every request gets instead of an answer."""
+    refused: int = 0
+    """Requests with a wrong token."""
+
+    def start(self) -> CoordinatorDouble:
+        ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)))
+        self._thread.start()
+        assert ready.wait(PATIENCE_S)
+        return self
+
+    def stop(self) -> None:
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopped.set)
+        self._thread.join(PATIENCE_S)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        self._changed = asyncio.Event()
+        route = (r"/v1/sidecar/([^/]+)/(\d+)", _Handler, {"double": self})
+        server = HTTPServer(Application([route], log_function=lambda handler: None))
+        sockets = bind_sockets(self.port, "127.0.0.1")
+        self.port = sockets[0].getsockname()[1]
+        server.add_sockets(sockets)
+        ready.set()
+        await self._stopped.wait()
+        server.stop()
+        self._changed.set()
+        await server.close_all_connections()
+
+    def want(self, mode: Mode, *devices: str, **fields: object) -> int:
+        """Set the next desired state; gives its generation."""
+        generation = 1 if self.desired is None else self.desired.generation + 1
+        values: dict[str, object] = {"epoch": 1, "job": "job-1", "attempt": 1}
+        values |= {"generation": generation, "mode": mode, "devices": devices} | fields
+        self.set(Desired(**values))  # type: ignore[arg-type]
+        return generation
+
+    def set(self, desired: Desired) -> None:
+        self.desired = desired
+        self._loop.call_soon_threadsafe(self._changed.set)
+
+    @property
+    def newest(self) -> Observed | None:
+        return max(self.reports, key=lambda report: report.sequence, default=None)
+
+    def until(self, what: str, holds: Callable[[Observed], bool]) -> Observed:
+        """Wait until the newest report is as described; fails with that report otherwise."""
+        give_up_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < give_up_s:
+            newest = self.newest
+            if newest is not None and holds(newest):
+                return newest
+            time.sleep(POLL_S)
+        raise AssertionError(f"not within {PATIENCE_S:g} s: {what}; the newest is {self.newest}")
+
+
+class _Handler(RequestHandler):
+    def initialize(self, double: CoordinatorDouble) -> None:
+        self.double = double
+
+    async def post(self, job: str, attempt: str) -> None:
+        double = self.double
+        if double.answer is not None:
+            self.set_status(double.answer[0])
+            self.finish(double.answer[1])
+            return
+        if self.request.headers.get("Authorization") != f"Bearer {double.token}":
+            double.refused += 1
+            self.set_status(401)
+            return
+        observed = codec.loads(Observed, self.request.body)
+        double.reports.append(observed)
+        wait_until_s = time.monotonic() + float(self.get_query_argument("wait_s"))
+        while double.desired is None or double.desired.generation == observed.generation:
+            left_s = wait_until_s - time.monotonic()
+            if left_s <= 0 or double._stopped.is_set():
+                break
+            double._changed.clear()
+            try:
+                await asyncio.wait_for(double._changed.wait(), left_s)
+            except TimeoutError:
+                break
+        if double.desired is None:
+            self.set_status(404)
+        else:
+            self.finish(codec.dumps(double.desired))
