@@ -26,9 +26,9 @@ _MESSAGES: Mapping[str, _Text] = {
     "dict_type": lambda c: "is not a mapping",
     "model_type": lambda c: "is not a mapping",
     "enum": lambda c: f"is none of {str(c['expected']).replace(' or ', ', ')}",
-    "greater_than": lambda c: f"must be more than {c['gt']}",
-    "greater_than_equal": lambda c: f"must be at least {c['ge']}",
-    "less_than_equal": lambda c: f"must be at most {c['le']}",
+    "greater_than": lambda c: f"must be more than {_number(c['gt'])}",
+    "greater_than_equal": lambda c: f"must be at least {_number(c['ge'])}",
+    "less_than_equal": lambda c: f"must be at most {_number(c['le'])}",
     "string_too_long": lambda c: f"is longer than {c['max_length']} characters",
     "string_too_short": lambda c: "is empty",
     "too_long": lambda c: f"has more than {c['max_length']} entries",
@@ -65,6 +65,8 @@ def field_error(detail: ErrorDetails) -> FieldError:
 
 def path_of(loc: tuple[int | str, ...]) -> str:
     """``env.HOME``, ``optional_gpus[1]``."""
+    if loc[-1:] == ("[key]",):  # pydantic's way to say that a key is wrong
+        return f"{path_of(loc[:-2])}.{loc[-2]}"
     path = ""
     for step in loc:
         if isinstance(step, int):
@@ -72,6 +74,10 @@ def path_of(loc: tuple[int | str, ...]) -> str:
         else:
             path += f".{step}" if path else step
     return path if len(path) <= 120 else f"{path[:117]}..."
+
+
+def _number(bound: float) -> str:
+    return str(int(bound)) if float(bound).is_integer() else str(bound)
 
 
 def _hint(detail: ErrorDetails) -> str:
@@ -83,6 +89,8 @@ def _hint(detail: ErrorDetails) -> str:
             return f"for example {better}"
     if names[0] == "optional_gpus" and len(detail["loc"]) == 1 and type(value) is int:
         return f"write [{value}]"
+    if detail["type"] == "string_type" and isinstance(value, (bool, int, float)):
+        return f'a text: put it in quotation marks, "{value}"'
     for depth in (2, 1):
         hint = _HINTS.get(".".join(names[:depth]))
         if hint is not None:

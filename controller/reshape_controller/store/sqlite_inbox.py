@@ -52,7 +52,7 @@ def _items(connection: sqlite3.Connection, limit: int) -> Iterator[InboxItem]:
         "SELECT id, CAST(kind AS BLOB), CAST(body AS BLOB) FROM inbox ORDER BY number LIMIT ?",
         (limit,),
     ):
-        yield InboxItem(identity, kind.decode(errors="replace"), body.decode(errors="replace"))
+        yield InboxItem(identity, _text(kind), _text(body))
 
 
 def remove(connection: sqlite3.Connection, ids: tuple[str, ...]) -> None:
@@ -61,3 +61,7 @@ def remove(connection: sqlite3.Connection, ids: tuple[str, ...]) -> None:
         return
     with transaction(connection):
         connection.executemany("DELETE FROM inbox WHERE id = ?", [(each,) for each in ids])
+
+
+def _text(raw: bytes | None) -> str:
+    return raw.decode(errors="replace") if raw is not None else ""  # NULL: a damaged page

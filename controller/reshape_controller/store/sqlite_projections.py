@@ -44,13 +44,15 @@ _PUT_DECISION = (
     "INSERT OR REPLACE INTO decisions (seq, number, at_s, policy, body) VALUES (?, ?, ?, ?, ?)"
 )
 _PUT_DECISION_JOB = "INSERT OR IGNORE INTO decision_jobs (job, seq, number) VALUES (?, ?, ?)"
+_STAMP = "INSERT OR REPLACE INTO meta (name, value) VALUES ('projected_seq', ?)"
 _ORDER = "submitted_at_s, place, id"
 
 
 def projected_seq(connection: sqlite3.Connection) -> int:
     """Seq up to which the projections are complete."""
-    (seq,) = connection.execute("SELECT value FROM meta WHERE name = 'projected_seq'").fetchone()
-    return int(seq)
+    row = connection.execute("SELECT value FROM meta WHERE name = 'projected_seq'").fetchone()
+    # A stamp that is gone means that everything is to be projected again, which does no harm.
+    return row[0] if row is not None and isinstance(row[0], int) else 0
 
 
 def project(connection: sqlite3.Connection, changes: Changes) -> None:
@@ -81,9 +83,7 @@ def project(connection: sqlite3.Connection, changes: Changes) -> None:
             _PUT_DECISION_JOB,
             [(job, d.seq, d.number) for d in changes.decisions for job in jobs_of(d)],
         )
-        connection.execute(
-            "UPDATE meta SET value = max(value, ?) WHERE name = 'projected_seq'", (seq,)
-        )
+        connection.execute(_STAMP, (max(seq, projected_seq(connection)),))
 
 
 def jobs_of(decision: Decision) -> tuple[JobId, ...]:

@@ -14,7 +14,7 @@ from reshape_controller.store.sqlite_place import ProcessLock, filesystem_of, pr
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0
 server:/home /home nfs4 rw 0 0
-/dev/vdb /home/local ext4 rw 0 0
+/dev/vdb /home/user ext4 rw 0 0
 tmpfs /mnt/with\\040space tmpfs rw 0 0
 old /mnt/twice ext4 rw 0 0
 new /mnt/twice cifs rw 0 0
@@ -28,8 +28,8 @@ broken
         ("/", "ext4"),
         ("/srv/reshape", "ext4"),
         ("/home", "nfs4"),
-        ("/home/ada/.local", "nfs4"),
-        ("/home/local/ada", "ext4"),
+        ("/home/users/x", "nfs4"),
+        ("/home/user/ada", "ext4"),
         ("/homework", "ext4"),
         ("/mnt/with space/x", "tmpfs"),
         ("/mnt/twice", "cifs"),

@@ -1,0 +1,305 @@
+"""A record becomes a job, or everything that is wrong with it is said at once."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reshape_controller.core.model import FieldError, Framework, JobSpec, Length, LengthUnit
+from reshape_controller.records import RecordInvalid, from_insert, from_json, parse_record
+from reshape_controller.records.errors import ERRORS_MAX, text_of
+from reshape_controller.records.fields import RecordFields
+from reshape_sidecar.contract import RESERVED_PREFIXES
+from reshape_sidecar.wire import OnSaveTimeout
+
+SMALLEST: dict[str, Any] = {"name": "mnist", "command": "python train.py", "optional_gpus": [1, 2]}
+
+
+def errors_of(value: object, folder: Path | None = None) -> tuple[FieldError, ...]:
+    with pytest.raises(RecordInvalid) as caught:
+        parse_record(value, folder=folder)
+    return caught.value.errors
+
+
+def test_the_smallest_record_is_a_job_with_every_default() -> None:
+    assert parse_record(SMALLEST) == JobSpec("mnist", ("python", "train.py"), (1, 2))
+
+
+def test_a_full_record_is_a_job_with_every_field() -> None:
+    spec = parse_record(
+        {
+            **SMALLEST,
+            "command": ["python", "my script.py", "{epochs}"],
+            "epochs": 3,
+            "image": "registry/image:1",
+            "job_type": "LeNet-5_mnist.v1",
+            "framework": "pytorch",
+            "global_batch": 64,
+            "workers": 1,
+            "code": "/code",
+            "dataset": "/data",
+            "checkpoints": "claim:models/mnist",
+            "resources": {"cpus": 2, "memory": "8Gi"},
+            "env": {"B": "2", "A": ""},
+            "retries": 0,
+            "user": "Ada Lovelace",
+            "priority": -5,
+            "max_wait_s": 90,
+            "on_save_timeout": "kill",
+            "seed": 0,
+        }
+    )
+    assert spec == JobSpec(
+        name="mnist",
+        command=("python", "my script.py", "{epochs}"),
+        optional_gpus=(1, 2),
+        length=Length(LengthUnit.EPOCHS, 3.0),
+        image="registry/image:1",
+        job_type="LeNet-5_mnist.v1",
+        framework=Framework.PYTORCH,
+        global_batch=64,
+        code="/code",
+        dataset="/data",
+        checkpoints="claim:models/mnist",
+        cpus=2.0,
+        memory_bytes=8 * 1024**3,
+        env=(("A", ""), ("B", "2")),
+        retries=0,
+        user="Ada Lovelace",
+        priority=-5,
+        max_wait_s=90.0,
+        on_save_timeout=OnSaveTimeout.KILL,
+        seed=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "message", "hint"),
+    [
+        ({"name": None}, "name", "is missing", "resnet-1"),
+        ({"name": "Res_Net 50"}, "name", "'Res_Net 50' has characters", "res-net-50"),
+        ({"name": "-a"}, "name", "'-a' has characters", "for example a"),
+        ({"name": "a" * 64}, "name", "longer than 63", ""),
+        ({"name": True}, "name", "True is not text", 'in quotation marks, "True"'),
+        ({"command": None}, "command", "is missing", "python train.py"),
+        ({"command": ""}, "command", "is empty", ""),
+        ({"command": []}, "command", "[] is empty", "a list of texts"),
+        ({"command": ["python", 1]}, "command[1]", "1 is not text", "quotation marks"),
+        ({"command": ["", "x"]}, "command[0]", "is empty", "program"),
+        ({"command": ["a\0b"]}, "command[0]", "zero byte", ""),
+        ({"command": "echo 'open"}, "command", "no closing quotation", "close the quotation"),
+        ({"command": {"a": 1}}, "command", "is not a list", "write a text or a list"),
+        ({"optional_gpus": None}, "optional_gpus", "is missing", "[1, 2, 4]"),
+        ({"optional_gpus": []}, "optional_gpus", "[] is empty", "[1, 2, 4]"),
+        ({"optional_gpus": 4}, "optional_gpus", "4 is not a list", "write [4]"),
+        ({"optional_gpus": "1,2"}, "optional_gpus", "'1,2' is not a list", "[1, 2, 4]"),
+        ({"optional_gpus": [0, 1]}, "optional_gpus[0]", "0 must be at least 1", ""),
+        ({"optional_gpus": [-1]}, "optional_gpus[0]", "-1 must be at least 1", ""),
+        ({"optional_gpus": [1, 1025]}, "optional_gpus[1]", "1025 must be at most 1024", ""),
+        ({"optional_gpus": [1.5]}, "optional_gpus[0]", "1.5 is not a whole number", ""),
+        ({"optional_gpus": [True]}, "optional_gpus[0]", "True is not a whole number", ""),
+        ({"optional_gpus": [2, 1]}, "optional_gpus", "[2, 1] is not ascending", "write [1, 2]"),
+        ({"optional_gpus": [1, 1]}, "optional_gpus", "[1, 1] repeats a number", "write [1]"),
+        ({"optional_gpus": list(range(1, 66))}, "optional_gpus", "more than 64", ""),
+        ({"epochs": -1}, "epochs", "-1 must be at least 1", "10"),
+        ({"epochs": 0}, "epochs", "0 must be at least 1", "10"),
+        ({"epochs": "10"}, "epochs", "'10' is not a whole number", "10"),
+        ({"steps": 1e9}, "steps", "is not a whole number", "5000"),
+        ({"steps": -5}, "steps", "-5 must be at least 1", ""),
+        ({"steps": 10**30}, "steps", "must be at most", ""),
+        ({"target_accuracy": 1.5}, "target_accuracy", "1.5 must be at most 1", "0.92"),
+        ({"target_accuracy": 0}, "target_accuracy", "0 must be more than 0", ""),
+        ({"target_accuracy": float("nan")}, "target_accuracy", "not a finite number", ""),
+        ({"epochs": 1, "steps": 2}, "steps", "epochs and steps are both lengths", "keep one"),
+        (
+            {"epochs": 1, "target_accuracy": 0.5},
+            "target_accuracy",
+            "epochs and target_accuracy are both lengths",
+            "keep one",
+        ),
+        ({"command": "a {epochs}"}, "command[1]", "the record has no epochs", "give epochs"),
+        ({"framework": "jax"}, "framework", "'jax' is none of 'keras', 'tensorflow'", "keras"),
+        ({"global_batch": 33}, "global_batch", "33 cannot be split evenly over 2 GPUs", ""),
+        ({"global_batch": 0}, "global_batch", "0 must be at least 1", ""),
+        ({"workers": 2}, "workers", "2 workers cannot share 1 GPUs equally", "divide"),
+        ({"env": {"LR": 0.1}}, "env.LR", "0.1 is not text", '"0.1"'),
+        ({"env": {"A-B": "1"}}, "env.A-B", "no name of a variable", "letters"),
+        ({"env": {"A": "\0"}}, "env.A", "zero byte", ""),
+        ({"env": ["A=1"]}, "env", "is not a mapping", "NAME"),
+        ({"env": {1: "1"}}, "env.1", "1 is not text", "quotation marks"),
+        ({"resources": {"memory": "8GB"}}, "resources.memory", "'8GB' is no amount", "8Gi"),
+        ({"resources": {"memory": 8}}, "resources.memory", "8 must be at least 1048576", "8Gi"),
+        ({"resources": {"memory": "-1Gi"}}, "resources.memory", "'-1Gi' is no amount", "8Gi"),
+        ({"resources": {"cpu": 1}}, "resources.cpu", "not a field of resources", "cpus?"),
+        ({"resources": {"cpus": 0}}, "resources.cpus", "0 must be more than 0", ""),
+        ({"resources": 4}, "resources", "4 is not a mapping", "cpus: 4"),
+        ({"cpus": 1, "resources": {"cpus": 1}}, "cpus", "the same as resources.cpus", "only one"),
+        ({"retries": 101}, "retries", "101 must be at most 100", ""),
+        ({"retries": -1}, "retries", "-1 must be at least 0", ""),
+        ({"priority": "high"}, "priority", "'high' is not a whole number", ""),
+        ({"max_wait_s": -1}, "max_wait_s", "-1 must be at least 0", ""),
+        ({"max_wait_s": float("inf")}, "max_wait_s", "not a finite number", ""),
+        ({"on_save_timeout": "wait"}, "on_save_timeout", "none of 'refuse', 'kill'", ""),
+        ({"seed": 2**32}, "seed", "must be at most 4294967295", ""),
+        ({"user": "a\nb"}, "user", "has characters that are not allowed", ""),
+        ({"image": "a b"}, "image", "has characters that are not allowed", "without spaces"),
+        ({"job_type": "../x"}, "job_type", "has characters that are not allowed", "letters"),
+        ({"code": ""}, "code", "is empty", "./code"),
+        ({"code": "/a\0b"}, "code", "has a zero byte", ""),
+        ({"dataset": "data"}, "dataset", "'data' is a relative path", "absolute"),
+        ({"optional_gpu": [1]}, "optional_gpu", "not a field of a job record", "optional_gpus?"),
+        ({"epoch": 1}, "epoch", "not a field", "did you mean epochs?"),
+        ({"zzzz": 1}, "zzzz", "not a field", "docs/jobs.md"),
+        ({"Job id": 7}, "Job id", "is filled in by Reshape", "leave it out"),
+        ({"epochs": 1, "# of epochs": 2}, "# of epochs", "means the same as epochs", "only one"),
+        ({1: 2}, "1", "is not a field's name", "text"),
+        ({datetime.date(2024, 1, 1): 2}, "datetime.date(2024, 1, 1)", "not a field's name", ""),
+    ],
+)
+def test_what_is_wrong_is_named_with_place_value_and_remedy(
+    change: dict[object, object], path: str, message: str, hint: str
+) -> None:
+    (error,) = errors_of({**SMALLEST, **change})
+    assert error.path == path
+    assert message in error.message
+    assert hint in error.hint
+    assert error.hint or path in ("name",), "every problem has its remedy"
+
+
+@pytest.mark.parametrize("prefix", RESERVED_PREFIXES)
+def test_reserved_environment_names_are_refused(prefix: str) -> None:
+    (error,) = errors_of({**SMALLEST, "env": {f"{prefix}X": "1", "MINE": "1"}})
+    assert error.path == f"env.{prefix}X"
+    assert f"begin with {prefix} are reserved" in error.message
+
+
+def test_everything_that_is_wrong_is_reported_at_once_in_the_order_of_the_fields() -> None:
+    found = errors_of(
+        {
+            "seed": "x",
+            "optional_gpus": [4, 2],
+            "global_batch": 3,
+            "env": {"LD_PRELOAD": "x", "A": 1},
+            "steps": 1,
+            "epochs": -1,
+            "comand": "python train.py",
+            "cpus": -1,
+        }
+    )
+    assert [error.path for error in found] == [
+        "comand",
+        "name",
+        "command",
+        "optional_gpus",
+        "epochs",
+        "steps",
+        "global_batch",
+        "resources.cpus",
+        "env.A",
+        "env.LD_PRELOAD",
+        "seed",
+    ]
+
+
+@pytest.mark.parametrize("value", [None, 1, "text", [SMALLEST], b"{}", object()])
+def test_what_is_no_record_at_all_is_refused(value: object) -> None:
+    (error,) = errors_of(value)
+    assert "is not a job record" in error.message
+
+
+def test_a_field_without_a_value_counts_as_not_given() -> None:
+    nothing = dict.fromkeys(RecordFields.model_fields)
+    assert parse_record({**nothing, **SMALLEST}) == parse_record(SMALLEST)
+
+
+def test_a_record_with_an_image_needs_no_command() -> None:
+    spec = parse_record({"name": "a", "image": "image", "optional_gpus": [1]})
+    assert (spec.command, spec.image) == ((), "image")
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [
+        ("8Gi", 8 * 1024**3),
+        ("512Mi", 512 * 1024**2),
+        ("1.5Gi", 3 * 1024**3 // 2),
+        ("2G", 2_000_000_000),
+        (" 4096Ki ", 4096 * 1024),
+        ("2097152", 2097152),
+        (2097152, 2097152),
+    ],
+)
+def test_memory_is_bytes_or_a_text_with_a_unit(text: object, bytes_: int) -> None:
+    assert parse_record({**SMALLEST, "memory": text}).memory_bytes == bytes_
+    assert parse_record({**SMALLEST, "resources": {"memory": text}}).memory_bytes == bytes_
+
+
+def test_a_sized_job_whose_batch_and_workers_divide_is_accepted() -> None:
+    spec = parse_record({**SMALLEST, "optional_gpus": [2, 4, 8], "global_batch": 64, "workers": 2})
+    assert (spec.optional_gpus, spec.global_batch, spec.workers) == ((2, 4, 8), 64, 2)
+
+
+def test_a_nonsensical_record_has_a_bounded_number_of_errors() -> None:
+    found = errors_of({f"field-{n}": n for n in range(10_000)})
+    assert len(found) == ERRORS_MAX + 1
+    assert "more problems" in found[-1].message
+
+
+def test_a_rejected_record_keeps_its_name_and_user_as_far_as_it_has_them() -> None:
+    with pytest.raises(RecordInvalid) as caught:
+        parse_record({"name": "My Job\n", "user": 7})
+    assert (caught.value.name, caught.value.user) == ("My Job", "")
+
+
+def test_the_error_reads_well_on_one_line() -> None:
+    with pytest.raises(RecordInvalid, match=r"epochs: -1 must be at least 1 \(for example 10\)"):
+        parse_record({**SMALLEST, "epochs": -1})
+    assert text_of(FieldError("", "no")) == "no"
+
+
+def test_a_plain_insert_is_strict_json() -> None:
+    assert from_insert('{"name":"a","command":["x"],"optional_gpus":[1]}').name == "a"
+    for body, what in [
+        ("", "is not JSON"),
+        ("{", "is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"name": NaN}', "NaN is not a number"),
+        ('{"name": "a", "name": "b"}', "'name' is there twice"),
+        ('{"env": {"A": "1", "A": "2"}}', "'A' is there twice"),
+        ("[]", "is not a job record"),
+        ("null", "is not a job record"),
+        ('"' + "x" * 1_048_576 + '"', "bytes long, more than 1048576"),
+        ('{"$set": {"name": "x"}}', "is not a field"),
+        ('{"a.b": 1}', "is not a field"),
+        ('{"name": {"$ne": null}}', "is not text"),
+        ('{"name": "\\ud800", "command": ["\\ud800"]}', ""),
+    ]:
+        with pytest.raises(RecordInvalid, match=what or None):
+            from_json(body)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=20,
+)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from((*RecordFields.model_fields, "cpus", "memory", "x")), JSON))
+def test_no_value_whatever_makes_it_fail_in_another_way(value: dict[str, object]) -> None:
+    try:
+        spec = parse_record(value)
+    except RecordInvalid as error:
+        found = error.errors
+    else:
+        found = ()
+        assert spec.name
+        assert spec.optional_gpus
+    assert all(error.message for error in found)
+    assert len(found) <= ERRORS_MAX + 1
