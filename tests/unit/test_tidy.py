@@ -106,7 +106,7 @@ def test_the_deciding_code_does_not_know_whether_the_world_is_real() -> None:
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
     # Put together here, so that this file does not find itself.
     folders = "|".join(
-        ("work/(?:main|shared)", "root/", "Users/", "home/(?!(?:ada|ann|eve|user|USER)\\b|\\$)")
+        ("work/(?:main|shared)", "root/", "Users/", "home/(?!(?:ada|ann|eve|users?|USER)\\b|\\$)")
     )
     path_of_a_machine = re.compile(rf"(?<![\w.$}}])/(?:{folders})")
     found = [
