@@ -13,46 +13,35 @@ import contextlib
 import os
 import re
 import signal
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from reshape_launcher import processes
+from reshape_launcher import processes, starting
 from reshape_launcher.spec import (
     ContainerStatus,
-    DeviceMode,
     LaunchError,
     LaunchSpec,
     ReleaseCheck,
 )
-from reshape_sidecar import agent as agent_package
-from reshape_sidecar import codec, durable, gpu
-from reshape_sidecar import init as init_package
-from reshape_sidecar.agent import spec as attempt
-from reshape_sidecar.agent.spec import AttemptSpec, Folder
+from reshape_sidecar import codec, gpu
+from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import (
     EXIT_FILE,
     INIT_FILE,
-    INIT_LOG,
-    LOCK_FILE,
     SOCKET_NAME,
     End,
     ExitFile,
 )
 
-START_WAIT_S = 20.0
-"""Start of init to its pid file. Then: LaunchError, and what was started is killed."""
 POLL_S = 0.01
 REMOVE_MARGIN_S = 5.0
 """Beyond the grace period init may take this long. Then: SIGKILL to everything."""
 FREE_MEMORY_BYTES = 512 << 20
 """A GPU with less used memory than this counts as empty (the driver itself uses some)."""
-FOLDER_MODE = 0o700
-SECRET_MODE = 0o600
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _ATTEMPT_NAME = re.compile(r"attempt-(\d+)\Z")
 
@@ -100,71 +89,23 @@ class LocalLauncher:
         logs = self._folder(job, attempt).logs
         return str(logs) if logs.is_dir() else None
 
-    # --- launch
-
     def _launch(self, spec: LaunchSpec, token: str) -> None:
         if not _JOB_NAME.match(spec.job):
             raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
         folder = self._folder(spec.job, spec.attempt)
-        if processes.init_of(folder.run) is not None:
-            return
         if (folder.run / INIT_FILE).exists():
-            return  # it ran and is gone; ``containers`` says so
-        try:
-            for path in (folder.path, folder.run, folder.logs):
-                path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
-            _write_secret(folder.path / attempt.TOKEN_FILE, token)
-            text = codec.dumps(_attempt_spec(spec))
-            durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
-            pid = self._start_init(folder, spec)
-        except OSError as error:
-            raise LaunchError(
-                f"attempt {spec.attempt} of {spec.job} cannot be started in {folder.path}: "
-                f"{error.strerror or error}; make the folder writable and free space there",
-                retryable=True,
-            ) from error
-        self._await_init(folder, spec, pid)
-
-    def _start_init(self, folder: Folder, spec: LaunchSpec) -> int:
-        agent = _program(agent_package.__file__)
-        command = [
-            *(sys.executable, "-I", "-S", _program(init_package.__file__)),
-            *("--folder", str(folder.path), "--job", spec.job, "--attempt", str(spec.attempt)),
-            *("--", sys.executable, "-I", agent, "--folder", str(folder.path)),
-        ]
+            return  # it runs, or it ran and is gone: ``containers`` says which
         marker = self._marker(spec.job, spec.attempt)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        log = str(folder.logs / INIT_LOG)
-        pid = os.posix_spawn(
-            sys.executable,
-            command,
-            self._environment | marker.environment(),
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, log, flags, SECRET_MODE),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-            ],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP),
-        )
-        self._children.add(pid)
-        return pid
-
-    def _await_init(self, folder: Folder, spec: LaunchSpec, pid: int) -> None:
-        give_up_s = time.monotonic() + START_WAIT_S
-        while processes.init_of(folder.run) is None:
-            ended = not proc.alive(pid, proc.start_time(pid))
-            # Another init may hold the folder: one that a controller started just before it died.
-            if (ended and not _held(folder)) or time.monotonic() >= give_up_s:
-                processes.kill(self._marker(spec.job, spec.attempt))
-                self._reap()
-                raise LaunchError(
-                    f"init of {spec.job} attempt {spec.attempt} did not start; "
-                    f"see {folder.logs / INIT_LOG}",
-                    retryable=True,
-                )
-            time.sleep(POLL_S)
+        try:
+            pid = starting.start(folder, spec, token, self._environment | marker.environment())
+            self._children.add(pid)
+            starting.wait_until_up(folder, pid)
+        except starting.NotStarted as error:
+            processes.kill(marker)
+            self._reap()
+            raise LaunchError(
+                f"attempt {spec.attempt} of {spec.job} cannot be started: {error}", retryable=True
+            ) from error
 
     # --- what runs
 
@@ -268,59 +209,3 @@ class LocalLauncher:
                 if os.waitpid(pid, os.WNOHANG)[0] == 0:
                     continue
             self._children.discard(pid)
-
-
-def _attempt_spec(spec: LaunchSpec) -> AttemptSpec:
-    """What the SideCar needs of a launch; ``python`` means the interpreter that runs this."""
-    return AttemptSpec(
-        job=spec.job,
-        attempt=spec.attempt,
-        name=spec.name,
-        command=spec.command,
-        code=spec.code,
-        checkpoints=spec.checkpoints,
-        coordinator_url=spec.coordinator_url,
-        epoch=spec.epoch,
-        device_mode=_MODES[spec.device_mode],
-        host_devices=spec.host_devices,
-        env=spec.env,
-        dataset=spec.dataset,
-        framework=spec.framework,
-        length_epochs=spec.length_epochs,
-        length_steps=spec.length_steps,
-        global_batch=spec.global_batch,
-        seed=spec.seed,
-        device_truth=spec.device_truth,
-        job_type=spec.job_type,
-        python=sys.executable,
-    )
-
-
-_MODES = {
-    DeviceMode.POOL: attempt.DeviceMode.POOL,
-    DeviceMode.SIMULATED: attempt.DeviceMode.SIMULATED,
-}
-
-
-def _program(package_file: str | None) -> str:
-    """Path of a package's ``__main__.py``; it is run by path, so nothing enters a user's path."""
-    assert package_file is not None
-    return str(Path(package_file).resolve().with_name("__main__.py"))
-
-
-def _write_secret(path: Path, text: str) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with open(os.open(path, flags, SECRET_MODE), "w", encoding="utf-8") as file:
-        file.write(text)
-
-
-def _held(folder: Folder) -> bool:
-    """Whether some init holds the attempt's lock."""
-    import fcntl
-
-    try:
-        with open(folder.run / LOCK_FILE, "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return False
-    except OSError:
-        return True

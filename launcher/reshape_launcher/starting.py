@@ -1,0 +1,138 @@
+"""Starting init for one attempt on this machine, detached from who starts it.
+
+Does: writes the attempt's files, executes init in a session of its own with no inherited pipe.
+Never: waits for the agent, or leaves the token where another user may read it. State: none.
+
+``python`` in a job's command means the interpreter that runs this (``AttemptSpec.python``), so that
+a script finds what is installed beside the controller.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from reshape_launcher import processes
+from reshape_launcher.spec import DeviceMode, LaunchSpec
+from reshape_sidecar import agent as agent_package
+from reshape_sidecar import codec, durable
+from reshape_sidecar import init as init_package
+from reshape_sidecar.agent import spec as attempt
+from reshape_sidecar.agent.spec import AttemptSpec, Folder
+from reshape_sidecar.init import processes as proc
+from reshape_sidecar.init.values import INIT_LOG, LOCK_FILE
+
+START_WAIT_S = 20.0
+"""Start of init to its pid file. Then: it counts as not started."""
+POLL_S = 0.01
+FOLDER_MODE = 0o700
+SECRET_MODE = 0o600
+_MODES = {
+    DeviceMode.POOL: attempt.DeviceMode.POOL,
+    DeviceMode.SIMULATED: attempt.DeviceMode.SIMULATED,
+}
+
+
+class NotStarted(Exception):
+    """Init could not be started; the message says why and the remedy."""
+
+
+def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) -> int:
+    """Start init for the attempt in ``folder`` with exactly ``env``; gives its pid."""
+    try:
+        for path in (folder.path, folder.run, folder.logs):
+            path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
+        _write_secret(folder.path / attempt.TOKEN_FILE, token)
+        text = codec.dumps(_attempt_spec(spec))
+        durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
+        return _spawn(folder, spec, env)
+    except OSError as error:
+        raise NotStarted(
+            f"{folder.path}: {error.strerror or error}; make it writable and free space there"
+        ) from error
+
+
+def wait_until_up(folder: Folder, pid: int) -> None:
+    """Block until init has said who it is. Raises NotStarted."""
+    give_up_s = time.monotonic() + START_WAIT_S
+    while processes.init_of(folder.run) is None:
+        ended = not proc.alive(pid, proc.start_time(pid))
+        # Another init may hold the folder: one that a controller started just before it died.
+        if (ended and not _held(folder)) or time.monotonic() >= give_up_s:
+            raise NotStarted(f"init did not come up; see {folder.logs / INIT_LOG}")
+        time.sleep(POLL_S)
+
+
+def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str]) -> int:
+    agent = _program(agent_package.__file__)
+    command = [
+        *(sys.executable, "-I", "-S", _program(init_package.__file__)),
+        *("--folder", str(folder.path), "--job", spec.job, "--attempt", str(spec.attempt)),
+        *("--", sys.executable, "-I", agent, "--folder", str(folder.path)),
+    ]
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    return os.posix_spawn(
+        sys.executable,
+        command,
+        dict(env),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, str(folder.logs / INIT_LOG), flags, SECRET_MODE),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP),
+    )
+
+
+def _attempt_spec(spec: LaunchSpec) -> AttemptSpec:
+    return AttemptSpec(
+        job=spec.job,
+        attempt=spec.attempt,
+        name=spec.name,
+        command=spec.command,
+        code=spec.code,
+        checkpoints=spec.checkpoints,
+        coordinator_url=spec.coordinator_url,
+        epoch=spec.epoch,
+        device_mode=_MODES[spec.device_mode],
+        host_devices=spec.host_devices,
+        env=spec.env,
+        dataset=spec.dataset,
+        framework=spec.framework,
+        length_epochs=spec.length_epochs,
+        length_steps=spec.length_steps,
+        global_batch=spec.global_batch,
+        seed=spec.seed,
+        device_truth=spec.device_truth,
+        job_type=spec.job_type,
+        python=sys.executable,
+    )
+
+
+def _program(package_file: str | None) -> str:
+    """Path of a package's ``__main__.py``; it is run by path, so nothing enters a user's path."""
+    assert package_file is not None
+    return str(Path(package_file).resolve().with_name("__main__.py"))
+
+
+def _write_secret(path: Path, text: str) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(os.open(path, flags, SECRET_MODE), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _held(folder: Folder) -> bool:
+    """Whether some init holds the attempt's lock."""
+    try:
+        with open(folder.run / LOCK_FILE, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False
+    except OSError:
+        return True
