@@ -1,0 +1,196 @@
+"""The checkpoint of a Keras job: what a save holds, and how the newest one is found at start.
+
+Does: claims the folder and reads the newest checkpoint in the background while the framework is
+imported; publishes a state. Never: decides when, or knows a model's inside. State: the newest
+published checkpoint of this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reshape_sidecar import checkpoints
+from reshape_sidecar.checkpoints import CheckpointError, Published
+from reshape_sidecar.contract import MANIFEST_FILE
+from reshape_sidecar.hook.position import SavedPosition
+from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.values import Reader, Writer
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedFit:
+    """A ``fit`` call that is over: what it returned, and how many epochs it has trained."""
+
+    epochs: int
+    epoch: list[int]
+    history: dict[str, list[Any]]
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a job is: steps and epochs since its first start, and the fit calls so far."""
+
+    step: int
+    epoch: int
+    finished: tuple[FinishedFit, ...] = ()
+    fit_epoch: int = 0
+    """Epoch of the fit in progress; meaningful with a position."""
+    position: SavedPosition | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A checkpoint that was found: its mark and its encoded parts."""
+
+    mark: Mark
+    reader: Reader
+    shuffle_seed: int
+    complete: bool
+    variables: list[Any] = field(default_factory=list)
+    callbacks: list[Any] = field(default_factory=list)
+    random: dict[str, Any] = field(default_factory=dict)
+    logs: dict[str, float] = field(default_factory=dict)
+
+
+class Shelf:
+    """The checkpoint folder of this start. Without a folder nothing is kept or found."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._folder = settings.checkpoints
+        self._error: BaseException | None = None
+        self._restored: Restored | None = None
+        self._newest: Published | None = None
+        self._shuffle_seed = int.from_bytes(os.urandom(4), "big") >> 1
+        self._thread = threading.Thread(target=self._find, daemon=True, name="reshape-find")
+        if self._folder is not None:
+            self._thread.start()
+
+    @property
+    def enabled(self) -> bool:
+        """Whether there is a folder to save to."""
+        return self._folder is not None
+
+    def restored(self) -> Restored | None:
+        """What the newest checkpoint holds; waits until it was found.
+
+        Raises SystemExit with a clear message when the folder cannot be used.
+        """
+        if self._folder is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise SystemExit(f"reshape: {self._error}")
+        return self._restored
+
+    def shuffle_seed(self) -> int:
+        """The seed of this job's unseeded shuffles: drawn once, the same in every process."""
+        restored = self.restored()
+        return restored.shuffle_seed if restored else self._shuffle_seed
+
+    def newest_step(self) -> int | None:
+        """Step of the newest checkpoint that is known here."""
+        return self._newest.manifest.step if self._newest else None
+
+    def publish(
+        self, mark: Mark, parts: dict[str, Any], writer: Writer, *, complete: bool
+    ) -> Published:
+        """Publish a state; raises CheckpointError."""
+        document = {
+            **parts,
+            "mark": _mark_value(mark, writer),
+            "shuffle_seed": self.shuffle_seed(),
+        }
+        return self._publish(mark, lambda folder: writer.write(folder, document), complete)
+
+    def publish_complete(self, mark: Mark) -> Published:
+        """Publish the newest checkpoint once more, as the end of training."""
+        newest = self._newest
+        if newest is None:
+            raise CheckpointError("there is no checkpoint to complete")
+        return self._publish(mark, lambda folder: _link(newest.path, folder), True)
+
+    def _publish(self, mark: Mark, write: Callable[[Path], None], complete: bool) -> Published:
+        assert self._folder is not None
+        self._newest = checkpoints.publish(
+            self._folder,
+            step=mark.step,
+            epoch=mark.epoch,
+            attempt=self._settings.attempt,
+            generation=self._settings.generation,
+            write=write,
+            complete=complete,
+        )
+        return self._newest
+
+    def _find(self) -> None:
+        try:
+            assert self._folder is not None
+            checkpoints.claim(self._folder, self._settings.attempt)
+            self._newest = checkpoints.newest(self._folder)
+            if self._newest is not None:
+                self._restored = _read(self._newest)
+        except Exception as error:
+            self._error = error
+
+
+def _read(published: Published) -> Restored:
+    reader = Reader(published.path)
+    reader.load()
+    document = reader.document
+    return Restored(
+        mark=_mark(document["mark"], reader),
+        reader=reader,
+        shuffle_seed=document["shuffle_seed"],
+        complete=published.manifest.complete,
+        variables=document.get("variables", []),
+        callbacks=document.get("callbacks", []),
+        random=document.get("random", {}),
+        logs=document.get("logs", {}),
+    )
+
+
+def _mark_value(mark: Mark, writer: Writer) -> Any:
+    position = mark.position
+    return writer.encode(
+        {
+            "step": mark.step,
+            "epoch": mark.epoch,
+            "fit_epoch": mark.fit_epoch,
+            "position": None
+            if position is None
+            else {name: getattr(position, name) for name in SavedPosition.__slots__},
+            "finished": [
+                {name: getattr(fit, name) for name in FinishedFit.__slots__}
+                for fit in mark.finished
+            ],
+        }
+    )
+
+
+def _mark(value: Any, reader: Reader) -> Mark:
+    fields = reader.decode(value)
+    position = fields["position"]
+    return Mark(
+        step=fields["step"],
+        epoch=fields["epoch"],
+        fit_epoch=fields["fit_epoch"],
+        position=None if position is None else SavedPosition(**position),
+        finished=tuple(FinishedFit(**fit) for fit in fields["finished"]),
+    )
+
+
+def _link(source: Path, target: Path) -> None:
+    for file in source.iterdir():
+        if file.name != MANIFEST_FILE:
+            with contextlib.suppress(OSError):
+                os.link(file, target / file.name)
+                continue
+            shutil.copyfile(file, target / file.name)

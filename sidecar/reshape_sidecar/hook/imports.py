@@ -1,0 +1,63 @@
+"""Calls back when a module has been imported, without importing anything itself.
+
+Does: watches for named modules on ``sys.meta_path`` and calls a function right after the body of
+one has run. Never: changes where a module is found, or imports one early. State: the watch list;
+the finder takes itself off when the list is empty.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+Patch = Callable[[ModuleType], None]
+
+
+class ImportWatch(importlib.abc.MetaPathFinder):
+    """A finder that lets the others find, and wraps the loader of a watched module."""
+
+    def __init__(self) -> None:
+        self._patches: dict[str, Patch] = {}
+        self._searching = False
+
+    def after(self, name: str, patch: Patch) -> None:
+        """Call ``patch`` with module ``name`` when it has been imported (now, if it already is)."""
+        if name in sys.modules:
+            patch(sys.modules[name])
+            return
+        self._patches[name] = patch
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec that the other finders give, with its loader wrapped; None if not watched."""
+        if fullname not in self._patches or self._searching:
+            return None
+        self._searching = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching = False
+        if spec is not None and spec.loader is not None:
+            self._wrap(spec.loader, fullname)
+        return spec
+
+    def _wrap(self, loader: importlib.abc.Loader, name: str) -> None:
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            execute(module)
+            patch = self._patches.pop(name, None)
+            if not self._patches and self in sys.meta_path:
+                sys.meta_path.remove(self)
+            if patch is not None:
+                patch(module)
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]

@@ -1,0 +1,175 @@
+"""Where the hook meets Keras 3 on TensorFlow: the few methods that it wraps.
+
+Does: wraps ``fit``, the epoch iterator and the callback list, and calls ``Training`` from there.
+Never: adds a callback to the script's list, or changes an argument that the record does not set.
+State: none of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+from reshape_sidecar.hook import callback_state
+from reshape_sidecar.hook.position import Position, undistributed
+from reshape_sidecar.hook.shuffles import JobShuffles
+from reshape_sidecar.hook.training import Fit, Training
+
+
+def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
+    """Wrap the classes of ``keras.src.backend.tensorflow.trainer``."""
+    _patch_fit(module.TensorFlowTrainer, training)
+    _patch_iterator(module, training, shuffles)
+    _patch_callbacks(module.callbacks_module.CallbackList, training)
+
+
+def _patch_fit(trainer: Any, training: Training) -> None:
+    original = trainer.fit
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if training.fit is not None:
+            return original(self, *args, **kwargs)
+        try:
+            bound = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return original(self, *args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        del arguments["self"]
+        return training.run(self, original, arguments)
+
+    trainer.fit = fit
+    logs_original = trainer._get_metrics_result_or_logs
+
+    @functools.wraps(logs_original)
+    def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
+        fit = training.fit
+        if fit is not None and fit.model is self and fit.in_epoch and not logs:
+            # A fit that was resumed behind the last step of an epoch has no logs of its own.
+            logs = fit.last_logs
+        return logs_original(self, logs)
+
+    trainer._get_metrics_result_or_logs = _get_metrics_result_or_logs
+
+
+def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> None:
+    iterator_class = module.TFEpochIterator
+    init = iterator_class.__init__
+    get = iterator_class._get_iterator
+    enumerate_ = iterator_class._enumerate_iterator
+    step = iterator_class.__next__
+
+    def position_of(iterator: Any) -> tuple[Fit, Position] | None:
+        fit = training.fit
+        if fit is not None and fit.position is not None and fit.position.iterator is iterator:
+            return fit, fit.position
+        return None
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        fit = training.fit
+        if fit is None or fit.position is not None:
+            init(self, *args, **kwargs)
+            return
+        sources: list[Any] = []
+        with _job_seeded_arrays(module, shuffles, sources):
+            init(self, *args, **kwargs)
+        if not sources and type(self.data_adapter).__name__ == "TFDatasetAdapter":
+            sources.append(undistributed(self._distributed_dataset) or self._distributed_dataset)
+        fit.position = Position(self, enumerate_, get, sources[0] if sources else None)
+
+    @functools.wraps(get)
+    def _get_iterator(self: Any) -> Any:
+        found = position_of(self)
+        return found[1].get_iterator() if found else get(self)
+
+    @functools.wraps(enumerate_)
+    def _enumerate_iterator(self: Any) -> Any:
+        found = position_of(self)
+        return found[1].enumerate() if found else enumerate_(self)
+
+    @functools.wraps(step)
+    def __next__(self: Any) -> Any:
+        found = position_of(self)
+        if found is None:
+            return step(self)
+        training.boundary(found[0])
+        return found[1].drawn(step(self))
+
+    iterator_class.__init__ = __init__
+    iterator_class._get_iterator = _get_iterator
+    iterator_class._enumerate_iterator = _enumerate_iterator
+    iterator_class.__next__ = __next__
+
+
+class _job_seeded_arrays:
+    """While the training iterator of a fit is made: unseeded arrays shuffle by the job's seed."""
+
+    def __init__(self, module: Any, shuffles: JobShuffles, sources: list[Any]) -> None:
+        from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+        self._class: Any = ArrayDataAdapter
+        self._original = ArrayDataAdapter.get_tf_dataset
+        self._tensorflow = module.tf
+        self._shuffles = shuffles
+        self._sources = sources
+
+    def __enter__(self) -> None:
+        original, outer = self._original, self
+
+        def get_tf_dataset(adapter: Any) -> Any:
+            with outer._shuffles.of_arrays(adapter, outer._tensorflow) as sources:
+                dataset = original(adapter)
+            outer._sources.extend(sources)
+            return dataset
+
+        self._class.get_tf_dataset = get_tf_dataset
+
+    def __exit__(self, *error: object) -> None:
+        self._class.get_tf_dataset = self._original
+
+
+def _patch_callbacks(callback_list: Any, training: Training) -> None:
+    train_begin = callback_list.on_train_begin
+    epoch_begin = callback_list.on_epoch_begin
+    epoch_end = callback_list.on_epoch_end
+    batch_end = callback_list.on_train_batch_end
+
+    @functools.wraps(train_begin)
+    def on_train_begin(self: Any, logs: Any = None) -> None:
+        fit = training.fit
+        mine = fit is not None and fit.callbacks is None and fit.position is not None
+        if mine and fit is not None and fit.resumed is not None:
+            callback_state.append_instead_of_truncating(self.callbacks)
+        train_begin(self, logs)
+        if mine and fit is not None:
+            training.train_begins(fit, self)
+
+    @functools.wraps(epoch_begin)
+    def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
+        epoch_begin(self, epoch, logs)
+        fit = training.fit
+        if fit is not None and fit.callbacks is self:
+            training.epoch_begins(fit, epoch)
+
+    @functools.wraps(epoch_end)
+    def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
+        epoch_end(self, epoch, logs)
+        fit = training.fit
+        if fit is not None and fit.callbacks is self:
+            training.epoch_ended(fit)
+
+    @functools.wraps(batch_end)
+    def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        batch_end(self, batch, logs)
+        fit = training.fit
+        if fit is not None and fit.callbacks is self:
+            training.step_ended(fit, batch, logs)
+
+    callback_list.on_train_begin = on_train_begin
+    callback_list.on_epoch_begin = on_epoch_begin
+    callback_list.on_epoch_end = on_epoch_end
+    callback_list.on_train_batch_end = on_train_batch_end

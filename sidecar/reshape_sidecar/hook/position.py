@@ -1,0 +1,191 @@
+"""Where training is in its data, and how another process gets to exactly the same place.
+
+Does: counts the iterators that a fit has made and the batches drawn from the one in use; takes a
+new process there. Never: reads a batch that is skipped through Python when the pipeline can skip
+it itself. State: one Position per training iterator.
+
+Why iterators are counted: a seeded ``Dataset.shuffle`` draws its next order when an iterator is
+made, so finished epochs cost one cheap iterator each, and ``Dataset.skip`` does the rest inside
+the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPosition:
+    """Where an epoch iterator was; all counts are global batches."""
+
+    creations: int
+    """Iterators made by this fit so far."""
+    draws: int
+    """Batches drawn from the newest of them."""
+    total_draws: int
+    batch: int
+    """Batches done in the current epoch."""
+    start_creations: int
+    start_steps_seen: int
+    start_num_batches: int | None
+    start_continues: bool
+    """At the start of the epoch there was an iterator that goes on over epochs."""
+
+
+class _Stand:
+    """Stands for an iterator while the way to it is replayed; becomes real at the end."""
+
+    def __init__(self) -> None:
+        self.real: Any = None
+
+    def __iter__(self) -> _Stand:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.real)
+
+
+class Position:
+    """Follows one ``TFEpochIterator`` of Keras (the training one of a fit)."""
+
+    def __init__(
+        self,
+        iterator: Any,
+        original_enumerate: Callable[[Any], Iterator[Any]],
+        original_get: Callable[[Any], Any],
+        seed_source: Any,
+    ) -> None:
+        self.iterator = iterator
+        self._enumerate_original = original_enumerate
+        self._get_original = original_get
+        self._seed_source = seed_source
+        self._replaying = False
+        self._armed: Iterator[Any] | None = None
+        self._last: Any = None
+        self._creations = 0
+        self._draws = 0
+        self._total_draws = 0
+        self._start: tuple[int, int, int | None, bool] = (0, 0, None, False)
+
+    def epoch_length(self) -> int | None:
+        """Batches of an epoch, once known."""
+        length = self.iterator.num_batches
+        return int(length) if length else None
+
+    def get_iterator(self) -> Any:
+        """In place of ``TFEpochIterator._get_iterator``."""
+        self._creations += 1
+        return _Stand() if self._replaying else self._get_original(self.iterator)
+
+    def enumerate(self) -> Iterator[Any]:
+        """In place of ``TFEpochIterator._enumerate_iterator``."""
+        if self._armed is not None:
+            armed, self._armed = self._armed, None
+            return armed
+        self._mark_start()
+        return self._enumerate_original(self.iterator)
+
+    def drawn(self, item: Any) -> Any:
+        """Count what ``__next__`` is about to hand out, with the real iterator in it."""
+        begin, end, source = item
+        if source is not self._last:
+            self._last, self._draws = source, 0
+        self._draws += end - begin + 1
+        self._total_draws += end - begin + 1
+        return (begin, end, source.real) if isinstance(source, _Stand) else item
+
+    def saved(self, batch: int) -> SavedPosition:
+        """The position now: ``batch`` batches of the epoch are done."""
+        creations, steps_seen, num_batches, continues = self._start
+        return SavedPosition(
+            creations=self._creations,
+            draws=self._draws if self._last is not None else 0,
+            total_draws=self._total_draws,
+            batch=batch,
+            start_creations=creations,
+            start_steps_seen=steps_seen,
+            start_num_batches=num_batches,
+            start_continues=continues,
+        )
+
+    def go_to(self, saved: SavedPosition, epochs_done: int) -> None:
+        """Take the iterator, freshly reset, to ``saved``."""
+        iterator = self.iterator
+        if hasattr(iterator.data_adapter, "py_dataset"):
+            for _ in range(epochs_done):
+                iterator.data_adapter.on_epoch_begin()
+                iterator.data_adapter.on_epoch_end()
+        made_here = self._creations
+        iterator._num_batches = saved.start_num_batches
+        iterator._steps_seen = saved.start_steps_seen
+        live: _Stand | None = None
+        if saved.start_continues and iterator.steps_per_epoch is not None:
+            live = iterator._current_iterator = _Stand()
+        self._start = (
+            saved.start_creations,
+            saved.start_steps_seen,
+            saved.start_num_batches,
+            saved.start_continues,
+        )
+        if saved.batch:
+            self._armed = self._enumerate_original(iterator)
+            live = self._replay(self._armed, saved.batch) or live
+        if live is None:
+            self._advance(saved.creations - made_here)
+        else:
+            self._advance(saved.creations - made_here - 1)
+            live.real = self._at(saved.draws)
+            self._last, self._draws = live, saved.draws
+        self._creations = saved.creations
+        self._total_draws = saved.total_draws
+
+    def _replay(self, steps: Iterator[Any], batches: int) -> _Stand | None:
+        self._replaying = True
+        try:
+            done = 0
+            live = None
+            while done < batches:
+                begin, end, live = next(steps)
+                done += end - begin + 1
+        finally:
+            self._replaying = False
+        return live
+
+    def _advance(self, times: int) -> None:
+        """Make iterators that nobody uses, because each moves the seeds of the pipeline."""
+        if self._seed_source is None:
+            return
+        for _ in range(times):
+            iter(self._seed_source)
+
+    def _at(self, draws: int) -> Any:
+        """An iterator over the training data that has already given ``draws`` batches."""
+        distributed = self.iterator._distributed_dataset
+        plain = undistributed(distributed)
+        if plain is None:
+            source = iter(distributed)
+            for _ in range(draws):
+                next(source)
+            return source
+        skipped = plain.skip(draws)
+        if plain is distributed:
+            return iter(skipped)
+        strategy = self.iterator._distribute_strategy
+        return iter(strategy.experimental_distribute_dataset(skipped))
+
+    def _mark_start(self) -> None:
+        self._start = (
+            self._creations,
+            self.iterator._steps_seen,
+            self.iterator._num_batches,
+            self.iterator._current_iterator is not None,
+        )
+
+
+def undistributed(dataset: Any) -> Any:
+    """The ``tf.data.Dataset`` under a distributed one; None if it cannot be had."""
+    if hasattr(dataset, "skip"):
+        return dataset
+    return getattr(dataset, "_original_dataset", None)

@@ -1,0 +1,104 @@
+"""What this process tells the agent: phases with their seconds, and progress once a second.
+
+Does: keeps the numbers of the newest report and sends it. Never: reads a tensor unless a report is
+due. State: the phase, its seconds, the newest progress.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any
+
+from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.hook.report import PROGRESS_EVERY_S, Reporter
+from reshape_sidecar.wire import Progress
+
+STEP_WEIGHT = 0.1
+"""Weight of the newest step in the running seconds per step."""
+ACCURACY_NAMES = ("accuracy", "acc")
+
+
+class Telling:
+    """The newest report and its sender."""
+
+    def __init__(self, reporter: Reporter, generation: int, spawned_at_s: float | None) -> None:
+        self._reporter = reporter
+        self._report = HookReport(generation=generation, phase=HookPhase.IMPORTING)
+        self._since_s = spawned_at_s if spawned_at_s is not None else time.time()
+        self._sent_s = 0.0
+        self._step_s: float | None = None
+
+    @property
+    def progress(self) -> Progress:
+        """The newest progress."""
+        return self._report.progress
+
+    def phase(self, phase: HookPhase) -> None:
+        """Enter a phase and send at once."""
+        self._report = dataclasses.replace(self._report, phase=phase)
+        self._send()
+
+    def saved(self, seconds: float) -> None:
+        """A save is done and took so long."""
+        self._report = dataclasses.replace(
+            self._report, phase=HookPhase.SAVED, save_s=round(seconds, 4)
+        )
+        self._send()
+
+    def phase_ended(self, field: str) -> None:
+        """Write the seconds since the last phase ended into ``field``, the first time only."""
+        if getattr(self._report, field) is not None:
+            return
+        now_s = time.time()
+        seconds = max(0.0, now_s - self._since_s)
+        self._since_s = now_s
+        self._report = dataclasses.replace(self._report, **{field: round(seconds, 4)})  # type: ignore[arg-type]
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of the progress without sending."""
+        progress = dataclasses.replace(self._report.progress, **fields)
+        self._report = dataclasses.replace(self._report, progress=progress)
+
+    def step_took(self, seconds: float) -> None:
+        """Learn from the time of one step."""
+        known = self._step_s
+        self._step_s = seconds if known is None else known + STEP_WEIGHT * (seconds - known)
+
+    def due(self, now_s: float) -> bool:
+        """Whether progress should be sent (``now_s`` is monotonic)."""
+        return now_s - self._sent_s >= PROGRESS_EVERY_S
+
+    def tell(self, logs: Any) -> None:
+        """Send progress with loss and accuracy of ``logs``."""
+        update: dict[str, Any] = {}
+        if self._step_s is not None:
+            update["seconds_per_step"] = round(self._step_s, 6)
+        if isinstance(logs, dict):
+            update["loss"] = _number(logs.get("loss"))
+            names = [n for n in logs if n in ACCURACY_NAMES or n.endswith("_accuracy")]
+            update["accuracy"] = _number(logs[names[0]]) if names else None
+        self.update(**update)
+        self._send()
+
+    def flush(self) -> None:
+        """Wait a moment until the newest report is out."""
+        self._reporter.flush()
+
+    def _send(self) -> None:
+        self._sent_s = time.monotonic()
+        self._reporter.send(self._report)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if abs(number) < float("inf") else None
+
+
+def numbers_of(logs: Any) -> dict[str, float]:
+    """The entries of ``logs`` that are numbers."""
+    found = {} if not isinstance(logs, dict) else {key: _number(logs[key]) for key in logs}
+    return {key: value for key, value in found.items() if value is not None}

@@ -1,0 +1,91 @@
+"""Reports to the agent on its Unix socket; training never waits for one.
+
+Does: sends the newest report from a thread of its own, progress at most once a second. Never:
+blocks a step, retries, or fails the script: a lost report is no harm. State: the newest report.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+from reshape_sidecar import codec
+from reshape_sidecar.contract import HookReport
+
+SEND_TIMEOUT_S = 1.0
+LAST_REPORT_WAIT_S = 1.5
+"""How long leaving may wait until the last report is out."""
+PROGRESS_EVERY_S = 1.0
+_UNIX_PATH_MAX_BYTES = 107
+
+
+class Reporter:
+    """Sends HookReports; without a socket it does nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._changed = threading.Condition()
+        self._newest: HookReport | None = None
+        self._sending = False
+        self._thread: threading.Thread | None = None
+
+    def send(self, report: HookReport) -> None:
+        """Hand over the newest report and return at once."""
+        if self._path is None:
+            return
+        with self._changed:
+            self._newest = report
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, daemon=True, name="reshape")
+                self._thread.start()
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait a moment until the newest report is out."""
+        deadline = time.monotonic() + LAST_REPORT_WAIT_S
+        with self._changed:
+            while self._thread is not None and (self._newest is not None or self._sending):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while self._newest is None:
+                    self._changed.wait()
+                report, self._newest, self._sending = self._newest, None, True
+            with contextlib.suppress(OSError):
+                post(self._path or Path(), codec.dumps(report).encode())
+            with self._changed:
+                self._sending = False
+                self._changed.notify_all()
+
+
+def post(path: Path, body: bytes) -> None:
+    """``POST /training`` with ``body`` on the Unix socket ``path``; raises OSError."""
+    head = (
+        "POST /training HTTP/1.1\r\nHost: agent\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    ).encode()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.settimeout(SEND_TIMEOUT_S)
+        _connect(client, path)
+        client.sendall(head + body)
+        client.recv(1024)
+
+
+def _connect(client: socket.socket, path: Path) -> None:
+    if len(os.fsencode(path)) <= _UNIX_PATH_MAX_BYTES:
+        client.connect(str(path))
+        return
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:
+        client.connect(f"/proc/self/fd/{folder}/{path.name}")
+    finally:
+        os.close(folder)

@@ -1,0 +1,154 @@
+"""Starts a user's script under Reshape: ``python [opts] .../hook/run.py script.py args...``.
+
+Does: prepares ``sys.argv``, ``sys.path`` and ``__main__`` as Python itself would, loads the hook
+(standard library alone) by its file path, and runs the script, or a module with ``-m``. Never:
+adds to the import path, imports a framework, or changes what a script sees when there is no
+RESHAPE_* variable. State: none; the hook keeps its own.
+
+The hook lives under a name of its own (``_reshape_hook``): a script that has a package
+``reshape_sidecar`` keeps it, because the hook's modules resolve that name to themselves alone.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+PACKAGE = "reshape_sidecar"
+ALIAS = "_reshape_hook"
+USAGE = "usage: python run.py [-m module | script] [argument ...]"
+
+
+class _Finder:
+    """Finds the hook's modules by file path, under the alias only."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def find_spec(
+        self, name: str, path: Any = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != ALIAS and not name.startswith(ALIAS + "."):
+            return None
+        base = os.path.join(self._root, *name.split(".")[1:])
+        package = os.path.join(base, "__init__.py")
+        if os.path.isfile(package):
+            return importlib.util.spec_from_file_location(
+                name, package, loader=_Loader(name, package), submodule_search_locations=[base]
+            )
+        return importlib.util.spec_from_file_location(
+            name, base + ".py", loader=_Loader(name, base + ".py")
+        )
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Executes a module of the hook so that its own package name means the alias."""
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
+        super().exec_module(module)
+
+
+def _import(
+    name: str,
+    module_globals: Mapping[str, object] | None = None,
+    module_locals: Mapping[str, object] | None = None,
+    fromlist: Sequence[str] | None = (),
+    level: int = 0,
+) -> types.ModuleType:
+    if level == 0 and (name == PACKAGE or name.startswith(PACKAGE + ".")):
+        name = ALIAS + name[len(PACKAGE) :]
+    return builtins.__import__(name, module_globals, module_locals, fromlist or (), level)
+
+
+def _load_hook() -> types.ModuleType:
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    sys.meta_path.append(_Finder(root))
+    return importlib.import_module(ALIAS + ".hook.start")
+
+
+def _run_main(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        import runpy
+
+        sys.argv = arguments[1:]
+        if not sys.flags.safe_path:
+            sys.path[0] = os.getcwd()
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        return
+    script = arguments[0]
+    sys.argv = list(arguments)
+    if os.path.isdir(script) or script.endswith((".pyz", ".zip")):
+        import runpy
+
+        sys.path.pop(0)
+        runpy.run_path(script, run_name="__main__")
+        return
+    if not sys.flags.safe_path:
+        sys.path[0] = os.path.dirname(os.path.realpath(script))
+    try:
+        with open(script, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        _fail(f"{sys.executable}: can't open file {os.path.abspath(script)!r}: {error}")
+    main = types.ModuleType("__main__")
+    main.__dict__.update(
+        __file__=script,
+        __builtins__=builtins,
+        __loader__=importlib.machinery.SourceFileLoader("__main__", script),
+        __cached__=None,
+        __annotations__={},
+    )
+    sys.modules["__main__"] = main
+    exec(compile(source, script, "exec", dont_inherit=True), main.__dict__)
+
+
+def _fail(message: str) -> NoReturn:
+    print(message, file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _show(error: BaseException) -> None:
+    """Print ``error`` as Python would, without the frames of the hook at the top."""
+    own = os.path.dirname(os.path.abspath(__file__))
+    trace = error.__traceback__
+    while trace is not None and (
+        trace.tb_frame.f_code.co_filename.startswith(own)
+        or trace.tb_frame.f_code.co_filename.startswith("<frozen runpy")
+    ):
+        trace = trace.tb_next
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
+
+
+def main() -> int:
+    """Run the script; the exit code when it ended by itself."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments == ["-m"]:
+        _fail(USAGE)
+    hook = None
+    if any(name.startswith("RESHAPE_") for name in os.environ):
+        hook = _load_hook().start()
+    try:
+        _run_main(arguments)
+    except SystemExit as end:
+        if hook is not None and end.code in (None, 0):
+            hook.finished()
+        raise
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        _show(error)
+        return 1
+    if hook is not None:
+        hook.finished()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""What the agent told this training process, parsed once from the environment.
+
+Does: turns the RESHAPE_* variables into one frozen value. Never: guesses; a variable that is
+there and wrong is one clear error. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from reshape_sidecar import contract
+
+
+class SettingsError(ValueError):
+    """A RESHAPE_* variable has a value that cannot be; the message names it and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The environment of one start. None means: the agent did not say."""
+
+    job: str = ""
+    attempt: int = 0
+    generation: int = 0
+    devices: tuple[str, ...] = ()
+    simulated: bool = False
+    device_truth: Path | None = None
+    job_type: str | None = None
+    checkpoints: Path | None = None
+    socket: Path | None = None
+    keep_running: Path | None = None
+    epochs: int | None = None
+    steps: int | None = None
+    seed: int | None = None
+    spawned_at_s: float | None = None
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings | None:
+    """The settings in ``environment``; None when it holds no RESHAPE_* variable at all.
+
+    Raises SettingsError for a value that cannot be.
+    """
+    if not any(name.startswith("RESHAPE_") for name in environment):
+        return None
+
+    def text(name: str) -> str | None:
+        return environment.get(name) or None
+
+    def path(name: str) -> Path | None:
+        value = text(name)
+        return Path(value) if value else None
+
+    def whole(name: str, least: int) -> int | None:
+        value = text(name)
+        if value is None:
+            return None
+        if not value.isascii() or not value.isdigit() or int(value) < least:
+            raise SettingsError(
+                f"{name}={value!r} is not a whole number of {least} or more. It is set by the "
+                "agent; unset it when you start the script by hand."
+            )
+        return int(value)
+
+    spawned = text(contract.ENV_SPAWNED_AT_S)
+    try:
+        spawned_at_s = float(spawned) if spawned else None
+    except ValueError:
+        raise SettingsError(
+            f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a Unix time in seconds."
+        ) from None
+    devices = text(contract.ENV_DEVICES) or ""
+    return Settings(
+        job=text(contract.ENV_JOB) or "",
+        attempt=whole(contract.ENV_ATTEMPT, 0) or 0,
+        generation=whole(contract.ENV_GENERATION, 0) or 0,
+        devices=tuple(name for name in devices.split(",") if name),
+        simulated=text(contract.ENV_DEVICE_MODE) == "simulated",
+        device_truth=path(contract.ENV_DEVICE_TRUTH),
+        job_type=text(contract.ENV_JOB_TYPE),
+        checkpoints=path(contract.ENV_CHECKPOINTS),
+        socket=path(contract.ENV_SOCKET),
+        keep_running=path(contract.ENV_KEEP_RUNNING),
+        epochs=whole(contract.ENV_EPOCHS, 1),
+        steps=whole(contract.ENV_STEPS, 1),
+        seed=whole(contract.ENV_SEED, 0),
+        spawned_at_s=spawned_at_s,
+    )

@@ -1,0 +1,73 @@
+"""Puts the hook together for one process, before the script runs.
+
+Does: reads the environment, takes SIGTERM, watches for the framework's import. Never: imports a
+framework. State: the objects that it wires.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from reshape_sidecar import device_truth
+from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.hook import devices, randomness, settings
+from reshape_sidecar.hook.checkpoint import Shelf
+from reshape_sidecar.hook.imports import ImportWatch
+from reshape_sidecar.hook.progress import Telling
+from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.shuffles import JobShuffles
+from reshape_sidecar.hook.stop import Stop
+from reshape_sidecar.hook.training import Training, complain
+
+TRAINER_MODULE = "keras.src.backend.tensorflow.trainer"
+
+
+def start() -> Training:
+    """Install the hook; the object whose ``finished`` ends it."""
+    try:
+        told = settings.from_environment(os.environ)
+    except settings.SettingsError as error:
+        print(f"reshape: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    assert told is not None
+    stop = Stop(told.keep_running)
+    shelf = Shelf(told)
+    telling = Telling(Reporter(told.socket), told.generation, told.spawned_at_s)
+    training = Training(told, stop, shelf, telling, _pacer(told))
+    stop.install()
+    telling.phase(HookPhase.IMPORTING)
+    shuffles = JobShuffles(shelf.shuffle_seed)
+    watch = ImportWatch()
+
+    def tensorflow_imported(module: Any) -> None:
+        if told.simulated and told.devices:
+            devices.split_cpu(module, len(told.devices))
+        if shelf.enabled:
+            shuffles.seed_unseeded(module)
+
+    def trainer_imported(module: Any) -> None:
+        from reshape_sidecar.hook import keras_patch
+
+        keras_patch.patch(module, training, shuffles)
+
+    def keras_imported(module: Any) -> None:
+        if told.seed is not None:
+            randomness.seed_all(told.seed)
+        telling.phase_ended("import_s")
+        telling.phase(HookPhase.BUILDING)
+
+    watch.after("tensorflow", tensorflow_imported)
+    watch.after(TRAINER_MODULE, trainer_imported)
+    watch.after("keras", keras_imported)
+    return training
+
+
+def _pacer(told: settings.Settings) -> device_truth.Pacer | None:
+    if not told.simulated or told.device_truth is None:
+        return None
+    follower = device_truth.Follower(
+        told.device_truth, told.job_type, told.job, max(1, len(told.devices)), complain
+    )
+    return device_truth.Pacer(follower.step_s)

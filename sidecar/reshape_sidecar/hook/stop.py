@@ -1,0 +1,66 @@
+"""The request to save and leave: a SIGTERM sets a flag, a step boundary answers it.
+
+Does: installs the handler, tells whether a stop is wanted, and ends the process. Never: saves, or
+interrupts a step. State: the flag, and whether a training loop is there that will see it.
+
+A program in which no such loop was seen yet is stopped by SIGTERM as if the hook were not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from reshape_sidecar.wire import EXIT_SAVED
+
+
+class Stop:
+    """The stop flag of this process."""
+
+    def __init__(self, keep_running: Path | None) -> None:
+        self._keep_running = keep_running
+        self._asked = False
+        self.answered_by_loop = False
+        """A training loop runs (or state is not saved yet): the handler must leave it the flag."""
+        self.nothing_to_save = False
+        """Between loops, everything is on disk: the handler may leave at once."""
+
+    def install(self) -> None:
+        """Take SIGTERM. A script that installs its own handler afterwards takes it over."""
+        signal.signal(signal.SIGTERM, self._on_signal)
+
+    def requested(self) -> bool:
+        """Whether to save and leave now. A withdrawn request is forgotten."""
+        if self._asked and self._withdrawn():
+            self._asked = False
+        return self._asked
+
+    def leave(self) -> NoReturn:
+        """End the process as saved. Nothing of the script runs any more."""
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(EXIT_SAVED)
+
+    def ask(self) -> None:
+        """What a SIGTERM does, for whoever asks from inside."""
+        self._asked = True
+
+    def _withdrawn(self) -> bool:
+        return self._keep_running is not None and self._keep_running.exists()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._withdrawn():
+            return
+        if self.answered_by_loop:
+            self._asked = True
+        elif self.nothing_to_save:
+            self.leave()
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)

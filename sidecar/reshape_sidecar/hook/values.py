@@ -1,0 +1,171 @@
+"""Python values and arrays of a training state to one JSON text and one array file, and back.
+
+Does: keeps None, bool, int, float, str, bytes, list, tuple, set, dict, NumPy arrays and scalars,
+eager tensors, and functions of Keras and NumPy by name. Never: pickles, so reading a state runs
+no code of it; keeps what it cannot give back exactly (``Unkeepable``). State: none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import types
+from pathlib import Path
+from typing import Any
+
+STATE_FILE = "state.json"
+ARRAYS_FILE = "arrays.bin"
+FORMAT_VERSION = 1
+FUNCTION_ROOTS = ("keras", "numpy")
+"""Only functions of these packages are kept by name."""
+
+
+class Unkeepable(TypeError):
+    """A value has no exact form in a state."""
+
+
+class Writer:
+    """Collects arrays while values are encoded, then writes both files."""
+
+    def __init__(self) -> None:
+        self._arrays: list[Any] = []
+
+    def encode(self, value: Any) -> Any:
+        """JSON value of ``value``; arrays are kept aside. Raises Unkeepable."""
+        if value is None or type(value) in (bool, int, str):
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        if type(value) is list:
+            return [self.encode(item) for item in value]
+        if type(value) in (tuple, set, frozenset):
+            return {f"${type(value).__name__}": [self.encode(item) for item in value]}
+        if type(value) is bytes:
+            return {"$bytes": value.hex()}
+        if type(value) is dict:
+            if all(type(key) is str and not key.startswith("$") for key in value):
+                return {key: self.encode(item) for key, item in value.items()}
+            return {"$dict": [[self.encode(k), self.encode(v)] for k, v in value.items()]}
+        if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)) or _is_ufunc(value):
+            return {"$function": _function_name(value)}
+        return self._encode_array(value)
+
+    def _encode_array(self, value: Any) -> Any:
+        import numpy as np
+
+        if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+            return {"$scalar": self._add(np.asarray(value))}
+        if isinstance(value, np.ndarray) and value.dtype.kind in "biufcV" and not value.dtype.names:
+            return {"$array": self._add(value)}
+        if type(value).__name__ == "EagerTensor" and hasattr(value, "numpy"):
+            return self._encode_array(value.numpy())
+        raise Unkeepable(f"{type(value).__module__}.{type(value).__qualname__}")
+
+    def _add(self, array: Any) -> int:
+        self._arrays.append(array)
+        return len(self._arrays) - 1
+
+    def write(self, folder: Path, document: dict[str, Any]) -> None:
+        """Write ``document`` (encoded values only) and the arrays into ``folder``."""
+        import numpy as np
+
+        index = []
+        offset = 0
+        with open(folder / ARRAYS_FILE, "wb") as file:
+            for array in self._arrays:
+                data = np.ascontiguousarray(array)
+                file.write(memoryview(data.reshape(-1).view(np.uint8)))
+                index.append([str(array.dtype), list(array.shape), offset])
+                offset += data.nbytes
+        whole = {"version": FORMAT_VERSION, "arrays": index, **document}
+        (folder / STATE_FILE).write_text(json.dumps(whole, allow_nan=False), encoding="utf-8")
+
+
+class Reader:
+    """A state that was written by Writer; arrays are read when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.document: dict[str, Any] = json.loads((folder / STATE_FILE).read_bytes())
+        if self.document.get("version") != FORMAT_VERSION:
+            raise ValueError(
+                f"{folder}: written by another version of the hook "
+                f"({self.document.get('version')}, this one reads {FORMAT_VERSION}); "
+                "finish the job with that one, or start it in an empty `checkpoints` folder."
+            )
+        self._bytes: Any = None
+
+    def load(self) -> None:
+        """Read the arrays into memory, so that the files may go away."""
+        self._bytes = (self._folder / ARRAYS_FILE).read_bytes()
+
+    def decode(self, value: Any) -> Any:
+        """The value that ``Writer.encode`` was given."""
+        if isinstance(value, list):
+            return [self.decode(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1:
+            ((key, inner),) = value.items()
+            if key.startswith("$"):
+                return self._special(key, inner)
+        return {key: self.decode(item) for key, item in value.items()}
+
+    def _special(self, key: str, inner: Any) -> Any:
+        if key == "$float":
+            return float(inner)
+        if key == "$tuple":
+            return tuple(self.decode(item) for item in inner)
+        if key in ("$set", "$frozenset"):
+            return (set if key == "$set" else frozenset)(self.decode(item) for item in inner)
+        if key == "$bytes":
+            return bytes.fromhex(inner)
+        if key == "$dict":
+            return {self.decode(k): self.decode(v) for k, v in inner}
+        if key == "$function":
+            return _function(inner)
+        if key == "$scalar":
+            return self._array(inner)[()]
+        if key == "$array":
+            return self._array(inner)
+        raise ValueError(f"{self._folder}: unknown value {key}")
+
+    def _array(self, number: int) -> Any:
+        import numpy as np
+
+        if self._bytes is None:
+            self.load()
+        name, shape, offset = self.document["arrays"][number]
+        kind = _dtype(name)
+        count = math.prod(shape)
+        return np.frombuffer(self._bytes, kind, count, offset).reshape(shape).copy()
+
+
+def _dtype(name: str) -> Any:
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except TypeError:
+        # bfloat16 and the float8 kinds come with the framework.
+        return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
+
+
+def _is_ufunc(value: Any) -> bool:
+    return type(value).__name__ == "ufunc" and type(value).__module__ == "numpy"
+
+
+def _function_name(value: Any) -> str:
+    module = "numpy" if _is_ufunc(value) else (getattr(value, "__module__", None) or "")
+    name = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
+    if module.split(".")[0] not in FUNCTION_ROOTS or "<" in name or "." in name:
+        raise Unkeepable(f"function {module}.{name}")
+    return f"{module}:{name}"
+
+
+def _function(text: str) -> Any:
+    module, _, name = text.partition(":")
+    if module.split(".")[0] not in FUNCTION_ROOTS:
+        raise ValueError(f"function {text} is not of {' or '.join(FUNCTION_ROOTS)}")
+    return getattr(importlib.import_module(module), name)
