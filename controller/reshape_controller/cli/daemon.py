@@ -16,9 +16,10 @@ import urllib.parse
 import structlog
 
 from reshape_controller.cli.daemon_settings import DaemonSettings
+from reshape_controller.cli.db_commands import store_error
 from reshape_controller.cli.devices import HOST, clash
 from reshape_controller.cli.exits import CliError, Exit, failed
-from reshape_controller.cli.home import Address, Home
+from reshape_controller.cli.home import Address
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId
 from reshape_controller.http.app import CannotListen, Server, bind, host_names
@@ -45,7 +46,9 @@ log = structlog.get_logger("reshape.daemon")
 class Daemon:
     """One run of the controller on one home."""
 
-    def __init__(self, settings: DaemonSettings, store: SqliteStore, url: str) -> None:
+    def __init__(
+        self, settings: DaemonSettings, store: SqliteStore, launcher: LocalLauncher, url: str
+    ) -> None:
         self.url = url
         home, devices = settings.home, settings.devices
         self._settings, self._store = settings, store
@@ -55,7 +58,7 @@ class Daemon:
         )
         self._link = Link(self._loop.post, time.monotonic)
         self._executor = Executor(
-            LocalLauncher(home.jobs),
+            launcher,
             self._link,
             self._tokens,
             LaunchSettings(url, home.jobs, devices.mode, settings.device_truth),
@@ -129,20 +132,20 @@ async def serve(settings: DaemonSettings) -> None:
     home = settings.home
     home.prepare()
     lock = home.lock()
-    store = SqliteStore(home.store)
+    store, launcher = SqliteStore(home.store), LocalLauncher(home.jobs)
     try:
         await store.open()
         await _check_devices(settings, store)
-        listening = await _listen(settings)
+        listening = await _listen(settings, launcher)
         port = listening.getsockname()[1]
         shown = f"[{settings.address}]" if ":" in settings.address else settings.address
-        daemon = Daemon(settings, store, f"http://{shown}:{port}")
+        daemon = Daemon(settings, store, launcher, f"http://{shown}:{port}")
         log.info("listens", url=daemon.url, home=str(home.folder), devices=settings.devices.text)
         await daemon.run(Server(listening, daemon.context()))
     except StoreCorrupt as error:
         raise _store_corrupt(error) from None
     except StoreError as error:
-        raise _store_failed(error, home) from None
+        raise store_error(error, home.store) from None
     except Fenced as error:
         raise failed(
             Exit.FAILED, str(error), str(home.store), "one controller for one store: stop the other"
@@ -164,14 +167,14 @@ async def _check_devices(settings: DaemonSettings, store: SqliteStore) -> None:
         )
 
 
-async def _listen(settings: DaemonSettings) -> socket.socket:
+async def _listen(settings: DaemonSettings, launcher: LocalLauncher) -> socket.socket:
     """The socket, on the port that the SideCars of this home know wherever that is possible."""
     address, home = settings.address, settings.home
     before = home.address()
     known = urllib.parse.urlsplit(before.url).port if before is not None else None
     port = settings.port if settings.port_is_asked_for and settings.port else known
     try:
-        if port is not None and port != known and await _containers(home):
+        if port is not None and port != known and await _containers(launcher):
             raise failed(
                 Exit.FAILED,
                 f"jobs of this home run, and their SideCars know port {known}, not {port}",
@@ -181,7 +184,7 @@ async def _listen(settings: DaemonSettings) -> socket.socket:
         try:
             return bind(address, settings.port if port is None else port)
         except CannotListen as error:
-            if error.refused or settings.port or await _containers(home):
+            if error.refused or settings.port or await _containers(launcher):
                 raise
             return bind(address, 0)
     except CannotListen as error:
@@ -191,9 +194,9 @@ async def _listen(settings: DaemonSettings) -> socket.socket:
         ) from None
 
 
-async def _containers(home: Home) -> bool:
+async def _containers(launcher: LocalLauncher) -> bool:
     """Whether a container of this home runs."""
-    return any(status.running for status in await LocalLauncher(home.jobs).containers())
+    return any(status.running for status in await launcher.containers())
 
 
 def _on_signals(stop: asyncio.Event) -> None:
@@ -205,9 +208,3 @@ def _on_signals(stop: asyncio.Event) -> None:
 def _store_corrupt(error: StoreCorrupt) -> CliError:
     what = str(error).removeprefix(f"{error.location}: ").partition("; remedy: ")[0]
     return failed(Exit.FAILED, f"the store is damaged: {what}", error.location, error.remedy)
-
-
-def _store_failed(error: StoreError, home: Home) -> CliError:
-    what, _, remedy = str(error).partition("; remedy: ")
-    what = what.removeprefix(f"{home.store}: ")
-    return failed(Exit.FAILED, f"the store cannot be used: {what}", str(home.store), remedy)

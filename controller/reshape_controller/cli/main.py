@@ -11,7 +11,14 @@ import sys
 
 import typer
 
-from reshape_controller.cli import about_commands, cluster_commands, job_commands
+from reshape_controller.cli import (
+    about_commands,
+    cluster_commands,
+    db_commands,
+    explain_commands,
+    job_commands,
+    timeline_commands,
+)
 from reshape_controller.cli import up as up_command
 from reshape_controller.cli.exits import CliError, Exit
 
@@ -35,9 +42,12 @@ for command in (
     cluster_commands.gpus,
     cluster_commands.drain,
     cluster_commands.undrain,
+    explain_commands.explain,
+    timeline_commands.timeline,
     about_commands.version,
 ):
     app.command(command.__name__)(command)
+app.add_typer(db_commands.db_app, name="db")
 app.add_typer(about_commands.config_app, name="config")
 
 

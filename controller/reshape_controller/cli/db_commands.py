@@ -1,0 +1,109 @@
+"""Commands about the store's file: db check, db recover.
+
+Does: reads the file itself, because it is asked when no daemon can open it. Never: changes it.
+State: none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
+from reshape_controller.cli.output import emit
+from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.sqlite_recover import Checked, Recovered
+from reshape_controller.store.sqlite_recover import check as check_file
+from reshape_controller.store.sqlite_recover import recover as recover_file
+
+db_app = typer.Typer(help="The store's file.", no_args_is_help=True)
+
+FileArgument = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="A store; default: that of the home.")
+]
+
+
+@db_app.command("check")
+def check(file: FileArgument = None, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Read a store whole, and say what is wrong with it. Exit code 1 if something is."""
+    config = settings(home, output)
+    path = _path(file, config.home)
+    try:
+        found = check_file(path)
+    except StoreError as error:
+        raise store_error(error, path) from None
+    emit(found, form(config), lambda: _checked_text(path, found))
+    if found.problems:
+        remedy = f"stop the daemon, then: reshape db recover {path}"
+        raise CliError(Exit.FAILED, *(Problem(p, str(path), remedy) for p in found.problems[:1]))
+
+
+@db_app.command("recover")
+def recover(
+    file: FileArgument = None,
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="NEW", help="File to write; must not exist.")
+    ] = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Write what can be read and proven of a store into a new file."""
+    config = settings(home, output)
+    path = _path(file, config.home)
+    target = Path(into).absolute() if into else path.with_name(path.name + ".recovered")
+    try:
+        found = recover_file(path, target)
+    except StoreError as error:
+        raise store_error(error, path) from None
+    emit(_shown(found), form(config), lambda: _recovered_text(path, found))
+
+
+def store_error(error: StoreError, path: Path) -> CliError:
+    """A StoreError as what, where, remedy."""
+    what, _, remedy = str(error).partition("; remedy: ")
+    where, colon, rest = what.partition(": ")
+    if colon and where.startswith("/"):
+        return failed(Exit.FAILED, rest, where, remedy)
+    return failed(Exit.FAILED, what, str(path), remedy)
+
+
+def _path(file: str | None, home: Path) -> Path:
+    path = Path(file).absolute() if file else Home(home).store
+    if not path.exists():
+        what = "there is no store"
+        raise failed(Exit.NOT_FOUND, what, str(path), "name the file, or its --home DIR")
+    return path
+
+
+def _checked_text(path: Path, found: Checked) -> str:
+    state = "sound" if not found.problems else "DAMAGED"
+    lines = [
+        f"{path}: {state}; records {found.first_seq} to {found.last_good_seq} are good, "
+        f"{found.requests} requests wait"
+    ]
+    return "\n".join([*lines, *(f"  {problem}" for problem in found.problems)])
+
+
+def _shown(found: Recovered) -> object:
+    return {
+        "into": str(found.into),
+        "first_seq": found.first_seq,
+        "last_seq": found.last_seq,
+        "requests": found.requests,
+        "lost": found.lost,
+    }
+
+
+def _recovered_text(path: Path, found: Recovered) -> str:
+    lines = [
+        f"records {found.first_seq} to {found.last_seq} and {found.requests} requests are in "
+        f"{found.into}",
+        f"lost: {found.lost}" if found.lost else "nothing was lost",
+        "to go on with it, while no daemon runs:",
+        f"  mv {path} {path}.damaged && rm -f {path}-wal {path}-shm && mv {found.into} {path}",
+    ]
+    return "\n".join(lines)

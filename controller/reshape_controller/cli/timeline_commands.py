@@ -1,0 +1,38 @@
+"""The command timeline: who held which GPU when. Asks the daemon and draws. State: none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli import gantt
+from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.output import console, emit
+from reshape_controller.http.timeline import Timeline
+
+PIPE_COLUMNS = 100
+COLUMNS_MAX = 160
+
+
+def timeline(
+    since_s: Annotated[
+        float | None, typer.Option("--since", metavar="UNIX_S", help="Leave out what was before.")
+    ] = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Show who held which GPU when, and how each job spent its time."""
+    config = settings(home, output)
+    found = client(config).get(Timeline, "/v1/timeline", from_s=since_s)
+    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    columns = min(console().width, COLUMNS_MAX) if sys.stdout.isatty() else columns_of_a_pipe()
+    emit(found, form(config), lambda: gantt.draw(found, columns, unicode=unicode))
+
+
+def columns_of_a_pipe() -> int:
+    """COLUMNS where it is set, else what reads well in a file."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if text.isdigit() and int(text) >= gantt.CHART_LEAST else PIPE_COLUMNS
