@@ -144,6 +144,8 @@ def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
         return _phase_of_running(memory, status, training, stopping)
     if memory.finished:
         return Phase.FINISHED
+    if training is not None and not _recorded(memory, training):
+        return Phase.STOPPING  # it ended, and how will be known in a moment
     if not checked:
         return Phase.INITIALIZING
     if training is not None and not _left_in_order(memory, training, stopping, status):
