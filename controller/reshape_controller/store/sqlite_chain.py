@@ -34,6 +34,7 @@ def is_damage(error: Exception) -> bool:
         sqlite3.SQLITE_ERROR,  # a schema that no longer parses, a table that is gone
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_TOOBIG,  # a length that nobody wrote; every value of ours is bounded
     )
 
 

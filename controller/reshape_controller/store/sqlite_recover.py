@@ -140,8 +140,12 @@ class _Source:
             ) from None
         return self._connection
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._connection.close()
+        if isinstance(error, ERRORS):
+            raise StoreError(
+                f"{self._path}: cannot be read now ({error}); remedy: look at its disk, try again"
+            ) from None
 
 
 def _longest(source: sqlite3.Connection) -> tuple[int, int, str]:
