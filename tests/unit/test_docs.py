@@ -27,6 +27,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.state import State
+from reshape_sidecar import limits as sidecar_limits
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
 from tests.world import World
 
@@ -180,6 +181,23 @@ def test_the_table_of_deadlines_has_every_limit_with_its_figures() -> None:
     assert [name for name, row in rows.items() if not row[5]] == [], "has no consequence"
 
 
+def test_the_table_of_the_sidecars_deadlines_has_every_limit_with_its_figure() -> None:
+    rows = tables(section(ARCHITECTURE, "Deadlines"))[1]
+    figures = {
+        name: float(value)
+        for name, value in vars(sidecar_limits).items()
+        if name.isupper() and isinstance(value, (int, float))
+    }
+    assert {plain(row[0]): float(row[1]) for row in rows} == figures
+
+
+def test_the_table_of_the_core_has_every_module() -> None:
+    listed = [plain(row[0]) for row in tables(section(ARCHITECTURE, "Layers"))[1]]
+    assert sorted(listed) == sorted(
+        path.stem for path in (CORE / "core").glob("*.py") if path.stem != "__init__"
+    )
+
+
 def calls(name: str) -> Iterator[ast.Call]:
     """Every call of this name in the controller, as it is written."""
     for path in sorted(CORE.rglob("*.py")):
@@ -265,3 +283,25 @@ def test_every_make_target_that_the_documents_name_is_there() -> None:
         for name in re.findall(r"(?:`|^\s*)make ([a-z][a-z-]*)", path.read_text(), re.MULTILINE)
     }
     assert sorted(entry for entry in named if entry[1] not in targets) == []
+
+
+def test_every_metric_is_explained_for_operators_and_nothing_else() -> None:
+    source = (CORE / "http" / "metrics.py").read_text()
+    names = set()
+    for made, name in re.findall(r'prometheus\.(\w+)\(\s*"(reshape_\w+)"', source):
+        names.add(f"{name}_total" if made == "Counter" else name)
+    rows = tables(section(ROOT / "docs" / "operations.md", "Health, metrics, alerts"))[1]
+    assert {plain(row[0]).split("{")[0] for row in rows} == names
+
+
+def test_every_event_of_the_log_that_asks_for_attention_is_explained_for_operators() -> None:
+    text = section(ROOT / "docs" / "operations.md", "Health, metrics, alerts")
+    explained = {name for row in tables(text)[3] for name in re.findall(r"`([\w-]+)`", row[0])}
+    logged = {
+        str(node.args[0].value)
+        for call in ("log.error", "log.warning", "log.exception")
+        for node in calls(call)
+        if isinstance(node.args[0], ast.Constant)
+    }
+    assert sorted(logged - explained) == []
+    assert sorted(explained - logged) == []
