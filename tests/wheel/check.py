@@ -33,6 +33,16 @@ PACKAGES = {
 SIDECAR_EXTRA = {"reshape-gpu", "tornado", "nvidia-ml-py"}
 CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "numpy", "torch"}
 COMMAND_TIMEOUT_S = 600.0
+JOB = """\
+name: wheel
+command: python work.py
+optional_gpus: [2]
+framework: other
+epochs: 1
+"""
+EVENTUALLY_S = 60.0
+"""How long the job of this test may take, on a slow machine."""
+CANCEL_S = 5.0
 
 
 class Wrong(Exception):
@@ -196,6 +206,67 @@ def controller(trial: Trial) -> str:
     return f"{version.strip()}; {len(names)} modules"
 
 
+def job(trial: Trial) -> str:
+    """A daemon of the installed wheel runs a job to its end: init, agent and launcher are whole."""
+    bin_folder = trial.folder / "whole" / "bin"
+    home, code = trial.folder / "home", trial.folder / "code"
+    code.mkdir()
+    (code / "work.py").write_text("print('the work is done', flush=True)\n")
+    (code / "job.yaml").write_text(JOB)
+    env = {
+        "PATH": f"{bin_folder}:/usr/bin:/bin",
+        "HOME": str(trial.folder),
+        "RESHAPE_HOME": str(home),
+        "LANG": "C.UTF-8",
+    }
+    log = trial.folder / "daemon.log"
+    with log.open("w") as output:
+        daemon = subprocess.Popen(
+            [bin_folder / "reshape", "up", "--simulated-gpus", "2", "--port", "0"],
+            cwd=code,
+            env=env,
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        eventually(lambda: run(bin_folder / "reshape", "gpus", cwd=code, env=env), log)
+        run(bin_folder / "reshape", "submit", "job.yaml", cwd=code, env=env)
+        begin_s = time.monotonic()
+        show = (bin_folder / "reshape", "get", "wheel", "-o", "json")
+        eventually(lambda: ended(run(*show, cwd=code, env=env)), log)
+        shown = run(bin_folder / "reshape", "logs", "wheel", cwd=code, env=env)
+    except Wrong:
+        # A job outlives its daemon; this one must not outlive the test.
+        subprocess.run([bin_folder / "reshape", "cancel", "wheel"], cwd=code, env=env, check=False)
+        time.sleep(CANCEL_S)
+        raise
+    finally:
+        daemon.terminate()
+        daemon.wait(30)
+    if "the work is done" not in shown:
+        raise Wrong(f"the job's log is not what the job said: {shown!r}")
+    return f"completed {time.monotonic() - begin_s:.1f} s after its submission"
+
+
+def ended(text: str) -> None:
+    """Raises Wrong while the job has not completed."""
+    if '"completed"' not in text:
+        raise Wrong(f"the job has not completed: {text}")
+
+
+def eventually(look: Callable[[], object], log: Path) -> None:
+    """Look again until it does not raise Wrong; at last with the daemon's log."""
+    give_up_s = time.monotonic() + EVENTUALLY_S
+    while True:
+        try:
+            look()
+            return
+        except Wrong as error:
+            if time.monotonic() > give_up_s:
+                raise Wrong(f"{error}\n{log.read_text()}") from None
+        time.sleep(0.2)
+
+
 def module_names(inside: str) -> list[str]:
     """Import names of the wheel's modules under a folder or of a module's name, mains excepted."""
     prefix = inside.rstrip("/")
@@ -214,7 +285,7 @@ def imports(trial: Trial, bin_folder: Path, names: list[str]) -> None:
     away(trial, bin_folder, "python", "-I", "-W", "error", "-c", program, *names)
 
 
-PARTS: tuple[Callable[[Trial], str], ...] = (contents, extras, bare, sidecar, controller)
+PARTS: tuple[Callable[[Trial], str], ...] = (contents, extras, bare, sidecar, controller, job)
 
 
 def main() -> int:
@@ -233,7 +304,7 @@ def main() -> int:
             begin_s = time.monotonic()
             try:
                 text = part(trial)
-            except (Wrong, subprocess.TimeoutExpired) as error:
+            except (Wrong, OSError, subprocess.TimeoutExpired) as error:
                 failed += 1
                 print(f"FAILED  {part.__name__} ({time.monotonic() - begin_s:.1f} s): {error}")
             else:
