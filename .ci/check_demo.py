@@ -50,6 +50,12 @@ def main() -> int:
         seen = numbers(summary, name, problems)
         if seen and not any(seen):
             problems.append(f"{name} is 0 everywhere: nothing was reshaped")
+    promises = figures(summary, "checks")
+    if len(promises) != 1 or not isinstance(promises[0], dict) or not promises[0]:
+        problems.append("checks is not in the summary")
+    else:
+        broken = [name for name, kept in promises[0].items() if kept is not True]
+        problems += [f"not kept: {name}" for name in broken]
     for problem in problems:
         print(f"FAILED  {problem}")
     if not problems:
