@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.store_values import changes, job_row, record, records
 
 from reshape_controller.core.model import JobId, JobState
 from reshape_controller.core.record import LogRecord
@@ -24,6 +23,7 @@ from reshape_controller.store.protocol import (
     StoreError,
 )
 from reshape_controller.store.sqlite import SqliteStore
+from tests.store_values import changes, job_row, record, records
 
 Factory = Callable[[Path], Store]
 
@@ -150,7 +150,7 @@ def test_a_record_that_follows_another_log_is_refused(make: Callable[[], Store])
     async def work(store: Store) -> None:
         await store.append(first)
         for wrong in (stray, replace(second, digest="0" * 64)):
-            with pytest.raises(StoreError, match="does not continue"):
+            with pytest.raises(StoreBehind, match="another record at seq 1"):
                 await store.append(wrong)
         await store.append(second)
         assert await read_all(store) == [first, second]

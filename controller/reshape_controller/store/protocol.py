@@ -46,14 +46,18 @@ class SeqTaken(StoreError):
 
 
 class StoreBehind(StoreError):
-    """The store ends before a record that was acknowledged: it lost some. Never a reason to retry.
+    """The store lacks a record that was acknowledged: it ends before it, or has another one in its
+    place. Never a reason to retry: whoever meets it stops.
 
     ``last_seq`` is the newest that it has, ``expected_seq`` the newest that it must have.
     """
 
     def __init__(self, last_seq: int, expected_seq: int) -> None:
+        what = f"ends at seq {last_seq}"
+        if last_seq >= expected_seq:
+            what = f"has another record at seq {expected_seq}, so the next does not continue it"
         super().__init__(
-            f"the store ends at seq {last_seq}, but seq {expected_seq} was acknowledged; "
+            f"the store {what}, but seq {expected_seq} was acknowledged; "
             "remedy: put the right store back, then start the controller again"
         )
         self.last_seq = last_seq

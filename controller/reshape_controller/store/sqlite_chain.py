@@ -105,9 +105,11 @@ def chain(
 
 
 def origin(connection: sqlite3.Connection) -> int:
-    """Seq after which the whole log is read: 0, or a snapshot's where a recovered log begins."""
+    """Seq after which the whole log is read: 0, or the record before a snapshot, with which a
+    recovered log begins."""
     (first,) = connection.execute("SELECT min(seq) FROM log").fetchone()
-    return int(first) if first in complete_snapshots(connection) and first != 1 else 0
+    recovered = first is not None and first + 1 in complete_snapshots(connection)
+    return int(first) if recovered and first > 1 else 0
 
 
 def last_good_seq(connection: sqlite3.Connection) -> int:

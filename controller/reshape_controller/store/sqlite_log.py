@@ -56,7 +56,7 @@ def last_seq(connection: sqlite3.Connection) -> int:
 def append(connection: sqlite3.Connection, record: LogRecord) -> None:
     """Add one record; it is durable on return.
 
-    Raises SeqTaken, StoreBehind, or StoreError for a record that does not continue the chain.
+    Raises SeqTaken; StoreBehind if the record does not continue what is there.
     """
     body = body_of(record)
     with transaction(connection):
@@ -71,10 +71,7 @@ def append(connection: sqlite3.Connection, record: LogRecord) -> None:
                 "SELECT digest FROM log WHERE seq = ?", (newest,)
             ).fetchone()
         if record.digest != digest_of(previous, body):
-            raise StoreError(
-                f"record {record.seq} does not continue this log (another digest before it); "
-                "remedy: stop this controller, it follows another store"
-            )
+            raise StoreBehind(newest, newest)
         connection.execute(
             "INSERT INTO log (seq, digest, body) VALUES (?, ?, ?)",
             (record.seq, record.digest, body.decode()),

@@ -89,8 +89,9 @@ def recover(path: Path, into: Path) -> Recovered:
     """Write the readable records and requests of ``path`` into the new store ``into``.
 
     Normally that is the log from its beginning up to the damage; the projections are made again
-    from it at the next start. If the damage is in records before a snapshot that can be read, and
-    so more can be saved, the new log begins at that snapshot and readable projections are copied.
+    from it at the next start. If the damage lies before a snapshot that can be read, and so more
+    can be saved, the new log begins just before that snapshot, and projections that can be read
+    are copied.
     Raises StoreError if ``into`` exists, or nothing can be read at all.
     """
     if into.exists():
@@ -112,8 +113,8 @@ def recover(path: Path, into: Path) -> Recovered:
                 _copy_log(source, target, begin, end)
                 requests = _copy(target, _INBOX_INTO, _inbox(source))
             if begin:
-                _copy_snapshot(source, target, begin)
-                _copy_projections(source, target, begin, end)
+                _copy_snapshot(source, target, begin + 1)
+                _copy_projections(source, target, begin + 1, end)
 
         sqlite_file.create(into, fill)
     return Recovered(into, begin or min(1, end), end, requests, lost)
@@ -149,21 +150,21 @@ class _Source:
 
 
 def _longest(source: sqlite3.Connection) -> tuple[int, int, str]:
-    """Where the best readable run begins (0, or at a snapshot), its last seq, and its end's cause.
+    """After which seq the best readable run begins, its last seq, and what ended it.
 
-    From the log's beginning if that reaches as far as any.
+    A run begins at the log's beginning, or with the record before a readable snapshot, whose
+    digest proves the snapshot's own record. The log's beginning wins where both reach as far.
     """
     runs = []
-    for begin in (0, *reversed(_readable_snapshots(source))):
+    for begin in (0, *(seq - 1 for seq in _readable_snapshots(source) if seq > 2)):
         end, lost = begin, ""
         try:
             for seq, _, _ in chain(source, begin):
                 end = seq
         except Damaged as damage:
-            end, lost = max(begin, damage.last_good_seq), str(damage)
-            if begin and end == begin and not _has_record(source, begin):
-                continue
-        runs.append((begin, end, lost))
+            lost = str(damage)
+        if begin == 0 or end > begin:
+            runs.append((begin, end, lost))
     return max(runs, key=lambda run: (run[1], -run[0]))
 
 
@@ -179,14 +180,6 @@ def _readable_snapshots(source: sqlite3.Connection) -> tuple[int, ...]:
     except ERRORS:
         return ()
     return tuple(found)
-
-
-def _has_record(source: sqlite3.Connection, seq: int) -> bool:
-    try:
-        row = source.execute("SELECT digest FROM log WHERE seq = ?", (seq,)).fetchone()
-    except ERRORS:
-        return False
-    return row is not None
 
 
 def _copy_log(source: sqlite3.Connection, target: sqlite3.Connection, begin: int, end: int) -> None:
@@ -206,16 +199,16 @@ def _copy_snapshot(source: sqlite3.Connection, target: sqlite3.Connection, seq: 
 
 
 def _copy_projections(
-    source: sqlite3.Connection, target: sqlite3.Connection, begin: int, end: int
+    source: sqlite3.Connection, target: sqlite3.Connection, stamp: int, end: int
 ) -> None:
-    """Rows that can be read; those after ``begin`` are made again from the log anyway."""
+    """Rows that can be read; those after ``stamp`` are made again from the log anyway."""
     with transaction(target):
         for table in _PROJECTIONS:
             columns = len(source.execute(f"SELECT * FROM {table} LIMIT 0").description)
             into = f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * columns)})"
             rows = source.execute(f"SELECT * FROM {table} WHERE seq <= ?", (end,))
             _copy(target, into, _until_damage(rows))
-        target.execute("UPDATE meta SET value = ? WHERE name = 'projected_seq'", (begin,))
+        target.execute("UPDATE meta SET value = ? WHERE name = 'projected_seq'", (stamp,))
 
 
 def _copy(target: sqlite3.Connection, into: str, rows: Iterable[tuple[object, ...]]) -> int:

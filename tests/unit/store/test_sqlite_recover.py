@@ -146,17 +146,19 @@ def test_damage_before_a_snapshot_costs_nothing_that_a_controller_needs(tmp_path
     make(path, snapshot=20)
     edit(path, "UPDATE log SET body = 'gone' WHERE seq = 5")
     found = recover(path, into)
-    assert (found.first_seq, found.last_seq, found.requests, found.lost) == (20, 40, 1, "")
+    assert (found.first_seq, found.last_seq, found.requests, found.lost) == (19, 40, 1, "")
     log, snapshot, projected, requests = contents(into)
     assert log == list(RECORDS[20:])
     assert snapshot == (20, ("the state", "of then"))
     assert (projected, requests) == (20, (REQUEST,))
     checked = check(into)
-    assert (checked.first_seq, checked.last_good_seq, checked.problems) == (20, 40, ())
+    assert (checked.first_seq, checked.last_good_seq, checked.problems) == (19, 40, ())
 
     async def main() -> None:
         store = SqliteStore(into)
         await store.open()
+        # A controller takes the digest from the snapshot's own record.
+        assert [each.seq async for each in store.read(19)] == list(range(20, 41))
         assert (await store.jobs()).total == 40
         assert len(await store.history(None)) == 80
         await store.close()
@@ -169,7 +171,7 @@ def test_damage_on_both_sides_of_a_snapshot_recovers_what_lies_between(tmp_path:
     make(path, snapshot=20)
     edit(path, "UPDATE log SET body = 'gone' WHERE seq IN (5, 30)")
     found = recover(path, into)
-    assert (found.first_seq, found.last_seq) == (20, 29)
+    assert (found.first_seq, found.last_seq) == (19, 29)
     assert contents(into)[0] == list(RECORDS[20:29])
 
 

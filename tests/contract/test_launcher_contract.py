@@ -1,0 +1,164 @@
+"""What every launcher promises (``reshape_launcher.spec.Launcher``), on each that there is.
+
+A launcher joins by a subclass of Bed that puts its own in place of the local one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reshape_launcher.spec import ContainerStatus, LaunchError, ReleaseCheck
+from reshape_sidecar.wire import Mode, OnSaveTimeout
+from tests import training_programs as programs
+from tests.sidecar_bed import DEVICES, Bed, bed, eventually
+
+
+@pytest.fixture(params=[Bed], ids=["local"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bed]:
+    with bed(tmp_path, request.param) as made:
+        yield made
+
+
+def containers(world: Bed) -> tuple[ContainerStatus, ...]:
+    return asyncio.run(world.launcher.containers())
+
+
+def released(world: Bed, generation: int) -> ReleaseCheck:
+    return asyncio.run(world.launcher.check_release("job-1", 1, generation, DEVICES))
+
+
+def test_there_is_nothing_before_the_first_launch(world: Bed) -> None:
+    assert containers(world) == ()
+    assert world.launcher.log_path("job-1", 1) is None
+
+
+def test_a_launched_container_runs_and_has_no_training_process(world: Bed) -> None:
+    world.launch(world.spec(programs.PLAIN))
+    (status,) = containers(world)
+    assert (status.job, status.attempt, status.running) == ("job-1", 1, True)
+    assert status.exit_code is None
+    assert released(world, 0).empty
+
+
+def test_launching_what_runs_is_no_error_and_starts_nothing(world: Bed) -> None:
+    before = world.training(programs.PLAIN)
+    world.launch(world.spec(programs.PLAIN))
+    assert len(containers(world)) == 1
+    assert world.process().pid == before.pid
+
+
+def test_two_launches_at_the_same_time_make_one_container(world: Bed) -> None:
+    spec = world.spec(programs.PLAIN)
+
+    async def both() -> None:
+        await asyncio.gather(*(world.launcher.launch(spec, "secret") for _ in range(3)))
+
+    asyncio.run(both())
+    assert len(containers(world)) == 1
+    assert len([pid for pid in world.left() if pid != world.agent()]) == 1
+
+
+def test_launching_what_has_ended_is_no_error_and_starts_nothing(world: Bed) -> None:
+    world.launch(world.spec(programs.PLAIN))
+    world.remove()
+    world.launch(world.spec(programs.PLAIN))
+    (status,) = containers(world)
+    assert not status.running
+
+
+def test_attempts_of_one_job_are_containers_of_their_own(world: Bed) -> None:
+    spec = world.spec(programs.PLAIN)
+    world.launch(spec)
+    world.launch(replace(spec, attempt=2))
+    try:
+        world.remove()
+        assert [(c.attempt, c.running) for c in containers(world)] == [(1, False), (2, True)]
+    finally:
+        asyncio.run(world.launcher.remove("job-1", 2, 0.0))
+
+
+def test_removing_ends_every_process_and_may_be_repeated(world: Bed) -> None:
+    world.training(programs.DOUBLE_FORKS)
+    world.remove(grace_s=0.5)
+    (status,) = containers(world)
+    assert not status.running
+    assert world.left() == []
+    world.remove()
+    assert containers(world) == (status,)
+
+
+def test_removing_what_never_was_is_no_error(world: Bed) -> None:
+    asyncio.run(world.launcher.remove("job-9", 1, 0.1))
+    assert containers(world) == ()
+
+
+def test_a_program_that_ignores_term_is_killed_when_its_grace_period_is_over(world: Bed) -> None:
+    world.training(programs.IGNORES)
+    world.remove(grace_s=0.3)
+    assert world.left() == []
+
+
+def test_a_release_is_refused_while_a_process_of_that_generation_is_alive(world: Bed) -> None:
+    seen = world.training(programs.PLAIN)
+    check = released(world, seen.generation)
+    assert not check.empty
+    assert str(seen.pid) in check.reason
+    assert released(world, seen.generation - 1).empty
+
+
+def test_a_release_is_confirmed_once_the_process_is_gone(world: Bed) -> None:
+    seen = world.training(programs.PLAIN)
+    generation = world.coordinator.want(Mode.SAVE_AND_STOP)
+    world.coordinator.until("stopped", lambda o: o.stopped_generation == generation)
+    assert released(world, seen.generation).empty
+
+
+def test_the_restart_on_fewer_devices_does_not_hold_up_the_release(world: Bed) -> None:
+    seen = world.training(programs.PLAIN)
+    after = world.started(world.coordinator.want(Mode.RUN, *DEVICES[:2]))
+    assert after.pid != seen.pid
+    assert released(world, seen.generation).empty
+    assert not released(world, after.generation).empty
+
+
+@pytest.mark.parametrize("words", [(), ("clean",)], ids=["marked", "without environment"])
+def test_a_daemon_that_training_left_behind_holds_up_the_release(
+    world: Bed, words: tuple[str, ...]
+) -> None:
+    seen = world.training(programs.DOUBLE_FORKS, *words)
+    daemon = eventually("the daemon", lambda: (world.code / "daemon").read_text())
+    world.coordinator.want(
+        Mode.SAVE_AND_STOP, kill_after_s=60.0, on_save_timeout=OnSaveTimeout.KILL
+    )
+    world.coordinator.until("no main process", lambda o: o.pid is None)
+    check = released(world, seen.generation)
+    assert not check.empty
+    assert daemon in check.reason
+
+
+def test_log_files_are_readable_while_it_runs_and_afterwards(world: Bed) -> None:
+    world.training(programs.PLAIN)
+    logs = world.launcher.log_path("job-1", 1)
+    assert logs is not None
+    eventually("output", lambda: "works on" in Path(logs, "training.log").read_text())
+    world.remove()
+    assert "works on" in Path(logs, "training.log").read_text()
+
+
+def test_a_launch_that_cannot_be_done_is_one_clear_error(world: Bed) -> None:
+    with pytest.raises(LaunchError, match="cannot be the name of a folder") as caught:
+        world.launch(world.spec(programs.PLAIN, job="../job-1"))
+    assert not caught.value.retryable
+    world.root.mkdir(exist_ok=True)
+    (world.root / "job-1").write_text("a file where a folder should be")
+    try:
+        with pytest.raises(LaunchError, match="make it writable") as caught:
+            world.launch(world.spec(programs.PLAIN))
+        assert caught.value.retryable
+    finally:
+        (world.root / "job-1").unlink()
