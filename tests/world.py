@@ -92,6 +92,9 @@ class World:
     auto: bool = True
     """Answer at once whatever can be answered."""
     dirty_gpus: set[GpuId] = field(default_factory=set)
+    """GPUs on which something of their last owner still runs."""
+    verified: list[ev.ReleaseVerified] = field(default_factory=list)
+    """Every release that was verified; true for ever, but only of its own generation."""
     held: list[Command] = field(default_factory=list)
     """Commands whose effect is held back while ``effects`` is False (the controller is dead)."""
     effects: bool = True
@@ -268,7 +271,9 @@ class World:
             runs = runs and container is not None and container.running_generation <= gpu.generation
             if runs or gpu.id in self.dirty_gpus:
                 continue
-            self.event(ev.ReleaseVerified(gpu.owner, gpu.attempt, gpu.generation, (gpu.id,)))
+            seen = ev.ReleaseVerified(gpu.owner, gpu.attempt, gpu.generation, (gpu.id,))
+            self.verified.append(seen)
+            self.event(seen)
 
     def kill_container(self, job: str, attempt: int | None = None, code: int = 137) -> None:
         """The container is gone, and the launcher sees it."""

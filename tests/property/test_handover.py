@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
+from reshape_controller.core.model import GpuState, HostId, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.plan import Plan, Target
 from reshape_sidecar.wire import Observed, OnSaveTimeout
 from tests.world import World
@@ -19,6 +19,7 @@ from tests.world import World
 JOBS = ("a", "b", "c", "d")
 HOSTS = ("host-0", "host-1")
 SIZES = ((1, 2, 4), (2,), (1, 2), (4,), (2, 4))
+OUT_OF_REACH = (GpuState.RELEASING, GpuState.QUARANTINED, GpuState.LOST)
 
 
 class Chaos:
@@ -43,6 +44,9 @@ class Chaos:
     def act(self, what: str, job: str, number: int) -> None:
         getattr(self, what)(job, number)
         self.world.check()
+        for gpu in self.world.dirty_gpus:
+            found = self.world.engine.state.gpus[gpu].state
+            assert found in OUT_OF_REACH, f"{gpu} is {found.value}, and something runs on it"
 
     def submit(self, job: str, number: int) -> None:
         timeout = OnSaveTimeout.KILL if number % 2 else OnSaveTimeout.REFUSE
@@ -171,11 +175,20 @@ class Chaos:
         host = HostId(HOSTS[number % 2])
         for key in [k for k, c in self.world.containers.items() if c.host == host]:
             del self.world.containers[key]
+        on_host = set(self.world.engine.state.hosts[host].gpus)
+        self.world.dirty_gpus -= on_host
         self.world.event(ev.HostCleaned(host, "chaos"))
 
     def dirty(self, job: str, number: int) -> None:
-        gpus = sorted(self.world.engine.state.gpus)
-        self.world.dirty_gpus ^= {gpus[number % len(gpus)]}
+        """Something of the owner still runs on GPUs that it said it was off; or no longer."""
+        gpus = self.world.engine.state.gpus.values()
+        releasing = {gpu.id for gpu in gpus if gpu.state is GpuState.RELEASING}
+        self.world.dirty_gpus = releasing if number % 2 else set()
+
+    def verify_late(self, job: str, number: int) -> None:
+        """What was seen of an earlier release is told once more."""
+        if self.world.verified:
+            self.world.event(self.world.verified[-1 - number % len(self.world.verified)])
 
     def heal(self) -> None:
         """Everything works again: all must come to rest, with nobody waiting for ever."""
@@ -217,7 +230,8 @@ def candidate_plans(job: JobId) -> list[Plan]:
 OFTEN = ("submit", "plan", "plan", "plan", "converge", "converge", "converge", "converge", "verify")
 SOMETIMES = (
     "cancel", "crash", "delay", "deliver_late", "dirty", "effects_stop", "finish", "halt", "heard",
-    "kill", "restart", "resume", "save_deadline", "silent", "stubborn", "wait",
+    "kill", "restart", "resume", "save_deadline", "silent", "stubborn", "verify_late",
+    "verify_late", "wait",
 )  # fmt: skip
 RARELY = ("drain", "undrain", "undrain", "host_silent", "host_cleaned", "host_cleaned")
 ACTIONS = OFTEN * 8 + SOMETIMES * 2 + RARELY

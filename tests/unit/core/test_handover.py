@@ -85,6 +85,27 @@ def test_a_grant_waits_for_the_release_to_be_verified_not_for_the_victims_restar
     assert world.job("b").stage is Stage.TRAINING
 
 
+def test_a_verification_of_an_earlier_release_says_nothing_of_a_later_one() -> None:
+    world = two_jobs()
+    world.plan(("b", 2), ("a", 2))
+    earlier = world.verified[-1]
+    world.finish("b")
+    world.plan(("a", 4))
+    world.submit("c", 2)
+    world.auto = False
+    world.plan(("c", 2), ("a", 2))
+    world.auto = True
+    given = world.job("c").hand_over
+    assert given is not None
+    world.dirty_gpus = set(given.gpus)
+    world.settle()
+    assert set(earlier.gpus) <= set(given.gpus)
+    for gpu in given.gpus:
+        world.event(replace(earlier, gpus=(gpu,)))
+    assert world.job("c").stage is Stage.READY
+    assert sorted(world.gpu_states())[-2:] == ["releasing", "releasing"]
+
+
 def test_a_newcomer_that_never_initialises_takes_nothing() -> None:
     world = hand_over_begun()
     world.wait(world.limits.early_init_s + 1)
