@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core.model import JobState, LengthUnit, Mechanism
+from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.profiles import DEFAULT_WORK_S
 from reshape_profiles.schema import Overhead
+from reshape_sidecar.wire import Progress
+
+_NOTHING = Progress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,9 @@ class Predictor:
         self._book = snapshot.profiles
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
         self._overheads: dict[str | None, Overhead] = {}
+        self._speeds_s: dict[tuple[object, ...], dict[int, float]] = {}
+        self._left: dict[JobId, float] = {}
+        self._fresh_s: dict[tuple[object, ...], float] = {}
 
     def overhead(self, job: JobView) -> Overhead:
         """Seconds of the job's starts, saves and stops."""
@@ -45,13 +51,35 @@ class Predictor:
 
     def step_s(self, job: JobView, gpu_type: str, size: int) -> float:
         """Seconds of one iteration on ``size`` GPUs of a type."""
+        found = self.speeds_s(job, gpu_type).get(size)
+        if found is not None:
+            return found
         kind = job.spec.job_type
         if job.measured:
             return self._book.seconds_of_job(kind, job.measured, gpu_type, size)
         return self._book.seconds_per_step(kind, gpu_type, size) * self._batches(job)
 
+    def speeds_s(self, job: JobView, gpu_type: str) -> dict[int, float]:
+        """Seconds of one iteration at each of the job's sizes."""
+        kind, sizes = job.spec.job_type, job.spec.optional_gpus
+        key = (job.id, gpu_type) if job.measured else (kind, gpu_type, sizes, job.spec.global_batch)
+        found = self._speeds_s.get(key)
+        if found is None:
+            found = self._book.speeds_of_job(kind, job.measured, gpu_type, sizes)
+            batches = 1.0 if job.measured else self._batches(job)
+            if batches != 1.0:
+                found = {size: seconds * batches for size, seconds in found.items()}
+            self._speeds_s[key] = found
+        return found
+
     def remaining_steps(self, job: JobView) -> float:
         """Iterations left, now: the last report carried on at the speed of its size."""
+        found = self._left.get(job.id)
+        if found is None:
+            found = self._left[job.id] = self._remaining_steps(job)
+        return found
+
+    def _remaining_steps(self, job: JobView) -> float:
         total = self.total_steps(job)
         if total is None:
             return DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
@@ -119,9 +147,43 @@ class Predictor:
         training = self.train_s(job, gpu_type, size)
         return Prediction((*self._change(cost, moves=moves), ("training", training), *_tail(cost)))
 
+    def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
+        """The total of ``incoming``, kept for jobs that have not begun and are alike."""
+        cost = self.overhead(job)
+        fixed_s = cost.process_init_s + release_s + _tail_s(cost)
+        if not job.initialized:
+            fixed_s += cost.job_init_s
+        if job.measured or job.progress != _NOTHING or job.curve is not None:
+            return fixed_s + self.train_s(job, gpu_type, size)
+        spec = job.spec
+        key = (spec.job_type, spec.length, spec.global_batch, job.gpu_type, gpu_type, size)
+        train_s = self._fresh_s.get(key)
+        if train_s is None:
+            train_s = self._fresh_s[key] = self.train_s(job, gpu_type, size)
+        return fixed_s + train_s
+
+    def unchanged_s(self, job: JobView) -> float:
+        """The total of ``unchanged``."""
+        if job.trains and not job.frozen:
+            return self.train_s(job, job.gpu_type, job.size) + _tail_s(self.overhead(job))
+        return self.unchanged(job).total_s
+
+    def reshaped_to_s(
+        self, job: JobView, gpu_type: str, *, moves: bool = False
+    ) -> dict[int, float]:
+        """The total of ``reshaped`` for each of the job's sizes."""
+        fixed_s = self.reshape_s(job, moves=moves) + _tail_s(self.overhead(job))
+        steps = self.remaining_steps(job)
+        speeds_s = self.speeds_s(job, gpu_type)
+        return {size: fixed_s + steps * speeds_s[size] for size in job.sizes}
+
     def reshape_s(self, job: JobView, *, moves: bool = False) -> float:
         """Seconds without training that a reshape costs the job."""
-        return sum(seconds for _, seconds in self._change(self.overhead(job), moves=moves))
+        cost = self.overhead(job)
+        in_place_s = cost.checkpoint_s + cost.process_stop_s + cost.process_init_s
+        if self._in_place and not moves:
+            return in_place_s
+        return in_place_s + cost.job_stop_s + cost.job_init_s
 
     def release_s(self, job: JobView) -> float:
         """Seconds from the request until the GPUs that a running job gives up are free."""
@@ -146,3 +208,7 @@ def _tail(cost: Overhead) -> tuple[tuple[str, float], ...]:
         ("last process stop", cost.process_stop_s),
         ("last job stop", cost.job_stop_s),
     )
+
+
+def _tail_s(cost: Overhead) -> float:
+    return cost.checkpoint_s + cost.process_stop_s + cost.job_stop_s

@@ -116,6 +116,10 @@ class ProfileBook:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
+    _tables: dict[tuple[str, str, tuple[int, ...]], dict[int, float]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
     def with_profile(self, profile: Profile) -> ProfileBook:
         """A book in which ``profile`` replaces what was recorded of its type. What was learned of
         the type is dropped: it was learned beside other figures."""
@@ -157,7 +161,8 @@ class ProfileBook:
             found = _recorded(profile, gpu_type, gpus)
             known = self.learned_of(job_type).speed
             if known:
-                found *= _correction(known, gpu_type, gpus, lambda t, n: _recorded(profile, t, n))
+                correct = _corrections(known, gpu_type, lambda t, n: _recorded(profile, t, n))
+                found *= correct.get(gpus, correct[0])
             self._seconds[key] = found
         return found
 
@@ -165,12 +170,30 @@ class ProfileBook:
         self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str, gpus: int
     ) -> float:
         """Seconds of one step of a job, with its own measurements."""
-        base = self.seconds_per_step(job_type, gpu_type, gpus)
-        if not measured:
-            return base
-        return base * _correction(
-            measured, gpu_type, gpus, lambda t, n: self.seconds_per_step(job_type, t, n)
+        return self.speeds_of_job(job_type, measured, gpu_type, (gpus,))[gpus]
+
+    def speeds_of_job(
+        self,
+        job_type: str | None,
+        measured: tuple[Measured, ...],
+        gpu_type: str,
+        sizes: tuple[int, ...],
+    ) -> dict[int, float]:
+        """Seconds of one step of a job at each of ``sizes``, with its own measurements."""
+        key = (job_type or DEFAULT_TYPE, gpu_type, sizes)
+        table = self._tables.get(key)
+        if table is None:
+            table = {size: self.seconds_per_step(job_type, gpu_type, size) for size in sizes}
+            self._tables[key] = table
+        if len(measured) == 1 and measured[0].gpu_type == gpu_type:
+            entry = measured[0]
+            ratio = entry.seconds_per_step / self.seconds_per_step(job_type, gpu_type, entry.gpus)
+            return {size: ratio * seconds for size, seconds in table.items()}
+        correct = _corrections(
+            measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n)
         )
+        mean = correct[0]
+        return {size: correct.get(size, mean) * seconds for size, seconds in table.items()}
 
     def overhead(self, job_type: str | None) -> Overhead:
         """Seconds of starts, saves and stops of a job of the type."""
@@ -239,20 +262,18 @@ def _between(points: list[tuple[int, float]], x: int) -> float:
     return points[-1][1]
 
 
-def _correction(
-    measured: tuple[Measured, ...], gpu_type: str, gpus: int, believed: Callable[[str, int], float]
-) -> float:
-    """Measured over believed time of a step: at this size, else on these GPUs, else anywhere."""
-    ratios, here = 0.0, 0
-    for entry in measured:
-        if entry.gpu_type != gpu_type:
-            continue
-        ratio = entry.seconds_per_step / believed(gpu_type, entry.gpus)
-        if entry.gpus == gpus:
-            return ratio
-        ratios, here = ratios + ratio, here + 1
-    if not here:
-        for entry in measured:
-            ratios += entry.seconds_per_step / believed(entry.gpu_type, entry.gpus)
-        here = len(measured)
-    return ratios / here
+def _corrections(
+    measured: tuple[Measured, ...], gpu_type: str, believed: Callable[[str, int], float]
+) -> dict[int, float]:
+    """Measured over believed time of a step, by size, on GPUs of a type. Under 0 is the mean, for
+    sizes without a measurement: of these GPUs, or of all where these have none."""
+    found = {
+        entry.gpus: entry.seconds_per_step / believed(gpu_type, entry.gpus)
+        for entry in measured
+        if entry.gpu_type == gpu_type
+    }
+    if found:
+        found[0] = sum(found.values()) / len(found)
+        return found
+    ratios = [e.seconds_per_step / believed(e.gpu_type, e.gpus) for e in measured]
+    return {0: sum(ratios) / len(ratios) if ratios else 1.0}

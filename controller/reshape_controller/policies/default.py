@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 
 from reshape_controller.core import moves
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.plan import JobView, Option, Plan, Snapshot
 
 SIZES = ("random", "largest")
@@ -43,7 +44,7 @@ class Default:
                         [option],
                         option,
                         code="starts-fixed",
-                        text=f"{newcomer.spec.name} starts on {size} GPUs for good{past}",
+                        text=f"{newcomer.spec.name} starts on {gpus(size)} for good{past}",
                         about=newcomer.id,
                         weighed=1,
                     )

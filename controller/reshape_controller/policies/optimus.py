@@ -8,6 +8,7 @@ costs: the gain is that of the training alone, as in Optimus. State: none.
 from __future__ import annotations
 
 from reshape_controller.core import moves
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.plan import Option, Plan, Snapshot, Target
 from reshape_controller.core.predictor import Predictor
 
@@ -28,7 +29,7 @@ class Optimus:
                         [option],
                         option,
                         code="starts-small",
-                        text=f"{newcomer.spec.name} starts on {size} GPUs, its smallest size",
+                        text=f"{newcomer.spec.name} starts on {gpus(size)}, its smallest size",
                         about=newcomer.id,
                         weighed=1,
                     )
@@ -59,7 +60,7 @@ def _grow(snapshot: Snapshot) -> Plan:
         [option for _, _, option in found],
         chosen,
         code="grows",
-        text=f"{job.spec.name} grows from {job.size} to {chosen.targets[0].size} GPUs",
+        text=f"{job.spec.name} grows from {job.size} to {gpus(chosen.targets[0].size)}",
         about=job.id,
         weighed=len(found),
     )

@@ -15,6 +15,7 @@ import math
 from collections import defaultdict
 
 from reshape_controller.core import moves
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import HostId
 from reshape_controller.core.plan import JobView, Option, Plan, Snapshot, Target
 from reshape_controller.core.predictor import Predictor
@@ -84,7 +85,7 @@ def _incoming(
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="shrinks-for-newcomer" if chosen.note else "starts-on-idle",
-        text=f"{newcomer.spec.name} starts on {chosen.targets[0].size} GPUs{gives}",
+        text=f"{newcomer.spec.name} starts on {gpus(chosen.targets[0].size)}{gives}",
         about=newcomer.id,
         weighed=len(options),
     )
@@ -121,7 +122,7 @@ def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="moves" if chosen.note else "grows",
-        text=f"{grown.spec.name} grows from {grown.size} to {chosen.targets[0].size} GPUs",
+        text=f"{grown.spec.name} grows from {grown.size} to {gpus(chosen.targets[0].size)}",
         about=grown.id,
         weighed=len(options),
     )

@@ -1,0 +1,122 @@
+"""A decision, told to people and to programs.
+
+Does: turns a plan that was recorded into a text that needs no knowledge of the code, and into
+JSON whose keys stay (event, options, chosen, reason_code, text). Never: decides, or reads a store:
+it is given the plan, the time, and names for job ids. State: none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from reshape_controller.core.model import JobId
+from reshape_controller.core.plan import Option, Plan
+
+SHOWN_MAX = 8
+"""Options that the text shows; the JSON has every one that was kept."""
+
+
+def duration(seconds: float) -> str:
+    """A time span as people say it."""
+    whole = round(seconds)
+    if whole < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 7200:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def gpus(number: int) -> str:
+    """A number of GPUs."""
+    return f"{number} GPU" if number == 1 else f"{number} GPUs"
+
+
+def explain_json(plan: Plan, *, at_s: float, policy: str, names: Mapping[JobId, str]) -> str:
+    """The decision as JSON text, with stable keys. Times in seconds."""
+    document = {
+        "event": {
+            "at_s": at_s,
+            "policy": policy,
+            "job": plan.about,
+            "name": names.get(plan.about) if plan.about is not None else None,
+        },
+        "options": [_option_value(option, names) for option in plan.options],
+        "weighed": max(plan.weighed, len(plan.options)),
+        "chosen": plan.chosen,
+        "targets": _option_value(Option(plan.targets), names)["targets"],
+        "reason_code": plan.reason_code,
+        "text": plan.text,
+    }
+    return json.dumps(document, ensure_ascii=False, sort_keys=True)
+
+
+def explain_text(plan: Plan, *, at: str, policy: str, names: Mapping[JobId, str]) -> str:
+    """The decision as text. ``at`` is the time as it shall be shown."""
+    name = _namer(names)
+    lines = [f"{at}  {plan.text or 'Nothing was changed.'}"]
+    lines.append(f"  decided by policy {policy}, reason {plan.reason_code}")
+    if not plan.options:
+        return "\n".join(lines)
+    order = sorted(range(len(plan.options)), key=lambda number: number != plan.chosen)
+    shown = sorted(order[:SHOWN_MAX], key=lambda number: _rank(plan.options[number], number))
+    weighed = max(plan.weighed, len(plan.options))
+    first = f", the first {len(shown)}" if weighed > len(shown) else ""
+    counted = "One option was" if weighed == 1 else f"{weighed} options were"
+    lines.append(f"  {counted} weighed{first}:")
+    rows = [_row(plan, number, name) for number in shown]
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for mark, what, when, why in rows:
+        row = f"  {mark:<{widths[0]}} {what:<{widths[1]}}  {when:>{widths[2]}}"
+        lines.append(f"{row}  {why}".rstrip())
+    if any(option.makespan_s is not None for option in plan.options):
+        lines.append("  time: predicted until all accepted jobs have ended")
+    return "\n".join(lines)
+
+
+def _row(plan: Plan, number: int, name: Callable[[JobId], str]) -> tuple[str, str, str, str]:
+    option = plan.options[number]
+    mark = "->" if number == plan.chosen else ""
+    when = duration(option.makespan_s) if option.makespan_s is not None else "-"
+    why = "taken" if mark else option.refused
+    return mark, describe(option, name), when, why
+
+
+def describe(option: Option, name: Callable[[JobId], str]) -> str:
+    """What an option does, in a few words."""
+    if not option.targets:
+        return "wait"
+    first, *others = option.targets
+    what = f"{name(first.job)} on {gpus(first.size)} of {first.host}"
+    for target in others:
+        what += f", {name(target.job)} down to {target.size}"
+    return what
+
+
+def _namer(names: Mapping[JobId, str]) -> Callable[[JobId], str]:
+    return lambda job: names.get(job, job)
+
+
+def _rank(option: Option, number: int) -> tuple[float, float, int]:
+    far = float("inf")
+    makespan_s = far if option.makespan_s is None else option.makespan_s
+    total_s = far if option.completion_sum_s is None else option.completion_sum_s
+    return makespan_s, total_s, number
+
+
+def _option_value(option: Option, names: Mapping[JobId, str]) -> dict[str, object]:
+    return {
+        "targets": [
+            {
+                "job": target.job,
+                "name": names.get(target.job, target.job),
+                "gpus": target.size,
+                "host": target.host,
+            }
+            for target in option.targets
+        ],
+        "makespan_s": option.makespan_s,
+        "completion_sum_s": option.completion_sum_s,
+        "note": option.note,
+        "refused": option.refused,
+    }

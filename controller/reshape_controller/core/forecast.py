@@ -1,0 +1,296 @@
+"""When every accepted job will have ended, if an option is taken.
+
+Does: the makespan by its definition (docs/policies.md): running jobs at their sizes, the first
+queued jobs list-scheduled at their smallest size in queue order, the others as an area spread over
+all usable GPUs after them. What an option does not touch is computed once. Never: prefers an
+option. State: figures of one snapshot. Times are whole milliseconds from now, so that sums do not
+depend on their order.
+
+Why the area is a mean: with f the time at which each of G GPUs is free and A the work to spread,
+the water level over f is the mean (sum f + A) / G where it covers every f, and below the latest f
+elsewhere; the latest f is a completion time and counts anyway.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+
+from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.plan import JobView, Snapshot
+from reshape_controller.core.predictor import Predictor
+
+LISTED_MAX = 64
+"""Queued jobs that are list-scheduled one by one; the rest count by their area."""
+
+Change = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""On one host (by number): times at which GPUs no longer become free, and new ones."""
+
+
+def to_ms(seconds: float) -> int:
+    """Whole milliseconds."""
+    return round(seconds * 1000.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A queued job at its smallest size: milliseconds on each GPU type, and its smallest area."""
+
+    id: JobId
+    size: int
+    takes_ms: tuple[int, ...]
+    area_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What came of a list schedule."""
+
+    ends_ms: dict[JobId, int]
+    sum_ms: int = 0
+    last_ms: int = 0
+    busy_ms: int = 0
+    """By how much the sum of the times at which GPUs are free grew."""
+    late_ms: tuple[int, ...] = ()
+    """For each GPU type: a GPU that is free later than this was of no use to any listed job."""
+    late_by_size_ms: tuple[dict[int, int], ...] = ()
+    touched: frozenset[int] = frozenset()
+    bound: bool = False
+    """No schedule, but what none can be better than."""
+
+
+class Forecast:
+    """One per decision; ``outlook`` of it for each newcomer."""
+
+    def __init__(self, snapshot: Snapshot, predictor: Predictor) -> None:
+        self.snapshot = snapshot
+        self.predictor = predictor
+        types = sorted({host.gpu_type for host in snapshot.hosts})
+        self.types = {gpu_type: number for number, gpu_type in enumerate(types)}
+        self.numbers = {host.id: number for number, host in enumerate(snapshot.hosts)}
+        self.type_of = [self.types[host.gpu_type] for host in snapshot.hosts]
+        self.ends_ms = {job.id: to_ms(predictor.unchanged_s(job)) for job in snapshot.running}
+        self.free_ms = self._free()
+        self.gpus = sum(len(times) for times in self.free_ms)
+        self.free_sum_ms = sum(sum(times) for times in self.free_ms)
+        self.ends_sum_ms = sum(self.ends_ms.values())
+        self.latest = sorted(((end, job) for job, end in self.ends_ms.items()), reverse=True)[:3]
+        self.waiting = [entry for job in snapshot.queued if (entry := self._waiting(job))]
+
+    def _free(self) -> list[list[int]]:
+        """For each host, when each of its usable GPUs is free, in ascending order."""
+        held: dict[HostId, list[int]] = {host.id: [] for host in self.snapshot.hosts}
+        for job in self.snapshot.running:
+            if job.host in held:
+                held[job.host] += [self.ends_ms[job.id]] * job.size
+        found = []
+        for host in self.snapshot.hosts:
+            times = held[host.id]
+            times += [0] * (max(host.usable, host.idle) - len(times))
+            found.append(sorted(times))
+        return found
+
+    def _waiting(self, job: JobView) -> Waiting | None:
+        """A queued job for the list; None where no host can hold it."""
+        if not job.sizes or not self.types:
+            return None
+        size = min(job.sizes)
+        if all(len(times) < size for times in self.free_ms):
+            return None
+        takes = tuple(
+            to_ms(self.predictor.incoming_s(job, gpu_type, size)) for gpu_type in self.types
+        )
+        return Waiting(job.id, size, takes, size * min(takes))
+
+    def outlook(self, newcomer: JobId | None = None) -> Outlook:
+        """The queue as it counts while options of ``newcomer`` are weighed: it is one of those
+        that are listed, wherever it stands."""
+        listed, rest = self.waiting[:LISTED_MAX], self.waiting[LISTED_MAX:]
+        own = next((job for job in rest if job.id == newcomer), None)
+        if own is not None:
+            rest = [listed[-1], *(job for job in rest if job is not own)]
+            listed = [*listed[:-1], own]
+        return Outlook(self, listed, sum(job.area_ms for job in rest), newcomer)
+
+
+class Outlook:
+    """Weighs options for one newcomer (or, without one, for running jobs)."""
+
+    def __init__(
+        self, forecast: Forecast, listed: list[Waiting], rest_ms: int, newcomer: JobId | None
+    ) -> None:
+        self._forecast = forecast
+        self._rest_ms = rest_ms
+        self._all = listed
+        self._others = [job for job in listed if job.id != newcomer]
+        self._scheduler = _Scheduler(forecast, self._all)
+        self.if_waiting = self._scheduler.run(self._all, {})
+        self._if_started = (
+            self._scheduler.run(self._others, {}) if newcomer is not None else self.if_waiting
+        )
+        self._others_area_ms = sum(job.area_ms for job in self._others)
+        self._others_takes_ms = sum(min(job.takes_ms) for job in self._others)
+
+    def waits(self) -> tuple[int, int]:
+        """Makespan and sum of completion times if nothing is done."""
+        return self._total((), (), self.if_waiting)
+
+    def bound(
+        self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
+    ) -> tuple[int, int]:
+        """Neither makespan nor sum can be lower than this (see ``weigh``)."""
+        at_best = Listed(
+            {}, self._others_takes_ms, busy_ms=self._others_area_ms, bound=bool(self._others)
+        )
+        return self._total(ends, changes, at_best)
+
+    def known(self, changes: Sequence[Change]) -> bool:
+        """Whether the queue fares as if nothing had changed: ``weigh`` is cheap then."""
+        base = self._if_started
+        return not self._others or all(self._out_of_reach(base, change) for change in changes)
+
+    def weigh(
+        self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
+    ) -> tuple[int, int]:
+        """Makespan and sum of completion times of an option.
+
+        ``ends``: new completion times of running jobs, and that of the newcomer; ``changes``: what
+        that does to the GPUs of each host.
+        """
+        if self.known(changes):
+            return self._total(ends, changes, self._if_started)
+        overlay: dict[int, list[int]] = {}
+        for host, gone, come in changes:
+            times = list(overlay.get(host) or self._forecast.free_ms[host])
+            for time in gone:
+                times.remove(time)
+            overlay[host] = sorted([*times, *come])
+        return self._total(ends, changes, self._scheduler.run(self._others, overlay))
+
+    def _total(
+        self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change], listed: Listed
+    ) -> tuple[int, int]:
+        forecast = self._forecast
+        makespan, total = listed.last_ms, forecast.ends_sum_ms + listed.sum_ms
+        for job, end in ends:
+            makespan = max(makespan, end)
+            total += end - forecast.ends_ms.get(job, 0)
+        for end, job in forecast.latest:
+            if all(job != changed for changed, _ in ends):
+                makespan = max(makespan, end)
+                break
+        else:
+            changed = dict(ends)
+            rest = (end for job, end in forecast.ends_ms.items() if job not in changed)
+            makespan = max(makespan, max(rest, default=0))
+        if (self._rest_ms or listed.bound) and forecast.gpus:
+            busy = forecast.free_sum_ms + listed.busy_ms + self._rest_ms
+            for _, gone, come in changes:
+                busy += sum(come) - sum(gone)
+            makespan = max(makespan, -(-busy // forecast.gpus))
+        return makespan, total
+
+    def _out_of_reach(self, base: Listed, change: Change) -> bool:
+        """Whether no listed job would see the difference: every time that changes is later than
+        any listed job could use, or the host was and stays of no use to any."""
+        host, gone, come = change
+        gpu_type = self._forecast.type_of[host]
+        late = base.late_ms[gpu_type]
+        if (not gone or min(gone) > late) and (not come or min(come) > late):
+            return True
+        if host in base.touched:
+            return False
+        times = list(self._forecast.free_ms[host])
+        for time in gone:
+            times.remove(time)
+        times = sorted([*times, *come])
+        return all(
+            size > len(times) or times[size - 1] > limit
+            for size, limit in base.late_by_size_ms[gpu_type].items()
+        )
+
+
+class _Scheduler:
+    """Greedy list scheduling: each job in turn where and when it ends first, at its smallest size;
+    of equals the host with the lower number."""
+
+    def __init__(self, forecast: Forecast, listed: list[Waiting]) -> None:
+        self._free = forecast.free_ms
+        self._type_of = forecast.type_of
+        self._types = len(forecast.types)
+        self._sizes = sorted({job.size for job in listed})
+        self._heads: dict[tuple[int, int], list[tuple[int, int]]] = {
+            (gpu_type, size): [] for gpu_type in range(self._types) for size in self._sizes
+        }
+        for host, times in enumerate(self._free):
+            for size in self._sizes:
+                if len(times) >= size:
+                    self._heads[self._type_of[host], size].append((times[size - 1], host))
+        for head in self._heads.values():
+            heapify(head)
+
+    def run(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
+        """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
+        free = dict(overlay)
+        heads = {key: head.copy() for key, head in self._heads.items()}
+        for host, times in overlay.items():
+            self._push(heads, host, times)
+        ends: dict[JobId, int] = {}
+        busy = 0
+        late = [-1] * self._types
+        by_size: tuple[dict[int, int], ...] = tuple({} for _ in range(self._types))
+        for job in listed:
+            placed = self._place(job, heads, free)
+            if placed is None:
+                continue
+            end, host = placed
+            before = free.get(host) or self._free[host]
+            after = before[job.size :]
+            at = bisect_right(after, end)
+            after[at:at] = [end] * job.size
+            busy += job.size * end - sum(before[: job.size])
+            free[host] = after
+            self._push(heads, host, after)
+            ends[job.id] = end
+            for gpu_type in range(self._types):
+                start = end - job.takes_ms[gpu_type]
+                late[gpu_type] = max(late[gpu_type], start)
+                known = by_size[gpu_type]
+                known[job.size] = max(known.get(job.size, start), start)
+        return Listed(
+            ends,
+            sum(ends.values()),
+            max(ends.values(), default=0),
+            busy,
+            tuple(late),
+            by_size,
+            frozenset(free) - frozenset(overlay),
+        )
+
+    def _place(
+        self,
+        job: Waiting,
+        heads: dict[tuple[int, int], list[tuple[int, int]]],
+        free: dict[int, list[int]],
+    ) -> tuple[int, int] | None:
+        best: tuple[int, int] | None = None
+        for gpu_type in range(self._types):
+            head = heads[gpu_type, job.size]
+            while head:
+                start, host = head[0]
+                times = free.get(host) or self._free[host]
+                if times[job.size - 1] == start:
+                    found = (start + job.takes_ms[gpu_type], host)
+                    best = found if best is None else min(best, found)
+                    break
+                heappop(head)
+        return best
+
+    def _push(
+        self, heads: dict[tuple[int, int], list[tuple[int, int]]], host: int, times: list[int]
+    ) -> None:
+        for size in self._sizes:
+            if len(times) >= size:
+                heappush(heads[self._type_of[host], size], (times[size - 1], host))

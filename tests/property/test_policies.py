@@ -1,0 +1,373 @@
+"""Policies over random clusters: what always holds, and the quick forecast against the definition.
+
+Speeds are multiples of a quarter second and steps are whole, so that no sum is rounded and the two
+ways of adding up agree to the millisecond.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reshape_controller.core import candidates, moves
+from reshape_controller.core import forecast as forecasts
+from reshape_controller.core.forecast import Forecast
+from reshape_controller.core.model import JobId, Mechanism
+from reshape_controller.core.plan import JobView, Plan, Policy, Snapshot, Target
+from reshape_controller.core.predictor import Predictor
+from reshape_controller.policies import make_policy
+from reshape_controller.policies.adaptive import Adaptive
+from tests.clusters import COSTS, FREE, Cluster, Reference
+
+NAMES = ("adaptive", "paper", "optimus", "default")
+POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
+SIZES = ((1,), (2,), (1, 2), (2, 4), (1, 2, 4), (3, 4), (1, 2, 3, 4), (4, 8), (1, 2, 4, 8))
+SPEEDS = st.integers(1, 40).map(lambda quarters: quarters / 4)
+STEPS = st.integers(1, 400)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
+    """One to three hosts of one or two GPU types, partly used, and a queue."""
+    kinds = draw(st.lists(st.sampled_from(["P100", "V100"]), min_size=1, max_size=3))
+    totals = draw(st.lists(st.integers(1, 8), min_size=len(kinds), max_size=len(kinds)))
+    hosts = {f"h{n}": entry for n, entry in enumerate(zip(kinds, totals, strict=True))}
+    cluster = Cluster(
+        hosts,
+        draw(st.sampled_from([FREE, COSTS])),
+        draw(st.sampled_from([Mechanism.SIDECAR, Mechanism.SIDECAR, Mechanism.TERMINATE])),
+        seed=draw(st.integers(0, 9)),
+    )
+    for name, (_, total) in hosts.items():
+        left = total
+        while left and draw(st.integers(0, 4)):
+            fitting = [s for sizes in SIZES for s in sizes if s <= left]
+            size = draw(st.sampled_from(fitting))
+            left -= size
+            sizes = draw(st.sampled_from([sizes for sizes in SIZES if size in sizes]))
+            cluster.runs(f"run-{cluster.place:02d}", size, on=name, **job(draw, cluster, sizes))
+    for _ in range(draw(st.integers(0, queued))):
+        sizes = draw(st.sampled_from(SIZES))
+        more = job(draw, cluster, sizes)
+        more["max_wait_s"] = draw(st.sampled_from([None, None, None, 0.0]))
+        cluster.waits(f"new-{cluster.place:02d}", **more)
+    return cluster.snapshot()
+
+
+def job(draw: st.DrawFn, cluster: Cluster, sizes: tuple[int, ...]) -> dict[str, object]:
+    kinds = {kind for kind, _ in cluster.hosts.values()}
+    return {
+        "speeds": {kind: {size: draw(SPEEDS) for size in sizes} for kind in sorted(kinds)},
+        "sizes": sizes,
+        "left": draw(STEPS),
+    }
+
+
+def follow(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """The cluster after the plan, as the engine shows it: its parties are frozen."""
+    wanted = {target.job: target for target in plan.targets}
+    hosts = {host.id: host for host in snapshot.hosts}
+    running = []
+    for job in (*snapshot.running, *(job for job in snapshot.queued if job.id in wanted)):
+        target = wanted.get(job.id)
+        if target is not None:
+            if job.size and target.host != job.host:
+                assert job.host is not None
+                here = hosts[job.host]
+                hosts[job.host] = replace(here, idle=here.idle + job.size)
+                used = target.size
+            else:
+                used = target.size - job.size
+            there = hosts[target.host]
+            hosts[target.host] = replace(there, idle=there.idle - used)
+            kind = there.gpu_type
+            job = replace(job, size=target.size, host=target.host, gpu_type=kind, frozen=True)
+        running.append(job)
+    queued = tuple(job for job in snapshot.queued if job.id not in wanted)
+    return replace(snapshot, queued=queued, running=tuple(running), hosts=tuple(hosts.values()))
+
+
+def settle(snapshot: Snapshot) -> Snapshot:
+    """Every hand-over is done."""
+    return replace(snapshot, running=tuple(replace(job, frozen=False) for job in snapshot.running))
+
+
+def check(snapshot: Snapshot, plan: Plan) -> None:
+    """What the engine asks of a plan, said once more and in other words."""
+    jobs = {job.id: job for job in (*snapshot.queued, *snapshot.running)}
+    idle = {host.id: host.idle for host in snapshot.hosts}
+    starts = [target for target in plan.targets if jobs[target.job].size == 0]
+    given = 0
+    for target in plan.targets:
+        before = jobs[target.job]
+        assert target.size in before.sizes
+        assert not before.frozen
+        if before.size == 0:
+            idle[target.host] -= target.size
+        elif target.host == before.host:
+            idle[target.host] -= target.size - before.size
+            given += max(0, before.size - target.size)
+        else:
+            idle[target.host] -= target.size
+        if before.size > target.size:
+            assert len(starts) == 1
+            assert starts[0].host == target.host
+    if given:
+        assert given <= starts[0].size
+    assert all(left >= 0 for left in idle.values())
+    assert len({target.job for target in plan.targets}) == len(plan.targets)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(snapshot=clusters())
+@settings(max_examples=150, deadline=None)
+def test_a_plan_names_only_sizes_of_its_jobs_and_gpus_that_are_there(
+    name: str, snapshot: Snapshot
+) -> None:
+    plan = POLICIES[name].decide(snapshot)
+    check(snapshot, plan)
+    if plan.chosen is not None:
+        assert plan.options[plan.chosen].targets == plan.targets
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(snapshot=clusters())
+@settings(max_examples=80, deadline=None)
+def test_a_fixed_set_of_jobs_is_decided_in_finitely_many_plans(
+    name: str, snapshot: Snapshot
+) -> None:
+    """Between two plans every hand-over is done at once and nothing trains on."""
+    policy = POLICIES[name]
+    for _ in range(200):
+        plan = policy.decide(snapshot)
+        check(snapshot, plan)
+        if not plan.targets:
+            return
+        snapshot = settle(follow(snapshot, plan))
+    raise AssertionError("the policy never comes to rest")
+
+
+@given(snapshot=clusters())
+@settings(max_examples=150, deadline=None)
+def test_optimus_and_default_never_take_a_gpu_from_a_running_job(snapshot: Snapshot) -> None:
+    sizes = {job.id: job.size for job in snapshot.running}
+    for name in ("optimus", "default"):
+        for target in POLICIES[name].decide(snapshot).targets:
+            assert target.size > sizes.get(target.job, 0)
+
+
+@given(snapshot=clusters())
+@settings(max_examples=150, deadline=None)
+def test_a_newcomer_that_fits_on_idle_gpus_is_never_left_waiting(snapshot: Snapshot) -> None:
+    plan = POLICIES["adaptive"].decide(snapshot)
+    overdue = any(job.spec.max_wait_s is not None for job in snapshot.queued)
+    fits = [
+        job
+        for job in snapshot.queued
+        if any(host.idle >= min(job.sizes) for host in snapshot.hosts)
+    ]
+    if fits and not overdue:
+        assert plan.targets
+        assert plan.targets[0].job in {job.id for job in snapshot.queued}
+
+
+def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
+    """What ``adaptive`` has to choose for a newcomer, by the definition and nothing else."""
+    policy = Adaptive()
+    reference = Reference(snapshot, newcomer.id)
+    forecast = Forecast(snapshot, Predictor(snapshot))
+    hosts = list(snapshot.hosts)
+    idle = list(candidates.on_idle(forecast, newcomer, hosts))
+    shrinks = single_victims(snapshot, newcomer)
+    overdue = newcomer.spec.max_wait_s is not None
+    if overdue and not idle and not shrinks:
+        several = candidates.from_several(forecast, newcomer, hosts, moves.donors(snapshot))
+        shrinks = [candidate.targets for candidate in several]
+    quiet = [(*reference.weigh(c.targets), order(c.targets), c.targets) for c in idle]
+    base = min(quiet) if quiet else (*reference.weigh(()), (), ())
+    ends = {job.id: reference.predictor.unchanged(job).total_s for job in snapshot.running}
+    found = [base]
+    for targets in shrinks:
+        makespan, total = reference.weigh(targets)
+        left_ms = max(round(ends[target.job] * 1000) for target in targets[1:])
+        if overdue or policy.worth((makespan, total), base[:2], left_ms):
+            found.append((makespan, total, order(targets), targets))
+    if overdue and (quiet or shrinks):
+        found = [entry for entry in found if entry[3]] + quiet
+    return min(found)[3]
+
+
+def order(targets: tuple[Target, ...]) -> tuple[object, ...]:
+    first, *others = targets
+    shrinks = tuple((target.job, target.size) for target in others)
+    return (first.size, first.job, first.size, first.host, shrinks)
+
+
+def single_victims(snapshot: Snapshot, newcomer: JobView) -> list[tuple[Target, ...]]:
+    """Brute force over every size, host, victim and size of the victim."""
+    found = []
+    for size, host, victim in itertools.product(newcomer.sizes, snapshot.hosts, snapshot.running):
+        for keeps in range(1, victim.size):
+            missing = size - host.idle
+            if victim.host != host.id or victim.frozen or keeps not in victim.sizes:
+                continue
+            if missing > 0 and missing <= victim.size - keeps <= size:
+                found.append(
+                    (Target(newcomer.id, size, host.id), Target(victim.id, keeps, host.id))
+                )
+    return found
+
+
+@given(snapshot=clusters(queued=3))
+@settings(max_examples=400, deadline=None)
+def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
+    """The first newcomer decides, or nobody: overdue ones first."""
+    late = [job for job in snapshot.queued if job.spec.max_wait_s is not None]
+    queue = [*late, *(job for job in snapshot.queued if job not in late)]
+    if not queue:
+        return
+    wanted = best_of_all(snapshot, queue[0])
+    plan = POLICIES["adaptive"].decide(snapshot)
+    if wanted:
+        assert plan.targets == wanted
+    else:
+        assert all(target.job != queue[0].id for target in plan.targets)
+
+
+@given(snapshot=clusters(queued=8), listed=st.sampled_from([1, 3, 64]))
+@settings(max_examples=400, deadline=None)
+def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
+    snapshot: Snapshot, listed: int
+) -> None:
+    """``listed``: how many queued jobs are scheduled one by one; the others are an area."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forecasts, "LISTED_MAX", listed)
+        compare(snapshot, listed)
+
+
+def compare(snapshot: Snapshot, listed: int) -> None:
+    forecast = Forecast(snapshot, Predictor(snapshot))
+    hosts = list(snapshot.hosts)
+    for newcomer in snapshot.queued:
+        if all(host.usable < min(newcomer.sizes) for host in hosts):
+            continue
+        reference = Reference(snapshot, newcomer.id, listed)
+        outlook = forecast.outlook(newcomer.id)
+        assert outlook.waits() == reference.weigh(())
+        donors = moves.donors(snapshot)
+        for option in (
+            *candidates.on_idle(forecast, newcomer, hosts),
+            *candidates.from_one(forecast, newcomer, hosts, donors),
+            *candidates.from_several(forecast, newcomer, hosts, donors),
+        ):
+            weighed = outlook.weigh(option.ends, option.changes)
+            assert weighed == reference.weigh(option.targets), option.targets
+            bound = outlook.bound(option.ends, option.changes)
+            assert bound[0] <= weighed[0]
+            assert bound[1] <= weighed[1]
+    grown = forecast.outlook()
+    reference = Reference(snapshot, None, listed)
+    for option in candidates.growths(forecast, hosts):
+        assert grown.weigh(option.ends, option.changes) == reference.weigh(option.targets)
+
+
+@given(snapshot=clusters())
+@settings(max_examples=150, deadline=None)
+def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
+    forecast = Forecast(snapshot, Predictor(snapshot))
+    donors = moves.donors(snapshot)
+    for newcomer in snapshot.queued:
+        found = candidates.from_one(forecast, newcomer, list(snapshot.hosts), donors)
+        ours = {candidate.targets for candidate in found}
+        assert ours == set(single_victims(snapshot, newcomer))
+
+
+@given(snapshot=clusters(), steps=st.integers(1, 400))
+@settings(max_examples=100, deadline=None)
+def test_no_makespan_falls_when_a_running_job_has_more_left(snapshot: Snapshot, steps: int) -> None:
+    """Monotone where it must be: without a queue, every end depends on its own job alone."""
+    snapshot = replace(snapshot, queued=())
+    if not snapshot.running:
+        return
+    job = snapshot.running[0]
+    assert job.spec.length is not None
+    longer = replace(job.spec.length, value=job.spec.length.value + steps)
+    more = replace(job, spec=replace(job.spec, length=longer))
+    worse = replace(snapshot, running=(more, *snapshot.running[1:]))
+    assert Reference(snapshot).weigh(()) <= Reference(worse).weigh(())
+    quick = [Forecast(s, Predictor(s)).outlook().waits() for s in (snapshot, worse)]
+    assert quick[0] <= quick[1]
+
+
+@given(snapshot=clusters(), faster=st.integers(2, 4))
+@settings(max_examples=100, deadline=None)
+def test_a_reshape_that_is_worth_it_stays_so_when_it_saves_more(
+    snapshot: Snapshot, faster: int
+) -> None:
+    policy = Adaptive()
+    for job in snapshot.running:
+        left_ms = round(Predictor(snapshot).unchanged(job).total_s * 1000)
+        saved = left_ms // 20 + 1
+        assert policy.worth((left_ms - saved, left_ms), (left_ms, left_ms), left_ms)
+        assert policy.worth((left_ms - saved * faster, left_ms), (left_ms, left_ms), left_ms)
+
+
+def test_decisions_do_not_depend_on_the_hash_seed() -> None:
+    """The same random clusters in processes with other hash seeds give the same plans."""
+    code = "from tests.property.test_policies import digest_of_plans; print(digest_of_plans())"
+    root = Path(__file__).resolve().parents[2]
+    paths = ("controller", "sidecar", "launcher", "profiles", ".")
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=root,
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "4711")
+    }
+    assert len(found) == 1
+    assert len(found.pop().strip()) == 64
+
+
+def digest_of_plans() -> str:
+    """Of plans for clusters drawn from a fixed seed."""
+    import hashlib
+    import random
+
+    from reshape_sidecar import codec
+
+    draw = random.Random(7)
+    digest = hashlib.sha256()
+    for _ in range(30):
+        cluster = Cluster({"a": ("V100", 8), "b": ("P100", 8)}, COSTS)
+        for host in ("a", "b"):
+            for _ in range(3):
+                speed = {size: draw.uniform(0.5, 9.0) for size in (1, 2, 4)}
+                cluster.runs(f"r{cluster.place}", draw.choice([1, 2]), on=host, speed=speed)
+        for _ in range(4):
+            speed = {size: draw.uniform(0.5, 9.0) for size in (1, 2, 4)}
+            cluster.waits(f"n{cluster.place}", speed=speed, left=draw.randint(10, 2000))
+        for policy in POLICIES.values():
+            digest.update(codec.dumps(policy.decide(cluster.snapshot())).encode())
+    return digest.hexdigest()
+
+
+def test_job_ids_break_the_last_ties() -> None:
+    """Twins in everything but their name: the one that sorts first gives."""
+    cluster = Cluster({"a": ("V100", 8)})
+    for name in ("b", "a"):
+        cluster.runs(name, 4, speed={2: 1.25, 4: 1.0})
+    cluster.waits("new", speed={2: 1.0})
+    plan = POLICIES["adaptive"].decide(cluster.snapshot())
+    assert [target.job for target in plan.targets] == [JobId("new"), JobId("a")]

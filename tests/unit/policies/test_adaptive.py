@@ -1,0 +1,238 @@
+"""Each correction of ``adaptive`` beside what ``paper`` does with the same cluster, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.policies import make_policy
+from tests.clusters import COSTS, FLAT, LINEAR, PAPER, Cluster, said
+
+ADAPTIVE = make_policy("adaptive")
+PAPERS = make_policy("paper")
+
+
+def both(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
+    """What the paper's algorithms do, and what we do."""
+    return said(PAPERS.decide(snapshot).targets), said(ADAPTIVE.decide(snapshot).targets)
+
+
+def chosen_s(plan: Plan) -> float | None:
+    assert plan.chosen is not None
+    return plan.options[plan.chosen].makespan_s
+
+
+def test_the_introductions_example_ends_after_1200_seconds_instead_of_2720() -> None:
+    """Waiting: 800 * 0.85 for job1, then job2 on one GPU, its smallest size: 1000 * 2.04."""
+    cluster = Cluster().runs("job1", 4, speed=PAPER, left=800).waits("job2", speed=PAPER)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert said(plan.targets) == {"job2": 2, "job1": 2}
+    assert [(said(o.targets), o.makespan_s) for o in plan.options] == [
+        ({"job2": 2, "job1": 2}, pytest.approx(1200.0)),
+        ({}, pytest.approx(680.0 + 2040.0)),
+    ]
+
+
+def test_a_victim_may_give_less_than_its_smallest_size() -> None:
+    cluster = Cluster({"a": ("V100", 8)})
+    cluster.runs("job1", 8, speed={7: 1.2, 8: 1.0}).waits("job2", speed={1: 1.0})
+    assert both(cluster.snapshot()) == ({}, {"job2": 1, "job1": 7})
+
+
+def test_waiting_is_an_option_and_wins_where_the_victim_would_end_far_later() -> None:
+    """job1 has 4000 s on four GPUs and 8000 on two; job2 would wait 4000 s for its 100."""
+    cluster = Cluster().runs("job1", 4, left=2000).waits("job2", speed={2: 1.0}, left=100)
+    assert both(cluster.snapshot()) == ({"job2": 2, "job1": 2}, {})
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert plan.reason_code == "waits-gain-too-small"
+    assert plan.about == "job2"
+    assert plan.options[0].targets == ()
+    assert plan.options[0].makespan_s == pytest.approx(4100.0)
+
+
+def test_doing_nothing_is_an_option_where_more_gpus_are_slower() -> None:
+    cluster = Cluster().runs("job", 2, speed={2: 1.0, 4: 1.5})
+    assert both(cluster.snapshot()) == ({"job": 4}, {})
+
+
+def test_of_equal_makespans_the_sum_of_completion_times_decides() -> None:
+    """``new`` ends after 9000 s either way; giving costs ``first`` 800 s and ``second`` 20."""
+    cluster = Cluster({"a": ("V100", 8)})
+    cluster.runs("first", 4, left=400).runs("second", 4, left=10).waits("new", speed={2: 9.0})
+    assert both(cluster.snapshot()) == ({"new": 2, "first": 2}, {"new": 2, "second": 2})
+
+
+def test_the_queue_counts_so_a_newcomer_leaves_gpus_for_those_behind_it() -> None:
+    """Four GPUs help the first newcomer little; the paper gives them all to it."""
+    speed = {1: 1.0, 2: 0.9, 4: 0.8}
+    cluster = Cluster()
+    for name in ("n1", "n2", "n3", "n4"):
+        cluster.waits(name, speed=speed)
+    assert both(cluster.snapshot()) == ({"n1": 4}, {"n1": 1})
+
+
+def test_gpus_that_nobody_queued_can_use_go_to_a_running_job() -> None:
+    cluster = Cluster().runs("job", 2, speed={2: 2.0, 4: 1.0}).waits("new", speed={8: 1.0})
+    assert both(cluster.snapshot()) == ({}, {"job": 4})
+
+
+def test_a_job_behind_one_that_does_not_fit_is_started() -> None:
+    cluster = Cluster().runs("job", 3, speed={3: 1.0})
+    cluster.waits("big", speed={4: 1.0}).waits("small", speed={1: 1.0})
+    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"small": 1}
+
+
+def test_a_reshape_has_to_save_a_twentieth_of_what_its_victim_has_left() -> None:
+    """Growing saves 4 % of the job's 1000 s here, then 6 %."""
+    almost = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.96})
+    assert both(almost.snapshot()) == ({"job": 4}, {})
+    enough = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.94})
+    assert both(enough.snapshot()) == ({"job": 4}, {"job": 4})
+
+
+def test_the_gain_may_be_in_the_sum_while_the_makespan_stays() -> None:
+    """Another job lasts 100000 s; growing this one hurts nobody and saves half its time."""
+    cluster = Cluster({"a": ("V100", 8)})
+    cluster.runs("endless", 4, left=50000, sizes=(4,)).runs("job", 2)
+    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 4}
+
+
+def test_costs_are_in_the_prediction_and_not_asked_for_twice() -> None:
+    """Growing takes 25 s off the training: 200 s become 100 + 25, a gain of 37 %."""
+    cluster = Cluster(overhead=COSTS).runs("job", 2, speed={2: 2.0, 4: 1.0}, left=100)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert said(plan.targets) == {"job": 4}
+    assert chosen_s(plan) == pytest.approx(100 + 25 + 10)
+
+
+def test_a_job_that_was_reshaped_is_not_shrunk_again_within_five_times_its_cost() -> None:
+    cluster = Cluster(overhead=COSTS, now_s=10_000.0)
+    cluster.runs("job1", 4, speed=PAPER, reshaped_at_s=9_900.0, reshape_cost_s=30.0)
+    cluster.waits("job2", speed=PAPER)
+    taken, better = both(cluster.snapshot())
+    assert taken
+    assert better == {}
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert plan.wake_at_s == pytest.approx(9_900.0 + 5 * 30.0)
+    cluster.now_s = 10_050.0
+    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
+
+
+def test_a_job_that_was_just_reshaped_may_grow() -> None:
+    cluster = Cluster(overhead=COSTS).runs("job", 2, reshaped_at_s=9_999.0, reshape_cost_s=30.0)
+    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 4}
+
+
+def test_a_newcomer_that_fits_on_idle_gpus_is_started() -> None:
+    """Even where waiting would be no worse for the makespan."""
+    cluster = Cluster({"a": ("V100", 4), "b": ("K80", 4)})
+    cluster.runs("job1", 4, speed={4: 1.0}, left=10)
+    cluster.waits("job2", speeds={"V100": {4: 1.0}, "K80": {4: 900.0}}, sizes=(4,))
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert [(t.job, t.host) for t in plan.targets] == [("job2", "b")]
+    assert plan.reason_code == "starts-on-idle"
+
+
+def test_after_its_longest_wait_a_job_is_started_whatever_the_gain() -> None:
+    cluster = Cluster().runs("job1", 4, left=2000)
+    cluster.waits("job2", speed={2: 1.0}, left=100, max_wait_s=60.0)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert plan.targets == ()
+    assert plan.wake_at_s == cluster.now_s + 60.0
+    cluster.now_s += 60.0
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert said(plan.targets) == {"job2": 2, "job1": 2}
+    assert plan.reason_code == "shrinks-for-overdue"
+
+
+def test_a_job_that_waited_too_long_may_take_gpus_of_several_running_ones() -> None:
+    """Neither pair of jobs has four GPUs to give; the paper's newcomer waits for ever."""
+    cluster = Cluster().runs("one", 2).runs("two", 2).waits("new", speed={2: 1.0}, max_wait_s=60)
+    assert both(cluster.snapshot()) == ({}, {})
+    cluster.now_s += 60.0
+    assert both(cluster.snapshot()) == ({}, {"new": 2, "one": 1, "two": 1})
+
+
+def test_gpus_are_kept_for_a_job_that_waited_too_long() -> None:
+    """Two GPUs are idle; if ``small`` took them, ``big`` would starve behind such jobs."""
+    cluster = Cluster().runs("job", 2, speed={2: 2.0, 4: 1.0}, shrinkable=False)
+    cluster.waits("big", speed={4: 1.0}, max_wait_s=60.0).waits("small", speed={1: 1.0})
+    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"small": 1}
+    cluster.now_s += 60.0
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert plan.targets == ()
+    assert plan.reason_code == "holds-for-overdue"
+    assert plan.about == "big"
+
+
+def test_a_newcomer_and_its_victim_are_on_one_host() -> None:
+    """One GPU is idle on each host: together they are no two."""
+    cluster = Cluster({"a": ("V100", 3), "b": ("V100", 3)})
+    cluster.runs("on a", 2, on="a", speed={2: 1.0}).runs("on b", 2, on="b", speed=FLAT)
+    cluster.waits("new", speed={2: 1.0})
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert said(plan.targets) == {"new": 2, "on b": 1}
+    assert {target.host for target in plan.targets} == {"b"}
+
+
+def test_a_move_to_another_host_is_taken_if_it_is_worth_its_restart() -> None:
+    """Two to four GPUs on b: 40 s of restart against 1000 s of training, then against 60 s."""
+    cluster = Cluster({"a": ("V100", 2), "b": ("V100", 4)}, COSTS)
+    plan = ADAPTIVE.decide(cluster.runs("job", 2, speed={2: 2.0, 4: 1.0}).snapshot())
+    assert [(t.job, t.size, t.host) for t in plan.targets] == [("job", 4, "b")]
+    assert plan.reason_code == "moves"
+    short = Cluster({"a": ("V100", 2), "b": ("V100", 4)}, COSTS)
+    short.runs("job", 2, speed={2: 2.0, 4: 1.0}, left=40)
+    assert both(short.snapshot()) == ({"job": 4}, {})
+
+
+def test_a_job_moves_to_faster_gpus() -> None:
+    cluster = Cluster({"a": ("K80", 2), "b": ("V100", 2)})
+    cluster.runs("job", 2, speeds={"K80": {2: 4.0}, "V100": {2: 1.0}}, sizes=(2,))
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert [(t.size, t.host) for t in plan.targets] == [(2, "b")]
+
+
+def test_a_job_of_unknown_length_gives_but_never_grows() -> None:
+    cluster = Cluster().runs("job", 2, left=None, speed=LINEAR)
+    assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
+    cluster = Cluster().runs("job", 4, left=None, speed=PAPER).waits("new", speed=PAPER)
+    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 2, "new": 2}
+
+
+def test_without_a_mechanism_nobody_is_reshaped() -> None:
+    cluster = Cluster(mechanism=Mechanism.NONE).runs("job1", 2, speed=PAPER)
+    cluster.waits("job2", speed={4: 1.0}, max_wait_s=0.0)
+    assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
+
+
+def test_with_restarts_a_reshape_has_to_be_worth_a_restart() -> None:
+    """2 to 4 GPUs saves 30 s of training: more than 25 s in place, less than 40 by restart."""
+    in_place = Cluster(overhead=COSTS).runs("job", 2, speed={2: 2.0, 4: 1.0}, left=30)
+    assert said(ADAPTIVE.decide(in_place.snapshot()).targets) == {"job": 4}
+    restart = Cluster(overhead=COSTS, mechanism=Mechanism.TERMINATE)
+    restart.runs("job", 2, speed={2: 2.0, 4: 1.0}, left=30)
+    assert ADAPTIVE.decide(restart.snapshot()).targets == ()
+
+
+def test_a_pinned_job_gets_its_size_as_soon_as_it_is_idle() -> None:
+    cluster = Cluster().runs("job", 2, speed=FLAT, sizes=(4,), pinned=True)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert said(plan.targets) == {"job": 4}
+    assert plan.reason_code == "grows-to-pin"
+
+
+def test_an_initialised_newcomer_starts_on_its_own_host() -> None:
+    cluster = Cluster({"a": ("V100", 4), "b": ("V100", 4)}, COSTS)
+    cluster.runs("job", 4, on="b", speed=PAPER).waits("new", on="b", speed=PAPER)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert {target.host for target in plan.targets} == {"b"}
+
+
+def test_the_text_of_a_decision_says_who_gives_and_what_it_brings() -> None:
+    cluster = Cluster().runs("job1", 4, speed=PAPER, left=800).waits("job2", speed=PAPER)
+    assert ADAPTIVE.decide(cluster.snapshot()).text == (
+        "job2 starts on 2 GPUs of a; job1 goes from 4 to 2. "
+        "All jobs end in 20 min 0 s instead of 45 min 20 s if it waited (predicted)."
+    )
