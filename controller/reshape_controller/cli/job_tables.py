@@ -52,6 +52,8 @@ def gpus_text(job: JobView) -> str:
 
 
 def progress_text(job: JobView) -> str:
+    if job.state == "completed":
+        return "done"
     if job.progress_ratio is not None:
         return f"{bar(job.progress_ratio, BAR_CELLS)} {job.progress_ratio:4.0%}"
     return f"step {job.step}" if job.step else "-"

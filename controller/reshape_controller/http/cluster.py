@@ -5,10 +5,13 @@ Does: parse, hand to the desk, render. Never: decides. State: none.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ApiError, ErrorBody
 from reshape_controller.http.render import gpu_view, host_view
 from reshape_controller.http.views import GpuList, Health, HostList
+from reshape_controller.live.clock import WallClock
 
 
 class Gpus(Handler):
@@ -40,7 +43,10 @@ class HostAction(Handler):
 class TimelinePage(Handler):
     async def get(self) -> None:
         from_s = self.number("from_s", 0.0, 0.0, 1e12)
-        self.answer(await self.context.timeline.read(self.context.desk.store, from_s))
+        found = await self.context.timeline.read(self.context.desk.store, from_s)
+        if any(job.ended_at_s is None for job in found.jobs):
+            found = replace(found, to_s=max(found.to_s, WallClock().now_s()))
+        self.answer(found)
 
 
 class MetricsPage(Handler):

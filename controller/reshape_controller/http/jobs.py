@@ -10,7 +10,7 @@ from dataclasses import replace
 from reshape_controller.core.model import JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_text
 from reshape_controller.http.errors import bad_request
-from reshape_controller.http.render import job_view
+from reshape_controller.http.render import decision_view, job_view, jobs_of
 from reshape_controller.http.views import (
     Decisions,
     EventView,
@@ -104,5 +104,9 @@ class JobDecisions(JobHandler):
     async def get(self, key: str) -> None:
         row = await self.row(key)
         limit = self.count("limit", 100, 1, LIMIT_MAX)
-        found = await self.context.desk.store.decisions(row.id, limit=limit)
-        self.answer(Decisions(found))
+        store = self.context.desk.store
+        found = await store.decisions(row.id, limit=limit)
+        named = {job: None for decision in found for job in jobs_of(decision)}
+        rows = [await store.job(job) for job in named]
+        names = {other.id: other.name for other in rows if other is not None}
+        self.answer(Decisions(tuple(decision_view(decision, names) for decision in found)))

@@ -6,11 +6,16 @@ Never: reads a store. State: none.
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 
-from reshape_controller.core.model import Gpu, Host, Job, Length, LengthUnit
-from reshape_controller.http.views import ErrorView, GpuView, HostView, JobView
-from reshape_controller.store.protocol import JobRow
+from reshape_controller.core.explain import explain_json, explain_text
+from reshape_controller.core.model import Gpu, Host, Job, JobId, Length, LengthUnit
+from reshape_controller.http.views import DecisionView, ErrorView, GpuView, HostView, JobView
+from reshape_controller.store.protocol import Decision, JobRow
+from reshape_sidecar import codec
 from reshape_sidecar.wire import Observed, PhaseTimes, Progress
 
 
@@ -53,6 +58,27 @@ def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:
 
 def host_view(host: Host) -> HostView:
     return HostView(host.id, host.gpu_type, host.gpus, host.drained, host.present)
+
+
+def decision_view(decision: Decision, names: Mapping[JobId, str]) -> DecisionView:
+    """The view of a decision; ``names`` maps ids of jobs to their names."""
+    plan, at_s, policy = decision.plan, decision.at_s, decision.policy
+    value = json.loads(explain_json(plan, at_s=at_s, policy=policy, names=names))
+    at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_s))
+    value["explanation"] = explain_text(plan, at=at, policy=policy, names=names)
+    value["seq"] = decision.seq
+    view: DecisionView = codec.from_value(DecisionView, value)
+    return view
+
+
+def jobs_of(decision: Decision) -> tuple[JobId, ...]:
+    """Every job that a decision names, once."""
+    plan = decision.plan
+    targets = [*plan.targets, *(target for option in plan.options for target in option.targets)]
+    found = dict.fromkeys(target.job for target in targets)
+    if plan.about is not None:
+        found[plan.about] = None
+    return tuple(found)
 
 
 def _with_job(base: JobView, job: Job) -> JobView:
@@ -151,4 +177,5 @@ def _steps(length: Length | None) -> int | None:
 
 
 def _ratio(progress: Progress, total: int | None) -> float | None:
-    return min(1.0, progress.step / total) if total else None
+    """None also at step 0: a program of level 0 trains without ever saying where it is."""
+    return min(1.0, progress.step / total) if total and progress.step else None

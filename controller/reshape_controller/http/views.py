@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.store.protocol import Decision
 from reshape_sidecar.wire import GpuUse, PhaseTimes
 
 
@@ -146,8 +145,56 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetView:
+    """A job shall have so many GPUs on a host."""
+
+    job: str
+    name: str
+    gpus: int
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class OptionView:
+    """Something that was weighed. No targets: do nothing. ``refused`` says why it was not taken
+    although it may look better."""
+
+    targets: tuple[TargetView, ...]
+    makespan_s: float | None
+    completion_sum_s: float | None
+    note: str
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionEvent:
+    """When and by whom a decision was made, and for whose sake."""
+
+    at_s: float
+    policy: str
+    job: str | None
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionView:
+    """A decision. ``chosen`` is an index into ``options``; ``weighed`` counts those left out too;
+    ``explanation`` is all of it for people."""
+
+    event: DecisionEvent
+    options: tuple[OptionView, ...]
+    weighed: int
+    chosen: int | None
+    targets: tuple[TargetView, ...]
+    reason_code: str
+    text: str
+    seq: int
+    explanation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decisions:
-    decisions: tuple[Decision, ...]
+    decisions: tuple[DecisionView, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,154 @@
+"""The daemon as a user meets it: real processes, real HTTP, kill -9 and start again."""
+
+from __future__ import annotations
+
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon_bed import CRASHES, Bed, eventually, start_of
+from tests.daemon_bed import bed as make_bed
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    yield from make_bed(tmp_path)
+
+
+def test_a_job_is_submitted_trains_and_completes_and_its_log_is_kept(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("first", steps=10)
+    done = bed.reaches(job, "completed")
+    assert done["started_at_s"] >= done["initialized_at_s"] >= done["submitted_at_s"]
+    log = bed.reshape("logs", "first")
+    assert log.returncode == 0
+    assert log.stdout.splitlines()[0] == "begins at step 0 on sim-0,sim-1,sim-2,sim-3"
+    assert log.stdout.splitlines()[-1] == "done"
+    assert eventually(lambda: {gpu["state"] for gpu in bed.json("gpus")["gpus"]} == {"idle"})
+
+
+def test_a_newcomer_gets_two_gpus_of_the_running_job_which_gets_them_back(bed: Bed) -> None:
+    bed.up()
+    elastic = bed.submit("elastic", steps=100_000)
+    before = bed.reaches(elastic, "running", size=4)
+    newcomer = bed.submit("newcomer", steps=80, optional_gpus=[2], max_wait_s=1)
+    bed.reaches(elastic, "running", size=2)
+    bed.reaches(newcomer, "completed")
+    after = bed.reaches(elastic, "running", size=4)
+    assert after["attempt"] == before["attempt"], "the container is the same all the time"
+    assert (after["reshape_downs"], after["reshape_ups"]) == (1, 1)
+    assert after["container_restarts"] == 0
+    log = bed.reshape("logs", "elastic", "-n", "100000").stdout
+    begins = [line.split(" on ")[0] for line in log.splitlines() if line.startswith("begins")]
+    saves = [line for line in log.splitlines() if line.startswith("saved")]
+    assert [line.split()[-1] for line in begins] == ["0", *(line.split()[-1] for line in saves)]
+    timeline = bed.json("timeline")
+    phases = {lane["name"]: [s["phase"] for s in lane["spans"]] for lane in timeline["jobs"]}
+    assert phases["newcomer"][:3] == ["queued", "initializing", "initialized"]
+    text = bed.reshape("timeline").stdout
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert bed.reshape("explain", "newcomer").stdout.count("newcomer") > 1
+
+
+def test_kill_9_of_the_daemon_touches_no_job_and_work_goes_on_afterwards(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("steady", steps=100_000)
+    pid = bed.reaches(job, "running", size=4)["pid"]
+    started = start_of(pid)
+    assert started is not None
+    bed.stop(signal.SIGKILL)
+    refused = bed.reshape("get")
+    assert refused.returncode == 4
+    assert "reshape up" in refused.stderr
+    assert start_of(pid) == started
+    bed.up()
+    again = bed.reaches(job, "running", size=4)
+    assert (again["pid"], again["attempt"], again["process_restarts"]) == (pid, 1, 0)
+    assert start_of(pid) == started
+    newcomer = bed.submit("newcomer", steps=5, optional_gpus=[2], max_wait_s=1)
+    bed.reaches(newcomer, "completed")
+    assert bed.reshape("cancel", "steady").returncode == 0
+    bed.reaches(job, "cancelled")
+    eventually(lambda: start_of(pid) is None, text="the training process is gone")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_daemon_at_once_and_touches_no_job(
+    bed: Bed, number: signal.Signals
+) -> None:
+    bed.up()
+    pid = bed.reaches(bed.submit("steady", steps=100_000), "running")["pid"]
+    assert bed.stop(number) == 0
+    assert start_of(pid) is not None
+    assert "Traceback" not in bed.log.read_text()
+
+
+def test_without_a_daemon_writing_verbs_fail_with_4_and_leave_the_store_alone(bed: Bed) -> None:
+    bed.up()
+    record = bed.record("late")
+    bed.stop()
+    before = {path.name: path.read_bytes() for path in bed.home.iterdir() if path.is_file()}
+    for words in (("submit", str(record)), ("cancel", "x"), ("drain", "local"), ("halt", "x")):
+        done = bed.reshape(*words)
+        assert (done.returncode, done.stdout) == (4, ""), words
+    after = {path.name: path.read_bytes() for path in bed.home.iterdir() if path.is_file()}
+    assert after == before
+
+
+def test_a_job_that_crashes_at_once_fails_and_its_log_says_why(bed: Bed) -> None:
+    bed.up()
+    path = bed.record("broken", CRASHES, retries=0)
+    done = bed.reshape("submit", "--wait", str(path))
+    assert done.returncode == 1
+    assert "is failed" in done.stderr
+    assert "reshape logs" in done.stderr
+    assert "no such layer" in bed.reshape("logs", "broken").stdout
+
+
+def test_a_halted_job_gives_its_gpus_back_and_resumes_where_it_saved(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("pausing", steps=100_000)
+    bed.reaches(job, "running", size=4)
+    assert bed.reshape("halt", job).returncode == 0
+    bed.reaches(job, "halted", size=0)
+    assert bed.reshape("resume", job).returncode == 0
+    bed.reaches(job, "running", size=4)
+    log = eventually(lambda: bed.reshape("logs", job).stdout, text="the new container's log")
+    assert "begins at step 0 " not in log
+    assert bed.reshape("resume", job).returncode == 5
+
+
+def test_a_drained_host_is_emptied_and_used_again(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("moving", steps=100_000)
+    bed.reaches(job, "running")
+    assert bed.reshape("drain", "local").returncode == 0
+    bed.reaches(job, "submitted", size=0)
+    assert "drained" in bed.reshape("gpus").stdout
+    assert bed.reshape("undrain", "local").returncode == 0
+    bed.reaches(job, "running")
+    assert bed.reshape("drain", "elsewhere").returncode == 3
+
+
+def test_logs_follow_a_running_job_to_its_end(bed: Bed) -> None:
+    bed.up()
+    bed.submit("talking", steps=20)
+    done = bed.reshape("logs", "-f", "talking")
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == ["begins at step 0 on sim-0,sim-1,sim-2,sim-3", "done"]
+
+
+def test_secrets_are_for_their_owner_only_and_never_shown(bed: Bed) -> None:
+    bed.up()
+    bed.reaches(bed.submit("quiet", steps=5), "completed")
+    token = (bed.home / "token").read_text().strip()
+    secret = (bed.home / "secret").read_text().strip()
+    for name in ("token", "secret", "store.sqlite"):
+        assert stat.S_IMODE((bed.home / name).stat().st_mode) == 0o600
+    shown = bed.log.read_text() + bed.reshape("config", "show").stdout
+    shown += bed.reshape("describe", "quiet", "-o", "json").stdout
+    assert token not in shown
+    assert secret not in shown
