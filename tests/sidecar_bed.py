@@ -161,9 +161,9 @@ def _command(pid: int) -> bytes:
 
 
 @contextmanager
-def bed(tmp_path: Path) -> Iterator[Bed]:
+def bed(tmp_path: Path, kind: type[Bed] = Bed) -> Iterator[Bed]:
     """A bed that is empty afterwards."""
-    made = Bed(tmp_path)
+    made = kind(tmp_path)
     try:
         yield made
     finally:

@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import signal
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,11 +61,14 @@ class LocalLauncher:
         }
         self._children: set[int] = set()
         """Inits that this very process started: they are zombies until it looks at them."""
+        self._launching = threading.Lock()
         self._gone: dict[tuple[str, int], ContainerStatus] = {}
         """Attempts of which nothing is left: that is final."""
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""
+        if not _JOB_NAME.match(spec.job):
+            raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
         await asyncio.to_thread(self._launch, spec, token)
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
@@ -90,9 +94,11 @@ class LocalLauncher:
         return str(logs) if logs.is_dir() else None
 
     def _launch(self, spec: LaunchSpec, token: str) -> None:
-        if not _JOB_NAME.match(spec.job):
-            raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
         folder = self._folder(spec.job, spec.attempt)
+        with self._launching:
+            self._launch_once(folder, spec, token)
+
+    def _launch_once(self, folder: Folder, spec: LaunchSpec, token: str) -> None:
         if (folder.run / INIT_FILE).exists():
             return  # it runs, or it ran and is gone: ``containers`` says which
         marker = self._marker(spec.job, spec.attempt)

@@ -234,9 +234,10 @@ class Supervisor:
         if training is not None and training.running and now_s < self._end_by_s:
             return False
         if self._sweeping is None and tree.leftovers(self._marker, self._agent.pid):
-            grace_s = max(0.0, min(limits.LEFTOVER_GRACE_S, self._end_by_s - now_s))
-            self._sweeping = tree.Sweeping(self._status.swept, now_s + grace_s)
+            self._sweeping = tree.Sweeping(self._status.swept, self._end_by_s)
         if self._sweeping is not None:
+            kill_at_s = min(self._end_by_s, now_s + limits.LEFTOVER_GRACE_S)
+            self._sweeping.kill_at_s = min(self._sweeping.kill_at_s, kill_at_s)
             return False
         return self._agent.end(now_s)
 
