@@ -16,6 +16,9 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.lock
 
+demo: setup  ## Set up and run two real TensorFlow jobs on four simulated GPUs
+	$(BIN)/python examples/demo/demo.py
+
 test: setup  ## Set up and run the checks and all tests that need no TensorFlow
 	$(MAKE) check
 	$(BIN)/python -m pytest -m "not tensorflow"

@@ -30,6 +30,7 @@ from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
 from reshape_controller.http.views import EventView, History, JobPage, JobView
+from reshape_sidecar.wire import PhaseTimes
 
 HERE = Path(__file__).parent
 GPUS = 4
@@ -66,7 +67,9 @@ def main() -> int:
         console.print()
         # The timeline is the command's own, so that the demo shows what a user will see.
         subprocess.run([*reshape(), "timeline", "--home", str(home.folder)], check=True)
-        summary = summarize(watch.jobs, watch.events, watch.containers(home), options.preset)
+        summary = summarize(
+            watch.jobs, watch.events, watch.starts, watch.containers(home), options.preset
+        )
     (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     show(console, summary)
     console.print(f"\nwritten: {options.out / 'summary.json'}, logs in {home.jobs}")
@@ -144,6 +147,8 @@ class Watch:
     def __init__(self, client: Client, console: Console) -> None:
         self.jobs: dict[str, JobView] = {}
         self.events: list[EventView] = []
+        self.starts: dict[tuple[str, int], PhaseTimes] = {}
+        """By job and generation: the phases of that start, as its SideCar measured them."""
         self._client = client
         self._console = console
         self._printed: dict[str, int] = {}
@@ -178,6 +183,8 @@ class Watch:
         self.jobs = {job.name: job for job in page.jobs}
         fresh: list[tuple[float, str, EventView]] = []
         for job in page.jobs:
+            if job.stage == "training" and job.times.first_step_s is not None:
+                self.starts[job.id, job.generation] = job.times
             events = self._client.get(History, f"/v1/jobs/{job.id}/history").events
             seen = self._printed.get(job.id, 0)
             fresh += [(event.at_s, job.name, event) for event in events[seen:]]

@@ -8,15 +8,20 @@ from __future__ import annotations
 from typing import Any
 
 from reshape_controller.http.views import EventView, JobView
+from reshape_sidecar.wire import PhaseTimes
 
 
 def summarize(
     jobs: dict[str, JobView],
     events: list[EventView],
+    starts: dict[tuple[str, int], PhaseTimes],
     containers: dict[str, list[str]],
     preset: str,
 ) -> dict[str, Any]:
-    """The figures, and whether each promise held. ``containers``: inits by job name."""
+    """The figures, and whether each promise held.
+
+    ``starts``: phases by job id and generation; ``containers``: inits by job name.
+    """
     every = list(jobs.values())
     begin_s = min(job.submitted_at_s for job in every)
     ends_s = [job.finished_at_s or begin_s for job in every]
@@ -35,6 +40,9 @@ def summarize(
         "process_restarts": sum(job.process_restarts for job in every),
         "container_restarts": sum(job.container_restarts for job in every),
         "checks": checks(jobs, events, containers),
+        "reshapes": [
+            reshape for job in every for reshape in reshapes(job, events, starts, begin_s)
+        ],
         "jobs": [one(job, events, begin_s) for job in every],
     }
 
@@ -80,6 +88,43 @@ def one(job: JobView, events: list[EventView], begin_s: float) -> dict[str, Any]
             if event.job == job.id
         ],
     }
+
+
+def reshapes(
+    job: JobView,
+    events: list[EventView],
+    starts: dict[tuple[str, int], PhaseTimes],
+    begin_s: float,
+) -> list[dict[str, Any]]:
+    """Each reshape of a job by phase. ``rest_s`` is what is neither save, stop nor process start:
+    the coordinator's, the SideCar's and the network's part."""
+    found = []
+    own = [event for event in events if event.job == job.id]
+    for asked in (event for event in own if event.kind in ("shrink-asked", "grow-asked")):
+        done = next(
+            (e for e in own if e.kind == "first-step" and e.generation == asked.generation), None
+        )
+        times = starts.get((job.id, asked.generation))
+        if done is None or times is None:
+            continue
+        phases = {
+            name: getattr(times, name)
+            for name in ("save_s", "stop_s", "import_s", "build_s", "restore_s", "first_step_s")
+        }
+        total_s = done.at_s - asked.at_s
+        found.append(
+            {
+                "job": job.name,
+                "from_gpus": asked.size,
+                "to_gpus": done.size,
+                "at_s": round(asked.at_s - begin_s, 2),
+                "total_s": round(total_s, 3),
+                **{name: None if s is None else round(s, 3) for name, s in phases.items()},
+                "sidecar_s": None if times.sidecar_s is None else round(times.sidecar_s, 3),
+                "rest_s": round(total_s - sum(s or 0.0 for s in phases.values()), 3),
+            }
+        )
+    return found
 
 
 def when(events: list[EventView], job: JobView, kind: str) -> float | None:

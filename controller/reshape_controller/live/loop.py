@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import socket
+import time
 from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
@@ -245,7 +246,9 @@ class Loop:
     ) -> tuple[Plan, ...]:
         plans: list[Plan] = []
         while self.engine.wants_plan() and len(plans) < PLAN_ROUNDS_MAX:
+            begin_s = time.perf_counter()
             plan = self._plan()
+            decide_s = time.perf_counter() - begin_s
             try:
                 step = self.engine.apply(plan, now_s)
             except PlanRejected as rejected:
@@ -253,6 +256,8 @@ class Loop:
                 plan = Plan(reason_code="plan-rejected", text=rejected.reason)
                 step = self.engine.apply(plan, now_s)
             plans.append(plan)
+            if plan.targets:
+                log.info("decided", reason=plan.reason_code, decide_ms=round(decide_s * 1e3, 2))
             commands += step.commands
             history += step.history
         return tuple(plans)
