@@ -166,16 +166,17 @@ class Agent:
                 await asyncio.wait_for(state.wake.wait(), min(dues) - now_s if dues else None)
 
     def _notice_first_step(self, now_s: float) -> float | None:
-        """A program without a hook counts as running after a while; gives when, if not yet."""
+        """A program that cannot name its first step counts as running after a while; gives when,
+        if not yet."""
         state = self._state
         training = state.status().training
-        if training is None or not training.running or state.hook is not None:
+        if training is None or not training.running:
             return None
         if state.memory.trained_generation >= training.generation:
             return None
-        if environment.hooked(state.spec):
-            return None
-        due_s = training.spawned_at_s + limits.UNHOOKED_RUNNING_S
+        hooked = environment.hooked(state.spec) or state.hook is not None
+        wait_s = limits.HOOKED_RUNNING_S if hooked else limits.UNHOOKED_RUNNING_S
+        due_s = training.spawned_at_s + wait_s
         if now_s < due_s:
             return due_s
         state.keep(trained_generation=training.generation)

@@ -1,0 +1,228 @@
+"""What the agent takes up, keeps, measures and reports."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar import checkpoints
+from reshape_sidecar.agent import endings, reporting, selfcheck, timing
+from reshape_sidecar.agent.memory import Ended, Memory, MemoryFile
+from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
+from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.wire import Desired, Mode, PhaseTimes, Progress
+from tests.unit.sidecar.test_environment import spec
+
+OLD = Desired(epoch=2, job="j", attempt=1, generation=5, mode=Mode.RUN, devices=("a", "b"))
+
+
+def test_a_higher_generation_or_epoch_is_taken_up() -> None:
+    assert reporting.judge_desired(spec("./t"), None, OLD) is None
+    assert reporting.judge_desired(spec("./t"), OLD, replace(OLD, generation=6)) is None
+    assert reporting.judge_desired(spec("./t"), OLD, replace(OLD, epoch=3)) is None
+
+
+def test_what_is_known_is_neither_taken_up_nor_worth_a_word() -> None:
+    assert reporting.judge_desired(spec("./t"), OLD, OLD) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"generation": 4}, "generation 4 is refused"),
+        ({"epoch": 1}, "epoch 1 generation 5 is refused"),
+        ({"epoch": 3, "generation": 4}, "generation 4 is refused"),
+        ({"devices": ("a",)}, "other devices"),
+        ({"mode": Mode.EXIT, "epoch": 3}, "another mode"),
+        ({"job": "k"}, "not for this attempt"),
+        ({"attempt": 2}, "not for this attempt"),
+        ({"version": 9}, "wire version 9"),
+    ],
+)
+def test_what_is_older_or_not_meant_for_this_attempt_is_refused(
+    change: dict[str, object], why: str
+) -> None:
+    new = replace(OLD, **change)  # type: ignore[arg-type]
+    assert why in (reporting.judge_desired(spec("./t"), OLD, new) or "")
+
+
+def test_the_memory_survives_and_every_start_has_a_higher_number(tmp_path: Path) -> None:
+    file = MemoryFile(tmp_path)
+    first = file.boot()
+    file.save(replace(first, desired=OLD, learned_at_s=7.5))
+    second = MemoryFile(tmp_path).boot()
+    assert (first.boot, second.boot) == (1, 2)
+    assert second.desired == OLD
+    assert MemoryFile(tmp_path).boot().boot == 3
+
+
+def test_sequences_of_a_later_start_are_all_higher() -> None:
+    memory = Memory(boot=2, desired=OLD)
+    late = memory.boot * reporting.SEQUENCES_PER_BOOT
+    seen = reporting.observed(spec("./t"), memory, Status(1, 1), True, late, ())
+    assert seen.sequence > 1 * reporting.SEQUENCES_PER_BOOT + 999_999_999
+
+
+def test_only_a_living_process_is_reported_with_its_pid_and_devices() -> None:
+    memory = Memory(desired=OLD, devices=("a", "b"))
+    process = Training(5, 77, 9, 1.0)
+    seen = reporting.observed(spec("./t"), memory, Status(1, 1, process), True, 1, ())
+    assert (seen.pid, seen.start_time, seen.devices) == (77, 9, ("a", "b"))
+    process = replace(process, running=False, exit_code=1)
+    seen = reporting.observed(spec("./t"), memory, Status(1, 1, process), True, 1, ())
+    assert (seen.pid, seen.start_time, seen.devices) == (None, None, ())
+
+
+def test_the_seconds_of_a_reshape_add_up() -> None:
+    moments = Moments(100.0, 100.1, saved_at_s=101.1, ended_at_s=101.3, swept_at_s=101.6)
+    times = timing.of_stop(moments)
+    assert times.save_s == pytest.approx(1.0)
+    assert times.stop_s == pytest.approx(0.5)
+    times = timing.of_start(times, replace(moments, spawned_at_s=101.65))
+    assert times.sidecar_s == pytest.approx(0.15)
+
+
+def test_what_was_not_seen_is_not_guessed() -> None:
+    moments = Moments(100.0, ended_at_s=101.0, swept_at_s=101.5, spawned_at_s=102.0)
+    times = timing.of_start(timing.of_stop(moments), moments)
+    assert (times.save_s, times.stop_s, times.sidecar_s) == (None, 0.5, None)
+    assert timing.of_start(PhaseTimes(), Moments(1.0)) == PhaseTimes()
+
+
+def test_a_first_start_has_only_the_sidecars_own_seconds() -> None:
+    assert timing.of_start(PhaseTimes(), Moments(1.0, spawned_at_s=1.25)).sidecar_s == 0.25
+
+
+def test_phases_that_training_measured_are_kept_when_a_later_report_leaves_them_out() -> None:
+    first = timing.with_report(PhaseTimes(), HookReport(1, HookPhase.BUILDING, import_s=2.0))
+    later = timing.with_report(first, HookReport(1, HookPhase.TRAINING, first_step_s=3.0))
+    assert (later.import_s, later.first_step_s) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "complete", "finished"),
+    [
+        (0, False, False, True),
+        (0, True, False, False),
+        (0, True, True, True),
+        (75, True, True, True),
+        (75, True, False, False),
+        (1, False, False, False),
+    ],
+)
+def test_training_is_finished_when_it_says_so_or_left_unasked_with_0(
+    code: int, asked: bool, complete: bool, finished: bool
+) -> None:
+    assert endings.finished(Ended(1, code, asked, 10, 10, complete)) is finished
+
+
+def attempt(tmp_path: Path, **fields: object) -> tuple[AttemptSpec, Folder]:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "train.py").write_text("")
+    folder = Folder(tmp_path / "attempt")
+    folder.run.mkdir(parents=True)
+    folder.logs.mkdir()
+    values = {"code": str(tmp_path / "code"), "checkpoints": str(tmp_path / "ckpt")} | fields
+    return spec("python3", "train.py", **values), folder
+
+
+def test_a_crash_is_told_by_the_last_lines_of_its_own_output(tmp_path: Path) -> None:
+    made, folder = attempt(tmp_path)
+    earlier = "an earlier start failed too\n"
+    log = earlier + "".join(f"line {n}\n" for n in range(500)) + "ValueError: no\n\n"
+    (folder.logs / "training.log").write_text(log)
+    process = Training(2, 5, 5, 1.0, False, 1, log_offset_bytes=len(earlier))
+    ended = endings.judge(made, folder, process, step=4)
+    assert ended.error is not None
+    assert ended.error.startswith("training ended with exit code 1\n")
+    assert ended.error.endswith("ValueError: no")
+    assert "earlier" not in ended.error
+    assert len(ended.error) < 2200
+    assert (ended.step, ended.saved_step) == (4, None)
+
+
+def weights(path: Path) -> None:
+    (path / "weights").write_bytes(b"12345")
+
+
+def test_an_end_is_judged_by_the_newest_whole_checkpoint(tmp_path: Path) -> None:
+    made, folder = attempt(tmp_path)
+    ckpt = tmp_path / "ckpt"
+    checkpoints.claim(ckpt, 1)
+    for step in (10, 20):
+        checkpoints.publish(
+            ckpt,
+            step=step,
+            epoch=0,
+            attempt=1,
+            generation=2,
+            write=weights,
+        )
+    process = Training(2, 5, 5, 1.0, False, 75, rung=True)
+    assert endings.judge(made, folder, process, step=20).saved_step == 20
+    next(ckpt.glob("step-0000000020*/weights")).write_bytes(b"1234!")
+    assert endings.judge(made, folder, process, step=20).saved_step == 10
+
+
+def test_leaving_with_75_unasked_is_a_crash_that_says_so(tmp_path: Path) -> None:
+    made, folder = attempt(tmp_path)
+    ended = endings.judge(made, folder, Training(2, 5, 5, 1.0, False, 75), step=0)
+    assert "without being asked" in (ended.error or "")
+    assert not endings.finished(ended)
+
+
+def test_a_new_process_begins_at_what_was_saved() -> None:
+    progress = Progress(step=50, loss=0.5, total_steps=100)
+    ended = Ended(2, 137, True, 50, 40, False)
+    after = endings.progress_after(progress, ended)
+    assert (after.step, after.loss, after.total_steps) == (40, None, 100)
+    assert endings.progress_after(progress, replace(ended, saved_step=50)) == progress
+
+
+def test_the_self_check_passes_where_everything_is_there(tmp_path: Path) -> None:
+    made, folder = attempt(tmp_path)
+    assert selfcheck.fault(made, folder, {"PATH": "/usr/bin:/bin:/usr/local/bin"}) is None
+    assert (tmp_path / "ckpt").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"code": "/nowhere/code"}, "code folder /nowhere/code is not there"),
+        ({"command": ("python3", "other.py")}, "script other.py is not in the code folder"),
+        ({"command": ("no-such-program",)}, "program no-such-program is not there"),
+        ({"command": ()}, "the command is empty"),
+        ({"checkpoints": "/proc/nowhere"}, "checkpoint folder /proc/nowhere is not writable"),
+        ({"dataset": "/nowhere/data"}, "dataset /nowhere/data is not there"),
+        (
+            {"device_mode": DeviceMode.POOL, "host_devices": ("GPU-missing",)},
+            "GPU GPU-missing is not visible here",
+        ),
+    ],
+)
+def test_the_self_check_names_what_is_missing_and_the_remedy(
+    tmp_path: Path, change: dict[str, object], what: str
+) -> None:
+    made, folder = attempt(tmp_path)
+    made = replace(made, **change)  # type: ignore[arg-type]
+    fault = selfcheck.fault(made, folder, {"PATH": "/usr/bin:/bin:/usr/local/bin"})
+    assert fault is not None
+    assert what in fault
+    assert ";" in fault, "the remedy follows"
+
+
+def test_the_spec_of_an_attempt_is_read_strictly(tmp_path: Path) -> None:
+    from reshape_sidecar import codec
+
+    made, folder = attempt(tmp_path)
+    (folder.path / "spec.json").write_text(codec.dumps(made))
+    assert folder.spec() == made
+    text = json.loads(codec.dumps(made)) | {"colour": "red"}
+    (folder.path / "spec.json").write_text(json.dumps(text))
+    with pytest.raises(codec.CodecError, match="colour"):
+        folder.spec()

@@ -1,0 +1,284 @@
+"""The SideCar's decision: one action from what is desired, what runs, and what was decided."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reshape_sidecar.agent import converge
+from reshape_sidecar.agent.converge import (
+    Action,
+    Answer,
+    AnswerKilled,
+    AskToSave,
+    ConfirmStopped,
+    EndContainer,
+    EndTree,
+    Idle,
+    RecordEnd,
+    Start,
+    TakeBack,
+)
+from reshape_sidecar.agent.memory import Ended, Memory
+from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Outcome, OutcomeKind, Phase
+
+LEARNED_AT_S = 100.0
+STOPPING, REFUSED = OutcomeKind.STOPPING, OutcomeKind.REFUSED
+FOUR, TWO = ("g0", "g1", "g2", "g3"), ("g0", "g1")
+
+
+def desired(generation: int, mode: Mode = Mode.RUN, devices: tuple[str, ...] = FOUR) -> Desired:
+    return Desired(1, "j", 1, generation, mode, devices, save_deadline_s=10.0, kill_after_s=3.0)
+
+
+def training(generation: int = 2, **fields: object) -> Training:
+    return replace(Training(generation, 50, 7, 1.0), **fields)  # type: ignore[arg-type]
+
+
+def status(process: Training | None = None, **fields: object) -> Status:
+    return replace(Status(10, 1, process), **fields)  # type: ignore[arg-type]
+
+
+def trains(wanted: Desired, **fields: object) -> Memory:
+    """Training of generation 2 was started on four devices and ``wanted`` was learned since."""
+    memory = Memory(
+        desired=wanted,
+        learned_at_s=LEARNED_AT_S,
+        outcome=Outcome(2, STOPPING),
+        stopped_generation=2,
+        devices=FOUR,
+        started_generation=2,
+        trained_generation=2,
+        claimed=True,
+    )
+    return replace(memory, **fields)  # type: ignore[arg-type]
+
+
+def decide(
+    memory: Memory,
+    seen: Status,
+    *,
+    now_s: float = LEARNED_AT_S + 1,
+    saving: bool = False,
+    ready: bool = True,
+) -> Action:
+    return converge.decide(memory, seen, saving=saving, ready=ready, now_s=now_s)
+
+
+def ended(**fields: object) -> Ended:
+    known = Ended(2, 75, asked=True, step=40, saved_step=40, complete=False)
+    return replace(known, **fields)  # type: ignore[arg-type]
+
+
+LEFT = status(training(running=False, exit_code=75, rung=True), rung=3)
+
+
+def test_without_a_desired_state_nothing_is_done() -> None:
+    assert decide(Memory(), status()) == Idle()
+
+
+def test_a_first_generation_without_devices_is_answered_and_confirmed() -> None:
+    memory = Memory(desired=desired(1, Mode.SAVE_AND_STOP, ()))
+    assert decide(memory, status()) == Answer(Outcome(1, STOPPING))
+    memory = replace(memory, outcome=Outcome(1, STOPPING))
+    assert decide(memory, status()) == EndTree(1, 3.0)
+    assert decide(memory, status(swept=1)) == ConfirmStopped(1)
+    memory = replace(memory, stopped_generation=1)
+    assert decide(memory, status(swept=1)) == Idle()
+
+
+def test_training_starts_only_when_the_self_check_has_passed() -> None:
+    memory = Memory(desired=desired(2), outcome=Outcome(2, STOPPING), stopped_generation=2)
+    assert decide(memory, status(swept=2), ready=False) == Idle()
+    assert decide(memory, status(swept=2)) == Start(2)
+
+
+def test_what_runs_as_desired_is_left_alone() -> None:
+    assert decide(trains(desired(2)), status(training())) == Idle()
+
+
+def test_another_set_of_devices_means_one_sigterm_then_waiting_for_the_deadline() -> None:
+    memory = trains(desired(3, devices=TWO))
+    assert decide(memory, status(training())) == AskToSave(3)
+    assert decide(memory, status(training(rung=True), rung=3)) == Idle(LEARNED_AT_S + 10)
+
+
+def test_the_same_devices_in_another_order_are_the_same() -> None:
+    memory = trains(desired(3, devices=FOUR[::-1]))
+    assert decide(memory, status(training())) == Answer(Outcome(3, REFUSED))
+
+
+def test_a_second_request_while_the_first_sigterm_is_out_sends_no_second_one() -> None:
+    memory = trains(desired(4, Mode.SAVE_AND_STOP, ()))
+    assert decide(memory, status(training(rung=True), rung=3)) == Idle(LEARNED_AT_S + 10)
+
+
+def test_after_a_withdrawal_the_next_request_sends_a_sigterm_again() -> None:
+    memory = trains(desired(5, Mode.SAVE_AND_STOP, ()))
+    assert decide(memory, status(training(rung=True), rung=3, withdrawn=4)) == AskToSave(5)
+
+
+def test_a_process_that_left_is_judged_before_anything_else() -> None:
+    memory = trains(desired(3, devices=TWO))
+    assert isinstance(decide(memory, LEFT), RecordEnd)
+
+
+def test_a_saved_process_is_stopping_with_nothing_lost_then_its_tree_ends_then_it_restarts() -> (
+    None
+):
+    memory = trains(desired(3, devices=TWO), ended=ended())
+    assert decide(memory, LEFT) == Answer(Outcome(3, STOPPING, 40))
+    memory = replace(memory, outcome=Outcome(3, STOPPING, 40))
+    assert decide(memory, LEFT) == EndTree(3, 3.0)
+    swept = replace(LEFT, swept=3)
+    assert decide(memory, swept) == ConfirmStopped(3)
+    memory = replace(memory, stopped_generation=3)
+    assert decide(memory, swept) == Start(3)
+    memory = replace(memory, started_generation=3, devices=TWO)
+    assert decide(memory, swept) == Start(3), "init did not hear it: it is asked again"
+    assert decide(memory, replace(swept, training=training(3))) == Idle()
+
+
+def test_a_crash_while_saving_is_stopping_with_lost_steps() -> None:
+    memory = trains(desired(3, devices=TWO), ended=ended(exit_code=9, saved_step=30))
+    assert decide(memory, LEFT) == Answer(Outcome(3, STOPPING, 30, 10))
+
+
+def test_lost_steps_are_counted_in_one_outcome_only() -> None:
+    memory = trains(
+        desired(4, devices=TWO),
+        ended=ended(exit_code=9, saved_step=30),
+        outcome=Outcome(3, STOPPING, 30, 10),
+    )
+    assert decide(memory, LEFT) == Answer(Outcome(4, STOPPING, 30, 0))
+
+
+def test_a_checkpoint_that_says_complete_is_passed_on_and_nothing_starts_again() -> None:
+    memory = trains(desired(3, devices=TWO), ended=ended(complete=True), finished=True)
+    assert decide(memory, LEFT) == Answer(Outcome(3, STOPPING, 40, complete=True))
+    memory = replace(memory, outcome=Outcome(3, STOPPING, 40), stopped_generation=3)
+    assert decide(memory, replace(LEFT, swept=3)) == Idle()
+
+
+@pytest.mark.parametrize(
+    ("on_timeout", "action"),
+    [(OnSaveTimeout.REFUSE, Answer(Outcome(3, REFUSED))), (OnSaveTimeout.KILL, AnswerKilled(3))],
+)
+def test_the_deadline_refuses_or_kills_as_the_record_says(
+    on_timeout: OnSaveTimeout, action: Action
+) -> None:
+    wanted = replace(desired(3, devices=TWO), on_save_timeout=on_timeout)
+    seen = status(training(rung=True), rung=3)
+    assert decide(trains(wanted), seen, now_s=LEARNED_AT_S + 9.9) == Idle(LEARNED_AT_S + 10)
+    assert decide(trains(wanted), seen, now_s=LEARNED_AT_S + 10) == action
+
+
+def test_after_a_refusal_the_sigterm_is_taken_back_once() -> None:
+    memory = trains(desired(3, devices=TWO), outcome=Outcome(3, REFUSED))
+    assert decide(memory, status(training(rung=True), rung=3)) == TakeBack(3)
+    assert decide(memory, status(training(rung=True), rung=3, withdrawn=3)) == Idle()
+
+
+def test_what_was_decided_to_be_killed_is_killed_at_once() -> None:
+    memory = trains(desired(3, devices=TWO), outcome=Outcome(3, STOPPING, 30, 10))
+    assert decide(memory, status(training(rung=True), rung=3)) == EndTree(3, 0.0)
+
+
+def test_a_withdrawal_after_the_outcome_cannot_keep_the_process() -> None:
+    memory = trains(desired(4), outcome=Outcome(3, STOPPING, 30, 10))
+    assert decide(memory, status(training(rung=True), rung=3)) == EndTree(3, 0.0)
+
+
+def test_a_withdrawal_waits_for_a_save_that_has_begun() -> None:
+    memory = trains(desired(4))
+    seen = status(training(rung=True), rung=3)
+    assert decide(memory, seen, saving=True) == Idle(LEARNED_AT_S + 10)
+    assert decide(memory, seen) == Answer(Outcome(4, REFUSED))
+
+
+def test_a_process_that_left_after_its_refusal_goes_on_where_it_was() -> None:
+    memory = trains(desired(4), outcome=Outcome(4, REFUSED), ended=ended())
+    seen = replace(LEFT, withdrawn=4)
+    assert decide(memory, seen) == EndTree(4, 3.0)
+    memory = replace(memory, stopped_generation=4)
+    assert decide(memory, replace(seen, swept=4)) == Start(4)
+
+
+def test_a_process_that_left_after_its_refusal_does_not_get_the_refused_devices() -> None:
+    memory = trains(desired(3, devices=TWO), outcome=Outcome(3, REFUSED), ended=ended())
+    assert decide(memory, replace(LEFT, withdrawn=3, swept=3)) == Idle()
+
+
+def test_exit_ends_the_container_once_everything_is_stopped() -> None:
+    memory = trains(desired(3, Mode.EXIT, ()), ended=ended(), outcome=Outcome(3, STOPPING, 40))
+    assert decide(memory, replace(LEFT, swept=3)) == ConfirmStopped(3)
+    memory = replace(memory, stopped_generation=3)
+    assert decide(memory, replace(LEFT, swept=3)) == EndContainer()
+
+
+def test_an_unfit_attempt_does_not_start_and_can_still_exit() -> None:
+    memory = trains(desired(3), stopped_generation=3, outcome=Outcome(3, STOPPING), unfit="fenced")
+    assert decide(memory, status(swept=3)) == Idle()
+    memory = replace(memory, desired=desired(3, Mode.EXIT, ()))
+    assert decide(memory, status(swept=3), ready=False) == EndContainer()
+
+
+def test_what_a_crashed_process_left_behind_is_ended() -> None:
+    memory = trains(desired(2), ended=ended(exit_code=1, asked=False))
+    seen = status(training(running=False, exit_code=1), swept=2)
+    assert decide(memory, seen) == EndTree(3, converge.LEFTOVER_GRACE_S)
+    assert decide(memory, replace(seen, swept=3)) == Idle()
+
+
+def test_while_the_container_ends_nothing_is_started_or_asked() -> None:
+    memory = trains(desired(3, devices=TWO))
+    assert decide(memory, status(training(), ending=True)) == Idle()
+
+
+CRASHED = status(training(running=False, exit_code=1))
+
+
+@pytest.mark.parametrize(
+    ("memory", "seen", "expected"),
+    [
+        (Memory(), status(), Phase.INITIALIZED),
+        (Memory(unfit="no script"), status(), Phase.UNFIT),
+        (trains(desired(2), trained_generation=0), status(training()), Phase.STARTING),
+        (trains(desired(2)), status(training()), Phase.RUNNING),
+        (trains(desired(3, devices=TWO)), status(training(), rung=3), Phase.SAVING),
+        (trains(desired(3), outcome=Outcome(3, REFUSED)), status(training()), Phase.RUNNING),
+        (trains(desired(3), outcome=Outcome(3, STOPPING)), status(training()), Phase.STOPPING),
+        (trains(desired(2)), CRASHED, Phase.STOPPING),
+        (trains(desired(2), ended=ended(exit_code=1)), CRASHED, Phase.CRASHED),
+        (trains(desired(2), ended=ended(), finished=True), CRASHED, Phase.FINISHED),
+        (
+            trains(desired(3, Mode.SAVE_AND_STOP, ()), ended=ended(), outcome=Outcome(3, STOPPING)),
+            LEFT,
+            Phase.STOPPING,
+        ),
+        (
+            trains(
+                desired(3, Mode.SAVE_AND_STOP, ()),
+                ended=ended(),
+                outcome=Outcome(3, STOPPING),
+                stopped_generation=3,
+            ),
+            LEFT,
+            Phase.INITIALIZED,
+        ),
+        (
+            trains(desired(3), ended=ended(exit_code=1), outcome=Outcome(3, REFUSED)),
+            CRASHED,
+            Phase.CRASHED,
+        ),
+    ],
+)
+def test_the_phase_says_what_is(memory: Memory, seen: Status, expected: Phase) -> None:
+    assert converge.phase(memory, seen, checked=True) is expected
+
+
+def test_before_the_self_check_the_phase_is_initializing() -> None:
+    assert converge.phase(Memory(), status(), checked=False) is Phase.INITIALIZING
+    assert converge.phase(trains(desired(2)), status(training()), checked=False) is Phase.RUNNING

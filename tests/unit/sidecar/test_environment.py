@@ -1,0 +1,131 @@
+"""Command and environment that a training process gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar.agent import environment
+from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
+
+HOOK = Path("/opt/hook/run.py")
+
+
+def spec(*command: str, **fields: object) -> AttemptSpec:
+    values: dict[str, object] = {
+        "job": "j",
+        "attempt": 1,
+        "name": "a",
+        "command": command,
+        "code": "/code",
+        "checkpoints": "/ckpt",
+        "coordinator_url": "http://127.0.0.1:1",
+        "epoch": 1,
+        "device_mode": DeviceMode.SIMULATED,
+    }
+    return AttemptSpec(**(values | fields))  # type: ignore[arg-type]
+
+
+def variables(made: AttemptSpec, base: dict[str, str] | None = None) -> dict[str, str]:
+    return environment.variables(
+        made,
+        ("GPU-a", "GPU-b"),
+        base or {},
+        socket=Path("/run/agent.sock"),
+        keep_running=Path("/run/keep-running"),
+        now_s=5.25,
+        free_port=4242,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("python train.py --lr 0.1", "python /opt/hook/run.py train.py --lr 0.1"),
+        ("python3 -u train.py -m x", "python3 -u /opt/hook/run.py train.py -m x"),
+        ("python3.11 -X dev -W error t.py", "python3.11 -X dev -W error /opt/hook/run.py t.py"),
+        ("python -Xdev t.py", "python -Xdev /opt/hook/run.py t.py"),
+        ("python -m pack.train a", "python /opt/hook/run.py -m pack.train a"),
+        ("python -O -m pack.train", "python -O /opt/hook/run.py -m pack.train"),
+        ("/usr/bin/python3 t.py", "/usr/bin/python3 /opt/hook/run.py t.py"),
+        ("python -c pass", "python -c pass"),
+        ("python", "python"),
+        ("bash train.sh", "bash train.sh"),
+        ("./train", "./train"),
+    ],
+)
+def test_the_hook_goes_before_the_script_and_after_pythons_own_options(
+    command: str, expected: str
+) -> None:
+    assert environment.command(spec(*command.split()), HOOK) == tuple(expected.split())
+
+
+def test_other_frameworks_get_no_hook() -> None:
+    made = spec("python", "train.py", framework="pytorch")
+    assert environment.command(made, HOOK) == ("python", "train.py")
+    assert not environment.hooked(made)
+    assert environment.hooked(spec("python", "train.py"))
+
+
+def test_a_bare_python_is_the_launchers_interpreter_and_a_path_stays() -> None:
+    made = spec("python3", "t.py", framework="other", python="/venv/bin/python")
+    assert environment.command(made) == ("/venv/bin/python", "t.py")
+    made = spec("/usr/bin/python3", "t.py", framework="other", python="/venv/bin/python")
+    assert environment.command(made) == ("/usr/bin/python3", "t.py")
+
+
+def test_lengths_are_filled_in_and_an_unknown_length_stays_as_it_is() -> None:
+    made = spec("./t", "--epochs={epochs}", "{steps}", "{", length_epochs=3)
+    assert environment.command(made) == ("./t", "--epochs=3", "{steps}", "{")
+
+
+@pytest.mark.parametrize(
+    ("command", "script"),
+    [
+        ("python -u a/t.py", "a/t.py"),
+        ("python -m t", None),
+        ("./t", None),
+        ("python -c x", None),
+    ],
+)
+def test_the_script_is_found_for_the_self_check(command: str, script: str | None) -> None:
+    assert environment.script(spec(*command.split())) == script
+
+
+def test_real_devices_are_named_by_uuid_and_what_was_set_before_is_dropped() -> None:
+    base = {"PATH": "/bin", "CUDA_VISIBLE_DEVICES": "7", "TF_CONFIG": "{}", "RESHAPE_STEPS": "9"}
+    env = variables(spec("./t", device_mode=DeviceMode.POOL), base)
+    assert env["CUDA_VISIBLE_DEVICES"] == env["NVIDIA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
+    assert env["RESHAPE_DEVICES"] == "GPU-a,GPU-b"
+    assert env["PATH"] == "/bin"
+    assert "TF_CONFIG" not in env
+    assert "RESHAPE_STEPS" not in env
+
+
+def test_simulated_devices_hide_every_real_gpu() -> None:
+    env = variables(spec("./t"), {"NVIDIA_VISIBLE_DEVICES": "all"})
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
+    assert "NVIDIA_VISIBLE_DEVICES" not in env
+    assert env["RESHAPE_DEVICE_MODE"] == "simulated"
+
+
+def test_the_record_comes_over_the_container_and_ours_comes_last() -> None:
+    made = spec("./t", env=(("A", "record"), ("PYTHONUNBUFFERED", "0")), length_epochs=4, seed=7)
+    env = variables(made, {"A": "container", "B": "container"})
+    assert (env["A"], env["B"], env["PYTHONUNBUFFERED"]) == ("record", "container", "1")
+    assert (env["RESHAPE_EPOCHS"], env["RESHAPE_SEED"]) == ("4", "7")
+    assert env["RESHAPE_SPAWNED_AT_S"] == "5.25"
+    assert "RESHAPE_STEPS" not in env
+
+
+def test_a_pytorch_script_finds_a_process_group_of_one_and_torchrun_its_size() -> None:
+    env = variables(spec("python", "t.py", framework="pytorch"))
+    assert (env["WORLD_SIZE"], env["RANK"], env["MASTER_PORT"]) == ("1", "0", "4242")
+    assert env["PET_NPROC_PER_NODE"] == "2"
+    assert "WORLD_SIZE" not in variables(spec("python", "t.py"))
+
+
+def test_the_hook_lies_where_the_command_says() -> None:
+    assert environment.hook_path().parts[-3:] == ("reshape_sidecar", "hook", "run.py")
+    assert environment.hook_path().is_file()

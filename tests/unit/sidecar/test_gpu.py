@@ -1,0 +1,65 @@
+"""GPU readings: what NVML says, or an honest nothing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from reshape_sidecar import gpu
+from reshape_sidecar.wire import GpuUse
+
+
+class NvmlError(Exception):
+    pass
+
+
+class Nvml:
+    """Two GPUs; the second cannot say its utilisation."""
+
+    NVMLError = NvmlError
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return f"GPU-{index}"
+
+    def nvmlDeviceGetUUID(self, handle: str) -> bytes:
+        return handle.encode()
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid not in ("GPU-0", "GPU-1"):
+            raise NvmlError
+        return uuid
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:
+        return SimpleNamespace(used=100, total=1000)
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
+        if handle == "GPU-1":
+            raise NvmlError
+        return SimpleNamespace(gpu=25)
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_tried", True)
+    monkeypatch.setattr(gpu, "_nvml", Nvml())
+
+
+@pytest.mark.usefixtures("nvml")
+def test_readings_are_what_nvml_says_and_what_it_cannot_say_is_none() -> None:
+    assert gpu.visible() == ("GPU-0", "GPU-1")
+    assert gpu.use(("GPU-0", "GPU-1", "GPU-9")) == (
+        GpuUse("GPU-0", 100, 1000, 0.25),
+        GpuUse("GPU-1", 100, 1000),
+    )
+
+
+def test_without_nvml_nothing_is_invented(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_tried", True)
+    monkeypatch.setattr(gpu, "_nvml", None)
+    assert gpu.visible() == ()
+    assert gpu.use(("GPU-0",)) == ()
