@@ -7,7 +7,6 @@ published checkpoint of this process.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import threading
@@ -23,15 +22,20 @@ from reshape_sidecar.hook.position import SavedPosition
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.values import Reader, Writer
 
+SHUFFLE_SEED_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class FinishedFit:
-    """A ``fit`` call that is over: what it returned, and how many epochs it has trained."""
+    """A ``fit`` call that is over: its model (by order of first use) and what it returned."""
 
+    model: int
     epochs: int
     epoch: list[int]
     history: dict[str, list[Any]]
     params: dict[str, Any]
+    random: dict[str, Any]
+    """Encoded random state after it, so that what the script does next is what it did before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ class Mark:
     position: SavedPosition | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Restored:
     """A checkpoint that was found: its mark and its encoded parts."""
 
@@ -55,6 +59,9 @@ class Restored:
     shuffle_seed: int
     complete: bool
     variables: list[Any] = field(default_factory=list)
+    """Of the model that the newest fit trains or trained."""
+    others: dict[str, list[Any]] = field(default_factory=dict)
+    """Variables of the models of earlier fits, by their number."""
     callbacks: list[Any] = field(default_factory=list)
     random: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, float] = field(default_factory=dict)
@@ -66,10 +73,10 @@ class Shelf:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._folder = settings.checkpoints
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
         self._restored: Restored | None = None
         self._newest: Published | None = None
-        self._shuffle_seed = int.from_bytes(os.urandom(4), "big") >> 1
+        self._shuffle_seed = int.from_bytes(os.urandom(SHUFFLE_SEED_BYTES), "big") >> 1
         self._thread = threading.Thread(target=self._find, daemon=True, name="reshape-find")
         if self._folder is not None:
             self._thread.start()
@@ -110,12 +117,16 @@ class Shelf:
         }
         return self._publish(mark, lambda folder: writer.write(folder, document), complete)
 
-    def publish_complete(self, mark: Mark) -> Published:
-        """Publish the newest checkpoint once more, as the end of training."""
+    def publish_complete(self, mark: Mark) -> None:
+        """Publish the newest checkpoint once more, as the end of training.
+
+        Does nothing if it is that already. Raises CheckpointError.
+        """
         newest = self._newest
         if newest is None:
             raise CheckpointError("there is no checkpoint to complete")
-        return self._publish(mark, lambda folder: _link(newest.path, folder), True)
+        if not newest.manifest.complete:
+            self._publish(mark, lambda folder: _link(newest.path, folder), True)
 
     def _publish(self, mark: Mark, write: Callable[[Path], None], complete: bool) -> Published:
         assert self._folder is not None
@@ -150,47 +161,58 @@ def _read(published: Published) -> Restored:
         reader=reader,
         shuffle_seed=document["shuffle_seed"],
         complete=published.manifest.complete,
-        variables=document.get("variables", []),
-        callbacks=document.get("callbacks", []),
-        random=document.get("random", {}),
-        logs=document.get("logs", {}),
+        variables=document["variables"],
+        others=document["others"],
+        callbacks=document["callbacks"],
+        random=document["random"],
+        logs=document["logs"],
     )
 
 
-def _mark_value(mark: Mark, writer: Writer) -> Any:
+def _mark_value(mark: Mark, writer: Writer) -> dict[str, Any]:
     position = mark.position
-    return writer.encode(
+    finished = [
         {
-            "step": mark.step,
-            "epoch": mark.epoch,
-            "fit_epoch": mark.fit_epoch,
-            "position": None
-            if position is None
-            else {name: getattr(position, name) for name in SavedPosition.__slots__},
-            "finished": [
-                {name: getattr(fit, name) for name in FinishedFit.__slots__}
-                for fit in mark.finished
-            ],
+            "model": fit.model,
+            "epochs": fit.epochs,
+            "random": fit.random,
+            "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
-    )
+        for fit in mark.finished
+    ]
+    return {
+        "step": mark.step,
+        "epoch": mark.epoch,
+        "fit_epoch": mark.fit_epoch,
+        "position": None
+        if position is None
+        else {name: getattr(position, name) for name in SavedPosition.__slots__},
+        "finished": finished,
+    }
 
 
-def _mark(value: Any, reader: Reader) -> Mark:
-    fields = reader.decode(value)
-    position = fields["position"]
+def _mark(value: dict[str, Any], reader: Reader) -> Mark:
+    position = value["position"]
+    finished = []
+    for entry in value["finished"]:
+        epoch, history, params = reader.decode(entry["returned"])
+        finished.append(
+            FinishedFit(entry["model"], entry["epochs"], epoch, history, params, entry["random"])
+        )
     return Mark(
-        step=fields["step"],
-        epoch=fields["epoch"],
-        fit_epoch=fields["fit_epoch"],
+        step=value["step"],
+        epoch=value["epoch"],
+        fit_epoch=value["fit_epoch"],
         position=None if position is None else SavedPosition(**position),
-        finished=tuple(FinishedFit(**fit) for fit in fields["finished"]),
+        finished=tuple(finished),
     )
 
 
 def _link(source: Path, target: Path) -> None:
     for file in source.iterdir():
-        if file.name != MANIFEST_FILE:
-            with contextlib.suppress(OSError):
-                os.link(file, target / file.name)
-                continue
+        if file.name == MANIFEST_FILE:
+            continue
+        try:
+            os.link(file, target / file.name)
+        except OSError:
             shutil.copyfile(file, target / file.name)

@@ -36,6 +36,10 @@ class SaveInterval:
         """Whether a periodic save is due."""
         return now_s - self._last_s >= self.interval_s()
 
+    def affordable(self, now_s: float) -> bool:
+        """Whether a save now would still be within the ratio."""
+        return now_s - self._last_s >= (self._cost_s or COST_FLOOR_S) / SAVE_RATIO_AIM
+
     def saved(self, now_s: float, took_s: float) -> None:
         """A save ended and took so long; a slower one counts at once, a faster one by weight."""
         known = self._cost_s

@@ -1,31 +1,171 @@
-"""Says whether a reshape leaves the training trajectory exactly as it would have been.
+"""Says whether a reshape leaves the training trajectory as it would have been, and why not.
 
-Does: looks at the strategy, the data and the layers of a fit, and names what a reshape changes.
-Never: changes any of it. State: none.
+Does: looks at the strategy, the data pipeline, the layers and the traced step of a fit. Never:
+changes any of it, or copies data to find out. State: none.
+
+``exact`` means: the same numbers but for the rounding of sums over another number of devices.
+``steps-only`` means: no step is lost or repeated, but the numbers are others; the reason is named.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from reshape_sidecar.hook import randomness
 from reshape_sidecar.hook.settings import Settings
 
 EXACT = "exact"
 STEPS_ONLY = "steps-only"
+PYTHON_OPERATIONS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
+STATELESS_RANDOM = ("Stateless",)
+DATASETS_SEARCHED_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``exact`` or ``steps-only``, and why."""
+    """``exact`` or ``steps-only``, with what a reader should know."""
 
     kind: str
     reason: str | None = None
 
+    def worse(self, reason: str) -> Verdict:
+        """The verdict when ``reason`` speaks against exactness, too."""
+        if self.kind == STEPS_ONLY and self.reason:
+            return Verdict(STEPS_ONLY, f"{self.reason}; {reason}")
+        return Verdict(STEPS_ONLY, reason)
 
-def judge(model: Any, position: Any, settings: Settings) -> Verdict:
-    """The verdict on one fit."""
-    reasons: list[str] = []
-    if reasons:
-        return Verdict(STEPS_ONLY, "; ".join(reasons))
-    return Verdict(EXACT)
+
+def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
+    """The verdict that can be given before the first step."""
+    verdict = Verdict(EXACT, _devices_note(model, settings))
+    for reason in (
+        *_data_reasons(position),
+        *_layer_reasons(model),
+        *_batch_reasons(model, position),
+    ):
+        verdict = verdict.worse(reason)
+    return verdict
+
+
+def after_first_step(model: Any, verdict: Verdict) -> Verdict:
+    """The verdict when the traced step can be looked at."""
+    names = sorted(set(_stateful_random(_step_graphs(model))))
+    if not names:
+        return verdict
+    return verdict.worse(f"the training step draws stateful random numbers ({', '.join(names)})")
+
+
+def _devices_note(model: Any, settings: Settings) -> str | None:
+    given = len(settings.devices)
+    used = int(model.distribute_strategy.num_replicas_in_sync)
+    if given <= 1 or used == given:
+        return None
+    if model._distribute_strategy is None:
+        return f"the script has no distribution strategy: it uses 1 of {given} devices"
+    return f"the script chooses its devices itself: it uses {used} of {given}"
+
+
+def _data_reasons(position: Any) -> Iterator[str]:
+    adapter = position.iterator.data_adapter
+    kind = type(adapter).__name__
+    if kind == "GeneratorDataAdapter":
+        yield "the data is a Python generator, whose state cannot be kept"
+    elif kind == "PyDatasetAdapter":
+        if adapter.shuffle:
+            yield "a PyDataset is shuffled by Python's random numbers; pass shuffle=False"
+        if type(adapter.py_dataset).on_epoch_end is not _py_dataset_class().on_epoch_end:
+            yield "the PyDataset changes itself in on_epoch_end"
+    elif kind == "ArrayDataAdapter":
+        if adapter._shuffle == "batch" and not randomness.globally_seeded():
+            yield "shuffle='batch' without a seed"
+    elif kind == "TFDatasetAdapter":
+        names = sorted(set(_pipeline_operations(position)))
+        python = [name for name in names if name in PYTHON_OPERATIONS]
+        other = [name for name in names if name not in PYTHON_OPERATIONS]
+        if python:
+            yield "the data pipeline calls Python, whose state cannot be kept"
+        if other:
+            yield f"the data pipeline draws stateful random numbers ({', '.join(other)})"
+
+
+def _layer_reasons(model: Any) -> Iterator[str]:
+    normalizes = draws = False
+    for layer in model._flatten_layers():
+        if type(layer).__name__ == "BatchNormalization" and not layer.synchronized:
+            normalizes = True
+        if getattr(layer, "_seed_generators", None) and getattr(layer, "rate", 1) != 0:
+            draws = True
+    if normalizes:
+        yield (
+            "BatchNormalization takes its statistics per device; use synchronized=True or "
+            "GroupNormalization"
+        )
+    if draws:
+        yield "random layers (dropout, augmentation) draw by device"
+
+
+def _batch_reasons(model: Any, position: Any) -> Iterator[str]:
+    replicas = int(model.distribute_strategy.num_replicas_in_sync)
+    adapter = position.iterator.data_adapter
+    batch = getattr(adapter, "batch_size", None)
+    rest = getattr(adapter, "_partial_batch_size", None) or 0
+    if replicas == 1 or not isinstance(batch, int):
+        return
+    for size in (batch, rest):
+        if size % replicas:
+            yield f"a batch of {size} samples does not divide by {replicas} devices"
+
+
+def _py_dataset_class() -> Any:
+    from keras.utils import PyDataset
+
+    return PyDataset
+
+
+def _pipeline_operations(position: Any) -> Iterator[str]:
+    """Names of stateful random and Python operations in the functions of a ``tf.data`` pipeline."""
+    waiting = [position.undistributed()]
+    for _ in range(DATASETS_SEARCHED_MAX):
+        dataset = waiting.pop() if waiting else None
+        if dataset is None:
+            return
+        inputs = getattr(dataset, "_inputs", None)
+        if callable(inputs):
+            waiting.extend(inputs())
+        for value in list(vars(dataset).values()):
+            function = getattr(value, "function", None)
+            graph = getattr(function, "graph", None)
+            if graph is not None:
+                yield from _stateful_random([graph])
+                yield from (op.type for op in _operations(graph) if op.type in PYTHON_OPERATIONS)
+
+
+def _step_graphs(model: Any) -> Iterator[Any]:
+    listing = getattr(model.train_function, "_list_all_concrete_functions", None)
+    if listing is None:
+        inner = getattr(model.train_function, "__wrapped__", None)
+        listing = getattr(inner, "_list_all_concrete_functions", None)
+    for concrete in listing() if listing is not None else ():
+        yield concrete.graph
+
+
+def _stateful_random(graphs: Any) -> Iterator[str]:
+    for graph in graphs:
+        for operation in _operations(graph):
+            name = operation.type
+            if (
+                "Random" in name
+                and not name.startswith(STATELESS_RANDOM)
+                and operation._is_stateful
+            ):
+                yield name
+
+
+def _operations(graph: Any) -> Iterator[Any]:
+    yield from graph.get_operations()
+    for function in getattr(graph, "_functions", {}).values():
+        inner = getattr(function, "graph", None)
+        if inner is not None:
+            yield from inner.get_operations()

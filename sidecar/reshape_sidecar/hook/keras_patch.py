@@ -12,9 +12,10 @@ import inspect
 from typing import Any
 
 from reshape_sidecar.hook import callback_state
+from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.position import Position, undistributed
 from reshape_sidecar.hook.shuffles import JobShuffles
-from reshape_sidecar.hook.training import Fit, Training
+from reshape_sidecar.hook.training import Training
 
 
 def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
@@ -47,12 +48,28 @@ def _patch_fit(trainer: Any, training: Training) -> None:
     @functools.wraps(logs_original)
     def _get_metrics_result_or_logs(self: Any, logs: Any) -> Any:
         fit = training.fit
-        if fit is not None and fit.model is self and fit.in_epoch and not logs:
-            # A fit that was resumed behind the last step of an epoch has no logs of its own.
-            logs = fit.last_logs
+        if fit is not None and fit.model is self:
+            fit.steps_over()
+            if fit.in_epoch and not logs:
+                # A fit that was resumed behind the last step of an epoch has no logs of its own.
+                logs = fit.last_logs
         return logs_original(self, logs)
 
     trainer._get_metrics_result_or_logs = _get_metrics_result_or_logs
+    evaluate_original = trainer.evaluate
+
+    @functools.wraps(evaluate_original)
+    def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        fit = training.fit
+        if fit is None or fit.model is not self:
+            return evaluate_original(self, *args, **kwargs)
+        fit.evaluation_begins()
+        try:
+            return evaluate_original(self, *args, **kwargs)
+        finally:
+            fit.evaluation_ended()
+
+    trainer.evaluate = evaluate
 
 
 def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> None:
@@ -95,8 +112,9 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
     def __next__(self: Any) -> Any:
         found = position_of(self)
         if found is None:
+            training.other_boundary()
             return step(self)
-        training.boundary(found[0])
+        found[0].boundary()
         return found[1].drawn(step(self))
 
     iterator_class.__init__ = __init__
@@ -142,32 +160,35 @@ def _patch_callbacks(callback_list: Any, training: Training) -> None:
     def on_train_begin(self: Any, logs: Any = None) -> None:
         fit = training.fit
         mine = fit is not None and fit.callbacks is None and fit.position is not None
-        if mine and fit is not None and fit.resumed is not None:
+        if mine and fit is not None and fit.resumes:
             callback_state.append_instead_of_truncating(self.callbacks)
         train_begin(self, logs)
         if mine and fit is not None:
-            training.train_begins(fit, self)
+            fit.train_begins(self)
 
     @functools.wraps(epoch_begin)
     def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
         epoch_begin(self, epoch, logs)
         fit = training.fit
         if fit is not None and fit.callbacks is self:
-            training.epoch_begins(fit, epoch)
+            fit.epoch_begins(epoch)
 
     @functools.wraps(epoch_end)
     def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
-        epoch_end(self, epoch, logs)
         fit = training.fit
-        if fit is not None and fit.callbacks is self:
-            training.epoch_ended(fit)
+        if fit is None or fit.callbacks is not self:
+            epoch_end(self, epoch, logs)
+            return
+        fit.epoch_ends()
+        epoch_end(self, epoch, logs)
+        fit.epoch_ended()
 
     @functools.wraps(batch_end)
     def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
         batch_end(self, batch, logs)
         fit = training.fit
         if fit is not None and fit.callbacks is self:
-            training.step_ended(fit, batch, logs)
+            fit.step_ended(batch, logs)
 
     callback_list.on_train_begin = on_train_begin
     callback_list.on_epoch_begin = on_epoch_begin

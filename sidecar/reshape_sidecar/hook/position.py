@@ -74,6 +74,10 @@ class Position:
         length = self.iterator.num_batches
         return int(length) if length else None
 
+    def undistributed(self) -> Any:
+        """The pipeline of the training data before it was split over devices, or None."""
+        return undistributed(self.iterator._distributed_dataset)
+
     def get_iterator(self) -> Any:
         """In place of ``TFEpochIterator._get_iterator``."""
         self._creations += 1

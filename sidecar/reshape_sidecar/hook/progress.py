@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.hook.judge import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, Reporter
 from reshape_sidecar.wire import Progress
 
@@ -28,6 +29,7 @@ class Telling:
         self._since_s = spawned_at_s if spawned_at_s is not None else time.time()
         self._sent_s = 0.0
         self._step_s: float | None = None
+        self.verdict = Verdict(EXACT)
 
     @property
     def progress(self) -> Progress:
@@ -80,6 +82,11 @@ class Telling:
             update["accuracy"] = _number(logs[names[0]]) if names else None
         self.update(**update)
         self._send()
+
+    def judged(self, verdict: Verdict) -> None:
+        """Whether the trajectory stays exact, as it is known now."""
+        self.verdict = verdict
+        self.update(trajectory=verdict.kind, trajectory_reason=verdict.reason)
 
     def flush(self) -> None:
         """Wait a moment until the newest report is out."""

@@ -7,43 +7,46 @@ operations, shuffle buffers) is not reachable here; the data position replays it
 
 from __future__ import annotations
 
+import base64
+import json
 import random
 import sys
 from typing import Any
 
-from reshape_sidecar.hook.values import Reader, Writer
 
-
-def capture(writer: Writer) -> dict[str, Any]:
-    """Encoded state of every generator that can be read."""
+def capture() -> dict[str, Any]:
+    """State of every generator that can be read, as plain JSON values."""
     import numpy as np
 
+    state: Any = np.random.get_state()
+    kind, key, position, has_gauss, gauss = state
     out = {
-        "python": writer.encode(random.getstate()),
-        "numpy": writer.encode(np.random.get_state()),
+        "python": _text(random.getstate()),
+        "numpy": [kind, base64.b64encode(key.tobytes()).decode(), position, has_gauss, gauss],
     }
-    context = _context()
-    rng = getattr(context, "_rng", None)
-    if isinstance(rng, random.Random):
-        out["tensorflow"] = writer.encode(rng.getstate())
+    rng = _eager_rng()
+    if rng is not None:
+        out["tensorflow"] = _text(rng.getstate())
     generator = _global_generator()
     if generator is not None:
-        out["generator"] = writer.encode(generator.state.numpy())
+        out["generator"] = generator.state.numpy().tolist()
     return out
 
 
-def restore(saved: dict[str, Any], reader: Reader) -> None:
+def restore(saved: dict[str, Any]) -> None:
     """Put back what ``capture`` found."""
     import numpy as np
 
-    random.setstate(reader.decode(saved["python"]))
-    np.random.set_state(reader.decode(saved["numpy"]))
-    rng = getattr(_context(), "_rng", None)
-    if "tensorflow" in saved and isinstance(rng, random.Random):
-        rng.setstate(reader.decode(saved["tensorflow"]))
+    random.setstate(_state(saved["python"]))
+    kind, key, position, has_gauss, gauss = saved["numpy"]
+    words = np.frombuffer(base64.b64decode(key), np.uint32)
+    np.random.set_state((kind, words, position, has_gauss, gauss))
+    rng = _eager_rng()
+    if "tensorflow" in saved and rng is not None:
+        rng.setstate(_state(saved["tensorflow"]))
     generator = _global_generator()
     if "generator" in saved and generator is not None:
-        generator.state.assign(reader.decode(saved["generator"]))
+        generator.state.assign(saved["generator"])
 
 
 def seed_all(seed: int) -> None:
@@ -59,9 +62,21 @@ def globally_seeded() -> bool:
     return module is not None and module.global_seed() is not None
 
 
-def _context() -> Any:
+def _text(state: tuple[Any, ...]) -> str:
+    version, numbers, gauss = state
+    return json.dumps([version, " ".join(format(number, "x") for number in numbers), gauss])
+
+
+def _state(text: str) -> tuple[Any, ...]:
+    version, numbers, gauss = json.loads(text)
+    return (version, tuple(int(number, 16) for number in numbers.split()), gauss)
+
+
+def _eager_rng() -> random.Random | None:
+    """The generator that numbers TensorFlow's operations when a global seed is set."""
     module = sys.modules.get("tensorflow.python.eager.context")
-    return module.context() if module is not None else None
+    rng = getattr(module.context(), "_rng", None) if module is not None else None
+    return rng if isinstance(rng, random.Random) else None
 
 
 def _global_generator() -> Any:

@@ -138,7 +138,7 @@ def main() -> int:
         _run_main(arguments)
     except SystemExit as end:
         if hook is not None and end.code in (None, 0):
-            hook.finished()
+            hook.script_ended()
         raise
     except KeyboardInterrupt:
         raise
@@ -146,7 +146,7 @@ def main() -> int:
         _show(error)
         return 1
     if hook is not None:
-        hook.finished()
+        hook.script_ended()
     return 0
 
 

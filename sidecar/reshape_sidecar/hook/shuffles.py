@@ -23,7 +23,8 @@ class JobShuffles:
 
     def __init__(self, job_seed: Callable[[], int]) -> None:
         self._job_seed = job_seed
-        self._count = 0
+        self.count = 0
+        """Seeds given so far; a restart that skips a finished fit goes on from its count."""
 
     def seed_unseeded(self, tensorflow: Any) -> None:
         """Patch ``tf.data.Dataset.shuffle``."""
@@ -78,6 +79,6 @@ class JobShuffles:
         sources.append(numbers)
 
     def _next(self) -> int:
-        self._count += 1
-        text = f"{self._job_seed()}:{self._count}".encode()
+        self.count += 1
+        text = f"{self._job_seed()}:{self.count}".encode()
         return int.from_bytes(hashlib.sha256(text).digest()[:4], "big") >> 1

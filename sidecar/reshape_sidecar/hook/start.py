@@ -15,17 +15,19 @@ from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import devices, randomness, settings
 from reshape_sidecar.hook.checkpoint import Shelf
 from reshape_sidecar.hook.imports import ImportWatch
+from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.stop import Stop
-from reshape_sidecar.hook.training import Training, complain
+from reshape_sidecar.hook.training import Training
 
 TRAINER_MODULE = "keras.src.backend.tensorflow.trainer"
 
 
 def start() -> Training:
-    """Install the hook; the object whose ``finished`` ends it."""
+    """Install the hook; the object whose ``script_ended`` ends it."""
     try:
         told = settings.from_environment(os.environ)
     except settings.SettingsError as error:
@@ -35,10 +37,12 @@ def start() -> Training:
     stop = Stop(told.keep_running)
     shelf = Shelf(told)
     telling = Telling(Reporter(told.socket), told.generation, told.spawned_at_s)
-    training = Training(told, stop, shelf, telling, _pacer(told))
+    pacer = _pacer(told)
+    shuffles = JobShuffles(shelf.shuffle_seed)
+    saver = Saver(stop, shelf, telling, pacer)
+    training = Training(told, saver, telling, pacer, shuffles)
     stop.install()
     telling.phase(HookPhase.IMPORTING)
-    shuffles = JobShuffles(shelf.shuffle_seed)
     watch = ImportWatch()
 
     def tensorflow_imported(module: Any) -> None:

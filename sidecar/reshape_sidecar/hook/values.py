@@ -100,6 +100,10 @@ class Reader:
         """Read the arrays into memory, so that the files may go away."""
         self._bytes = (self._folder / ARRAYS_FILE).read_bytes()
 
+    def release(self) -> None:
+        """Free the memory; nothing is decoded any more."""
+        self._bytes = None
+
     def decode(self, value: Any) -> Any:
         """The value that ``Writer.encode`` was given."""
         if isinstance(value, list):

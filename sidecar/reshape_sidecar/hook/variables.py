@@ -10,10 +10,13 @@ number of replicas it comes back bit by bit; with another, its sum goes to the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from reshape_sidecar.hook.values import Reader, Writer
+
+GROUPS = ("model", "optimizer", "metrics", "seed")
 
 
 class StateMismatch(RuntimeError):
@@ -49,47 +52,81 @@ def size_bytes(model: Any) -> int:
     return total
 
 
-def capture(model: Any, writer: Writer) -> list[Any]:
-    """Encoded values of all variables of ``model``."""
+@dataclass(frozen=True, slots=True)
+class VariableState:
+    """The value of one variable: one array, or one per replica (``how`` says what for)."""
+
+    group: str
+    name: str
+    how: str
+    values: list[Any]
+
+
+def capture(model: Any, groups: Container[str] = GROUPS) -> list[VariableState]:
+    """The variables of ``model`` in ``groups``, copied to memory."""
     out = []
     for group, variable in collect(model):
-        how, copies = _copies(variable)
-        out.append(
-            {
-                "group": group,
-                "name": str(getattr(variable, "path", variable.name)),
-                "how": how,
-                "values": [writer.encode(copy.numpy()) for copy in copies],
-            }
-        )
+        if group in groups:
+            how, copies = _copies(variable)
+            values = [copy.numpy() for copy in copies]
+            out.append(VariableState(group, _name(variable), how, values))
     return out
 
 
-def restore(model: Any, saved: list[Any], reader: Reader) -> None:
-    """Put ``saved`` back. Raises StateMismatch.
+def encode(states: list[VariableState], writer: Writer) -> list[Any]:
+    """``states`` for a state document."""
+    return [[s.group, s.name, s.how, [writer.encode(value) for value in s.values]] for s in states]
+
+
+def decode(saved: list[Any], reader: Reader) -> list[VariableState]:
+    """What ``encode`` was given."""
+    return [
+        VariableState(group, name, how, [reader.decode(value) for value in values])
+        for group, name, how, values in saved
+    ]
+
+
+def restore(model: Any, states: list[VariableState], groups: Container[str] = GROUPS) -> None:
+    """Put back those of ``states`` that are in ``groups``. Raises StateMismatch.
 
     Nothing is assigned unless everything fits.
     """
-    targets = collect(model)
-    if len(targets) != len(saved):
+    targets = [found for found in collect(model) if found[0] in groups]
+    wanted = [state for state in states if state.group in groups]
+    if len(targets) != len(wanted):
         raise StateMismatch(
-            f"the checkpoint has {len(saved)} variables, the script's model {len(targets)}. "
+            f"the checkpoint has {len(wanted)} variables, the script's model {len(targets)}. "
             "The script or its versions changed since: restore the old script, or start the job in "
             "an empty `checkpoints` folder."
         )
-    work = []
-    for entry, (group, variable) in zip(saved, targets, strict=True):
-        values = [reader.decode(value) for value in entry["values"]]
+    for state, (group, variable) in zip(wanted, targets, strict=True):
         shape = tuple(int(dimension) for dimension in variable.shape)
-        if group != entry["group"] or any(tuple(value.shape) != shape for value in values):
+        if group != state.group or any(tuple(value.shape) != shape for value in state.values):
             raise StateMismatch(
-                f"variable {entry['name']} of the checkpoint ({entry['group']}, shape "
-                f"{values[0].shape}) meets {variable.name} ({group}, shape {shape}). The script "
-                "changed since: restore the old one, or start in an empty `checkpoints` folder."
+                f"variable {state.name} of the checkpoint ({state.group}, shape "
+                f"{state.values[0].shape}) meets {_name(variable)} ({group}, shape {shape}). The "
+                "script changed since: restore the old one, or start in an empty `checkpoints` "
+                "folder."
             )
-        work.append((variable, entry["how"], values))
-    for variable, how, values in work:
-        _assign(variable, how, values)
+    for state, (_, variable) in zip(wanted, targets, strict=True):
+        _assign(variable, state.how, state.values)
+
+
+def restore_if_it_fits(model: Any, states: list[VariableState]) -> None:
+    """Put back the weights alone; do nothing if the model is another by now."""
+    try:
+        restore(model, states, ("model",))
+    except StateMismatch:
+        return
+
+
+def in_order(states: list[VariableState]) -> list[VariableState]:
+    """``states`` of several captures in the order of one."""
+    return sorted(states, key=lambda state: GROUPS.index(state.group))
+
+
+def _name(variable: Any) -> str:
+    return str(getattr(variable, "path", variable.name))
 
 
 def _copies(variable: Any) -> tuple[str, list[Any]]:

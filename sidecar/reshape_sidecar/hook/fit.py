@@ -1,0 +1,241 @@
+"""One ``fit`` call while it runs: its place, its steps, its saves.
+
+Does: counts steps, answers a stop between two steps and during a validation, saves now and then,
+takes a resumed call to its place, tells progress. Never: patches Keras (``keras_patch`` calls in
+here), or knows what other fit calls did (``training`` does). State: one Fit per call.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.hook import building, callback_state, judge, randomness, variables
+from reshape_sidecar.hook.checkpoint import Mark, Restored
+from reshape_sidecar.hook.log import complain
+from reshape_sidecar.hook.position import Position, SavedPosition
+from reshape_sidecar.hook.progress import numbers_of
+from reshape_sidecar.hook.values import Writer
+
+if TYPE_CHECKING:
+    from reshape_sidecar.hook.training import Training
+
+UNCHANGED_BY_EVALUATION = ("model", "optimizer", "seed")
+
+
+@dataclass(slots=True)
+class _Validation:
+    """What a validation changes, as it was when the epoch's last step was done."""
+
+    position: SavedPosition
+    metrics: list[variables.VariableState]
+    random: dict[str, Any]
+    logs: dict[str, float]
+
+
+class Fit:
+    """One ``fit`` call of Keras; the methods are called from inside it, in its thread."""
+
+    def __init__(
+        self, job: Training, model: Any, initial_epoch: int, resumed: Restored | None
+    ) -> None:
+        self._job = job
+        self.model = model
+        self._resumed = resumed
+        self._initial_epoch = initial_epoch
+        self.callbacks: Any = None
+        self.position: Position | None = None
+        self.epochs_done = 0
+        """Epochs that this call has finished, in all processes together."""
+        self.in_epoch = False
+        self.last_logs: Any = None
+        self._epoch = 0
+        self._batch = 0
+        self._step_began_s = 0.0
+        self._pause_began_s: float | None = None
+        self._boundary: SavedPosition | None = None
+        self._only_validation_left = False
+        self._evaluating = False
+        self._validation: _Validation | None = None
+
+    @property
+    def resumes(self) -> bool:
+        """Whether this call still has to be put in its place."""
+        return self._resumed is not None
+
+    def train_begins(self, callbacks: Any) -> None:
+        """After the callbacks' ``on_train_begin``; no step was done."""
+        self.callbacks = callbacks
+        assert self.position is not None
+        if self._resumed is not None:
+            epoch = self._resumed.mark.fit_epoch
+            self.model._initial_epoch = epoch or None
+            self.epochs_done = epoch - self._initial_epoch
+            self.last_logs = self._resumed.logs
+            building.build(self.model, self.position.iterator)
+        verdict = judge.before_training(self.model, self.position, self._job.settings)
+        self._job.telling.judged(verdict)
+
+    def epoch_begins(self, epoch: int) -> None:
+        """After the callbacks' ``on_epoch_begin``: a resumed fit is put in its place here.
+
+        The saved state holds what the callbacks did at the start of this epoch (a learning rate),
+        so it comes after them.
+        """
+        self._epoch, self._batch = epoch, 0
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            self._go_on(resumed)
+        self.in_epoch = True
+        self._step_began_s = time.monotonic()
+
+    def _go_on(self, restored: Restored) -> None:
+        self._pause_began_s = time.monotonic()
+        telling = self._job.telling
+        telling.phase_ended("build_s")
+        telling.phase(HookPhase.RESTORING)
+        position, reader = restored.mark.position, restored.reader
+        assert position is not None
+        assert self.position is not None
+        self.position.go_to(position, self.epochs_done)
+        variables.restore(self.model, variables.decode(restored.variables, reader))
+        unmatched = callback_state.restore(self.callbacks.callbacks, restored.callbacks, reader)
+        if unmatched:
+            complain(f"callbacks whose state was not found: {', '.join(unmatched)}")
+        randomness.restore(restored.random)
+        self._batch = position.batch
+        self._job.step = restored.mark.step
+        self._job.restored_is_used()
+        telling.phase_ended("restore_s")
+
+    def boundary(self) -> None:
+        """Between two steps: everything of the last one is done. Saves, and may not return."""
+        if not self.in_epoch:
+            return
+        now_s = time.monotonic()
+        if self._pause_began_s is not None:
+            self._job.no_step_for(now_s - self._pause_began_s)
+            self._pause_began_s = None
+        self._job.first_boundary(self.model)
+        assert self.position is not None
+        self._boundary = self.position.saved(self._batch)
+        saver = self._job.saver
+        if saver.asked(now_s):
+            saver.save_and_leave(self._mark(), self._capture)
+        elif saver.due(now_s):
+            saver.save(self._mark(), self._capture)
+        self._step_began_s = time.monotonic()
+
+    def step_ended(self, end: int, logs: Any) -> None:
+        """After the callbacks' ``on_train_batch_end`` of the batches up to ``end``."""
+        done = end + 1
+        length = self.position.epoch_length() if self.position is not None else None
+        if length:
+            done = min(done, length)
+        steps = max(1, done - self._batch)
+        self._batch = done
+        self.last_logs = logs
+        job = self._job
+        first = job.steps_done(steps)
+        if job.last_step_done():
+            self.model.stop_training = True
+        now_s = time.monotonic()
+        if first:
+            job.telling.phase_ended("first_step_s")
+            job.telling.judged(judge.after_first_step(self.model, job.telling.verdict))
+            job.telling.phase(HookPhase.TRAINING)
+        else:
+            job.telling.step_took((now_s - self._step_began_s) / steps)
+        if first or job.telling.due(now_s):
+            self._tell(length)
+
+    def steps_over(self) -> None:
+        """The epoch's steps are done; its validation comes next, if it has one."""
+        if self.in_epoch and not self._evaluating and self._pause_began_s is None:
+            self._pause_began_s = time.monotonic()
+            self._only_validation_left = True
+
+    def evaluation_begins(self) -> None:
+        """Before an evaluation inside this fit: keep what it is about to change."""
+        self._evaluating = True
+        last = self._boundary
+        if self._only_validation_left and last is not None and last.batch == self._batch:
+            self._validation = _Validation(
+                position=last,
+                metrics=variables.capture(self.model, ("metrics",)),
+                random=randomness.capture(),
+                logs=numbers_of(self.last_logs),
+            )
+
+    def evaluation_ended(self) -> None:
+        """After it."""
+        self._evaluating = False
+        self._validation = None
+
+    def evaluation_boundary(self) -> None:
+        """Between two batches of a validation: a stop need not wait for its end.
+
+        The validation is done again from its start; no step is.
+        """
+        if self._validation is not None and self._job.saver.asked(time.monotonic()):
+            self._job.saver.save_and_leave(self._mark(), self._capture)
+
+    def epoch_ends(self) -> None:
+        """Before the callbacks' ``on_epoch_end``: from here on a save waits for the next epoch."""
+        self._only_validation_left = False
+
+    def epoch_ended(self) -> None:
+        """After the callbacks' ``on_epoch_end``: validation is over, the next epoch not begun."""
+        self.in_epoch = False
+        self.epochs_done += 1
+        self._pause_began_s = self._pause_began_s or time.monotonic()
+
+    def _mark(self) -> Mark:
+        return Mark(
+            step=self._job.step,
+            epoch=self._job.epochs_before + self.epochs_done,
+            finished=tuple(self._job.finished),
+            fit_epoch=self._epoch,
+            position=self._boundary,
+        )
+
+    def _capture(self, writer: Writer) -> dict[str, Any]:
+        flush = getattr(self.callbacks, "_flush_futures", None)
+        if flush is not None:
+            flush()
+        kept = self._validation
+        if kept is None:
+            states = variables.capture(self.model)
+        else:
+            states = variables.capture(self.model, UNCHANGED_BY_EVALUATION)
+            states = variables.in_order([*states, *kept.metrics])
+        return {
+            "variables": variables.encode(states, writer),
+            "others": self._job.models.encode(writer, without=self.model),
+            "callbacks": callback_state.capture(self.callbacks.callbacks, writer),
+            "random": randomness.capture() if kept is None else kept.random,
+            "logs": numbers_of(self.last_logs) if kept is None else kept.logs,
+        }
+
+    def _tell(self, length: int | None) -> None:
+        telling = self._job.telling
+        telling.update(
+            step=self._job.step,
+            epoch=self._job.epochs_before + self.epochs_done,
+            steps_per_epoch=length,
+            total_steps=self._total_steps(length),
+            checkpoint_step=self._job.saver.shelf.newest_step(),
+            late_steps=self._job.late_steps(),
+        )
+        telling.tell(self.last_logs)
+
+    def _total_steps(self, length: int | None) -> int | None:
+        limit = self._job.settings.steps
+        epochs = (self.callbacks.params or {}).get("epochs")
+        if length is None or epochs is None:
+            return limit
+        left = (int(epochs) - self._epoch) * length - self._batch
+        total = self._job.step + max(0, left)
+        return total if limit is None else min(total, limit)
