@@ -10,7 +10,7 @@ import getpass
 import http.client
 import json
 import urllib.parse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
@@ -32,6 +32,10 @@ _CODES = {
     422: Exit.REJECTED,
     503: Exit.UNREACHABLE,
 }
+
+
+class RecordRefused(CliError):
+    """The daemon does not accept a record; ``where`` of its problems are fields of the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,11 @@ class Client:
         if status == 401:
             remedy = f"the token of {self._home.token_file} is not this daemon's; name its --home"
             problems = [Problem("the daemon refuses the token", self.url, remedy)]
-        return CliError(code, *problems)
+        if status != 422:
+            here = f"the daemon of {self._home.folder}"
+            problems = [replace(p, where=p.where or here) for p in problems]
+        kind = RecordRefused if status == 422 else CliError
+        return kind(code, *problems)
 
 
 def connect(home: Home) -> Client:

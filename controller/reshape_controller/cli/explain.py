@@ -7,14 +7,16 @@ from rich.table import Table
 from rich.text import Text
 
 from reshape_controller.cli.output import grid
-from reshape_controller.cli.words import clock
+from reshape_controller.cli.words import clock, one_line
 from reshape_controller.http.views import DecisionView, JobView
 
 
 def explain(job: JobView, decisions: tuple[DecisionView, ...], *, every: bool) -> RenderableType:
     """The newest decision in full (all of them with ``every``), the earlier ones in a line each."""
     parts: list[RenderableType] = [
-        Text.assemble((job.id, "bold"), f"  {job.state}: {job.reason or 'nothing is pending'}")
+        Text.assemble(
+            (job.id, "bold"), f"  {job.state}: {one_line(job.reason) or 'nothing is pending'}"
+        )
     ]
     if not decisions:
         parts += [Text(), Text("no decision about it was made yet")]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.live import Live
 
 from reshape_controller.cli import job_tables
-from reshape_controller.cli.client import Client
+from reshape_controller.cli.client import Client, RecordRefused
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.options import (
     HomeOption,
@@ -25,6 +25,7 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import Output, console, emit, note
+from reshape_controller.cli.words import one_line
 from reshape_controller.http.views import History, JobPage, JobView
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
@@ -49,14 +50,18 @@ def submit(
     config = settings(home, output)
     record = read_record(file)
     asked = client(config)
-    job = asked.post(JobView, "/v1/jobs", record)
+    try:
+        job = asked.post(JobView, "/v1/jobs", record)
+    except RecordRefused as error:
+        raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
     if form(config) is Output.TABLE:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
     if wait:
         job = _until_ended(asked, job)
     emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
     if wait and job.state != "completed":
-        raise failed(Exit.FAILED, f"{job.id} is {job.state}: {job.reason}", "", _after_failure(job))
+        what = f"{job.id} is {job.state}: {one_line(job.reason)}"
+        raise failed(Exit.FAILED, what, job.log_folder or job.id, _after_failure(job))
 
 
 def get(
@@ -156,23 +161,24 @@ def read_record(file: str) -> Any:
         value = load_yaml(text, source=source)
         spec = parse_record(value, folder=folder)
     except RecordInvalid as error:
-        problems = [Problem(e.message, _where(source, e.path), e.hint) for e in error.errors]
-        raise CliError(Exit.REJECTED, *problems) from None
-    assert isinstance(value, dict)
-    found, _ = canonical(value)
-    return {**found, "code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
+        found = [Problem(e.message, e.path, e.hint) for e in error.errors]
+        raise CliError(Exit.REJECTED, *(_in_file(file, problem) for problem in found)) from None
+    fields, _ = canonical(cast(dict[object, object], value))
+    return {**fields, "code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
 
 
-def _where(source: str, path: str) -> str:
-    if not path:
-        return source
-    return path if path.startswith(source) else f"{source}: {path}"
+def _in_file(file: str, problem: Problem) -> Problem:
+    """The problem of a field, with the file that has it."""
+    source, path = ("stdin" if file == "-" else file), problem.where
+    if not path or path.startswith(source):
+        return Problem(problem.what, path or source, problem.remedy)
+    return Problem(f"{path}: {problem.what}", source, problem.remedy)
 
 
 def _act(action: str, job: str, home: str | None, output: str | None) -> None:
     config = settings(home, output)
     view = client(config).post(JobView, f"/v1/jobs/{job}/{action}")
-    emit(view, form(config), lambda: f"{view.id}: {view.reason or view.state}")
+    emit(view, form(config), lambda: f"{view.id}: {one_line(view.reason) or view.state}")
 
 
 def _list(asked: Client, every: bool) -> JobPage:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reshape_controller.cli.output import grid
-from reshape_controller.cli.words import bar, clock, duration, figure, moment, size
+from reshape_controller.cli.words import bar, clock, duration, figure, moment, one_line, size
 from reshape_controller.http.views import EventView, JobView
 
 STATE_STYLES = {
@@ -29,7 +29,7 @@ def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
     """The list of jobs."""
     if not jobs:
         return Text("no jobs yet; submit one: reshape submit FILE")
-    table = grid("JOB", "STATE", "GPUS", "PROGRESS", "SHAPED", "AGE", "WHY", rest="WHY")
+    table = grid("JOB", "STATE", "GPUS", "PROGRESS", "SHAPED", "AGE", "WHY", rest="WHY", wrap=False)
     for job in jobs:
         table.add_row(
             job.id,
@@ -38,7 +38,7 @@ def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
             progress_text(job),
             f"▲{job.reshape_ups} ▼{job.reshape_downs}",
             duration(age_s(job, now_s)),
-            Text(why(job), "dim"),
+            Text(one_line(why(job)), "dim"),
         )
     return table
 
@@ -76,13 +76,19 @@ def why(job: JobView) -> str:
 def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> RenderableType:
     """Everything about one job."""
     title = Text.assemble(
-        (job.id, "bold"), "  ", (job.state, STATE_STYLES.get(job.state, "")), "  ", job.reason
+        (job.id, "bold"),
+        "  ",
+        (job.state, STATE_STYLES.get(job.state, "")),
+        "  ",
+        one_line(job.reason),
     )
     parts: list[RenderableType] = [title, Text()]
     if job.errors:
         parts += [_errors(job)]
         return Group(*parts)
     parts.append(_facts(job, now_s))
+    if job.error and job.state != "completed":
+        parts += [Text(), Text("newest error", "bold"), Text(_indented(job.error))]
     if any(value is not None for value in _phases(job).values()):
         parts += [Text(), Text("newest start or reshape", "bold"), _phase_line(job)]
     if job.gpu_use:
@@ -105,7 +111,10 @@ def history_table(events: tuple[EventView, ...]) -> Table:
     table.show_header = False
     for event in events:
         table.add_row(
-            f"  {clock(event.at_s)}", event.kind, str(event.size or "-"), Text(event.text, "dim")
+            f"  {clock(event.at_s)}",
+            event.kind,
+            str(event.size or "-"),
+            Text(one_line(event.text), "dim"),
         )
     return table
 
@@ -153,9 +162,12 @@ def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
         ("started", _after(job.started_at_s, job.submitted_at_s)),
         ("ended", _after(job.finished_at_s, job.submitted_at_s)),
         ("waits for", _deadline(job, now_s)),
-        ("error", (job.error or "") if job.state != "completed" else ""),
         ("logs", job.log_folder or ""),
     ]
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
 
 
 def _next(job: JobView) -> str:

@@ -41,7 +41,19 @@ def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> N
         case Output.YAML:
             sys.stdout.write(yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=True))
         case Output.TABLE:
-            console().print(draw())
+            _print(draw())
+
+
+def _print(drawn: RenderableType) -> None:
+    """Print; in a pipe without the blanks that fill the lines."""
+    out = console()
+    if out.is_terminal:
+        out.print(drawn)
+        return
+    with out.capture() as captured:
+        out.print(drawn)
+    lines = captured.get().splitlines()
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 
 
 def note(text: str) -> None:
@@ -49,15 +61,17 @@ def note(text: str) -> None:
     console(stderr=True).print(text, soft_wrap=True)
 
 
-def grid(*columns: str, right: tuple[str, ...] = (), rest: str = "") -> Table:
+def grid(*columns: str, right: tuple[str, ...] = (), rest: str = "", wrap: bool = True) -> Table:
     """A table without lines. ``right`` are aligned to the right; ``rest`` takes what is left of
-    the width and wraps, all others keep their width."""
+    the width and wraps (or is cut, without ``wrap``), all others keep their width."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.expand = not wrap
     for name in columns:
         table.add_column(
             name,
             justify="right" if name in right else "left",
-            no_wrap=name != rest,
-            overflow="fold" if name == rest else "ellipsis",
+            no_wrap=name != rest or not wrap,
+            overflow="fold" if name == rest and wrap else "ellipsis",
+            ratio=1 if name == rest and not wrap else None,
         )
     return table

@@ -54,3 +54,9 @@ def bar(ratio: float, cells: int) -> str:
     eighths = round(max(0.0, min(1.0, ratio)) * cells * 8)
     full, part = divmod(eighths, 8)
     return ("█" * full + (BLOCKS[part] if part else "")).ljust(cells, "·")
+
+
+def one_line(text: str) -> str:
+    """A text of several lines as its first and its last: what happened, and the error's name."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return ": ".join(dict.fromkeys((lines[0], lines[-1]))) if lines else ""

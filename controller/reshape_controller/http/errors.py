@@ -52,6 +52,11 @@ def rejected(errors: tuple[FieldError, ...]) -> ApiError:
     return ApiError(422, ErrorBody("rejected", first.message, first.path, first.hint, errors))
 
 
+def _first(error: Exception) -> str:
+    """The text without a remedy that it brings along."""
+    return str(error).partition("; ")[0]
+
+
 def api_error(error: Exception) -> ApiError | None:
     """What the API answers for an error of a layer below; None for a defect."""
     match error:
@@ -62,9 +67,10 @@ def api_error(error: Exception) -> ApiError | None:
         case NotReady():
             return ApiError(503, ErrorBody("not-ready", str(error)))
         case Conflict():
-            return ApiError(409, ErrorBody("conflict", str(error)))
+            hint = "reshape get shows what state it is in"
+            return ApiError(409, ErrorBody("conflict", str(error), "", hint))
         case UnknownJob():
-            return not_found(str(error), "reshape get lists the jobs")
+            return not_found(_first(error), "reshape get lists the jobs")
         case UnknownHost():
             return not_found(str(error), "reshape gpus lists the hosts")
         case UnknownAttempt():
