@@ -1,0 +1,1 @@
+"""Numerical fits, outside the engine: points in, events with rounded coefficients out."""

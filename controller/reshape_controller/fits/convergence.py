@@ -1,0 +1,166 @@
+"""An accuracy curve through points: 1 - accuracy = 1 / (b0 * step + b1) + b2 (Optimus's form).
+
+Does: a non-negative least squares fit over the points of a profile and of a running job, and the
+events by which its coefficients enter the log. For a fixed b2 the form is linear in b0 and b1 once
+inverted, so b2 is searched and the others are solved for. Never: fits nonsense: too few points, an
+accuracy that does not rise, numbers that are none are refused with the reason. State: which points
+of a job were tried, so that nothing is fitted twice.
+
+The coefficients are rounded: a log replays without this module, on any linear-algebra build.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import nnls
+
+from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.events import CurveFitted
+from reshape_controller.core.model import Job, JobId, LengthUnit
+from reshape_controller.core.profiles import Curve
+from reshape_controller.core.state import State
+from reshape_profiles.schema import DEFAULT_TYPE
+
+POINTS_MIN = 5
+"""Fewer points are no curve; a job with fewer goes by the curve of its type."""
+PROFILE_WEIGHT = 0.25
+"""Weight of a profile's point beside one of the running job."""
+ERROR_MAX = 0.05
+"""Root mean square of the difference in accuracy above which a curve is not believed."""
+GRID = 40
+"""Values of b2 that are tried in each round of the search."""
+ROUNDS = 3
+DIGITS = 9
+
+Point = tuple[float, float]
+"""Step and accuracy."""
+
+
+class FitRefused(ReshapeError):
+    """No curve can be believed; the text says why."""
+
+
+def fit(points: Sequence[Point], weights: Sequence[float] | None = None) -> Curve:
+    """The curve through ``points``. Raises FitRefused."""
+    weights = [1.0] * len(points) if weights is None else list(weights)
+    _refuse_nonsense(points)
+    steps = np.array([step for step, _ in points], dtype=float)
+    gaps = np.array([1.0 - accuracy for _, accuracy in points], dtype=float)
+    weight = np.sqrt(np.array(weights, dtype=float))
+    scale = float(steps.max())
+    low, high = 0.0, float(gaps.min()) * (1.0 - 1e-6)
+    best: tuple[float, float, float, float] | None = None
+    for _ in range(ROUNDS):
+        tried = np.linspace(low, high, GRID)
+        for b2 in tried:
+            b0, b1 = _solve(steps / scale, gaps, weight, float(b2))
+            error = _error(steps / scale, gaps, weight, (b0, b1, float(b2)))
+            if best is None or error < best[0]:
+                best = (error, b0, b1, float(b2))
+        assert best is not None
+        width = (high - low) / (GRID - 1)
+        low, high = max(0.0, best[3] - width), min(high, best[3] + width)
+    error, b0, b1, b2 = best if best is not None else (math.inf, 0.0, 0.0, 0.0)
+    if not math.isfinite(error) or error > ERROR_MAX:
+        raise FitRefused(f"no curve of the form fits: the mean error in accuracy is {error:.3f}")
+    if b0 <= 0.0:
+        raise FitRefused("the accuracy does not rise with the steps")
+    return Curve(_rounded(b0 / scale), _rounded(b1), _rounded(b2), len(points))
+
+
+class Refits:
+    """Finds what is to be fitted again, and does it. Both shells ask after each batch."""
+
+    def __init__(self) -> None:
+        self._tried: dict[JobId, int] = {}
+        self._types: dict[str, int] = {}
+
+    def due(self, state: State) -> tuple[CurveFitted, ...]:
+        """Events for curves that new points call for; refused fits give none."""
+        found: list[CurveFitted] = []
+        for profile in state.profiles.profiles.values():
+            known = state.profiles.learned_of(profile.job_type).curve
+            if known is None and self._types.get(profile.job_type) != len(profile.accuracy):
+                self._types[profile.job_type] = len(profile.accuracy)
+                points = [(float(p.step), p.accuracy) for p in profile.accuracy]
+                found += _event(None, profile.job_type, points, [1.0] * len(points))
+        wanted = [job for job in state.jobs.values() if _has_target(job) and job.accuracies]
+        for job in wanted:
+            if self._tried.get(job.id) != job.accuracies[-1].step:
+                self._tried[job.id] = job.accuracies[-1].step
+                found += _refit(state, job)
+        for job_id in [job_id for job_id in self._tried if job_id not in state.jobs]:
+            del self._tried[job_id]
+        return tuple(found)
+
+
+def _refit(state: State, job: Job) -> list[CurveFitted]:
+    own = [(float(point.step), point.accuracy) for point in job.accuracies]
+    if len(own) < POINTS_MIN:
+        return []
+    profile = state.profiles.of(job.spec.job_type)
+    recorded = [(float(p.step), p.accuracy) for p in profile.accuracy] if profile else []
+    weights = [1.0] * len(own) + [PROFILE_WEIGHT] * len(recorded)
+    kind = job.spec.job_type or DEFAULT_TYPE
+    return _event(job.id, kind, own + recorded, weights) or _event(
+        job.id, kind, own, [1.0] * len(own)
+    )
+
+
+def _event(
+    job: JobId | None, job_type: str, points: list[Point], weights: list[float]
+) -> list[CurveFitted]:
+    try:
+        return [CurveFitted(job, job_type, fit(points, weights))]
+    except FitRefused:
+        return []
+
+
+def _has_target(job: Job) -> bool:
+    length = job.spec.length
+    return length is not None and length.unit is LengthUnit.TARGET_ACCURACY
+
+
+def _refuse_nonsense(points: Sequence[Point]) -> None:
+    if len(points) < POINTS_MIN:
+        raise FitRefused(f"{len(points)} points are too few; a curve needs {POINTS_MIN}")
+    for step, accuracy in points:
+        if not (math.isfinite(step) and math.isfinite(accuracy)):
+            raise FitRefused(f"step {step} with accuracy {accuracy} is no point")
+        if step < 0 or not 0.0 <= accuracy < 1.0:
+            raise FitRefused(f"accuracy {accuracy} at step {step} lies outside 0 to 1")
+    ordered = [accuracy for _, accuracy in sorted(points)]
+    third = max(1, len(ordered) // 3)
+    if sum(ordered[-third:]) / third <= sum(ordered[:third]) / third:
+        raise FitRefused("the accuracy falls or stands still; there is nothing to carry on")
+    if len({step for step, _ in points}) < POINTS_MIN:
+        raise FitRefused("several points are at the same step; too few others are left")
+
+
+def _solve(
+    steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: float
+) -> tuple[float, float]:
+    """b0 and b1 for a fixed b2. A row counts by how much an error in it is one in accuracy."""
+    rest = gaps - b2
+    row = weight * rest**2
+    matrix = np.stack([steps * row, row], axis=1)
+    solution, _ = nnls(matrix, row / rest)
+    return float(solution[0]), float(solution[1])
+
+
+def _error(
+    steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, curve: tuple[float, float, float]
+) -> float:
+    b0, b1, b2 = curve
+    below = b0 * steps + b1
+    if np.any(below <= 0.0):
+        return math.inf
+    difference = (1.0 / below + b2 - gaps) * weight
+    return float(np.sqrt(np.sum(difference**2) / np.sum(weight**2)))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")
