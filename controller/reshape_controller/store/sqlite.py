@@ -24,6 +24,7 @@ from reshape_controller.store import (
     sqlite_place,
     sqlite_projections,
 )
+from reshape_controller.store.form import Damaged
 from reshape_controller.store.protocol import (
     Changes,
     Decision,
@@ -124,7 +125,7 @@ class SqliteStore:
         states: tuple[JobState, ...] = (),
         user: str | None = None,
     ) -> Page:
-        """One page; at most ``sqlite_projections.PAGE_ROWS_MAX`` rows whatever ``limit`` says."""
+        """One page; at most ``form.PAGE_ROWS_MAX`` rows whatever ``limit`` says."""
         return await self._on(sqlite_projections.jobs, limit, after, states, user)
 
     async def job(self, key: str) -> JobRow | None:
@@ -210,7 +211,7 @@ class SqliteStore:
         """The result, or an error of the protocol in place of one of SQLite or of the system."""
         try:
             return function()
-        except sqlite_chain.Damaged as damage:
+        except Damaged as damage:
             raise sqlite_file.corrupt(self.path, damage.last_good_seq, str(damage)) from None
         except CodecError as error:
             raise StoreError(

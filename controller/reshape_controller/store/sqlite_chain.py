@@ -11,15 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from reshape_controller.store.digest import GENESIS, digest_of
-
-
-class Damaged(Exception):
-    """What is kept does not fit together from ``last_good_seq`` on."""
-
-    def __init__(self, last_good_seq: int, message: str) -> None:
-        super().__init__(message)
-        self.last_good_seq = last_good_seq
-
+from reshape_controller.store.form import Damaged
 
 ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """What reading can raise; the second where a message of SQLite quotes damaged text."""

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+from reshape_controller.store.form import Damaged
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
 from reshape_controller.store.sqlite_chain import (
     ERRORS,
-    Damaged,
     is_damage,
     last_good_seq,
     newest_snapshot_seq,

@@ -13,11 +13,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 
+from reshape_controller.store.form import READ_BYTES_MAX
 from reshape_controller.store.protocol import InboxItem
 from reshape_controller.store.sqlite_log import transaction
-
-READ_BYTES_MAX = 4 * 1024 * 1024
-"""One reading ends with the request that reaches it."""
 
 
 def put(connection: sqlite3.Connection, item: InboxItem) -> None:

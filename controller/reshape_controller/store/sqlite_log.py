@@ -13,14 +13,12 @@ from contextlib import contextmanager
 
 from reshape_controller.core.record import LogRecord
 from reshape_controller.store.digest import GENESIS, body_of, digest_of, record_of
+from reshape_controller.store.form import SNAPSHOTS_KEPT, Damaged, check_parts, other_version
 from reshape_controller.store.protocol import (
-    SNAPSHOT_PART_BYTES_MAX,
     SeqTaken,
     StoreBehind,
-    StoreError,
 )
 from reshape_controller.store.sqlite_chain import (
-    Damaged,
     chain,
     complete_snapshots,
     newest_snapshot_seq,
@@ -28,7 +26,6 @@ from reshape_controller.store.sqlite_chain import (
 )
 from reshape_sidecar.codec import CodecError
 
-SNAPSHOTS_KEPT = 2
 PAGE_RECORDS = 500
 PAGE_BYTES = 4 * 1024 * 1024
 """A page of the log ends with the record that reaches either bound."""
@@ -94,14 +91,7 @@ def read_page(connection: sqlite3.Connection, after_seq: int) -> tuple[LogRecord
 
 def begin_snapshot(connection: sqlite3.Connection, seq: int, parts: tuple[str, ...]) -> bool:
     """Make room for a snapshot; False if a complete one of this seq is there already."""
-    if not parts:
-        raise StoreError(f"snapshot {seq} has no parts; remedy: none, this is a defect")
-    longest = max(len(part.encode()) for part in parts)
-    if longest > SNAPSHOT_PART_BYTES_MAX:
-        raise StoreError(
-            f"snapshot {seq} has a part of {longest} bytes, more than {SNAPSHOT_PART_BYTES_MAX}; "
-            "remedy: none, this is a defect"
-        )
+    check_parts(seq, parts)
     newest = last_seq(connection)
     if seq > newest or seq < 1:
         raise StoreBehind(newest, seq)
@@ -152,7 +142,4 @@ def _decode(seq: int, digest: str, body: bytes) -> LogRecord:
     try:
         return record_of(body, digest)
     except CodecError as error:
-        raise StoreError(
-            f"record {seq} of the log is whole but was written by another version ({error}); "
-            "nothing was changed; remedy: use that version"
-        ) from None
+        raise other_version(seq, error) from None

@@ -13,13 +13,10 @@ import sqlite3
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.store.protocol import Changes, Decision, JobRow, Page, StoreError
+from reshape_controller.store.form import jobs_of, page_limit, place_of, unknown_page
+from reshape_controller.store.protocol import Changes, Decision, JobRow, Page
 from reshape_controller.store.sqlite_log import transaction
 from reshape_sidecar import codec
-
-PAGE_ROWS_MAX = 1000
-NO_PLACE = -1
-"""Place of a rejected record, which never stood in the queue."""
 
 _PUT_JOB = """
 INSERT INTO jobs (id, name, user, state, submitted_at_s, place, seq, body)
@@ -86,12 +83,6 @@ def project(connection: sqlite3.Connection, changes: Changes) -> None:
         connection.execute(_STAMP, (max(seq, projected_seq(connection)),))
 
 
-def jobs_of(decision: Decision) -> tuple[JobId, ...]:
-    """The jobs that a decision is about: its cause and every job that it changes."""
-    about = (decision.plan.about,) if decision.plan.about is not None else ()
-    return tuple(dict.fromkeys((*about, *(target.job for target in decision.plan.targets))))
-
-
 def jobs(
     connection: sqlite3.Connection,
     limit: int,
@@ -113,7 +104,7 @@ def jobs(
     if after is not None:
         place = _place_of(connection, after)
         condition += f" AND ({_ORDER}) > (?, ?, ?)"
-    limit = max(1, min(limit, PAGE_ROWS_MAX))
+    limit = page_limit(limit)
     found = connection.execute(
         f"SELECT body FROM jobs WHERE {condition} ORDER BY {_ORDER} LIMIT ?",
         (*values, *place, limit + 1),
@@ -174,7 +165,7 @@ def decisions(
 
 
 def _job_values(row: JobRow) -> tuple[object, ...]:
-    place = row.job.place if row.job is not None else NO_PLACE
+    place = place_of(row)
     state = row.state.value
     return (
         row.id,
@@ -191,7 +182,5 @@ def _job_values(row: JobRow) -> tuple[object, ...]:
 def _place_of(connection: sqlite3.Connection, after: str) -> tuple[object, ...]:
     row = connection.execute(f"SELECT {_ORDER} FROM jobs WHERE id = ?", (after,)).fetchone()
     if row is None:
-        raise StoreError(
-            f"there is no job {after} to go on after; remedy: start again at the first page"
-        )
+        raise unknown_page(after)
     return tuple(row)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.store import sqlite_file, sqlite_inbox, sqlite_place, sqlite_projections
+from reshape_controller.store.form import Damaged
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite_chain import (
     ERRORS,
-    Damaged,
     chain,
     complete_snapshots,
     is_damage,
