@@ -31,7 +31,7 @@ PACKAGES = {
 }
 """Folders of the repository, and where their files are in the wheel."""
 SIDECAR_EXTRA = {"reshape-gpu", "tornado", "nvidia-ml-py"}
-CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "numpy", "torch"}
+CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "torch"}
 COMMAND_TIMEOUT_S = 600.0
 JOB = """\
 name: wheel
