@@ -40,6 +40,7 @@ class Models:
 
     def skipped(self, model: Any) -> None:
         """A fit of ``model`` was skipped: it is the newest one, and nothing was captured."""
+        self.number(model)
         self._current = weakref.ref(model)
 
     def put_back(self, number: int, states: list[variables.VariableState]) -> None:
