@@ -33,6 +33,8 @@ class Actions:
         self._state = state
         self._init = init_link
         self._link = link
+        self._spawn: init.Spawn | None = None
+        """The newest start, put together once, so that asking again is asking the same."""
         self._exit: tuple[int, int, float] | None = None
         """Generation of the exit, first report that tells of it, when to end unheard."""
 
@@ -120,9 +122,16 @@ class Actions:
                 process_restarts=memory.process_restarts + (memory.started_generation > 0),
                 progress=endings.progress_after(memory.progress, memory.ended),
             )
+        if self._spawn is None or self._spawn.generation != generation:
+            log.info("generation %s starts on %s", generation, ", ".join(desired.devices))
+            self._spawn = self._spawn_request(generation, desired.devices)
+        await self._ask_init(self._spawn)
+
+    def _spawn_request(self, generation: int, devices: tuple[str, ...]) -> init.Spawn:
+        state = self._state
         env = environment.variables(
             state.spec,
-            desired.devices,
+            devices,
             os.environ,
             socket=state.folder.socket,
             keep_running=state.folder.run / KEEP_RUNNING_FILE,
@@ -130,9 +139,7 @@ class Actions:
             free_port=_free_port(),
         )
         command = environment.command(state.spec)
-        log.info("generation %s starts on %s", generation, ", ".join(desired.devices))
-        spawn = init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
-        await self._ask_init(spawn)
+        return init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
 
     async def _claim(self) -> bool:
         """Make this attempt the one that may publish; False (and unfit) if it must not train."""

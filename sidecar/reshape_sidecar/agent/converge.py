@@ -144,11 +144,11 @@ def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
         return _phase_of_running(memory, status, training, stopping)
     if memory.finished:
         return Phase.FINISHED
-    if training is not None and not _recorded(memory, training):
-        return Phase.STOPPING  # it ended, and how will be known in a moment
     if not checked:
         return Phase.INITIALIZING
-    if training is not None and not _left_in_order(memory, training, stopping, status):
+    if status.ending or (training is not None and not _recorded(memory, training)):
+        return Phase.STOPPING  # it ended, and how will be known in a moment
+    if training is not None and not _left_in_order(memory, training, stopping):
         return Phase.CRASHED
     if memory.generation > memory.stopped_generation and training is not None:
         refused = memory.answered and not stopping
@@ -271,10 +271,10 @@ def _phase_of_running(memory: Memory, status: Status, training: Training, stoppi
     return Phase.STARTING
 
 
-def _left_in_order(memory: Memory, training: Training, stopping: bool, status: Status) -> bool:
+def _left_in_order(memory: Memory, training: Training, stopping: bool) -> bool:
     """Whether the end of the newest process is no crash (or no longer one that matters)."""
     if training.generation >= memory.generation:
-        return status.ending and training.rung
+        return False
     if stopping or not memory.answered:
         return True
     return _saved(memory)

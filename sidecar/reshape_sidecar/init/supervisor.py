@@ -8,11 +8,9 @@ init dies, its container is over (agent and training die with it), so nothing ne
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import selectors
-import shutil
 import signal
 import sys
 import time
@@ -21,7 +19,7 @@ from pathlib import Path
 
 from reshape_sidecar import codec, limits
 from reshape_sidecar.contract import ENV_GENERATION
-from reshape_sidecar.init import files, processes, spawn, tree
+from reshape_sidecar.init import files, logs, processes, spawn, tree
 from reshape_sidecar.init.clients import Clients
 from reshape_sidecar.init.keeper import AgentKeeper
 from reshape_sidecar.init.processes import Marker
@@ -242,14 +240,9 @@ class Supervisor:
         return self._agent.end(now_s)
 
     def _tend_logs(self, now_s: float) -> None:
-        if now_s < self._logs_due_s:
-            return
-        self._logs_due_s = now_s + limits.LOG_CHECK_S
-        for log in self._logs.glob("*.log"):
-            with contextlib.suppress(OSError):
-                if log.stat().st_size > limits.LOG_BYTES_MAX:
-                    shutil.copyfile(log, log.with_suffix(".log.1"))
-                    os.truncate(log, 0)  # its writers append, so they go on at its new end
+        if now_s >= self._logs_due_s:
+            self._logs_due_s = now_s + limits.LOG_CHECK_S
+            logs.cap(self._logs, limits.LOG_BYTES_MAX)
 
     def _wait_s(self) -> float:
         now_s = time.monotonic()

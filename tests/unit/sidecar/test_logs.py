@@ -1,0 +1,26 @@
+"""Log files stay within their bound and keep their newest past."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from reshape_sidecar.init import logs
+
+
+def test_a_log_that_is_too_long_is_moved_aside_and_its_writer_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "training.log"
+    writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.write(writer, b"x" * 100)
+    logs.cap(tmp_path, 99)
+    os.write(writer, b"new")
+    os.close(writer)
+    assert path.read_bytes() == b"new"
+    assert (tmp_path / "training.log.1").read_bytes() == b"x" * 100
+
+
+def test_a_log_within_its_bound_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "agent.log").write_bytes(b"x" * 100)
+    logs.cap(tmp_path, 100)
+    assert (tmp_path / "agent.log").stat().st_size == 100
+    assert not (tmp_path / "agent.log.1").exists()
