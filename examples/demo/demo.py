@@ -100,6 +100,8 @@ def daemon(home: Home, preset: str, log: Path) -> Iterator[None]:
         preset,
         "--device-truth",
         str(HERE / "device_truth.json"),
+        "--profiles",
+        str(HERE / "profile.toml"),
         "--port",
         "0",
     ]

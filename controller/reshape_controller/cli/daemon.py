@@ -98,12 +98,17 @@ class Daemon:
         ]
         self._settings.home.write_address(Address(self.url, os.getpid(), version()))
         try:
+            await self._add_profiles()
             await self._add_devices()
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             await self._end(server, tasks)
+
+    async def _add_profiles(self) -> None:
+        for profile in self._settings.profiles.missing(self._loop.engine.state.profiles):
+            await self._loop.commit(ev.ProfileRecorded(profile))
 
     async def _add_devices(self) -> None:
         devices = self._settings.devices

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from reshape_controller.cli.devices import Devices
 from reshape_controller.cli.home import Home
+from reshape_controller.cli.profile_files import ProfileFiles
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
@@ -24,4 +25,5 @@ class DaemonSettings:
     policy: Policy
     mechanism: Mechanism
     device_truth: Path | None = None
+    profiles: ProfileFiles = ProfileFiles()
     limits: Limits = Limits()

@@ -15,6 +15,7 @@ from typing import Annotated
 import structlog
 import typer
 
+from reshape_controller.cli import profile_files
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.daemon_settings import DaemonSettings
 from reshape_controller.cli.devices import find
@@ -42,6 +43,9 @@ def up(
     device_truth: Annotated[
         str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
     ] = None,
+    profiles: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Profiles to record at the start.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
     """Start the daemon; it runs until SIGTERM or Ctrl-C, which touch no job."""
@@ -57,6 +61,7 @@ def up(
             "policy": policy,
             "mechanism": mechanism,
             "device_truth": device_truth,
+            "profiles": profiles,
             "log_level": log_level,
         }
     )
@@ -99,6 +104,7 @@ def checked(config: Config) -> DaemonSettings:
         policy=policy,
         mechanism=mechanism,
         device_truth=_truth(config),
+        profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
 
 

@@ -1,0 +1,50 @@
+"""Which profiles a daemon records at its start: the bundled ones, and those of a file.
+
+Does: reads them, and says which the store lacks. Never: lets a bundled profile replace one that
+was recorded. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.core.profiles import ProfileBook
+from reshape_profiles.loader import ProfileError, bundled, load
+from reshape_profiles.schema import Profile
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileFiles:
+    """Profiles that come with Reshape, and those that were asked for."""
+
+    own: tuple[Profile, ...] = ()
+    asked_for: tuple[Profile, ...] = ()
+
+    def missing(self, book: ProfileBook) -> tuple[Profile, ...]:
+        """What is to be recorded: own profiles of types that are not known, and every profile
+        that was asked for and is not what is recorded."""
+        asked = {profile.job_type for profile in self.asked_for}
+        own = [p for p in self.own if book.of(p.job_type) is None and p.job_type not in asked]
+        return (*own, *(p for p in self.asked_for if book.of(p.job_type) != p))
+
+
+def read(name: str | None, where: str) -> ProfileFiles:
+    """The profiles of a daemon; ``name`` is a file, ``where`` what named it. Raises CliError."""
+    if name is None:
+        return ProfileFiles(bundled().profiles)
+    path = Path(name).expanduser().absolute()
+    try:
+        return ProfileFiles(bundled().profiles, load(path).profiles)
+    except OSError as error:
+        raise failed(
+            Exit.USAGE,
+            f"profiles cannot be read: {path}: {error.strerror}",
+            where,
+            "name a file of profiles (TOML or JSON)",
+        ) from None
+    except ProfileError as error:
+        raise failed(
+            Exit.USAGE, str(error), where, "docs/policies.md says how a file of profiles looks"
+        ) from None
