@@ -82,7 +82,7 @@ def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> Renderabl
         lane = fill(job.spans, scale)
         parts.append(_row(_job_label(keys, job), lane, label_width, keys, unicode, by_job=False))
         seen.update((entry.phase, None) for entry in lane if entry is not None)
-    parts += [Text(), _legend(seen, unicode, columns), Text(), _sums(jobs, keys, to_s)]
+    parts += [Text(), _legend(seen, unicode, columns), Text(), _sums(jobs, keys, to_s, unicode)]
     parts += [Text(), _use(timeline, from_s, to_s)]
     return Group(*parts)
 
@@ -189,9 +189,11 @@ def _legend(seen: dict[str, None], unicode: bool, columns: int) -> Text:
     return Text("\n".join([*lines, line]), "dim")
 
 
-def _sums(jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float) -> Table:
+def _sums(jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float, unicode: bool) -> Table:
     figures = ("QUEUED", "INIT", "WAIT", "START", "TRAIN", "SAVE", "TOTAL", "LOST")
     table = grid("", "JOB", "STATE", *figures, right=figures)
+    for column in table.columns:
+        column.overflow = "ellipsis" if unicode else "crop"
     for job in jobs:
         spent = _spent(job.spans, to_s)
         key = keys[job.id]

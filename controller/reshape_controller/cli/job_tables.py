@@ -23,6 +23,8 @@ STATE_STYLES = {
 }
 ENDED = ("completed", "failed", "cancelled", "rejected")
 BAR_CELLS = 8
+ID_COLUMNS_MAX = 32
+"""A longer id goes on in the next line, so that it can still be copied."""
 
 
 def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
@@ -30,6 +32,8 @@ def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
     if not jobs:
         return Text("no jobs yet; submit one: reshape submit FILE")
     table = grid("JOB", "STATE", "GPUS", "PROGRESS", "SHAPED", "AGE", "WHY", rest="WHY", wrap=False)
+    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
+    table.columns[0].max_width = ID_COLUMNS_MAX
     for job in jobs:
         table.add_row(
             job.id,

@@ -6,11 +6,11 @@ Does: one table of routes, one server with bounds on time and size. Never: liste
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 
 import tornado.httpserver
-import tornado.netutil
 import tornado.web
 
 from reshape_controller.core.errors import ReshapeError
@@ -23,7 +23,7 @@ HEADER_BYTES_MAX = 16 * 1024
 IDLE_CONNECTION_S = 75.0
 BODY_S = 10.0
 """Longest time for a body to arrive."""
-STOP_S = 2.0
+BACKLOG = 128
 
 _KEY = r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})"
 
@@ -70,10 +70,14 @@ def bind(address: str, port: int) -> socket.socket:
             f"use --bind {LOOPBACK} and reach it from elsewhere with: ssh -L PORT:{LOOPBACK}:PORT",
             refused=True,
         )
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        return tornado.netutil.bind_sockets(port, address)[0]
+        listening = socket.create_server((address, port), family=family, backlog=BACKLOG)
+        listening.setblocking(False)
+        return listening
     except OSError as error:
-        what = "is in use by another program" if error.errno == 98 else str(error.strerror)
+        taken = error.errno == errno.EADDRINUSE
+        what = "is in use by another program" if taken else str(error.strerror)
         raise CannotListen(
             f"port {port} of {address} {what}", "name another port: --port N, or 0 for a free one"
         ) from None

@@ -1,0 +1,79 @@
+"""Settings: which layer wins, and that each value says where it came from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.cli.config import SETTINGS, config_file, load
+from reshape_controller.cli.exits import CliError, Exit
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    path = tmp_path / "config.yaml"
+    path.write_text("port: 1001\nhome: /from/file\npreset: paper\n")
+    return {"RESHAPE_CONFIG": str(path)}
+
+
+def test_flags_beat_the_environment_beats_the_file_beats_defaults(env: dict[str, str]) -> None:
+    env |= {"RESHAPE_PORT": "1002", "RESHAPE_HOME": "/from/env"}
+    config = load({"port": 1003}, env)
+    assert config.number("port") == 1003
+    assert config.source("port") == "flag --port"
+    assert str(config.home) == "/from/env"
+    assert config.source("home") == "environment RESHAPE_HOME"
+    assert config.text("preset") == "paper"
+    assert config.source("preset").startswith("file ")
+    assert config.text("bind") == "127.0.0.1"
+    assert config.source("bind") == "default"
+
+
+def test_a_flag_that_was_not_given_overrules_nothing(env: dict[str, str]) -> None:
+    assert load({"port": None}, env).number("port") == 1001
+
+
+def test_zero_is_a_value(env: dict[str, str]) -> None:
+    assert load({"port": 0}, env).number("port") == 0
+
+
+def test_without_a_file_the_defaults_are_taken(tmp_path: Path) -> None:
+    config = load({}, {"XDG_CONFIG_HOME": str(tmp_path)})
+    assert {found.source for found in config.all()} == {"default"}
+    assert config.home.is_absolute()
+
+
+def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CliError, match="is not there") as refused:
+        load({}, {"RESHAPE_CONFIG": str(tmp_path / "gone.yaml")})
+    assert refused.value.code is Exit.USAGE
+
+
+@pytest.mark.parametrize("value", ["", "-1", "65536", "1.5", "0x10", "many", "٣٠٠٠٠٠"])
+def test_a_port_that_is_none_is_refused_from_the_environment(tmp_path: Path, value: str) -> None:
+    env = {"XDG_CONFIG_HOME": str(tmp_path), "RESHAPE_PORT": value}
+    if value == "":
+        assert load({}, env).number("port") == 7470, "empty is not set"
+        return
+    with pytest.raises(CliError, match="port"):
+        load({}, env)
+
+
+@pytest.mark.parametrize("text", ["port: true", "port: 1.5", "home: 3", "output: xml", "x: 1"])
+def test_a_wrong_value_in_the_file_names_the_file(env: dict[str, str], text: str) -> None:
+    path, named = config_file(env)
+    assert named
+    path.write_text(text)
+    with pytest.raises(CliError) as refused:
+        load({}, env)
+    assert str(path) in refused.value.text()
+    assert "remedy" in refused.value.text()
+
+
+def test_every_setting_is_documented() -> None:
+    text = (DOCS / "cli.md").read_text()
+    missing = [s.name for s in SETTINGS if f"`{s.name}`" not in text or f"`{s.env}`" not in text]
+    assert missing == []

@@ -1,0 +1,145 @@
+"""Tables and figures as people see them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from reshape_controller.cli import job_tables
+from reshape_controller.cli.gpu_tables import gpus_table
+from reshape_controller.cli.words import bar, duration, one_line, size
+from reshape_controller.http.views import EventView, GpuView, JobView
+from reshape_sidecar.wire import PhaseTimes
+
+NOW_S = 1_795_247_500.0
+
+
+def lines(drawn: RenderableType, columns: int = 100) -> list[str]:
+    out = io.StringIO()
+    Console(file=out, width=columns, no_color=True, markup=False, highlight=False).print(drawn)
+    return [line.rstrip() for line in out.getvalue().splitlines()]
+
+
+def job(**fields: object) -> JobView:
+    given = {
+        "id": "train-0a1b2c3d",
+        "name": "train",
+        "user": "ada",
+        "state": "running",
+        "stage": "training",
+        "reason": "",
+        "seq": 9,
+        "submitted_at_s": NOW_S - 125,
+        "optional_gpus": (2, 4),
+        **fields,
+    }
+    return JobView(**given)  # type: ignore[arg-type]
+
+
+def test_a_job_is_one_row_whatever_it_has_to_say() -> None:
+    crash = "training ended with exit code 1\n" + "Traceback\n" * 20 + "SystemError: no such layer"
+    jobs = (job(), job(state="failed", reason=crash))
+    shown = lines(job_tables.jobs_table(jobs, NOW_S))
+    assert len(shown) == 1 + len(jobs)
+    assert max(len(line) for line in shown) <= 100
+    assert "exit code 1" in shown[2]
+
+
+def test_a_very_long_id_is_not_cut_and_leaves_room_for_the_rest() -> None:
+    long = "x" * 63 + "-00000000"
+    shown = lines(job_tables.jobs_table((job(id=long, size=2),), NOW_S))
+    assert max(len(line) for line in shown) <= 100
+    assert "".join(line.split()[0] for line in shown[1:]) == long
+    assert "2 of 2,4" in shown[1]
+
+
+def test_a_row_has_size_progress_and_age() -> None:
+    row = lines(job_tables.jobs_table((job(size=2, step=50, progress_ratio=0.5),), NOW_S))[1]
+    assert row.split()[:5] == ["train-0a1b2c3d", "running", "2", "of", "2,4"]
+    assert "████····  50%" in row
+    assert "2m05s" in row
+
+
+def test_an_empty_list_tells_how_to_begin() -> None:
+    assert "reshape submit" in lines(job_tables.jobs_table((), NOW_S))[0]
+
+
+def test_a_description_fits_and_has_phases_and_history() -> None:
+    view = job(
+        times=PhaseTimes(save_s=0.21, stop_s=0.05, import_s=2.0, first_step_s=0.5),
+        next_gpus=("gpu-0", "gpu-1"),
+        donors=("other-11112222",),
+        error="line one\nline two",
+    )
+    event = EventView("train-0a1b2c3d", NOW_S, "granted", "2 GPUs: gpu-0, gpu-1 " * 9, size=2)
+    shown = lines(job_tables.describe(view, (event,), NOW_S))
+    text = "\n".join(shown)
+    assert max(len(line) for line in shown) <= 100
+    assert "save 0.21 + stop 0.05 + import 2.00 + first step 0.50 = 2.76 s" in text
+    assert "2 GPUs (gpu-0, gpu-1), from other-11112222" in text
+    assert "  line two" in shown
+
+
+def test_gpus_show_who_has_them_and_who_is_next() -> None:
+    gpu = GpuView(
+        "gpu-0", "local", 0, "a100", "in use", "a-1", "first", "b-2", "second", drained=True
+    )
+    row = lines(gpus_table((gpu,)))[1]
+    assert row.split() == [
+        "local",
+        "(drained)",
+        "0",
+        "gpu-0",
+        "a100",
+        "in",
+        "use",
+        "first",
+        "second",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "-"),
+        (-3, "0.0s"),
+        (0.04, "0.0s"),
+        (9.96, "10.0s"),
+        (59.6, "1m00s"),
+        (125, "2m05s"),
+        (7265, "2h01m"),
+        (90_000, "1d01h"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_bars_are_as_long_as_asked_for() -> None:
+    assert [bar(ratio, 4) for ratio in (0.0, 0.5, 1.0, 7.0, -1.0)] == [
+        "····",
+        "██··",
+        "████",
+        "████",
+        "····",
+    ]
+    assert all(len(bar(number / 100, 8)) == 8 for number in range(101))
+
+
+def test_a_text_of_many_lines_is_its_first_and_its_last() -> None:
+    assert (
+        one_line("exit code 1\nTraceback\n  x\nValueError: no\n") == "exit code 1: ValueError: no"
+    )
+    assert one_line("one") == "one"
+    assert one_line(" \n") == ""
+
+
+def test_sizes() -> None:
+    assert [size(n) for n in (512, 2048, 3 << 30, 5 << 40)] == [
+        "512 B",
+        "2.0 KiB",
+        "3.0 GiB",
+        "5120.0 GiB",
+    ]

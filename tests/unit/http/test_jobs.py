@@ -1,0 +1,164 @@
+"""Jobs over HTTP: what is accepted, what is refused and how, what is shown."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.http.views import JobView
+from tests.http_bed import RECORD, Api, api
+
+
+def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:
+    async def inside() -> None:
+        async with api(folder) as it:
+            await test(it)
+
+    asyncio.run(inside())
+
+
+def test_a_job_is_created_shown_listed_and_cancelled(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        made = await it.post("/v1/jobs", RECORD, Reshape_User="ada")
+        assert (made.code, made.json["name"], made.json["user"]) == (201, "job", "ada")
+        key = made.json["id"]
+        assert made.headers["location"] == f"/v1/jobs/{key}"
+        assert list(made.json) == [field.name for field in dataclasses.fields(JobView)]
+        running = await it.reaches("job", "running")
+        assert running["size"] == 4
+        listed = (await it.get("/v1/jobs?state=running,adjusting")).json
+        assert [job["id"] for job in listed["jobs"]] == [key]
+        assert (await it.get("/v1/jobs?state=completed")).json["jobs"] == []
+        assert (await it.post(f"/v1/jobs/{key}/cancel")).code == 200
+        await it.reaches(key, "cancelled")
+        again = await it.post(f"/v1/jobs/{key}/cancel")
+        assert (again.code, again.json["code"]) == (409, "conflict")
+        events = (await it.get(f"/v1/jobs/{key}/history")).json["events"]
+        assert events[0]["kind"] == "submitted"
+        assert {"granted", "cancelled"} <= {event["kind"] for event in events}
+        decided = (await it.get(f"/v1/jobs/{key}/decisions")).json["decisions"]
+        assert decided[0]["event"]["name"] == "job"
+        assert decided[0]["explanation"]
+
+    run(tmp_path, test)
+
+
+def test_yaml_is_taken_as_well(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        text = "name: job\ncommand: train\nframework: other\noptional_gpus: [1]\n"
+        made = await it.post("/v1/jobs", text, Content_Type="application/yaml")
+        assert (made.code, made.json["optional_gpus"]) == (201, [1])
+
+    run(tmp_path, test)
+
+
+def test_everything_that_is_wrong_with_a_record_is_told_at_once(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        bad = {**RECORD, "epochs": -1, "gpu": 2, "env": {"LD_PRELOAD": "x"}}
+        answer = await it.post("/v1/jobs", bad)
+        assert (answer.code, answer.json["code"]) == (422, "rejected")
+        paths = [error["path"] for error in answer.json["errors"]]
+        assert sorted(paths) == ["env.LD_PRELOAD", "epochs", "gpu"]
+        assert answer.json["path"] == paths[0]
+        assert (await it.get("/v1/jobs")).json["total"] == 0
+
+    run(tmp_path, test)
+
+
+def test_what_no_host_can_hold_and_a_name_that_lives_are_refused(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        large = await it.post("/v1/jobs", {**RECORD, "optional_gpus": [64]})
+        assert (large.code, large.json["path"]) == (422, "optional_gpus[0]")
+        assert (await it.post("/v1/jobs", RECORD)).code == 201
+        twin = await it.post("/v1/jobs", RECORD)
+        assert (twin.code, twin.json["path"]) == (422, "name")
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [("{", 422), ("[]", 422), ("", 422), (b"\xff\xfe", 400), ("[" * 100_000, 422), ("null", 422)],
+)
+def test_a_body_that_is_no_record_is_refused(tmp_path: Path, body: str | bytes, code: int) -> None:
+    async def test(it: Api) -> None:
+        answer = await it.post("/v1/jobs", body)
+        assert answer.code == code
+        assert set(answer.json) == {"code", "message", "path", "hint", "errors"}
+        assert answer.json["message"]
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ("/v1/jobs?limit=0", "query limit"),
+        ("/v1/jobs?limit=many", "query limit"),
+        ("/v1/jobs?limit=nan", "query limit"),
+        ("/v1/jobs?limit=1.5", "query limit"),
+        ("/v1/jobs?state=flying", "query state"),
+        ("/v1/timeline?from_s=-1", "query from_s"),
+    ],
+)
+def test_a_bad_query_is_named(tmp_path: Path, path: str, where: str) -> None:
+    async def test(it: Api) -> None:
+        answer = await it.get(path)
+        assert (answer.code, answer.json["path"]) == (400, where)
+
+    run(tmp_path, test)
+
+
+def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        for path in ("/v1/jobs/x", "/v1/jobs/x/logs", "/v1/jobs/x/history", "/x", "/v1/jobs/.."):
+            answer = await it.get(path)
+            assert (answer.code, answer.json["code"]) == (404, "not-found"), path
+        for path in ("/v1/jobs/x/cancel", "/v1/hosts/x/drain"):
+            assert (await it.post(path)).code == 404, path
+        assert (await it.ask("DELETE", "/v1/jobs")).code == 405
+
+    run(tmp_path, test)
+
+
+def test_pages_follow_each_other_without_gap(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        for number in range(7):
+            record = {**RECORD, "name": f"job-{number}", "optional_gpus": [4]}
+            assert (await it.post("/v1/jobs", record)).code == 201
+        found, after = [], ""
+        while True:
+            page = (await it.get(f"/v1/jobs?limit=3{after}")).json
+            assert page["total"] == 7
+            found += [job["name"] for job in page["jobs"]]
+            if page["next_after"] is None:
+                break
+            after = f"&after={page['next_after']}"
+        assert found == [f"job-{number}" for number in range(7)]
+
+    run(tmp_path, test)
+
+
+def test_halt_and_resume_and_drain_are_answered_with_the_new_state(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await it.post("/v1/jobs", RECORD)
+        await it.reaches("job", "running")
+        refused = await it.post("/v1/jobs/job/resume")
+        assert (refused.code, refused.json["code"]) == (409, "conflict")
+        assert (await it.post("/v1/jobs/job/halt")).code == 200
+        await it.reaches("job", "halted")
+        drained = await it.post("/v1/hosts/local/drain")
+        assert (drained.code, drained.json["drained"]) == (200, True)
+        assert (await it.post("/v1/jobs/job/resume")).code == 200
+        gpus = (await it.get("/v1/gpus")).json["gpus"]
+        assert [(gpu["state"], gpu["drained"]) for gpu in gpus] == [("idle", True)] * 4
+        assert (await it.post("/v1/hosts/local/undrain")).json["drained"] is False
+        await it.reaches("job", "running")
+        gpus = (await it.get("/v1/gpus")).json["gpus"]
+        assert {gpu["owner_name"] for gpu in gpus} == {"job"}
+
+    run(tmp_path, test)

@@ -1,0 +1,141 @@
+"""Log files by byte offset: while they grow, over a rotation, over attempts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.http.logs import PAGE_BYTES_MAX, read
+from tests.http_bed import RECORD, Answer, Api, api
+
+
+def run(folder: Path, test: Callable[[Api, Path], Awaitable[None]]) -> None:
+    """``test`` gets a job that trains, and the folder of its first attempt's logs."""
+
+    async def inside() -> None:
+        async with api(folder) as it:
+            await it.post("/v1/jobs", RECORD)
+            await it.reaches("job", "running")
+            logs = it.logs / "job" / "1"
+            logs.mkdir(parents=True)
+            await test(it, logs)
+
+    asyncio.run(inside())
+
+
+def said(answer: Answer) -> tuple[bytes, int, int, str]:
+    headers = answer.headers
+    return (
+        answer.body,
+        int(headers["reshape-log-attempt"]),
+        int(headers["reshape-log-next"]),
+        headers["reshape-log-ended"],
+    )
+
+
+def test_the_tail_then_what_comes_after_it_then_more_as_it_is_written(tmp_path: Path) -> None:
+    async def test(it: Api, logs: Path) -> None:
+        file = logs / "training.log"
+        file.write_text("".join(f"line {number}\n" for number in range(10)))
+        body, attempt, following, ended = said(await it.get("/v1/jobs/job/logs?tail=2"))
+        assert (body, attempt, following, ended) == (b"line 8\nline 9\n", 1, 70, "false")
+        more = f"/v1/jobs/job/logs?attempt=1&offset={following}"
+        assert said(await it.get(more)) == (b"", 1, 70, "false")
+        waiting = asyncio.create_task(it.get(f"{more}&wait_s=30"))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        with file.open("a") as log:
+            log.write("late\n")
+        assert said(await waiting) == (b"late\n", 1, 75, "false")
+
+    run(tmp_path, test)
+
+
+def test_a_log_of_an_ended_job_says_that_nothing_more_will_come(tmp_path: Path) -> None:
+    async def test(it: Api, logs: Path) -> None:
+        (logs / "training.log").write_text("the end\n")
+        it.launcher.job((await it.get("/v1/jobs/job")).json["id"]).finish()
+        await it.reaches("job", "completed")
+        body, _, following, ended = said(await it.get("/v1/jobs/job/logs?wait_s=30"))
+        assert (body, following, ended) == (b"the end\n", 8, "true")
+
+    run(tmp_path, test)
+
+
+def test_a_log_that_was_cut_by_its_rotation_is_read_from_its_beginning(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"new")
+    chunk = read(tmp_path / "a.log", 1, 1000, 0)
+    assert chunk is not None
+    assert (chunk.data, chunk.next) == (b"new", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "found"),
+    [
+        ("a\nb\nc\n", 1, "c\n"),
+        ("a\nb\nc", 1, "c"),
+        ("a\nb\nc", 2, "b\nc"),
+        ("a\nb\n", 9, "a\nb\n"),
+        ("a\nb\n", 0, ""),
+        ("", 5, ""),
+        ("\n\n\n", 2, "\n\n"),
+    ],
+)
+def test_the_tail_has_as_many_lines_as_asked_for(
+    tmp_path: Path, text: str, lines: int, found: str
+) -> None:
+    (tmp_path / "a.log").write_text(text)
+    chunk = read(tmp_path / "a.log", 1, None, lines)
+    assert chunk is not None
+    assert (chunk.data.decode(), chunk.next) == (found, len(text))
+
+
+def test_a_page_is_bounded_and_the_next_one_follows(tmp_path: Path) -> None:
+    data = os.urandom(PAGE_BYTES_MAX * 2 + 5)
+    (tmp_path / "a.log").write_bytes(data)
+    found, at = b"", 0
+    while at < len(data):
+        chunk = read(tmp_path / "a.log", 1, at, 0)
+        assert chunk is not None
+        assert 0 < len(chunk.data) <= PAGE_BYTES_MAX
+        found, at = found + chunk.data, chunk.next
+    assert found == data
+
+
+def test_only_plain_files_of_the_log_folder_are_read(tmp_path: Path) -> None:
+    async def test(it: Api, logs: Path) -> None:
+        (tmp_path / "secret").write_text("secret")
+        (logs / "link.log").symlink_to(tmp_path / "secret")
+        os.mkfifo(logs / "pipe.log")
+        (logs / "folder.log").mkdir()
+        for name in ("link.log", "pipe.log", "folder.log", "gone.log"):
+            assert (await it.get(f"/v1/jobs/job/logs?file={name}")).code == 404, name
+        for name in (
+            "../1/training.log",
+            "..%2Fa.log",
+            "/etc/passwd",
+            "a",
+            "A.log",
+            ".log",
+            "x%00.log",
+        ):
+            assert (await it.get(f"/v1/jobs/job/logs?file={name}")).code == 400, name
+
+    run(tmp_path, test)
+
+
+def test_a_job_without_a_container_has_no_log_yet_and_says_why(tmp_path: Path) -> None:
+    async def test(it: Api, logs: Path) -> None:
+        queued = {**RECORD, "name": "queued", "optional_gpus": [4]}
+        assert (await it.post("/v1/jobs", queued)).code == 201
+        answer = await it.get("/v1/jobs/queued/logs")
+        assert answer.code == 404
+        assert "no training.log yet" in answer.json["message"]
+        waited = await it.get("/v1/jobs/queued/logs?wait_s=0.3")
+        assert said(waited)[:2] == (b"", 0)
+
+    run(tmp_path, test)

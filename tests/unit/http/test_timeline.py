@@ -1,0 +1,84 @@
+"""Who held which GPU when, from the log."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+from reshape_controller.http import timeline as module
+from reshape_controller.http.timeline import Recorder, TimelineReader
+from reshape_controller.store.sqlite import SqliteStore
+from tests.http_bed import RECORD, api
+
+
+async def _hand_over(folder: Path) -> Any:
+    """One job on four GPUs, another that takes two of them and ends; the timeline as JSON."""
+    async with api(folder) as it:
+        await it.post("/v1/jobs", {**RECORD, "name": "first"})
+        await it.reaches("first", "running")
+        record = {**RECORD, "name": "second", "optional_gpus": [2], "max_wait_s": 1}
+        second = (await it.post("/v1/jobs", record)).json["id"]
+        await it.reaches("second", "running")
+        middle = (await it.get("/v1/timeline")).json
+        it.launcher.job(second).finish()
+        await it.reaches("second", "completed")
+        await it.post("/v1/jobs/first/cancel")
+        await it.reaches("first", "cancelled")
+        async with asyncio.timeout(20):
+            while {g["state"] for g in (await it.get("/v1/gpus")).json["gpus"]} != {"idle"}:
+                await asyncio.sleep(0.05)
+        return middle, (await it.get("/v1/timeline")).json
+
+
+def test_the_timeline_shows_the_early_initialisation_and_the_hand_over(tmp_path: Path) -> None:
+    middle, whole = asyncio.run(_hand_over(tmp_path))
+    names = {job["id"]: job["name"] for job in whole["jobs"]}
+    assert list(names.values()) == ["first", "second"]
+    trained = [
+        [names[span["job"]] for span in lane["spans"] if span["phase"] == "training"]
+        for lane in middle["gpus"]
+    ]
+    assert sorted(owners[-1] for owners in trained) == ["first", "first", "second", "second"]
+    phases = [span["phase"] for span in whole["jobs"][1]["spans"]]
+    assert phases.index("initializing") < phases.index("training")
+    first, second = whole["jobs"]
+    initialised_s = next(s["to_s"] for s in second["spans"] if s["phase"] == "initializing")
+    stopped_s = next(s["from_s"] for s in first["spans"] if s["phase"] == "saving")
+    assert initialised_s <= stopped_s, "the running job was not asked before the other was ready"
+    assert all(span["to_s"] is not None for lane in whole["gpus"] for span in lane["spans"])
+
+
+def test_no_gpu_has_two_spans_at_once(tmp_path: Path) -> None:
+    _, whole = asyncio.run(_hand_over(tmp_path))
+    for lane in whole["gpus"]:
+        ends = [(span["from_s"], span["to_s"]) for span in lane["spans"]]
+        assert ends == sorted(ends)
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
+
+
+def test_reading_step_by_step_and_reading_at_once_give_the_same(tmp_path: Path) -> None:
+    async def test() -> None:
+        await _hand_over(tmp_path)
+        store = SqliteStore(tmp_path / "store.sqlite")
+        await store.open()
+        try:
+            whole = await TimelineReader().read(store)
+            assert await TimelineReader().read(store) == whole
+            reader = TimelineReader()
+            assert await reader.read(store) == await reader.read(store) == whole
+            late = await reader.read(store, whole.to_s - 0.001)
+            assert len(late.gpus[0].spans) < len(whole.gpus[0].spans)
+        finally:
+            await store.close()
+
+    asyncio.run(test())
+
+
+def test_a_long_log_keeps_the_newest_spans_only(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(module, "SPANS_MAX", 8)
+    _, whole = asyncio.run(_hand_over(tmp_path))
+    count = sum(len(lane["spans"]) for lane in (*whole["gpus"], *whole["jobs"]))
+    assert 0 < count < 30
+    assert Recorder().timeline().gpus == ()
