@@ -65,9 +65,9 @@ def explain_text(plan: Plan, *, at: str, policy: str, names: Mapping[JobId, str]
     counted = "One option was" if weighed == 1 else f"{weighed} options were"
     lines.append(f"  {counted} weighed{first}:")
     rows = [_row(plan, number, name) for number in shown]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    widths = [max(len(row[column]) for row in rows) for column in (1, 2)]
     for mark, what, when, why in rows:
-        row = f"  {mark:<{widths[0]}} {what:<{widths[1]}}  {when:>{widths[2]}}"
+        row = f"  {mark:<2} {what:<{widths[0]}}  {when:>{widths[1]}}"
         lines.append(f"{row}  {why}".rstrip())
     if any(option.makespan_s is not None for option in plan.options):
         lines.append("  time: predicted until all accepted jobs have ended")
@@ -85,7 +85,7 @@ def _row(plan: Plan, number: int, name: Callable[[JobId], str]) -> tuple[str, st
 def describe(option: Option, name: Callable[[JobId], str]) -> str:
     """What an option does, in a few words."""
     if not option.targets:
-        return "wait"
+        return option.note or "change nothing"
     first, *others = option.targets
     what = f"{name(first.job)} on {gpus(first.size)} of {first.host}"
     for target in others:

@@ -247,6 +247,8 @@ def _recorded(profile: Profile | None, gpu_type: str, gpus: int) -> float:
         points = {
             p.gpus: p.seconds_per_step for p in profile.speed if p.gpu_type == slowest.gpu_type
         }
+    if gpus in points:
+        return points[gpus]
     return default_curve(gpus) * _between(
         sorted((size, seconds / default_curve(size)) for size, seconds in points.items()), gpus
     )

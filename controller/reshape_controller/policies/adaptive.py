@@ -95,6 +95,7 @@ class _Decision:
         self._weighed_for = 0
         self._looked_for = 0
         self._most_from_one = 0
+        self._nothing = "wait"
         self._donors: dict[HostId, list[JobView]] | None = None
 
     def make(self) -> Plan:
@@ -239,6 +240,7 @@ class _Decision:
         found = list(candidates.growths(self.forecast, self.hosts))
         if not found:
             return None
+        self._nothing = "change nothing"
         outlook = self.forecast.outlook()
         base: Weighed = (*outlook.waits(), None)
         for candidate in found:
@@ -247,13 +249,22 @@ class _Decision:
                 return self._plan("grows-to-pin", entry, [entry, base], base, len(found) + 1)
         active = self._weigh_all(outlook, found, base, gate=True)
         better = [entry for entry in active if self._worth(entry, base)]
+        ranked = sorted([base, *active], key=_rank)
         if not better:
+            self._nobody_grows(found[0].job, ranked, base, len(found) + 1)
             return None
         chosen = min(better, key=_rank)
         assert chosen[2] is not None
         code = "grows" if chosen[2].host == chosen[2].job.host else "moves"
-        ranked = sorted([base, *active], key=_rank)
         return self._plan(code, chosen, ranked, base, len(found) + 1)
+
+    def _nobody_grows(
+        self, first: JobView, ranked: list[Weighed], base: Weighed, weighed: int
+    ) -> None:
+        if self.waits.about is None:
+            text = "GPUs are idle, but no running job would gain enough from them"
+            kept = tuple(self._option(entry, base) for entry in ranked[:WAITING_KEPT_MAX])
+            self.waits = Plan((), "keeps-sizes", text, first.id, kept, weighed=weighed)
 
     def _waits(
         self,
@@ -299,7 +310,7 @@ class _Decision:
     def _option(self, entry: Weighed, base: Weighed) -> Option:
         makespan, total, candidate = entry
         if candidate is None:
-            return Option((), makespan / 1000, "wait", total / 1000)
+            return Option((), makespan / 1000, self._nothing, total / 1000)
         reshapes = bool(candidate.shrinks) or candidate.job.size > 0
         too_little = reshapes and entry[:2] < base[:2] and not self._worth(entry, base)
         refused = "would save too little" if too_little else ""

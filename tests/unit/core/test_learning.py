@@ -1,0 +1,164 @@
+"""What reports teach: speed, costs, straggling; and pins and wakes as events of the machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.engine import Step
+from reshape_controller.core.model import JobId
+from reshape_controller.core.plan import Plan
+from reshape_controller.core.profiles import DEFAULT_OVERHEAD, SPEED_WEIGHT
+from reshape_controller.core.record import HistoryEntry
+from reshape_controller.core.state import State
+from reshape_profiles.schema import Overhead, Profile, SpeedPoint
+from reshape_sidecar.wire import PhaseTimes, Progress
+from tests.world import World
+
+KIND = Profile("kind", speed=(SpeedPoint("V100", 1, 4.0), SpeedPoint("V100", 2, 2.0)))
+
+
+def world(**fields: object) -> World:
+    """A job of a type with a profile, training on two GPUs."""
+    found = World().boot(4)
+    found.event(ev.ProfileRecorded(KIND))
+    found.running("job", 2, 1, 2, 4, job_type="kind", **fields)
+    return found
+
+
+def report(found: World, step: int, seconds: float, times: PhaseTimes | None = None) -> None:
+    c = found.container("job")
+    c.step, c.sequence = step, c.sequence + 1
+    seen = found.observed(c)
+    progress = Progress(step=step, total_steps=1000, seconds_per_step=seconds)
+    seen = replace(seen, progress=progress, times=times or seen.times)
+    found.event(ev.SideCarReported(seen))
+
+
+def kinds(found: World) -> list[str]:
+    return [kind for kind in found.kinds if "straggling" in kind]
+
+
+def test_a_profile_enters_by_an_event_and_is_in_the_snapshot() -> None:
+    assert world().engine.snapshot().profiles.of("kind") == KIND
+
+
+def test_a_measured_speed_moves_what_is_believed_of_the_job_by_half() -> None:
+    found = world()
+    report(found, 10, 3.0)
+    (seen,) = found.job("job").measured
+    assert (seen.gpu_type, seen.gpus) == ("V100", 2)
+    assert seen.seconds_per_step == pytest.approx(2.0 + SPEED_WEIGHT * 1.0)
+
+
+def test_a_report_without_a_new_step_teaches_nothing() -> None:
+    found = world()
+    report(found, 10, 3.0)
+    before = found.job("job").measured
+    report(found, 10, 9.0)
+    assert found.job("job").measured == before
+
+
+def test_a_type_learns_from_its_jobs_by_a_small_weight() -> None:
+    found = world()
+    for step in range(1, 4):
+        report(found, step, 3.0)
+    learned = found.engine.state.profiles.seconds_per_step("kind", "V100", 2)
+    assert learned == pytest.approx(2.1)
+
+
+def test_a_straggling_job_is_said_to_straggle_once_and_teaches_its_type_nothing() -> None:
+    found = world()
+    for step in range(1, 9):
+        report(found, step, 9.0)
+    assert found.job("job").straggling
+    assert kinds(found) == ["straggling"]
+    assert found.engine.state.profiles.seconds_per_step("kind", "V100", 2) == 2.0
+    for step in range(9, 20):
+        report(found, step, 2.0)
+    assert not found.job("job").straggling
+    assert kinds(found) == ["straggling", "straggling-over"]
+
+
+def test_the_cost_of_a_reshape_is_measured_and_told_beside_the_prediction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = world()
+    entries: list[HistoryEntry] = []
+    step = found.engine.step
+
+    def watched(event: ev.Event, now_s: float) -> Step:
+        result = step(event, now_s)
+        entries.extend(result.history)
+        return result
+
+    monkeypatch.setattr(found.engine, "step", watched)
+    found.now_s = 100.0
+    found.plan(("job", 4))
+    assert found.job("job").reshape_cost_s is not None
+    (entry,) = [h for h in entries if h.kind == "reshape-cost"]
+    assert entry.value == found.job("job").reshape_cost_s
+    assert "checkpoint 0.1 s, predicted 1.0 s" in entry.text
+
+
+def test_measured_saves_move_what_is_believed_of_the_types_costs() -> None:
+    found = world()
+    found.plan(("job", 4))
+    believed = found.engine.state.profiles.overhead("kind")
+    expected = DEFAULT_OVERHEAD.checkpoint_s + 0.3 * (0.1 - DEFAULT_OVERHEAD.checkpoint_s)
+    assert believed.checkpoint_s == pytest.approx(expected)
+
+
+def test_a_recorded_overhead_is_where_learning_starts() -> None:
+    found = World().boot(4)
+    profile = replace(KIND, overhead=Overhead(1.0, 2.0, 3.0, 4.0, 5.0))
+    found.event(ev.ProfileRecorded(profile))
+    assert found.engine.state.profiles.overhead("kind").checkpoint_s == 3.0
+
+
+def test_what_was_learned_survives_a_snapshot_of_the_state() -> None:
+    found = world()
+    for step in range(1, 5):
+        report(found, step, 3.0)
+    state = State.load(found.engine.state.dump())
+    assert state.profiles == found.engine.state.profiles
+    assert state.jobs == found.engine.state.jobs
+
+
+def test_a_pinned_job_has_one_size_until_it_is_unpinned() -> None:
+    found = world()
+    found.event(ev.PinRequested(JobId("job"), 4, "ann"))
+    (view,) = found.engine.snapshot().running
+    assert (view.sizes, view.pinned, view.size) == ((4,), True, 2)
+    assert found.engine.wants_plan()
+    found.event(ev.PinRequested(JobId("job"), None, "ann"))
+    (view,) = found.engine.snapshot().running
+    assert (view.sizes, view.pinned) == ((1, 2, 4), False)
+
+
+def test_a_pin_to_a_size_that_the_job_has_not_changes_nothing() -> None:
+    found = world()
+    found.event(ev.PinRequested(JobId("job"), 3, "ann"))
+    assert found.job("job").pinned is None
+
+
+def test_an_empty_plan_may_ask_to_be_woken() -> None:
+    found = world()
+    found.engine.apply(Plan(wake_at_s=found.now_s + 60.0), found.now_s)
+    assert not found.engine.wants_plan()
+    assert found.engine.next_deadline_s() == found.now_s + 60.0
+    state = State.load(found.engine.state.dump())
+    assert state.wake_at_s == found.now_s + 60.0
+    found.wait(59.0)
+    assert not found.engine.wants_plan()
+    found.wait(2.0)
+    assert found.engine.wants_plan()
+
+
+def test_the_length_of_a_job_that_becomes_known_is_reason_to_plan_again() -> None:
+    found = World().boot(4)
+    found.running("job", 2, 2, 4, length=None)
+    (view,) = found.engine.snapshot().running
+    assert view.growable
