@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check test-tensorflow bench clean
+.PHONY: help setup demo test check test-tensorflow test-mongo bench clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -19,9 +19,9 @@ setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.l
 demo: setup  ## Set up and run two real TensorFlow jobs on four simulated GPUs
 	$(BIN)/python examples/demo/demo.py
 
-test: setup  ## Set up and run the checks and all tests that need no TensorFlow
+test: setup  ## Set up and run the checks and all tests that need neither TensorFlow nor MongoDB
 	$(MAKE) check
-	$(BIN)/python -m pytest -m "not tensorflow"
+	$(BIN)/python -m pytest -m "not tensorflow and not mongo"
 
 check: setup  ## Format, lint, types and import contracts
 	$(BIN)/ruff format --check .
@@ -31,6 +31,9 @@ check: setup  ## Format, lint, types and import contracts
 
 test-tensorflow: setup  ## The tests that start real TensorFlow processes
 	$(BIN)/python -m pytest -m tensorflow
+
+test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
+	$(BIN)/python -m pytest -m mongo
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from reshape_controller.core.model import JobId, JobState
 from reshape_controller.core.record import LogRecord
 from reshape_controller.store.digest import seal
+from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import (
     SNAPSHOT_PART_BYTES_MAX,
     Changes,
@@ -23,23 +24,25 @@ from reshape_controller.store.protocol import (
     StoreError,
 )
 from reshape_controller.store.sqlite import SqliteStore
+from tests.mongo_server import any_server, fresh_database
 from tests.store_values import changes, job_row, record, records
 
-Factory = Callable[[Path], Store]
+
+@pytest.fixture(scope="session")
+def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with any_server(tmp_path_factory.mktemp("mongo")) as server:
+        yield server.uri
 
 
-def _sqlite(folder: Path) -> Store:
-    return SqliteStore(folder / "reshape.db")
-
-
-FACTORIES: dict[str, Factory] = {"sqlite": _sqlite}
-
-
-@pytest.fixture(params=sorted(FACTORIES))
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
     """Opens the same store each time that it is called: twice means a restart."""
-    factory = FACTORIES[request.param]
-    return lambda: factory(tmp_path)
+    if request.param == "sqlite":
+        yield lambda: SqliteStore(tmp_path / "reshape.db")
+        return
+    uri = request.getfixturevalue("mongo_uri")
+    with fresh_database(uri) as database:
+        yield lambda: MongoStore(database)
 
 
 def run(make: Callable[[], Store], work: Callable[[Store], Awaitable[None]]) -> None:

@@ -6,13 +6,13 @@ State: names that were let in and are not in the engine yet.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError, JobId, JobSpec
 from reshape_controller.core.state import State
 from reshape_controller.records import check_against_hosts
+from reshape_controller.store.protocol import request_key
 
 
 class Refused(ReshapeError):
@@ -56,4 +56,4 @@ class Admission:
 
 def job_id(name: str, key: str) -> JobId:
     """Id of a job: its name and a short digest of what makes this submission one of its kind."""
-    return JobId(f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:8]}")
+    return JobId(f"{name}-{request_key(key)}")

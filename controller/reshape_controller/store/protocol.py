@@ -6,6 +6,7 @@ inbox (users write this). Never here: a decision, or a transaction over several 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,9 @@ from reshape_controller.core.record import HistoryEntry, LogRecord
 
 SNAPSHOT_PART_BYTES_MAX = 4 * 1024 * 1024
 """Whoever writes a snapshot cuts it into parts of at most so many bytes of UTF-8."""
+
+
+REQUEST_KEY_LENGTH = 8
 
 
 class StoreError(ReshapeError):
@@ -73,6 +77,11 @@ class RequestKind(StrEnum):
     RESUME = "resume"
     DRAIN = "drain"
     UNDRAIN = "undrain"
+
+
+def request_key(request: str) -> str:
+    """What the id of a job ends with that came of this request: so a store can tell which."""
+    return hashlib.sha256(request.encode(errors="surrogatepass")).hexdigest()[:REQUEST_KEY_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,243 @@
+"""The store on a MongoDB server, for several hosts and for whoever wants to insert and query.
+
+Does: the store protocol with single-document writes that a majority acknowledged. Never: uses a
+transaction, a session, or a validator. State: the database; the client's connections.
+
+Collections: ``log`` (the truth), ``snapshots``, ``jobs``, ``gpus``, ``hosts``, ``history``,
+``decisions``, ``inbox``, ``meta``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from pymongo import AsyncMongoClient
+from pymongo.errors import (
+    AutoReconnect,
+    ConfigurationError,
+    DocumentTooLarge,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+)
+from pymongo.uri_parser import parse_uri
+
+from reshape_controller.core.model import Gpu, Host, JobId, JobState
+from reshape_controller.core.record import HistoryEntry, LogRecord
+from reshape_controller.store import mongo_inbox, mongo_log, mongo_projections
+from reshape_controller.store.form import Damaged
+from reshape_controller.store.mongo_log import Database
+from reshape_controller.store.protocol import (
+    Changes,
+    Decision,
+    InboxItem,
+    JobRow,
+    Page,
+    StoreCorrupt,
+    StoreError,
+)
+from reshape_sidecar.codec import CodecError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_DATABASE = "reshape"
+SELECT_TIMEOUT_S = 5.0
+"""Longest wait for a server that answers."""
+REPLY_TIMEOUT_S = 20.0
+"""Longest wait for a reply; then the outcome is unknown, and the log is read to learn it."""
+
+_INDEXES: dict[str, tuple[list[tuple[str, int]], ...]] = {
+    "jobs": (
+        [("reshape.order", 1)],
+        [("reshape.id", 1)],
+        [("reshape.name", 1), ("reshape.order", 1)],
+        [("reshape.state", 1), ("reshape.order", 1)],
+        [("reshape.user", 1), ("reshape.order", 1)],
+        [("reshape.key", 1)],
+        [("reshape.seq", 1), ("reshape.taken", 1), ("_id", 1)],
+        [("name", 1)],
+    ),
+    "gpus": ([("host", 1), ("number", 1)],),
+    "history": ([("job", 1), ("_id", 1)],),
+    "decisions": ([("jobs", 1), ("_id", 1)],),
+    "inbox": ([("order", 1), ("_id", 1)],),
+    "snapshots": ([("seq", 1), ("part", 1)],),
+}
+_REMEDIES = {
+    13: "it refuses the user this; remedy: give the user readWrite on the database",
+    18: "it refuses the user or password; remedy: correct the credentials",
+    8000: "it refuses the user or password; remedy: correct the credentials",
+    14031: "its disk is full; remedy: free space there",
+}
+
+
+class MongoStore:
+    """``protocol.Store`` on the server of ``uri`` (its database, else ``reshape``).
+
+    Raises StoreError, without the credentials in the text, for a URI that cannot be used.
+    """
+
+    def __init__(self, uri: str) -> None:
+        try:
+            parsed = parse_uri(uri)
+            self._name = parsed["database"] or DEFAULT_DATABASE
+        except (InvalidURI, ConfigurationError, ValueError) as error:
+            raise StoreError(
+                f"the store's address cannot be used ({_without_credentials(str(error), uri)}); "
+                "remedy: write mongodb://USER:PASSWORD@HOST:PORT/DATABASE"
+            ) from None
+        hosts = ",".join(f"{host}:{port}" for host, port in parsed["nodelist"])
+        self.location = f"mongodb://{hosts}/{self._name}"
+        self._uri = uri
+        self._client: AsyncMongoClient[dict[str, Any]] | None = None
+
+    async def open(self) -> None:
+        """Connect, make what is missing, verify the log. Raises StoreCorrupt, StoreError."""
+        if self._client is not None:
+            return
+        try:
+            self._client = AsyncMongoClient(
+                self._uri,
+                appname="reshape",
+                w="majority",
+                journal=True,
+                readConcernLevel="majority",
+                readPreference="primary",
+                # Our writes may be repeated as they are; a server's own de-duplication is a
+                # feature that not every compatible server has.
+                retryWrites=False,
+                serverSelectionTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
+                connectTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
+                socketTimeoutMS=int(1000 * REPLY_TIMEOUT_S),
+            )
+            await self._on(_prepare)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """End the connections; harmless when there are none."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    # --- the log
+    async def last_seq(self) -> int:
+        return await self._on(mongo_log.last_seq)
+
+    async def append(self, record: LogRecord) -> None:
+        """Durably add ``record``. Raises SeqTaken, StoreBehind or StoreError."""
+        await self._on(mongo_log.append, record)
+
+    async def read(self, after_seq: int) -> AsyncIterator[LogRecord]:
+        """Verified records with a greater seq, in order."""
+        try:
+            async for record in mongo_log.read(self._database(), after_seq):
+                yield record
+        except (Damaged, PyMongoError) as error:
+            raise self._translated(error) from None
+
+    async def write_snapshot(self, seq: int, parts: tuple[str, ...]) -> None:
+        await self._on(mongo_log.write_snapshot, seq, parts)
+
+    async def latest_snapshot(self) -> tuple[int, tuple[str, ...]] | None:
+        return await self._on(mongo_log.newest_snapshot)
+
+    # --- projections
+    async def projected_seq(self) -> int:
+        return await self._on(mongo_projections.projected_seq)
+
+    async def project(self, changes: Changes) -> None:
+        await self._on(mongo_projections.project, changes)
+
+    async def jobs(
+        self,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        states: tuple[JobState, ...] = (),
+        user: str | None = None,
+    ) -> Page:
+        """One page; at most ``form.PAGE_ROWS_MAX`` rows whatever ``limit`` says."""
+        return await self._on(mongo_projections.jobs, limit, after, states, user)
+
+    async def job(self, key: str) -> JobRow | None:
+        return await self._on(mongo_projections.job, key)
+
+    async def gpus(self) -> tuple[Gpu, ...]:
+        return await self._on(mongo_projections.gpus)
+
+    async def hosts(self) -> tuple[Host, ...]:
+        return await self._on(mongo_projections.hosts)
+
+    async def history(self, job: JobId | None, *, limit: int = 1000) -> tuple[HistoryEntry, ...]:
+        return await self._on(mongo_projections.history, job, limit)
+
+    async def decisions(self, job: JobId | None, *, limit: int = 100) -> tuple[Decision, ...]:
+        return await self._on(mongo_projections.decisions, job, limit)
+
+    # --- inbox
+    async def put_request(self, item: InboxItem) -> None:
+        await self._on(mongo_inbox.put, item)
+
+    async def requests(self, limit: int) -> tuple[InboxItem, ...]:
+        return await self._on(mongo_inbox.oldest, limit)
+
+    async def acknowledge(self, ids: tuple[str, ...]) -> None:
+        await self._on(mongo_inbox.remove, ids)
+
+    def _database(self) -> Database:
+        if self._client is None:
+            raise StoreError(f"{self.location}: is not open; remedy: none, this is a defect")
+        return self._client[self._name]
+
+    async def _on(
+        self,
+        function: Callable[Concatenate[Database, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        try:
+            return await function(self._database(), *args, **kwargs)
+        except (Damaged, PyMongoError, CodecError) as error:
+            raise self._translated(error) from None
+
+    def _translated(self, error: Exception) -> StoreError:
+        """An error of the protocol in place of one of the driver."""
+        if isinstance(error, Damaged):
+            remedy = "put a backup in its place (mongorestore)"
+            return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
+        if isinstance(error, CodecError):
+            text = f"a projection cannot be read ({error}); remedy: reshape db check"
+        elif isinstance(error, AutoReconnect):
+            text = "does not answer; remedy: look whether it runs and can be reached"
+        elif isinstance(error, DocumentTooLarge):
+            text = "a document is too large for it; remedy: make it smaller"
+        elif isinstance(error, OperationFailure) and error.code in _REMEDIES:
+            text = _REMEDIES[error.code]
+        else:
+            text = "failed; remedy: see the server's log"
+        detail = _without_credentials(str(error), self._uri)
+        return StoreError(f"{self.location}: {text} ({detail})")
+
+
+async def _prepare(database: Database) -> None:
+    """Make the indexes that are missing, and verify what recovery will read."""
+    await database.command("ping")
+    for collection, indexes in _INDEXES.items():
+        for keys in indexes:
+            await database[collection].create_index(keys)
+    await mongo_log.verify(database)
+
+
+def _without_credentials(text: str, uri: str) -> str:
+    """The first line of a driver's message, never with what the address keeps secret."""
+    _, found, rest = uri.partition("://")
+    secret = rest.rpartition("@")[0] if found else ""
+    line = text.partition("\n")[0][:300]
+    for part in (secret, *secret.split(":")):
+        if part:
+            line = line.replace(part, "***")
+    return line

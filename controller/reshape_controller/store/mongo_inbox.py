@@ -1,0 +1,135 @@
+"""The inbox in MongoDB: requests of the API, and what people insert by hand.
+
+Does: takes requests in, hands them out oldest first, and takes them out again. Never: reads what
+is in one, or fails over one, whatever it is. State: none.
+
+By hand: a document in ``jobs`` (a job record), or one in ``inbox`` with ``kind`` and ``body``. One
+in ``jobs`` stays there and becomes the job's document; ``reshape.key`` marks that it was seen,
+``reshape.taken`` that the log has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from bson import ObjectId, json_util
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import DuplicateKeyError, WriteError
+
+from reshape_controller.store.form import READ_BYTES_MAX
+from reshape_controller.store.mongo_log import Database
+from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError, request_key
+
+Document = dict[str, Any]
+_INSERTED = "jobs:"
+_BY_HAND = "inbox:"
+"""Prefixes of the ids of documents that have no id of ours; the ``_id`` follows as JSON."""
+_UNREADABLE = '"a document that is nested too deeply"'
+# What people write may be no UTF-8, and its dates beyond what Python has.
+_LENIENT: CodecOptions[Document] = CodecOptions(
+    unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+
+
+async def put(database: Database, item: InboxItem) -> None:
+    """Leave a request. One of the same id that waits is kept."""
+    if not item.id or item.id.startswith((_INSERTED, _BY_HAND)):
+        raise StoreError(f"a request cannot have the id {item.id!r}; remedy: choose another")
+    document = {"_id": item.id, "order": ObjectId(), "kind": item.kind, "body": item.body}
+    try:
+        await database.inbox.insert_one(document)
+    except DuplicateKeyError:
+        return
+
+
+async def oldest(database: Database, limit: int) -> tuple[InboxItem, ...]:
+    """The oldest requests, bounded in number and size."""
+    found: list[InboxItem] = []
+    size = 0
+    for source in (_requests(database, limit), _inserted(database, limit)):
+        async for item in source:
+            if len(found) >= limit or size >= READ_BYTES_MAX:
+                break
+            found.append(item)
+            size += len(item.body)
+    return tuple(found)
+
+
+async def remove(database: Database, ids: tuple[str, ...]) -> None:
+    """Take requests out; those that are gone already are no error."""
+    inserted = [_decoded(each, _INSERTED) for each in ids if each.startswith(_INSERTED)]
+    others = [_decoded(each, _BY_HAND) for each in ids if not each.startswith(_INSERTED)]
+    if others:
+        await database.inbox.delete_many({"_id": {"$in": others}})
+    for identity in inserted:
+        try:
+            await database.jobs.update_one(
+                {"_id": identity, "reshape.taken": None}, {"$set": {"reshape.taken": True}}
+            )
+        except WriteError:  # see _inserted; the job has a document of its own
+            await database.jobs.delete_one({"_id": identity})
+
+
+async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
+    inbox = _lenient(database.inbox)
+    order = [("order", 1), ("_id", 1)]
+    async with inbox.find({}).sort(order).limit(max(1, limit)).batch_size(10) as documents:
+        async for document in documents:
+            identity, kind = document["_id"], document.get("kind")
+            own = isinstance(identity, str) and "order" in document
+            yield InboxItem(
+                identity if own else _encoded(identity, _BY_HAND),
+                kind if isinstance(kind, str) else "",
+                _text(document.get("body")),
+            )
+
+
+async def _inserted(database: Database, limit: int) -> AsyncIterator[InboxItem]:
+    jobs = _lenient(database.jobs)
+    waiting = {"reshape.seq": None, "reshape.taken": None}
+    async with jobs.find(waiting).sort("_id", 1).limit(max(1, limit)).batch_size(10) as documents:
+        async for document in documents:
+            identity = document.pop("_id")
+            item = _encoded(identity, _INSERTED)
+            key = request_key(item)
+            mark = document.get("reshape")
+            if isinstance(mark, dict) and mark.get("key") == key:
+                del document["reshape"]
+            else:
+                await _mark(database, identity, key)
+            yield InboxItem(item, RequestKind.SUBMIT.value, _text(document))
+
+
+async def _mark(database: Database, identity: object, key: str) -> None:
+    """So that the projection finds the document by the id of the job that came of it."""
+    try:
+        await database.jobs.update_one(
+            {"_id": identity, "reshape.key": {"$ne": key}}, {"$set": {"reshape": {"key": key}}}
+        )
+    except WriteError:
+        return  # its field names cannot be updated; the job gets a document of its own
+
+
+def _lenient(collection: AsyncCollection[Document]) -> AsyncCollection[Document]:
+    return collection.with_options(codec_options=_LENIENT)
+
+
+def _text(body: object) -> str:
+    if isinstance(body, str):
+        return body
+    try:
+        return json_util.dumps(body, json_options=json_util.RELAXED_JSON_OPTIONS)
+    except (RecursionError, ValueError, TypeError, OverflowError):
+        return _UNREADABLE
+
+
+def _encoded(identity: object, prefix: str) -> str:
+    return prefix + json_util.dumps(identity, json_options=json_util.CANONICAL_JSON_OPTIONS)
+
+
+def _decoded(item: str, prefix: str) -> object:
+    if not item.startswith(prefix):
+        return item
+    return json_util.loads(item.removeprefix(prefix), json_options=json_util.CANONICAL_JSON_OPTIONS)

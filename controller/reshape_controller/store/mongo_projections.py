@@ -1,0 +1,282 @@
+"""The projections in MongoDB: what users read.
+
+Does: writes what an append changed, document by document under the seq that each shows, and
+answers queries. Never: needs two documents to change together. State: none.
+
+A document of ``jobs`` is for people (state, GPUs, errors); what the store itself goes by is in its
+field ``reshape``. A job that somebody inserted keeps that document, with its ``_id``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo import ReplaceOne, UpdateOne
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from reshape_controller.core.model import Gpu, Host, JobId, JobState
+from reshape_controller.core.record import HistoryEntry
+from reshape_controller.store.form import jobs_of, page_limit, place_of, unknown_page
+from reshape_controller.store.mongo_log import Database
+from reshape_controller.store.protocol import (
+    REQUEST_KEY_LENGTH,
+    Changes,
+    Decision,
+    JobRow,
+    Page,
+)
+from reshape_sidecar import codec
+
+Document = dict[str, Any]
+DUPLICATE = 11000
+STAMP = "projections"
+
+
+async def projected_seq(database: Database) -> int:
+    """Seq up to which the projections are complete."""
+    stamp = await database.meta.find_one({"_id": STAMP})
+    return int(stamp["seq"]) if stamp is not None else 0
+
+
+async def project(database: Database, changes: Changes) -> None:
+    """Write what one append changed; the stamp comes last, so that what is missing is repeated."""
+    seq = changes.seq
+    await _write(database.jobs, await _job_writes(database, changes.jobs))
+    await _write(database.gpus, [_newest(gpu.id, seq, _gpu(gpu)) for gpu in changes.gpus])
+    await _write(database.hosts, [_newest(host.id, seq, _host(host)) for host in changes.hosts])
+    await _write(
+        database.history,
+        [
+            ReplaceOne({"_id": _number(seq, n)}, _entry(seq, n, entry), upsert=True)
+            for n, entry in enumerate(changes.history)
+        ],
+    )
+    await _write(
+        database.decisions,
+        [
+            ReplaceOne({"_id": _number(each.seq, each.number)}, _decision(each), upsert=True)
+            for each in changes.decisions
+        ],
+    )
+    try:
+        await database.meta.update_one(
+            {"_id": STAMP, "seq": {"$lt": seq}}, {"$set": {"seq": seq}}, upsert=True
+        )
+    except DuplicateKeyError:
+        return  # the stamp is newer
+
+
+async def jobs(
+    database: Database,
+    limit: int,
+    after: str | None,
+    states: tuple[JobState, ...],
+    user: str | None,
+) -> Page:
+    """One page of jobs in order of submission."""
+    where: Document = {"reshape.order": {"$gt": ""}}
+    if states:
+        where["reshape.state"] = {"$in": [state.value for state in states]}
+    if user is not None:
+        where["reshape.user"] = user
+    total = await database.jobs.count_documents(where)
+    if after is not None:
+        last = await database.jobs.find_one({"reshape.id": after}, {"reshape.order": 1})
+        if last is None:
+            raise unknown_page(after)
+        where["reshape.order"] = {"$gt": last["reshape"]["order"]}
+    limit = page_limit(limit)
+    cursor = database.jobs.find(where, {"reshape.body": 1}).sort("reshape.order", 1)
+    found = await cursor.limit(limit + 1).to_list()
+    rows = tuple(_row(document) for document in found[:limit])
+    return Page(rows, total, rows[-1].id if len(found) > limit else None)
+
+
+async def job(database: Database, key: str) -> JobRow | None:
+    """The job with this id, else the newest with this name; a rejected record comes last."""
+    rejected = JobState.REJECTED.value
+    for where in (
+        {"reshape.id": key},
+        {"reshape.name": key, "reshape.state": {"$ne": rejected}},
+        {"reshape.name": key},
+    ):
+        found = await database.jobs.find_one(
+            where, {"reshape.body": 1}, sort=[("reshape.order", -1)]
+        )
+        if found is not None:
+            return _row(found)
+    return None
+
+
+async def gpus(database: Database) -> tuple[Gpu, ...]:
+    """All GPUs by host and number."""
+    order = [("host", 1), ("number", 1), ("_id", 1)]
+    found = await database.gpus.find({}, {"body": 1}).sort(order).to_list()
+    return tuple(codec.loads(Gpu, document["body"]) for document in found)
+
+
+async def hosts(database: Database) -> tuple[Host, ...]:
+    """All hosts by id."""
+    found = await database.hosts.find({}, {"body": 1}).sort("_id", 1).to_list()
+    return tuple(codec.loads(Host, document["body"]) for document in found)
+
+
+async def history(database: Database, job: JobId | None, limit: int) -> tuple[HistoryEntry, ...]:
+    """The newest entries, oldest first."""
+    found = await _newest_of(database.history, {"job": job} if job is not None else {}, limit)
+    return tuple(codec.loads(HistoryEntry, body) for body in found)
+
+
+async def decisions(database: Database, job: JobId | None, limit: int) -> tuple[Decision, ...]:
+    """The newest decisions, oldest first."""
+    found = await _newest_of(database.decisions, {"jobs": job} if job is not None else {}, limit)
+    return tuple(codec.loads(Decision, body) for body in found)
+
+
+async def _newest_of(
+    collection: AsyncCollection[Document], where: Document, limit: int
+) -> list[str]:
+    if limit <= 0:
+        return []  # MongoDB takes 0 for "all"
+    found = await collection.find(where, {"body": 1}).sort("_id", -1).limit(limit).to_list()
+    return [str(document["body"]) for document in reversed(found)]
+
+
+async def _job_writes(database: Database, rows: tuple[JobRow, ...]) -> list[UpdateOne]:
+    """One write for each row, to the document that is its own already or that it came from."""
+    if not rows:
+        return []
+    places: dict[str, Any] = {}
+    known = {"reshape.id": {"$in": [row.id for row in rows]}}
+    async for document in database.jobs.find(known, {"reshape.id": 1}):
+        places[document["reshape"]["id"]] = document["_id"]
+    by_key = {row.id[-REQUEST_KEY_LENGTH:]: row.id for row in rows if row.id not in places}
+    inserted = {"reshape.key": {"$in": list(by_key)}, "reshape.id": None}
+    if by_key:
+        async for document in database.jobs.find(inserted, {"reshape.key": 1}):
+            places[by_key[document["reshape"]["key"]]] = document["_id"]
+    writes = []
+    for row in rows:
+        fields = {
+            **_shown(row),
+            **{f"reshape.{name}": value for name, value in _own(row).items()},
+        }
+        place = places.get(row.id, row.id)
+        older = {"_id": place, "$or": [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]}
+        writes.append(UpdateOne(older, {"$set": fields}, upsert=place == row.id))
+    return writes
+
+
+def _shown(row: JobRow) -> Document:
+    """What people look at."""
+    shown: Document = {
+        "name": row.name,
+        "user": row.user,
+        "state": row.state.value,
+        "submitted_at_s": row.submitted_at_s,
+        "errors": [
+            {"path": path, "message": message, "hint": hint} for path, message, hint in row.errors
+        ],
+    }
+    if row.job is not None:
+        shown |= {
+            "reason": row.job.reason,
+            "number_of_gpus": len(row.job.gpus),
+            "gpu_ids": list(row.job.gpus),
+            "job_type": row.job.spec.job_type,
+            "optional_gpus": list(row.job.spec.optional_gpus),
+            "host": row.job.host,
+            "step": row.job.progress.step,
+        }
+    return shown
+
+
+def _own(row: JobRow) -> Document:
+    """What the store goes by. ``order`` sorts as text: time of submission, place, id."""
+    return {
+        "id": row.id,
+        "seq": row.seq,
+        "name": row.name,
+        "user": row.user,
+        "state": row.state.value,
+        "order": f"{row.submitted_at_s:024.9f}|{place_of(row) + 1:012d}|{row.id}",
+        "body": codec.dumps(row),
+    }
+
+
+def _gpu(gpu: Gpu) -> Document:
+    return {
+        "host": gpu.host,
+        "number": gpu.index,
+        "state": gpu.state.value,
+        "job_id": gpu.owner,
+        "body": codec.dumps(gpu),
+    }
+
+
+def _host(host: Host) -> Document:
+    return {
+        "gpu_type": host.gpu_type,
+        "drained": host.drained,
+        "present": host.present,
+        "body": codec.dumps(host),
+    }
+
+
+def _entry(seq: int, number: int, entry: HistoryEntry) -> Document:
+    return {
+        "seq": seq,
+        "number": number,
+        "job": entry.job,
+        "at_s": entry.at_s,
+        "kind": entry.kind,
+        "text": entry.text,
+        "body": codec.dumps(entry),
+    }
+
+
+def _decision(decision: Decision) -> Document:
+    return {
+        "seq": decision.seq,
+        "number": decision.number,
+        "at_s": decision.at_s,
+        "policy": decision.policy,
+        "reason_code": decision.plan.reason_code,
+        "text": decision.plan.text,
+        "jobs": list(jobs_of(decision)),
+        "body": codec.dumps(decision),
+    }
+
+
+def _newest(identity: str, seq: int, fields: Document) -> UpdateOne:
+    """Write unless the document shows a newer seq; then the server says "duplicate"."""
+    return UpdateOne(
+        {"_id": identity, "seq": {"$lte": seq}}, {"$set": {**fields, "seq": seq}}, upsert=True
+    )
+
+
+def _number(seq: int, number: int) -> str:
+    """An ``_id`` that sorts by seq, then number."""
+    return f"{seq:015d}-{number:06d}"
+
+
+def _row(document: Document) -> JobRow:
+    return codec.loads(JobRow, str(document.get("reshape", {}).get("body")))
+
+
+async def _write(
+    collection: AsyncCollection[Document],
+    writes: Sequence[UpdateOne | ReplaceOne[Document]],
+) -> None:
+    """Carry out all writes; a duplicate means that a newer document is there."""
+    if not writes:
+        return
+    try:
+        await collection.bulk_write(writes, ordered=False)
+    except BulkWriteError as error:
+        details = error.details
+        others = [e for e in details.get("writeErrors", ()) if e.get("code") != DUPLICATE]
+        if others or details.get("writeConcernErrors"):
+            raise

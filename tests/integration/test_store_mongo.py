@@ -1,0 +1,439 @@
+"""What is particular to the MongoDB store: what people insert, cut connections, lost records."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+from bson import Decimal128, Int64, ObjectId
+
+from reshape_controller.core.model import JobId, JobState
+from reshape_controller.live.admission import job_id
+from reshape_controller.records import RecordInvalid, from_insert
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import (
+    InboxItem,
+    SeqTaken,
+    StoreBehind,
+    StoreCorrupt,
+    StoreError,
+)
+from tests.mongo_server import any_server, fresh_database, server
+from tests.store_values import changes, job_row, record, records
+
+pytestmark = pytest.mark.mongo
+Client = pymongo.MongoClient[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with any_server(tmp_path_factory.mktemp("mongo")) as running:
+        yield running.uri
+
+
+@pytest.fixture
+def address(uri: str) -> Iterator[str]:
+    """A database of the test's own."""
+    with fresh_database(uri) as found:
+        yield found
+
+
+@pytest.fixture
+def user(address: str) -> Iterator[pymongo.database.Database[dict[str, Any]]]:
+    """Somebody with a client of their own on the same database."""
+    with Client(address, serverSelectionTimeoutMS=5000) as client:
+        yield client.get_default_database()
+
+
+def run(address: str, work: Callable[[MongoStore], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = MongoStore(address)
+        await store.open()
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+async def fill(store: MongoStore, count: int) -> None:
+    for each in records(count):
+        await store.append(each)
+
+
+# --- what people insert
+
+
+def test_an_inserted_record_is_handed_out_and_its_document_becomes_the_jobs(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        fields = {"name": "resnet", "command": ["a"], "optional_gpus": [1, 2], "epochs": 1}
+        mine = user.jobs.insert_one(dict(fields)).inserted_id
+        (item,) = await store.requests(10)
+        assert item.kind == "submit"
+        assert json.loads(item.body) == fields
+        assert from_insert(item.body).name == "resnet"
+        job = job_id("resnet", item.id)
+        await store.project(changes(1, _named(job, JobState.RUNNING, 1)))
+        await store.acknowledge((item.id,))
+        assert await store.requests(10) == ()
+        document = user.jobs.find_one({"_id": mine})
+        assert document is not None
+        assert (document["state"], document["command"]) == ("running", ["a"])
+        assert user.jobs.count_documents({}) == 1
+        await store.project(changes(2, _named(job, JobState.COMPLETED, 2)))
+        await store.project(changes(1, _named(job, JobState.RUNNING, 1)))
+        document = user.jobs.find_one({"_id": mine})
+        assert document is not None
+        assert document["state"] == "completed"
+        found = await store.job("resnet")
+        assert found is not None
+        assert (found.id, found.seq) == (job, 2)
+
+    run(address, work)
+
+
+def _named(job: str, state: JobState, seq: int) -> Any:
+    from dataclasses import replace
+
+    row = job_row(1, seq, state=state, name="resnet")
+    if row.job is None:
+        return replace(row, id=JobId(job))
+    return replace(row, id=JobId(job), job=replace(row.job, id=JobId(job)))
+
+
+def test_a_request_that_is_acknowledged_before_its_projection_is_not_handed_out_again(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        mine = user.jobs.insert_one({"name": "resnet"}).inserted_id
+        (item,) = await store.requests(10)
+        assert await store.requests(10) == (item,), "it is the same until it is acknowledged"
+        await store.acknowledge((item.id,))
+        await store.acknowledge((item.id,))
+        assert await store.requests(10) == ()
+        await store.project(changes(1, _named(job_id("resnet", item.id), JobState.REJECTED, 1)))
+        document = user.jobs.find_one({"_id": mine})
+        assert document is not None
+        assert document["state"] == "rejected"
+        assert document["errors"] == [
+            {"path": "sizes", "message": "none given", "hint": "give one"}
+        ]
+
+    run(address, work)
+
+
+def _deep(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+STRANGE: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "operators as values": {"name": {"$ne": None}, "command": {"$where": "1"}},
+    "dotted keys": {"a.b": 1, "name": "x"},
+    "wrong types": {"name": 1, "command": 2, "optional_gpus": "3"},
+    "not a number": {"name": "x", "target_accuracy": float("nan"), "epochs": float("inf")},
+    "types of its own": {
+        "name": ObjectId(),
+        "epochs": Int64(2**40),
+        "seed": Decimal128("1.5"),
+        "at": datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC),
+        "raw": b"\xff\x00",
+    },
+    "deep nesting": {"name": "x", "deep": _deep(90)},
+    "our own field as something else": {"name": "x", "reshape": 5},
+    "our own field": {"name": "x", "reshape": {"key": "zzz"}},
+    "an id that is text": {"_id": "jobs:1", "name": "x"},
+    "an id that is a document": {"_id": {"a": 1}, "name": "x"},
+    "an id that is a number": {"_id": 7.5, "name": "x"},
+    "much": {"name": "x" * 3_000_000},
+}
+
+
+@pytest.mark.parametrize("name", sorted(STRANGE))
+def test_no_document_whatever_stops_the_inbox_or_stays_in_it(
+    address: str, user: pymongo.database.Database[dict[str, Any]], name: str
+) -> None:
+    async def work(store: MongoStore) -> None:
+        user.jobs.insert_one(dict(STRANGE[name]))
+        user.jobs.insert_one({"name": "good", "command": ["a"], "optional_gpus": [1]})
+        items = await store.requests(10)
+        assert len(items) == 2
+        bad = next(item for item in items if '"good"' not in item.body)
+        with pytest.raises(RecordInvalid):
+            from_insert(bad.body)
+        for item in items:
+            rejected = _named(job_id("any", item.id), JobState.REJECTED, 1)
+            await store.project(changes(1, rejected))
+            await store.acknowledge((item.id,))
+        assert await store.requests(10) == ()
+        shown = [document["reshape"]["state"] for document in user.jobs.find({})]
+        assert shown == ["rejected", "rejected"]
+
+    run(address, work)
+
+
+def test_a_request_may_be_inserted_by_hand_with_a_document_as_body(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        user.inbox.insert_one({"kind": "cancel", "body": {"job": "resnet-1"}})
+        user.inbox.insert_one({"_id": {"odd": 1}, "kind": 7})
+        await store.put_request(InboxItem("api", "cancel", "{}"))
+        items = await store.requests(10)
+        by_hand = next(item for item in items if "resnet-1" in item.body)
+        assert (by_hand.kind, json.loads(by_hand.body)) == ("cancel", {"job": "resnet-1"})
+        assert len(items) == 3
+        await store.acknowledge(tuple(item.id for item in items))
+        assert await store.requests(10) == ()
+        assert user.inbox.count_documents({}) == 0
+        with pytest.raises(StoreError, match="cannot have the id"):
+            await store.put_request(InboxItem("jobs:1", "cancel", "{}"))
+
+    run(address, work)
+
+
+# --- damage and loss
+
+
+@pytest.mark.parametrize(
+    ("change", "good"),
+    [
+        (lambda log: log.update_one({"_id": 5}, {"$set": {"body": "{}"}}), 4),
+        (lambda log: log.update_one({"_id": 5}, {"$unset": {"body": 1}}), 4),
+        (lambda log: log.update_one({"_id": 8}, {"$set": {"digest": 7}}), 7),
+        (lambda log: log.delete_one({"_id": 3}), 2),
+        (lambda log: log.delete_one({"_id": 1}), 0),
+    ],
+)
+def test_a_log_that_was_changed_is_refused_and_left_alone(
+    address: str,
+    user: pymongo.database.Database[dict[str, Any]],
+    change: Callable[[Any], object],
+    good: int,
+) -> None:
+    run(address, lambda store: fill(store, 8))
+    change(user.log)
+    before = list(user.log.find({}))
+    with pytest.raises(StoreCorrupt) as caught:
+        run(address, lambda store: fill(store, 0))
+    assert caught.value.last_good_seq == good
+    assert "mongorestore" in str(caught.value)
+    assert list(user.log.find({})) == before
+
+
+def test_a_damaged_snapshot_is_refused(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        await fill(store, 4)
+        for seq in (1, 2, 3, 4):
+            await store.write_snapshot(seq, ("a", "b"))
+
+    run(address, work)
+    assert sorted(user.snapshots.distinct("seq")) == [3, 4]
+    user.snapshots.update_one({"seq": 4, "part": 1}, {"$set": {"body": "c"}})
+    with pytest.raises(StoreCorrupt, match="snapshot 4 part 1 is damaged"):
+        run(address, work)
+    user.snapshots.delete_one({"seq": 4, "part": 1})
+
+    async def older(store: MongoStore) -> None:
+        assert await store.latest_snapshot() == (3, ("a", "b"))
+
+    run(address, older)
+
+
+def test_a_server_that_lost_acknowledged_records_is_noticed_by_a_running_controller(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        made = records(6)
+        for each in made[:5]:
+            await store.append(each)
+        user.log.delete_many({"_id": {"$gt": 3}})  # what a kill -9 without sync leaves
+        with pytest.raises(StoreBehind, match="ends at seq 3, but seq 5 was acknowledged"):
+            await store.append(made[5])
+        assert await store.last_seq() == 3
+
+    run(address, work)
+
+
+def test_two_controllers_cannot_both_append_the_same_seq(address: str) -> None:
+    async def main() -> None:
+        first = MongoStore(address)
+        second = MongoStore(address)
+        await first.open()
+        await second.open()
+        try:
+            results = await asyncio.gather(
+                first.append(record(1, writer="one")),
+                second.append(record(1, writer="two")),
+                return_exceptions=True,
+            )
+            lost = [each for each in results if isinstance(each, SeqTaken)]
+            assert len(lost) == 1
+            assert results.count(None) == 1
+            kept = [each async for each in first.read(0)]
+            assert kept == [lost[0].found]
+        finally:
+            await first.close()
+            await second.close()
+
+    asyncio.run(main())
+
+
+# --- errors
+
+
+@pytest.mark.parametrize("uri", ["mongodb://", "http://host/", "mongodb://a:b@h:1/x y?w=%", "x"])
+def test_an_address_that_cannot_be_used_is_refused_with_its_form(uri: str) -> None:
+    with pytest.raises(StoreError, match="remedy: write mongodb://"):
+        MongoStore(uri)
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("reshape_controller.store.mongo.SELECT_TIMEOUT_S", 0.2)
+
+    async def main() -> None:
+        store = MongoStore("mongodb://ada:sesame@127.0.0.1:9/mine")
+        with pytest.raises(StoreError, match="does not answer; remedy") as caught:
+            await store.open()
+        assert "mongodb://127.0.0.1:9/mine" in str(caught.value)
+        assert "sesame" not in str(caught.value)
+        with pytest.raises(StoreError, match="not open"):
+            await store.last_seq()
+
+    asyncio.run(main())
+
+
+# --- cut connections and restarts
+
+
+class Proxy:
+    """Forwards to the server; ``cut_replies`` drops the connection after the server has done what
+    was asked and before its reply gets through."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self.cut_replies = 0
+        self.requests_to_cut: bytes = b""
+        self.port = 0
+        self.cuts = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Proxy]:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            while True:
+                request = await self._message(reader)
+                up_writer.write(request)
+                await up_writer.drain()
+                reply = await self._message(up_reader)
+                if self.cut_replies > 0 and self.requests_to_cut in request:
+                    self.cut_replies -= 1
+                    self.cuts += 1
+                    return
+                writer.write(reply)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            for each in (writer, up_writer):
+                each.close()
+
+    @staticmethod
+    async def _message(reader: asyncio.StreamReader) -> bytes:
+        head = await reader.readexactly(4)
+        return head + await reader.readexactly(int.from_bytes(head, "little") - 4)
+
+
+def test_every_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) -> None:
+    first, second = records(2)
+    item = InboxItem("r1", "submit", "{}")
+    change = changes(1, job_row(1, 1))
+
+    async def main(port: int) -> None:
+        async with Proxy(port).running() as proxy:
+            store = MongoStore(f"mongodb://127.0.0.1:{proxy.port}/lost_replies")
+            await store.open()
+            try:
+                await store.append(first)
+                # The append: done, unheard; the repeat finds its own record.
+                proxy.requests_to_cut, proxy.cut_replies = b"insert", 1
+                with pytest.raises(StoreError, match="does not answer"):
+                    await store.append(second)
+                with pytest.raises(SeqTaken) as own:
+                    await store.append(second)
+                assert own.value.found == second
+                writes: tuple[tuple[bytes, Callable[[], Awaitable[None]]], ...] = (
+                    (b"insert", lambda: store.put_request(item)),
+                    (b"update", lambda: store.project(change)),
+                    (b"update", lambda: store.write_snapshot(2, ("a", "b"))),
+                    (b"delete", lambda: store.acknowledge(("r1",))),
+                )
+                for command, write in writes:
+                    proxy.requests_to_cut, proxy.cut_replies = command, 1
+                    with pytest.raises(StoreError, match="does not answer"):
+                        await write()
+                    await write()
+                    await write()
+                assert proxy.cuts == 5
+                assert [each async for each in store.read(0)] == [first, second]
+                assert await store.requests(10) == ()
+                assert (await store.jobs()).rows == change.jobs
+                assert await store.history(None) == change.history
+                assert await store.decisions(None) == change.decisions
+                assert await store.projected_seq() == 1
+                assert await store.latest_snapshot() == (2, ("a", "b"))
+            finally:
+                await store.close()
+
+    with server(tmp_path) as running:
+        asyncio.run(main(running.port))
+
+
+def test_a_server_that_is_restarted_is_used_again_without_a_new_controller(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "data.h2"
+    made = records(3)
+
+    async def before(store: MongoStore) -> None:
+        await store.open()
+        for each in made[:2]:
+            await store.append(each)
+
+    with asyncio.Runner() as runner:
+        with server(tmp_path, file=file) as running:
+            store = MongoStore(f"{running.uri}kept")
+            runner.run(before(store))
+            port = running.port
+        with pytest.raises(StoreError, match="does not answer"):
+            runner.run(store.append(made[2]))
+        with server(tmp_path, port=port, file=file):
+            runner.run(store.append(made[2]))
+            assert runner.run(store.last_seq()) == 3
+            runner.run(store.close())
