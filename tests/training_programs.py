@@ -43,6 +43,10 @@ DOUBLE_FORKS = (
     READY
     + """
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+def told():
+    with open("daemon.tmp", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("daemon.tmp", "daemon")
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -50,13 +54,15 @@ if os.fork() == 0:
         if "clean" in sys.argv:
             code = "import time\\nwhile True: time.sleep(1)"
             code = "import signal\\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\\n" + code
-            open("daemon", "w").write(str(os.getpid()))
+            told()
             os.execve(sys.executable, [sys.executable, "-c", code], {})
-        open("daemon", "w").write(str(os.getpid()))
+        told()
         while True:
             time.sleep(1)
     os._exit(0)
 os.wait()
+while not os.path.exists("daemon"):
+    time.sleep(0.01)
 ready()
 while True:
     time.sleep(0.01)

@@ -131,7 +131,7 @@ def test_a_daemon_that_training_left_behind_holds_up_the_release(
     world: Bed, words: tuple[str, ...]
 ) -> None:
     seen = world.training(programs.DOUBLE_FORKS, *words)
-    daemon = eventually("the daemon", lambda: (world.code / "daemon").read_text())
+    daemon = (world.code / "daemon").read_text()
     world.coordinator.want(
         Mode.SAVE_AND_STOP, kill_after_s=60.0, on_save_timeout=OnSaveTimeout.KILL
     )

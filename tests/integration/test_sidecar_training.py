@@ -207,7 +207,7 @@ def test_a_program_that_ends_by_itself_is_finished_and_is_not_started_again(job:
 @pytest.mark.parametrize("words", [(), ("clean",)], ids=["marked", "without environment"])
 def test_a_double_fork_is_ended_with_its_tree(job: Bed, words: tuple[str, ...]) -> None:
     job.training(programs.DOUBLE_FORKS, *words)
-    daemon = int(eventually("the daemon", lambda: (job.code / "daemon").read_text()))
+    daemon = int((job.code / "daemon").read_text())
     assert proc.read(daemon) is not None
     generation = job.coordinator.want(Mode.SAVE_AND_STOP, kill_after_s=0.2)
     job.coordinator.until("stopped", lambda o: o.stopped_generation == generation)
