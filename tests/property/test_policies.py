@@ -23,6 +23,7 @@ from reshape_controller.core.forecast import Forecast
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import JobView, Plan, Policy, Snapshot, Target
 from reshape_controller.core.predictor import Predictor
+from reshape_controller.core.sweep import rebuilt, sweep
 from reshape_controller.policies import make_policy
 from reshape_controller.policies.adaptive import Adaptive
 from tests.clusters import COSTS, FREE, Cluster, Reference
@@ -273,6 +274,14 @@ def compare(snapshot: Snapshot, listed: int) -> None:
             bound = outlook.bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
+        swept = sweep(outlook, newcomer, hosts, donors, lambda left: 1, outlook.waits())
+        ranked = sorted(swept.worth + swept.others)
+        again = [rebuilt(forecast, newcomer, rank) for rank in ranked]
+        assert [(*reference.weigh(c.targets), *c.order) for c in again] == ranked
+        single = candidates.from_one(forecast, newcomer, hosts, donors)
+        assert {c.targets for c in (*again, *swept.costly)} == {c.targets for c in single}
+        worth = [rank[:2] for rank in swept.worth]
+        assert all(rank < outlook.waits() for rank in worth)
     grown = forecast.outlook()
     reference = Reference(snapshot, None, listed)
     for option in candidates.growths(forecast, hosts):

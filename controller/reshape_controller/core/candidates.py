@@ -60,47 +60,33 @@ def from_one(
 ) -> Iterator[Candidate]:
     """Starts on idle GPUs and on those that one running job gives up: for each of its smaller
     sizes by which enough GPUs are free, and no more than the newcomer takes."""
-    predictor = forecast.predictor
-    incoming_s: dict[tuple[str, int], float] = {}
     for host in hosts:
-        kind = host.gpu_type
-        sizes = [size for size in newcomer.sizes if size > host.idle]
-        here = donors.get(host.id)
-        if not sizes or not here:
-            continue
-        number = forecast.numbers[host.id]
-        for size in sizes:
-            if (kind, size) not in incoming_s:
-                incoming_s[kind, size] = predictor.incoming_s(newcomer, kind, size)
-        for donor in here:
-            before = forecast.ends_ms[donor.id]
-            release_s = predictor.release_s(donor)
-            then_s = predictor.reshaped_to_s(donor, kind)
-            gone = (before,) * donor.size
+        for donor in donors.get(host.id, ()):
             for keeps in donor.sizes:
-                takes = donor.size - keeps
-                if takes <= 0:
-                    break
-                donor_end = to_ms(then_s[keeps])
-                for size in sizes:
-                    if not size - host.idle <= takes <= size:
-                        continue
-                    end = to_ms(incoming_s[kind, size] + release_s)
-                    yield Candidate(
-                        newcomer,
-                        size,
-                        host.id,
-                        ((donor, keeps),),
-                        ((donor.id, donor_end), (newcomer.id, end)),
-                        (
-                            (
-                                number,
-                                (0,) * (size - takes) + gone,
-                                (donor_end,) * keeps + (end,) * size,
-                            ),
-                        ),
-                        moved=size,
-                    )
+                for size in newcomer.sizes:
+                    if 0 < size - host.idle <= donor.size - keeps <= size:
+                        yield shrink(forecast, newcomer, size, host, donor, keeps)
+
+
+def shrink(
+    forecast: Forecast, newcomer: JobView, size: int, host: HostView, donor: JobView, keeps: int
+) -> Candidate:
+    """A start on ``size`` GPUs of which ``donor`` gives all that it does not keep."""
+    predictor, kind = forecast.predictor, host.gpu_type
+    before = forecast.ends_ms[donor.id]
+    donor_end = to_ms(predictor.reshaped_to_s(donor, kind)[keeps])
+    end = to_ms(predictor.incoming_s(newcomer, kind, size) + predictor.release_s(donor))
+    gone = (0,) * (size - donor.size + keeps) + (before,) * donor.size
+    come = (donor_end,) * keeps + (end,) * size
+    return Candidate(
+        newcomer,
+        size,
+        host.id,
+        ((donor, keeps),),
+        ((donor.id, donor_end), (newcomer.id, end)),
+        ((forecast.numbers[host.id], gone, come),),
+        moved=size,
+    )
 
 
 def from_several(
@@ -110,7 +96,7 @@ def from_several(
     donors: dict[HostId, list[JobView]],
 ) -> Iterator[Candidate]:
     """Starts at the smallest size on GPUs of as many jobs of one host as it takes: those first
-    that have most training left, each down to the largest of its sizes that gives enough."""
+    that have most training left, each down to the smallest size by which it gives not too much."""
     size = min(newcomer.sizes)
     predictor = forecast.predictor
     for host in hosts:

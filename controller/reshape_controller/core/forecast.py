@@ -76,6 +76,7 @@ class Forecast:
         self.gpus = sum(len(times) for times in self.free_ms)
         self.free_sum_ms = sum(sum(times) for times in self.free_ms)
         self.ends_sum_ms = sum(self.ends_ms.values())
+        self.running = {job.id: job for job in snapshot.running}
         self.latest = sorted(((end, job) for job, end in self.ends_ms.items()), reverse=True)[:3]
         self.waiting = [entry for job in snapshot.queued if (entry := self._waiting(job))]
 
@@ -104,6 +105,13 @@ class Forecast:
         )
         return Waiting(job.id, size, takes, size * min(takes))
 
+    def latest_but(self, job: JobId) -> int:
+        """The latest completion of a running job other than ``job``."""
+        for end, other in self.latest:
+            if other != job:
+                return end
+        return 0
+
     def outlook(self, newcomer: JobId | None = None) -> Outlook:
         """The queue as it counts while options of ``newcomer`` are weighed: it is one of those
         that are listed, wherever it stands."""
@@ -121,17 +129,17 @@ class Outlook:
     def __init__(
         self, forecast: Forecast, listed: list[Waiting], rest_ms: int, newcomer: JobId | None
     ) -> None:
-        self._forecast = forecast
-        self._rest_ms = rest_ms
+        self.forecast = forecast
+        self.rest_ms = rest_ms
         self._all = listed
-        self._others = [job for job in listed if job.id != newcomer]
+        self.others = [job for job in listed if job.id != newcomer]
         self._scheduler = _Scheduler(forecast, self._all)
         self.if_waiting = self._scheduler.run(self._all, {})
-        self._if_started = (
-            self._scheduler.run(self._others, {}) if newcomer is not None else self.if_waiting
+        self.if_started = (
+            self._scheduler.run(self.others, {}) if newcomer is not None else self.if_waiting
         )
-        self._others_area_ms = sum(job.area_ms for job in self._others)
-        self._others_takes_ms = sum(min(job.takes_ms) for job in self._others)
+        self._area_ms = sum(job.area_ms for job in self.others)
+        self._takes_ms = sum(min(job.takes_ms) for job in self.others)
 
     def waits(self) -> tuple[int, int]:
         """Makespan and sum of completion times if nothing is done."""
@@ -141,15 +149,13 @@ class Outlook:
         self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
     ) -> tuple[int, int]:
         """Neither makespan nor sum can be lower than this (see ``weigh``)."""
-        at_best = Listed(
-            {}, self._others_takes_ms, busy_ms=self._others_area_ms, bound=bool(self._others)
-        )
+        at_best = Listed({}, self._takes_ms, busy_ms=self._area_ms, bound=bool(self.others))
         return self._total(ends, changes, at_best)
 
     def known(self, changes: Sequence[Change]) -> bool:
         """Whether the queue fares as if nothing had changed: ``weigh`` is cheap then."""
-        base = self._if_started
-        return not self._others or all(self._out_of_reach(base, change) for change in changes)
+        base = self.if_started
+        return not self.others or all(self._out_of_reach(base, change) for change in changes)
 
     def weigh(
         self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
@@ -160,19 +166,19 @@ class Outlook:
         that does to the GPUs of each host.
         """
         if self.known(changes):
-            return self._total(ends, changes, self._if_started)
+            return self._total(ends, changes, self.if_started)
         overlay: dict[int, list[int]] = {}
         for host, gone, come in changes:
-            times = list(overlay.get(host) or self._forecast.free_ms[host])
+            times = list(overlay.get(host) or self.forecast.free_ms[host])
             for time in gone:
                 times.remove(time)
             overlay[host] = sorted([*times, *come])
-        return self._total(ends, changes, self._scheduler.run(self._others, overlay))
+        return self._total(ends, changes, self._scheduler.run(self.others, overlay))
 
     def _total(
         self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change], listed: Listed
     ) -> tuple[int, int]:
-        forecast = self._forecast
+        forecast = self.forecast
         makespan, total = listed.last_ms, forecast.ends_sum_ms + listed.sum_ms
         for job, end in ends:
             makespan = max(makespan, end)
@@ -185,8 +191,8 @@ class Outlook:
             changed = dict(ends)
             rest = (end for job, end in forecast.ends_ms.items() if job not in changed)
             makespan = max(makespan, max(rest, default=0))
-        if (self._rest_ms or listed.bound) and forecast.gpus:
-            busy = forecast.free_sum_ms + listed.busy_ms + self._rest_ms
+        if (self.rest_ms or listed.bound) and forecast.gpus:
+            busy = forecast.free_sum_ms + listed.busy_ms + self.rest_ms
             for _, gone, come in changes:
                 busy += sum(come) - sum(gone)
             makespan = max(makespan, -(-busy // forecast.gpus))
@@ -196,13 +202,13 @@ class Outlook:
         """Whether no listed job would see the difference: every time that changes is later than
         any listed job could use, or the host was and stays of no use to any."""
         host, gone, come = change
-        gpu_type = self._forecast.type_of[host]
+        gpu_type = self.forecast.type_of[host]
         late = base.late_ms[gpu_type]
         if (not gone or min(gone) > late) and (not come or min(come) > late):
             return True
         if host in base.touched:
             return False
-        times = list(self._forecast.free_ms[host])
+        times = list(self.forecast.free_ms[host])
         for time in gone:
             times.remove(time)
         times = sorted([*times, *come])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import nsmallest
 
 from reshape_controller.core import candidates, moves
 from reshape_controller.core.candidates import Candidate
@@ -19,6 +20,7 @@ from reshape_controller.core.forecast import Forecast, Outlook
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot
 from reshape_controller.core.predictor import Predictor
+from reshape_controller.core.sweep import rebuilt, sweep
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""
@@ -62,15 +64,16 @@ class Adaptive:
         own = job.spec.max_wait_s
         return job.submitted_at_s + (self._max_wait_s if own is None else own)
 
+    def least_ms(self, left_ms: int) -> int:
+        """What a reshape of a job with ``left_ms`` to go has to save."""
+        return max(1, -(-self._gain_ppm * left_ms // 1_000_000))
+
     def worth(self, option: tuple[int, int], base: tuple[int, int], left_ms: int) -> bool:
         """Whether a reshape of a job with ``left_ms`` to go beats ``base``, which reshapes
-        nobody, by enough."""
-        least = self._gain_ppm * left_ms
-        shorter = (base[0] - option[0]) * 1_000_000
-        sooner = (base[1] - option[1]) * 1_000_000
-        return (shorter > 0 and shorter >= least) or (
-            shorter >= 0 and sooner > 0 and sooner >= least
-        )
+        nobody, by enough: in the makespan, or in the sum while the makespan does not rise."""
+        least = self.least_ms(left_ms)
+        shorter, sooner = base[0] - option[0], base[1] - option[1]
+        return shorter >= least or (shorter >= 0 and sooner >= least)
 
     def cool_at_s(self, predictor: Predictor, job: JobView) -> float:
         """Until when the job may not be shrunk again."""
@@ -122,59 +125,92 @@ class _Decision:
 
     def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
         """Weigh every way to start a queued job; None: it waits."""
+        fits = min(newcomer.sizes) <= max((host.idle for host in self.hosts), default=0)
+        reshapes = self._may_reshape(newcomer, always=overdue or fits)
+        if not fits and not reshapes:
+            self._nothing_fits(newcomer)
+            return None
         own = {host.id for host in moves.hosts_for(self.snapshot, newcomer)}
         hosts = [host for host in self.hosts if host.id in own]
         idle = list(candidates.on_idle(self.forecast, newcomer, hosts))
-        reshapes = self._reshapes(newcomer, hosts, overdue=overdue, fits=bool(idle))
-        if not idle and not reshapes:
-            self._waits(newcomer, "waits-nothing-fits", "neither idle GPUs nor one running job")
-            return None
         outlook = self.forecast.outlook(newcomer.id)
         quiet = sorted((self._weighed(outlook, option) for option in idle), key=_rank)
         base: Weighed = quiet[0] if quiet else (*outlook.waits(), None)
-        active = self._weigh_all(outlook, reshapes, base, gate=not overdue)
+        active, count = (
+            self._reshapes(outlook, newcomer, hosts, base, overdue=overdue) if reshapes else ([], 0)
+        )
+        if not idle and not active and not count:
+            self._nothing_fits(newcomer)
+            return None
         better = [entry for entry in active if overdue or self._worth(entry, base)]
         if overdue:
             better += quiet
         ranked = sorted([base, *quiet[1:], *active], key=_rank)
-        weighed = len(idle) + len(reshapes) + (not idle)
+        weighed = len(idle) + count + (not idle)
         chosen = min(better, key=_rank, default=base)
         if chosen[2] is None:
-            self._waits(newcomer, "waits-gain-too-small", "", ranked, base, weighed)
+            text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough"
+            self._waits(newcomer, "waits-gain-too-small", text, ranked, base, weighed)
             return None
         code = "starts-on-idle"
         if chosen[2].shrinks:
             code = "shrinks-for-overdue" if overdue else "shrinks-for-newcomer"
         return self._plan(code, chosen, ranked, base, weighed)
 
+    def _may_reshape(self, newcomer: JobView, *, always: bool) -> bool:
+        """Whether running jobs are looked at for this newcomer."""
+        if self.snapshot.mechanism is Mechanism.NONE or not self.hosts:
+            return False
+        self._donors_now()
+        if always:
+            return True
+        if min(newcomer.sizes) > self._most_from_one or self._looked_for >= LOOKED_MAX:
+            return False
+        self._looked_for += 1
+        return self._weighed_for < NEWCOMERS_MAX
+
     def _reshapes(
-        self, newcomer: JobView, hosts: list[HostView], *, overdue: bool, fits: bool
-    ) -> list[Candidate]:
-        """Starts that take GPUs from running jobs."""
-        if self.snapshot.mechanism is Mechanism.NONE:
-            return []
-        counts = not (overdue or fits)
-        if counts and (self._weighed_for >= NEWCOMERS_MAX or self._looked_for >= LOOKED_MAX):
-            return []
+        self,
+        outlook: Outlook,
+        newcomer: JobView,
+        hosts: list[HostView],
+        base: Weighed,
+        *,
+        overdue: bool,
+    ) -> tuple[list[Weighed], int]:
+        """Starts that take GPUs from running jobs: the best of them, and how many there are."""
         donors = self._donors_now()
-        if counts and min(newcomer.sizes) > self._most_from_one:
-            return []
-        found = list(candidates.from_one(self.forecast, newcomer, hosts, donors))
-        if overdue and not fits and not found:
-            found = list(candidates.from_several(self.forecast, newcomer, hosts, donors))
-        self._looked_for += counts
-        self._weighed_for += counts and bool(found)
-        return found
+        swept = sweep(outlook, newcomer, hosts, donors, self.policy.least_ms, base[:2])
+        if overdue and not swept.count and base[2] is None:
+            several = list(candidates.from_several(self.forecast, newcomer, hosts, donors))
+            return self._weigh_all(outlook, several, base, gate=False), len(several)
+        self._weighed_for += bool(swept.count)
+        ranks = [*swept.worth, *swept.others]
+        best = min(ranks if overdue else swept.worth, default=None)
+        kept = nsmallest(moves.OPTIONS_KEPT_MAX, ranks)
+        if best is not None and best not in kept:
+            kept.append(best)
+        active: list[Weighed] = [
+            (rank[0], rank[1], rebuilt(self.forecast, newcomer, rank)) for rank in kept
+        ]
+        so_far = best[:2] if best is not None else None
+        active += self._weigh_all(outlook, swept.costly, base, gate=not overdue, best=so_far)
+        return active, swept.count
 
     def _weigh_all(
-        self, outlook: Outlook, found: list[Candidate], base: Weighed, *, gate: bool
+        self,
+        outlook: Outlook,
+        found: list[Candidate],
+        base: Weighed,
+        *,
+        gate: bool,
+        best: tuple[int, int] | None = None,
     ) -> list[Weighed]:
-        """Weigh what can win: first what is cheap to weigh; of the rest, in the order of what each
-        could be at best, until none can beat the best so far. With ``gate``, only what reshapes
-        for enough can win."""
+        """Weigh what can win against ``best``: first what is cheap to weigh; of the rest, in the
+        order of what each could be at best, until none can beat the best so far. With ``gate``,
+        only what saves enough can win."""
         done: list[Weighed] = []
         costly: list[tuple[int, int, Candidate]] = []
-        best: tuple[int, int] | None = None
 
         def weigh(candidate: Candidate) -> None:
             nonlocal best
@@ -251,41 +287,36 @@ class _Decision:
         better = [entry for entry in active if self._worth(entry, base)]
         ranked = sorted([base, *active], key=_rank)
         if not better:
-            self._nobody_grows(found[0].job, ranked, base, len(found) + 1)
+            text = "GPUs are idle, but no running job would gain enough from them"
+            self._waits(found[0].job, "keeps-sizes", text, ranked, base, len(found) + 1)
             return None
         chosen = min(better, key=_rank)
         assert chosen[2] is not None
         code = "grows" if chosen[2].host == chosen[2].job.host else "moves"
         return self._plan(code, chosen, ranked, base, len(found) + 1)
 
-    def _nobody_grows(
-        self, first: JobView, ranked: list[Weighed], base: Weighed, weighed: int
-    ) -> None:
-        if self.waits.about is None:
-            text = "GPUs are idle, but no running job would gain enough from them"
-            kept = tuple(self._option(entry, base) for entry in ranked[:WAITING_KEPT_MAX])
-            self.waits = Plan((), "keeps-sizes", text, first.id, kept, weighed=weighed)
+    def _nothing_fits(self, newcomer: JobView) -> None:
+        """Nobody can give the newcomer what it needs."""
+        needs = gpus(min(newcomer.sizes))
+        text = (
+            f"{newcomer.spec.name} waits: neither idle GPUs nor one running job can give the "
+            f"{needs} of one host that it needs at least"
+        )
+        self._waits(newcomer, "waits-nothing-fits", text)
 
     def _waits(
         self,
         newcomer: JobView,
         code: str,
-        why: str,
+        text: str,
         ranked: Sequence[Weighed] = (),
-        base: Weighed | None = None,
+        base: Weighed = (0, 0, None),
         weighed: int = 0,
     ) -> None:
         """Remember why the first of those that wait does so."""
-        if self.waits.about is not None:
-            return
-        text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough"
-        if base is None:
-            text = (
-                f"{newcomer.spec.name} waits: {why} can give the {gpus(min(newcomer.sizes))} of one"
-                " host that it needs at least"
-            )
-        kept = [self._option(entry, base) for entry in ranked[:WAITING_KEPT_MAX] if base]
-        self.waits = Plan((), code, text, newcomer.id, tuple(kept), weighed=weighed)
+        if self.waits.about is None:
+            kept = tuple(self._option(entry, base) for entry in ranked[:WAITING_KEPT_MAX])
+            self.waits = Plan((), code, text, newcomer.id, kept, weighed=weighed)
 
     def _plan(
         self, code: str, chosen: Weighed, ranked: list[Weighed], base: Weighed, weighed: int

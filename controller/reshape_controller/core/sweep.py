@@ -1,0 +1,118 @@
+"""Every start that takes GPUs of one running job, weighed in one pass over the cluster.
+
+Does: what ``candidates.from_one`` and ``Outlook.weigh`` do together, option by option in whole
+numbers and without building a value for each: with a thousand running jobs these are most of what
+a decision weighs. Never: differs from them (tests compare the two), or chooses. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reshape_controller.core import candidates
+from reshape_controller.core.candidates import Candidate
+from reshape_controller.core.forecast import Forecast, Outlook, to_ms
+from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.plan import HostView, JobView
+
+Rank = tuple[int, int, int, str, int, str, tuple[tuple[str, int], ...]]
+"""Makespan, sum of completion times, and the candidate's ``order``: sorts as options do."""
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a sweep found. ``costly``: options whose effect on the queue is not known yet."""
+
+    worth: list[Rank]
+    """Options that save enough."""
+    others: list[Rank]
+    costly: list[Candidate]
+
+    @property
+    def count(self) -> int:
+        return len(self.worth) + len(self.others) + len(self.costly)
+
+
+def sweep(
+    outlook: Outlook,
+    newcomer: JobView,
+    hosts: list[HostView],
+    donors: dict[HostId, list[JobView]],
+    least_ms: Callable[[int], int],
+    base: tuple[int, int],
+) -> Swept:
+    """Weigh every single-victim start of ``newcomer``.
+
+    ``least_ms`` gives what has to be saved, from what the victim has left; ``base`` is the makespan
+    and the sum of completion times of the best option that reshapes nobody.
+    """
+    found = Swept([], [], [])
+    for host in hosts:
+        sizes = [size for size in newcomer.sizes if size > host.idle]
+        here = donors.get(host.id)
+        if sizes and here:
+            _host(found, outlook, newcomer, host, here, sizes, least_ms, base)
+    return found
+
+
+def rebuilt(forecast: Forecast, newcomer: JobView, rank: Rank) -> Candidate:
+    """The candidate that a rank stands for."""
+    _, _, _, _, size, host_id, ((donor_id, keeps),) = rank
+    host = forecast.snapshot.hosts[forecast.numbers[HostId(host_id)]]
+    donor = forecast.running[JobId(donor_id)]
+    return candidates.shrink(forecast, newcomer, size, host, donor, keeps)
+
+
+def _host(
+    found: Swept,
+    outlook: Outlook,
+    newcomer: JobView,
+    host: HostView,
+    here: list[JobView],
+    sizes: list[int],
+    least_ms: Callable[[int], int],
+    base: tuple[int, int],
+) -> None:
+    """The options on one host. One long loop on purpose: it runs thousands of times."""
+    forecast, queue = outlook.forecast, outlook.if_started
+    predictor, kind, idle = forecast.predictor, host.gpu_type, host.idle
+    late = queue.late_ms[forecast.type_of[forecast.numbers[host.id]]] if outlook.others else -1
+    alone = not outlook.others
+    base_makespan, base_total = base
+    new_s = {size: predictor.incoming_s(newcomer, kind, size) for size in sizes}
+    gpus, rest = forecast.gpus, outlook.rest_ms
+    busy = forecast.free_sum_ms + queue.busy_ms + rest
+    for donor in here:
+        before = forecast.ends_ms[donor.id]
+        least = least_ms(before)
+        release_s = predictor.release_s(donor)
+        then_s = predictor.reshaped_to_s(donor, kind)
+        floor = max(queue.last_ms, forecast.latest_but(donor.id))
+        sum_ms = forecast.ends_sum_ms + queue.sum_ms - before
+        for keeps in donor.sizes:
+            takes = donor.size - keeps
+            if takes <= 0:
+                break
+            donor_end = to_ms(then_s[keeps])
+            for size in sizes:
+                if not size - idle <= takes <= size:
+                    continue
+                end = to_ms(new_s[size] + release_s)
+                known = alone or (
+                    takes == size and before > late and donor_end > late and end > late
+                )
+                if not known:
+                    option = candidates.shrink(forecast, newcomer, size, host, donor, keeps)
+                    if not outlook.known(option.changes):
+                        found.costly.append(option)
+                        continue
+                makespan = max(floor, donor_end, end)
+                total = sum_ms + donor_end + end
+                if rest:
+                    more = keeps * donor_end + size * end - donor.size * before
+                    makespan = max(makespan, -(-(busy + more) // gpus))
+                shorter = base_makespan - makespan
+                worth = shorter >= least or (shorter >= 0 and base_total - total >= least)
+                rank = (makespan, total, size, newcomer.id, size, host.id, ((donor.id, keeps),))
+                (found.worth if worth else found.others).append(rank)
