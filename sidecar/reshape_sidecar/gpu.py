@@ -44,7 +44,7 @@ def use(uuids: Iterable[str]) -> tuple[GpuUse, ...]:
 def _read(nvml: Any, uuid: str) -> GpuUse | None:
     try:
         handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = _memory(nvml, handle)
     except nvml.NVMLError:
         return None
     try:
@@ -52,6 +52,15 @@ def _read(nvml: Any, uuid: str) -> GpuUse | None:
     except nvml.NVMLError:
         return GpuUse(uuid, int(memory.used), int(memory.total))
     return GpuUse(uuid, int(memory.used), int(memory.total), ratio)
+
+
+def _memory(nvml: Any, handle: Any) -> Any:
+    """Memory without what driver and firmware reserve, where the driver tells it apart: on large
+    GPUs that alone is hundreds of MiB, and an empty GPU must look empty."""
+    try:
+        return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError:
+        return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
 def _library() -> Any:

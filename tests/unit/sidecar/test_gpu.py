@@ -16,7 +16,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """Two GPUs; the second cannot say its utilisation."""
+    """Two GPUs; the second cannot say its utilisation, nor what of its memory is reserved."""
 
     NVMLError = NvmlError
 
@@ -34,8 +34,13 @@ class Nvml:
             raise NvmlError
         return uuid
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:
-        return SimpleNamespace(used=100, total=1000)
+    nvmlMemory_v2 = 2
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str, version: int | None = None) -> Any:
+        if version and handle == "GPU-1":
+            raise NvmlError  # an old driver
+        reserved = 0 if version else 600
+        return SimpleNamespace(used=100 + reserved, total=1000)
 
     def nvmlDeviceGetUtilizationRates(self, handle: str) -> Any:
         if handle == "GPU-1":
@@ -54,7 +59,7 @@ def test_readings_are_what_nvml_says_and_what_it_cannot_say_is_none() -> None:
     assert gpu.visible() == ("GPU-0", "GPU-1")
     assert gpu.use(("GPU-0", "GPU-1", "GPU-9")) == (
         GpuUse("GPU-0", 100, 1000, 0.25),
-        GpuUse("GPU-1", 100, 1000),
+        GpuUse("GPU-1", 700, 1000),
     )
 
 
