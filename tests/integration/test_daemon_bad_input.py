@@ -73,7 +73,7 @@ RECORDS: dict[str, tuple[dict[str, object], str, str, str]] = {
     "no sizes": (without("optional_gpus"), "optional_gpus: is missing", "bad.yaml", "[1, 2"),
     "more than any host has": (
         {**RECORD, "optional_gpus": [8]},
-        "optional_gpus: 8",
+        "optional_gpus[0]: 8",
         "bad.yaml",
         "4",
     ),

@@ -75,6 +75,24 @@ def test_kill_9_of_the_daemon_touches_no_job_and_work_goes_on_afterwards(bed: Be
     eventually(lambda: start_of(pid) is None, text="the training process is gone")
 
 
+def test_kill_9_in_the_middle_of_a_hand_over_loses_no_step_and_no_gpu(bed: Bed) -> None:
+    bed.up()
+    elastic = bed.submit("elastic", steps=100_000)
+    bed.reaches(elastic, "running", size=4)
+    newcomer = bed.submit("newcomer", steps=10, optional_gpus=[2], max_wait_s=1)
+    eventually(lambda: bed.job(elastic)["state"] == "adjusting", text="the hand-over is under way")
+    bed.stop(signal.SIGKILL)
+    bed.up()
+    bed.reaches(newcomer, "completed")
+    after = bed.reaches(elastic, "running", size=4)
+    assert (after["container_restarts"], after["steps_lost"], after["failures"]) == (0, 0, 0)
+    log = bed.reshape("logs", "elastic", "-n", "100000").stdout.splitlines()
+    begins = [line.split()[3] for line in log if line.startswith("begins")]
+    assert begins == ["0", *(line.split()[-1] for line in log if line.startswith("saved"))]
+    owners = [gpu["owner"] for gpu in bed.json("gpus")["gpus"]]
+    assert owners == [elastic] * 4
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_daemon_at_once_and_touches_no_job(
     bed: Bed, number: signal.Signals

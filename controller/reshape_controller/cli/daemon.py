@@ -7,6 +7,7 @@ out, or starts over a store that it cannot read. State: what it put together.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -34,7 +35,7 @@ from reshape_controller.live.desk import Desk
 from reshape_controller.live.executor import Executor
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.link import Link
-from reshape_controller.live.loop import Fenced, Loop, Settings
+from reshape_controller.live.loop import Fenced, Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
 from reshape_controller.store.sqlite import SqliteStore
@@ -86,7 +87,6 @@ class Daemon:
         """Recover, serve until a signal, stop. Raises StoreError, Fenced."""
         _on_signals(self._stop)
         await self._loop.start(self._executor)
-        server.start()
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (
@@ -96,15 +96,21 @@ class Daemon:
                 ("stop", self._stopped()),
             )
         ]
-        self._settings.home.write_address(Address(self.url, os.getpid(), version()))
         try:
-            await self._add_profiles()
-            await self._add_devices()
+            with contextlib.suppress(Stopped):  # the loop's own reason follows
+                await self._begin(server)
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
             await self._end(server, tasks)
+
+    async def _begin(self, server: Server) -> None:
+        await self._add_profiles()
+        await self._add_devices()
+        # Not earlier: a record would be refused for want of a host.
+        server.start()
+        self._settings.home.write_address(Address(self.url, os.getpid(), version()))
 
     async def _add_profiles(self) -> None:
         for profile in self._settings.profiles.missing(self._loop.engine.state.profiles):
@@ -154,6 +160,16 @@ async def serve(settings: DaemonSettings) -> None:
     except Fenced as error:
         raise failed(
             Exit.FAILED, str(error), str(home.store), "one controller for one store: stop the other"
+        ) from None
+    except CliError:
+        raise
+    except Exception as error:
+        log.exception("stopped-by-a-defect")
+        raise failed(
+            Exit.FAILED,
+            f"the daemon stopped by a defect, jobs go on without it: {error!r}",
+            str(home.folder),
+            "start it again; if it stops again, report it with the log above",
         ) from None
     finally:
         await store.close()

@@ -20,7 +20,10 @@ from reshape_controller.cli import (
     timeline_commands,
 )
 from reshape_controller.cli import up as up_command
-from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.exits import CliError, Exit, failed
+
+DEBUG = "RESHAPE_DEBUG"
+"""Set, it lets the traceback of a defect out."""
 
 app = typer.Typer(
     name="reshape",
@@ -62,6 +65,13 @@ def main() -> None:
         # The reader left (``reshape get | head``); nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.OK)
+    except Exception as error:
+        if os.environ.get(DEBUG):
+            raise
+        what = f"reshape has a defect: {type(error).__name__}: {error}"
+        remedy = f"report it with what is shown when you run it again with {DEBUG}=1"
+        print(failed(Exit.FAILED, what, " ".join(sys.argv), remedy).text(), file=sys.stderr)
+        sys.exit(Exit.FAILED)
 
 
 if __name__ == "__main__":
