@@ -8,7 +8,7 @@ item, or takes one twice (its id gives the job's id). State: none.
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 
 import structlog
 
@@ -18,12 +18,14 @@ from reshape_controller.core.model import FieldError
 from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.desk import Desk
 from reshape_controller.live.loop import Loop
-from reshape_controller.records import RecordInvalid, from_insert
+from reshape_controller.records import RecordInvalid, from_insert, load_json
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 
 POLL_S = 1.0
 REQUESTS_MAX = 100
 """Items taken per poll."""
+
+_AUTHOR = ("name", "user")
 
 log = structlog.get_logger("reshape.inbox")
 
@@ -84,7 +86,9 @@ async def _known(loop: Loop, job: str) -> bool:
 
 
 async def _ask(desk: Desk, item: InboxItem) -> None:
-    body = json.loads(item.body)
+    body = load_json(item.body)
+    if not isinstance(body, dict):
+        raise ValueError("the body is not an object")
     user = str(body.get("user", ""))
     match RequestKind(item.kind):
         case RequestKind.CANCEL:
@@ -100,11 +104,12 @@ async def _ask(desk: Desk, item: InboxItem) -> None:
 
 
 def _author(body: str) -> tuple[str, str]:
-    """Name and user of a record that cannot be read as a whole."""
+    """Name and user of a record that cannot be read as a whole; the name goes into an id."""
     try:
-        value = json.loads(body)
-        name, user = value.get("name"), value.get("user")
-    except (ValueError, AttributeError):
+        value = load_json(body)
+    except RecordInvalid:
         return "unreadable", ""
-    named = name if isinstance(name, str) and name else "unnamed"
-    return named[:63], user if isinstance(user, str) else ""
+    found = value if isinstance(value, dict) else {}
+    name, user = (text if isinstance(text, str) else "" for text in map(found.get, _AUTHOR))
+    named = re.sub(r"[^A-Za-z0-9._-]+", "-", name[:63]).strip("-")
+    return named or "unnamed", "".join(c for c in user[:63] if c.isprintable())

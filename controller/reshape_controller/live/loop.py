@@ -37,14 +37,7 @@ from reshape_controller.live.clock import Clock
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.digest import GENESIS, seal
-from reshape_controller.store.protocol import (
-    Changes,
-    SeqTaken,
-    Store,
-    StoreBehind,
-    StoreCorrupt,
-    StoreError,
-)
+from reshape_controller.store.protocol import Changes, SeqTaken, Store, StoreError, StoreLost
 from reshape_sidecar import codec
 
 SNAPSHOT_EVERY = 1000
@@ -283,12 +276,10 @@ class Loop:
                     self._store_works()
                     return
                 raise Fenced(f"{taken}: another controller took over; this one stops") from taken
-            except (StoreBehind, StoreCorrupt):
-                raise  # it lost what was acknowledged: no retry brings that back
             except StoreError as error:
                 self.problem = f"store: {error}"
                 log.error("append-failed", seq=record.seq, error=str(error))
-                if self._stopping:
+                if self._stopping or isinstance(error, StoreLost):
                     raise
                 await asyncio.sleep(APPEND_RETRY_S)
 

@@ -72,7 +72,7 @@ def _field(name: object) -> str | None:
 def _unknown(name: object) -> FieldError:
     if not isinstance(name, str):
         return FieldError(shown(name), "is not a field's name", "a name is text")
-    path = name if len(name) <= 60 else f"{name[:57]}..."
+    path = name if len(name) <= 60 and name.isprintable() else shown(name)
     if _plain(name) in _ASSIGNED:
         return FieldError(path, "is filled in by Reshape", "leave it out")
     return FieldError(path, "is not a field of a job record", suggestion(name, _FIELDS))

@@ -7,6 +7,7 @@ not-a-number). Never: makes an object of a type that the text names. State: none
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Hashable
 from typing import Any, NoReturn
 
@@ -24,7 +25,7 @@ def load_yaml(text: str, *, source: str) -> object:
     """
     _bounded(text, source)
     try:
-        return yaml.load(text, Loader=_Loader)
+        return _proper(yaml.load(text, Loader=_Loader), text)
     except yaml.MarkedYAMLError as error:
         raise _invalid(source, error) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -38,12 +39,22 @@ def load_json(text: str) -> object:
     """The value of a JSON text. Raises RecordInvalid."""
     _bounded(text, "")
     try:
-        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+        return _proper(json.loads(text, object_pairs_hook=_object, parse_constant=_constant), text)
     except RecursionError:
         problem = "is nested too deeply"
     except ValueError as error:
         problem = f"is not JSON: {_line(error)}"
     raise RecordInvalid((FieldError("", problem, "write one JSON object"),)) from None
+
+
+def _proper(value: object, text: str) -> object:
+    """``value``, unless an escape in it stands for half of a character, which no store takes."""
+    if _HALF.search(text):
+        json.dumps(value, ensure_ascii=False, default=str).encode()  # UnicodeEncodeError
+    return value
+
+
+_HALF = re.compile(r"\\(u|U0000)d[89a-f]", re.IGNORECASE)
 
 
 class _Loader(yaml.SafeLoader):

@@ -28,7 +28,11 @@ class StoreError(ReshapeError):
     """The store cannot be used now; nothing was acknowledged. The text names store and remedy."""
 
 
-class StoreCorrupt(StoreError):
+class StoreLost(StoreError):
+    """What was acknowledged is not there any more. Never a reason to retry: who meets it stops."""
+
+
+class StoreCorrupt(StoreLost):
     """The store holds something that cannot be read. Nothing was changed.
 
     ``location`` names the file or address, ``last_good_seq`` the newest record before the damage.
@@ -49,9 +53,9 @@ class SeqTaken(StoreError):
         self.found = found
 
 
-class StoreBehind(StoreError):
+class StoreBehind(StoreLost):
     """The store lacks a record that was acknowledged: it ends before it, or has another one in its
-    place. Never a reason to retry: whoever meets it stops.
+    place.
 
     ``last_seq`` is the newest that it has, ``expected_seq`` the newest that it must have.
     """

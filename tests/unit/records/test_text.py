@@ -35,6 +35,7 @@ def test_a_document_is_its_plain_value(text: str, value: object) -> None:
         ("a: \x00", "job.yaml", "special characters are not allowed"),
         ("- " * 20_000, "job.yaml", "nested too deeply"),
         ("[" * 20_000, "job.yaml", "nested too deeply"),
+        ('a: "\\ud800"', "job.yaml", "surrogates not allowed"),
         ("a: 2024-13-45", "job.yaml", "month must be in 1..12"),
         ("a: " + "x" * 1_048_576, "job.yaml", "bytes long, more than 1048576"),
     ],

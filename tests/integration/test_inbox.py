@@ -1,0 +1,146 @@
+"""Whatever somebody inserts, the daemon goes on, says what is wrong, and takes what is right."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pymongo
+import pytest
+
+from reshape_controller.core.commands import Command
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.model import JobState
+from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.live import inbox
+from reshape_controller.live.admission import Admission
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.desk import Desk
+from reshape_controller.live.loop import Loop, Settings
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import Store
+from reshape_controller.store.sqlite import SqliteStore
+from tests.mongo_server import any_server, fresh_database
+
+WAIT_S = 60.0
+GOOD = {"name": "good", "command": ["python", "x.py"], "optional_gpus": [1], "epochs": 1}
+NONSENSE = (
+    "",
+    "no json",
+    "[" * 100_000,
+    '{"a":' * 100_000,
+    "null",
+    "7",
+    "[]",
+    '{"name": NaN}',
+    '{"name": "\\ud800", "command": ["x"], "optional_gpus": [1]}',
+    '{"\\ud800": 1}',
+    '{"name": "a/b\\n\\u0000c", "user": "\\ud800"}',
+    '{"name": {"$ne": null}}',
+    '{"name": "' + "x" * 100_000 + '"}',
+    json.dumps({f"f{n}": n for n in range(1000)}),
+)
+
+
+class Nothing:
+    """A policy without decisions, and effects without effect."""
+
+    name = "nothing"
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        return Plan()
+
+    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
+        return None
+
+
+async def taken_in(store: Store, insert: Callable[[], None], jobs: int) -> None:
+    """A daemon's loop and inbox on the store, until that many jobs are there; then checked."""
+    await store.open()
+    nothing = Nothing()
+    loop = Loop(store, Settings(nothing), WallClock())
+    admission = Admission(lambda: loop.engine.state)
+    desk = Desk(loop, admission, lambda job: None, lambda job: None)
+    await loop.start(nothing)
+    work = asyncio.create_task(loop.run())
+    watch = asyncio.create_task(inbox.watch(loop, admission, desk))
+    try:
+        insert()
+        end_s = time.monotonic() + WAIT_S
+        while (await store.jobs()).total < jobs or await store.requests(1):
+            for task in (work, watch):
+                assert not task.done(), task.exception()
+            assert time.monotonic() < end_s, await store.requests(3)
+            await asyncio.sleep(0.02)
+        rows = (await store.jobs(limit=1000)).rows
+        assert len(rows) == jobs
+        good = [row for row in rows if row.name == "good"]
+        assert [row.state for row in good] == [JobState.SUBMITTED]
+        for row in rows:
+            assert all(c.isprintable() and c not in "/?#" for c in row.id), row.id
+            assert len(row.id) <= 100
+            if row not in good:
+                assert row.state is JobState.REJECTED
+                assert row.errors, row.id
+        assert not work.done()
+        assert not watch.done()
+    finally:
+        watch.cancel()
+        loop.stop()
+        await asyncio.gather(work, watch, return_exceptions=True)
+        await store.close()
+
+
+@pytest.fixture(autouse=True)
+def _polled_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "POLL_S", 0.02)
+
+
+def test_nonsense_inserted_into_sqlite_is_rejected_and_the_good_record_beside_it_runs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+
+    def insert() -> None:
+        bodies = [*NONSENSE, json.dumps(GOOD)]
+        with sqlite3.connect(path) as user:
+            user.executemany(
+                "INSERT INTO inbox (kind, body) VALUES ('submit', ?)", [(b,) for b in bodies]
+            )
+            for kind in ("cancel", "halt", "resume", "drain", "undrain", "dance", ""):
+                user.executemany(
+                    "INSERT INTO inbox (kind, body) VALUES (?, ?)", [(kind, b) for b in NONSENSE]
+                )
+            user.execute("INSERT INTO inbox (kind, body) VALUES ('submit', CAST(x'ff' AS TEXT))")
+
+    asyncio.run(taken_in(SqliteStore(path), insert, len(NONSENSE) + 2))
+
+
+@pytest.mark.mongo
+def test_a_plain_insert_into_mongodb_becomes_a_job_and_nonsense_is_rejected_in_place(
+    tmp_path: Path,
+) -> None:
+    strange: tuple[dict[str, Any], ...] = ({}, {"name": {"$ne": None}}, {"a.b": 1}, {"reshape": 1})
+    with (
+        any_server(tmp_path) as server,
+        fresh_database(server.uri) as address,
+        pymongo.MongoClient[dict[str, Any]](address) as client,
+    ):
+        jobs = client.get_default_database().jobs
+
+        def insert() -> None:
+            jobs.insert_many([dict(each) for each in (*strange, GOOD)])
+
+        asyncio.run(taken_in(MongoStore(address), insert, len(strange) + 1))
+        found = jobs.find_one({"name": "good"})
+        assert found is not None
+        assert (found["state"], found["command"]) == ("submitted", GOOD["command"])
+        rejected = list(jobs.find({"state": "rejected"}))
+        assert len(rejected) == len(strange)
+        for document in rejected:
+            assert set(document["errors"][0]) == {"path", "message", "hint"}

@@ -1,0 +1,59 @@
+"""A store that lost what was acknowledged stops the daemon; it is not retried."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.commands import Command
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.model import GpuId, HostId
+from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.loop import Loop, Settings
+from reshape_controller.store.protocol import StoreBehind
+from reshape_controller.store.sqlite import SqliteStore
+
+
+class Nothing:
+    """A policy without decisions, and effects without effect."""
+
+    name = "nothing"
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        return Plan()
+
+    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
+        return None
+
+
+def test_a_store_behind_what_was_acknowledged_stops_the_loop_with_both_seqs(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        await store.open()
+        loop = Loop(store, Settings(Nothing()), WallClock())
+        await loop.start(Nothing())
+        running = asyncio.create_task(loop.run())
+        try:
+            await loop.commit(ev.HostAdded(HostId("h"), "V100", (GpuId("g"),)))
+            last = loop.seq
+            with sqlite3.connect(path) as somebody:
+                somebody.execute("DELETE FROM log WHERE seq = ?", (last,))
+            loop.post(ev.HostDrained(HostId("h")))
+            with pytest.raises(StoreBehind, match=rf"ends at seq {last - 1}, but seq {last} was"):
+                await asyncio.wait_for(running, 30)
+            assert f"seq {last} was acknowledged" in loop.problem
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            await store.close()
+
+    asyncio.run(main())
