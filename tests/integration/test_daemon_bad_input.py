@@ -173,6 +173,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
         "flag --device-truth",
         "seconds_per_step",
     ),
+    "no span": (("timeline", "--last", "soon"), 2, "'soon'", "--last", "10m"),
     "unknown form": (("get", "-o", "xml"), 2, "'xml'", "flag --output", "json"),
     "no store to check": (("db", "check", "gone.sqlite"), 3, "no store", "gone.sqlite", "--home"),
 }

@@ -63,13 +63,13 @@ class Key:
 def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> RenderableType:
     """The chart, its legend and the sums."""
     if not timeline.jobs:
-        return Text("nothing has happened yet; submit a job: reshape submit FILE")
+        return Text("no job in this time; submit one: reshape submit FILE")
     jobs = timeline.jobs[-JOBS_MAX:]
     keys = {job.id: _key(number) for number, job in enumerate(jobs)}
     labels = [_gpu_label(gpu) for gpu in timeline.gpus] + [_job_label(keys, job) for job in jobs]
     label_width = min(LABEL_MAX, max(len(label) for label in labels))
-    from_s = max(timeline.from_s, min(job.submitted_at_s for job in jobs))
-    to_s = max(timeline.to_s, from_s + 1.0)
+    from_s = max(timeline.from_s, min(_end_s(timeline), *(job.submitted_at_s for job in jobs)))
+    to_s = max(_end_s(timeline), from_s + 1.0)
     scale = Scale(from_s, to_s, max(CHART_LEAST, columns - label_width - 2))
     parts: list[RenderableType] = [_heading(scale), Text(), _axis(scale, label_width)]
     seen: dict[str, None] = {}
@@ -85,6 +85,14 @@ def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> Renderabl
     parts += [Text(), _legend(seen, unicode, columns), Text(), _sums(jobs, keys, to_s, unicode)]
     parts += [Text(), _use(timeline, from_s, to_s)]
     return Group(*parts)
+
+
+def _end_s(timeline: Timeline) -> float:
+    """Now, while anything lasts; else when the last thing ended."""
+    spans = [span for gpu in timeline.gpus for span in gpu.spans]
+    spans += [span for job in timeline.jobs for span in job.spans]
+    ends = [span.to_s for span in spans if span.to_s is not None]
+    return max(ends) if len(ends) == len(spans) and ends else timeline.to_s
 
 
 def _key(number: int) -> Key:
@@ -191,7 +199,7 @@ def _legend(seen: dict[str, None], unicode: bool, columns: int) -> Text:
 
 def _sums(jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float, unicode: bool) -> Table:
     figures = ("QUEUED", "INIT", "WAIT", "START", "TRAIN", "SAVE", "TOTAL", "LOST")
-    table = grid("", "JOB", "STATE", *figures, right=figures)
+    table = grid("  JOB", "STATE", *figures, right=figures)
     for column in table.columns:
         column.overflow = "ellipsis" if unicode else "crop"
     for job in jobs:
@@ -199,8 +207,7 @@ def _sums(jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float, unicode:
         key = keys[job.id]
         end_s = job.ended_at_s if job.ended_at_s is not None else to_s
         table.add_row(
-            Text(key.letter, key.colour),
-            job.id,
+            Text.assemble((key.letter, key.colour), f" {job.id}"),
             job.state,
             *(
                 duration(sum(spent.get(phase, 0.0) for phase in phases))
@@ -214,7 +221,7 @@ def _sums(jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float, unicode:
                 )
             ),
             duration(end_s - job.submitted_at_s),
-            f"{job.steps_lost} steps",
+            str(job.steps_lost),
         )
     return table
 

@@ -184,7 +184,7 @@ def _next(job: JobView) -> str:
 def _progress(job: JobView) -> str:
     parts = [f"step {job.step}" + (f" of {job.total_steps}" if job.total_steps else "")]
     if job.epochs:
-        parts.append(f"epoch {job.epoch} of {job.epochs}")
+        parts.append(f"epoch {min(job.epoch + 1, job.epochs)} of {job.epochs}")
     if job.progress_ratio is not None:
         parts.append(f"{bar(job.progress_ratio, 20)} {job.progress_ratio:.0%}")
     if job.seconds_per_step is not None:

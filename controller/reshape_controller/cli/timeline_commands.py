@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Annotated
 
 import typer
 
 from reshape_controller.cli import gantt
+from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import console, emit
+from reshape_controller.cli.words import seconds_of
 from reshape_controller.http.timeline import Timeline
 
 PIPE_COLUMNS = 100
@@ -18,18 +21,27 @@ COLUMNS_MAX = 160
 
 
 def timeline(
-    since_s: Annotated[
-        float | None, typer.Option("--since", metavar="UNIX_S", help="Leave out what was before.")
+    last: Annotated[
+        str | None, typer.Option("--last", metavar="SPAN", help="Only the last 90s, 10m, 2h, 3d.")
     ] = None,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
     """Show who held which GPU when, and how each job spent its time."""
     config = settings(home, output)
-    found = client(config).get(Timeline, "/v1/timeline", from_s=since_s)
+    found = client(config).get(Timeline, "/v1/timeline", from_s=_from_s(last))
     unicode = "utf" in (sys.stdout.encoding or "").lower()
     columns = min(console().width, COLUMNS_MAX) if sys.stdout.isatty() else columns_of_a_pipe()
     emit(found, form(config), lambda: gantt.draw(found, columns, unicode=unicode))
+
+
+def _from_s(last: str | None) -> float | None:
+    if last is None:
+        return None
+    span_s = seconds_of(last)
+    if span_s is None:
+        raise failed(Exit.USAGE, f"{last!r} is no span of time", "--last", "for example 10m or 2h")
+    return max(0.0, time.time() - span_s)
 
 
 def columns_of_a_pipe() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
@@ -21,6 +22,14 @@ def duration(seconds: float | None) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def seconds_of(text: str) -> float | None:
+    """The seconds of ``90s``, ``10m``, ``2h`` or ``3d``; None for anything else."""
+    number, unit = text[:-1], text[-1:]
+    if unit not in UNITS_S or not number.isascii() or not number.isdigit():
+        return None
+    return float(number) * UNITS_S[unit]
 
 
 def moment(at_s: float | None) -> str:

@@ -119,6 +119,11 @@ def test_a_running_span_reaches_to_the_end() -> None:
     assert drawn(timeline)[-1].startswith("1 GPUs trained 100%")
 
 
+def test_the_chart_ends_where_the_last_thing_ended() -> None:
+    late = Timeline(9, T, T + 9000, TIMELINE.gpus, TIMELINE.jobs)
+    assert drawn(late)[:9] == drawn()[:9]
+
+
 def test_without_jobs_the_way_to_begin_is_told() -> None:
     assert "reshape submit" in drawn(Timeline(0, 0.0, 0.0, (), ()))[0]
 
