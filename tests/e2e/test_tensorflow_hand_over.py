@@ -60,7 +60,7 @@ def wait(bed: Bed, key: str, text: str, **wanted: Any) -> Any:
 def truth(bed: Bed) -> Path:
     """Slow, steady steps, so that there is time to kill something between two of them."""
     path = bed.folder / "truth.json"
-    path.write_text('{"seconds_per_step": {"lenet": {"2": 0.2, "4": 0.2}}}')
+    path.write_text('{"seconds_per_step": {"lenet": {"2": 0.12, "4": 0.12}}}')
     return path
 
 
