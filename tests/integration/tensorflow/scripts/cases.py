@@ -1,0 +1,246 @@
+"""Keras scripts in many forms, one per case; each prints every step's own loss.
+
+    python cases.py CASE [CASE ...]
+
+With STOP_AT=n the process sends itself SIGTERM in its n-th step, in a callback of its own: the
+same signal that an agent sends, at a place that is the same in every run.
+"""
+
+import functools
+import os
+import signal
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+DEVICES = int(os.environ.get("PLAIN_DEVICES", "0"))
+STOP_AT = int(os.environ.get("STOP_AT", "0"))
+STOP_IN = os.environ.get("STOP_IN", "")
+steps_here = 0
+
+
+def stop_now():
+    print("asked", flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Told(keras.callbacks.Callback):
+    """Prints each step's loss (not the running mean), and stops where it is told to."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.seen = (0.0, 0.0)
+        rate = float(self.model.optimizer.learning_rate.numpy())
+        print(f"EPOCH {epoch} {rate:.9g}", flush=True)
+
+    def on_train_batch_end(self, batch, logs=None):
+        global steps_here
+        steps_here += 1
+        tracker = self.model._loss_tracker
+        now = (float(tracker.total.numpy()), float(tracker.count.numpy()))
+        # A resumed epoch begins with the sums of the steps before; those were printed already.
+        step = int(self.model.optimizer.iterations.numpy())
+        print(f"STEP {self.model.name} {step} {now[0]:.9g} {now[1]:.9g}", flush=True)
+        if steps_here == STOP_AT:
+            stop_now()
+
+    def on_test_batch_end(self, batch, logs=None):
+        self._stop_in("evaluate")
+
+    def on_predict_batch_end(self, batch, logs=None):
+        self._stop_in("predict")
+
+    def on_epoch_end(self, epoch, logs=None):
+        self._stop_in("epoch_end")
+
+    def _stop_in(self, place):
+        global STOP_IN
+        if place == STOP_IN:
+            STOP_IN = ""
+            stop_now()
+
+
+def data(samples=300):
+    random = np.random.default_rng(0)
+    x = random.normal(size=(samples, 8)).astype("float32")
+    return x, (x.sum(1) > 0).astype("int64")
+
+
+@functools.cache
+def mirrored():
+    """One strategy for all cases of a process: TensorFlow mixes two of them up."""
+    return tf.distribute.MirroredStrategy()
+
+
+def loss():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def dense(name, optimizer, *layers, **compile_):
+    model = keras.Sequential([keras.layers.Input((8,)), *layers, keras.layers.Dense(2)], name=name)
+    model.compile(optimizer, loss(), metrics=["accuracy"], **compile_)
+    return model
+
+
+def show(history, model):
+    for name, values in sorted(history.history.items()):
+        print("HISTORY", name, " ".join(f"{value:.7g}" for value in values))
+    print("EPOCHS", history.epoch)
+    total = sum(float(np.abs(w.numpy()).sum()) for w in model.trainable_variables)
+    print(f"WEIGHTS {total:.9g}", flush=True)
+
+
+def arrays():
+    """Arrays; dropout, Adam, callbacks that change the rate, validation."""
+    with mirrored().scope():
+        model = dense("arrays", "adam", keras.layers.Dense(16, "relu"), keras.layers.Dropout(0.3))
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.9),
+        keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.5),
+        keras.callbacks.EarlyStopping("val_loss", patience=20),
+        Told(),
+    ]
+    x, y = data()
+    show(
+        model.fit(x, y, 32, epochs=3, verbose=0, callbacks=callbacks, validation_split=0.2),
+        model,
+    )
+
+
+def no_callbacks():
+    """Arrays that are drawn over epochs, a rate schedule, no callback at all."""
+    with mirrored().scope():
+        schedule = keras.optimizers.schedules.CosineDecay(0.1, 40)
+        model = dense("steps", keras.optimizers.SGD(schedule, momentum=0.9))
+    x, y = data()
+    show(model.fit(x, y, batch_size=32, epochs=3, verbose=0, steps_per_epoch=3), model)
+
+
+def pipeline():
+    """A shuffled pipeline, one callback object, augmentation and normalisation layers."""
+    with mirrored().scope():
+        model = dense(
+            "pipeline",
+            "rmsprop",
+            keras.layers.GaussianNoise(0.1),
+            keras.layers.Dense(16, "relu"),
+            keras.layers.BatchNormalization(),
+        )
+    dataset = tf.data.Dataset.from_tensor_slices(data()).shuffle(100).batch(32)
+    show(model.fit(dataset, epochs=3, verbose=0, callbacks=Told()), model)
+
+
+class OwnList(keras.callbacks.CallbackList):
+    """A list of callbacks that the script has made itself."""
+
+
+def repeated():
+    """A pipeline without an end, a CallbackList, two steps per execution, no strategy."""
+    model = dense("repeated", "adam", steps_per_execution=2)
+    dataset = tf.data.Dataset.from_tensor_slices(data()).shuffle(100).repeat().batch(32)
+    callbacks = OwnList([Told()], add_history=True, model=model, epochs=3, steps=6, verbose=0)
+    show(model.fit(dataset, epochs=3, verbose=0, steps_per_epoch=6, callbacks=callbacks), model)
+
+
+class Subclassed(keras.Model):
+    """A model of its own, unbuilt, with its own training step."""
+
+    def __init__(self):
+        super().__init__(name="subclassed")
+        self.first = keras.layers.Dense(8, "relu")
+        self.drop = keras.layers.Dropout(0.2)
+        self.last = keras.layers.Dense(2)
+
+    def call(self, x, training=False):
+        return self.last(self.drop(self.first(x), training=training))
+
+    def train_step(self, batch):
+        x, y = batch
+        with tf.GradientTape() as tape:
+            value = self.compute_loss(y=y, y_pred=self(x, training=True))
+        gradients = tape.gradient(value, self.trainable_variables)
+        self.optimizer.apply(gradients, self.trainable_variables)
+        self._loss_tracker.update_state(value)
+        return {"own_loss": value}
+
+
+def unknown_length():
+    """No strategy, a length that shows at the end of the first epoch, an own training step."""
+    model = Subclassed()
+    model.compile("adam", loss())
+    dataset = tf.data.Dataset.from_tensor_slices(data()).filter(lambda x, y: True)
+    dataset = dataset.shuffle(100).batch(32)
+    show(model.fit(dataset, epochs=3, verbose=0, callbacks=[Told()]), model)
+
+
+class Sequence(keras.utils.PyDataset):
+    """Batches by index."""
+
+    def __init__(self):
+        super().__init__()
+        self.x, self.y = data()
+
+    def __len__(self):
+        return 9
+
+    def __getitem__(self, index):
+        part = slice(index * 32, index * 32 + 32)
+        return self.x[part], self.y[part]
+
+
+def sequence():
+    """A PyDataset in order, and no strategy."""
+    model = dense("sequence", "adam")
+    show(model.fit(Sequence(), epochs=2, verbose=0, shuffle=False, callbacks=[Told()]), model)
+
+
+def several():
+    """Several fits: a model, a second one that learns from it, and that one compiled anew."""
+    x, y = data(130)
+    teacher = dense("teacher", "adam", keras.layers.Dropout(0.2))
+    history = teacher.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()], validation_data=(x, y))
+    show(history, teacher)
+    y = teacher.predict(x, verbose=0, callbacks=[Told()]).argmax(1)
+    strategy = mirrored()
+    with strategy.scope():
+        model = dense("student", keras.optimizers.SGD(0.1, momentum=0.9))
+    show(model.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()]), model)
+    with strategy.scope():
+        model.compile("adam", loss())
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50).batch(32)
+    stop = keras.callbacks.EarlyStopping(
+        "loss", patience=1, min_delta=0.01, restore_best_weights=True
+    )
+    show(model.fit(dataset, epochs=3, verbose=0, callbacks=[Told(), stop]), model)
+
+
+CASES = {
+    case.__name__: case
+    for case in (
+        arrays,
+        no_callbacks,
+        pipeline,
+        repeated,
+        unknown_length,
+        sequence,
+        several,
+    )
+}
+
+
+def main():
+    if DEVICES:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in range(DEVICES)]
+        )
+    for name in sys.argv[1:]:
+        print("CASE", name)
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(3)
+        CASES[name]()
+
+
+if __name__ == "__main__":
+    main()
