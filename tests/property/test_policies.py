@@ -7,6 +7,7 @@ ways of adding up agree to the millisecond.
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from reshape_controller.core.forecast import Forecast
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import JobView, Plan, Policy, Snapshot, Target
 from reshape_controller.core.predictor import Predictor
-from reshape_controller.core.sweep import rebuilt, sweep
+from reshape_controller.core.sweep import rebuilt, rebuilt_growth, sweep, sweep_growths
 from reshape_controller.policies import make_policy
 from reshape_controller.policies.adaptive import Adaptive
 from tests.clusters import COSTS, FREE, Cluster, Reference
@@ -199,11 +200,18 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     for targets in shrinks:
         makespan, total = reference.weigh(targets)
         left_ms = max(round(ends[target.job] * 1000) for target in targets[1:])
-        if overdue or policy.worth((makespan, total), base[:2], left_ms):
+        if overdue or worth(policy, (makespan, total), base[:2], left_ms):
             found.append((makespan, total, order(targets), targets))
     if overdue and (quiet or shrinks):
         found = [entry for entry in found if entry[3]] + quiet
     return min(found)[3]
+
+
+def worth(policy: Adaptive, option: tuple[int, int], base: tuple[int, int], left_ms: int) -> bool:
+    """A twentieth of what is left: off the makespan, or off the sum at the same makespan."""
+    least = max(1, math.ceil(left_ms / 20))
+    assert policy.least_ms(left_ms) == least
+    return base[0] - option[0] >= least or (base[0] >= option[0] and base[1] - option[1] >= least)
 
 
 def order(targets: tuple[Target, ...]) -> tuple[object, ...]:
@@ -286,6 +294,13 @@ def compare(snapshot: Snapshot, listed: int) -> None:
     reference = Reference(snapshot, None, listed)
     for option in candidates.growths(forecast, hosts):
         assert grown.weigh(option.ends, option.changes) == reference.weigh(option.targets)
+    swept = sweep_growths(grown, hosts, lambda left: 1, grown.waits())
+    again = [rebuilt_growth(forecast, rank) for rank in swept.worth + swept.others]
+    ranks = [(*reference.weigh(c.targets), *c.order) for c in again]
+    assert ranks == swept.worth + swept.others
+    wanted = [c.targets for c in candidates.growths(forecast, hosts)]
+    assert {c.targets for c in (*again, *swept.costly)} == set(wanted)
+    assert swept.count == len(wanted)
 
 
 @given(snapshot=clusters())
@@ -314,19 +329,6 @@ def test_no_makespan_falls_when_a_running_job_has_more_left(snapshot: Snapshot, 
     assert Reference(snapshot).weigh(()) <= Reference(worse).weigh(())
     quick = [Forecast(s, Predictor(s)).outlook().waits() for s in (snapshot, worse)]
     assert quick[0] <= quick[1]
-
-
-@given(snapshot=clusters(), faster=st.integers(2, 4))
-@settings(max_examples=100, deadline=None)
-def test_a_reshape_that_is_worth_it_stays_so_when_it_saves_more(
-    snapshot: Snapshot, faster: int
-) -> None:
-    policy = Adaptive()
-    for job in snapshot.running:
-        left_ms = round(Predictor(snapshot).unchanged(job).total_s * 1000)
-        saved = left_ms // 20 + 1
-        assert policy.worth((left_ms - saved, left_ms), (left_ms, left_ms), left_ms)
-        assert policy.worth((left_ms - saved * faster, left_ms), (left_ms, left_ms), left_ms)
 
 
 def test_decisions_do_not_depend_on_the_hash_seed() -> None:

@@ -43,8 +43,9 @@ class Candidate:
 
 def on_idle(forecast: Forecast, newcomer: JobView, hosts: list[HostView]) -> Iterator[Candidate]:
     """Starts that reshape nobody: each size, on each GPU type the host that it fills best."""
+    fits = Fits(hosts)
     for size in newcomer.sizes:
-        for host in _best_fits(hosts, size):
+        for host in fits.beside(size):
             end = to_ms(forecast.predictor.incoming_s(newcomer, host.gpu_type, size))
             change = (forecast.numbers[host.id], (0,) * size, (end,) * size)
             yield Candidate(
@@ -133,49 +134,59 @@ def from_several(
 def growths(forecast: Forecast, hosts: list[HostView]) -> Iterator[Candidate]:
     """A running job takes idle GPUs of its host, or moves to the GPUs of another that are idle."""
     by_id = {host.id: host for host in hosts}
+    fits = Fits(hosts)
     for job in moves.growable(forecast.snapshot):
         host = by_id.get(job.host) if job.host is not None else None
         if host is not None and host.idle:
-            yield from _in_place(forecast, job, host)
-        yield from _elsewhere(forecast, job, [other for other in hosts if other.id != job.host])
+            for size in job.sizes:
+                if job.size < size <= job.size + host.idle:
+                    yield grow(forecast, job, size, host)
+        for size in job.sizes:
+            if size >= job.size:
+                for other in fits.beside(size, job.host):
+                    if size > job.size or other.gpu_type != job.gpu_type:
+                        yield grow(forecast, job, size, other)
 
 
-def _in_place(forecast: Forecast, job: JobView, host: HostView) -> Iterator[Candidate]:
-    sizes = [size for size in job.sizes if job.size < size <= job.size + host.idle]
-    if not sizes:
-        return
-    then_s = forecast.predictor.reshaped_to_s(job, host.gpu_type)
-    for size in sizes:
-        end, add = to_ms(then_s[size]), size - job.size
-        gone = (0,) * add + (forecast.ends_ms[job.id],) * job.size
-        change = (forecast.numbers[host.id], gone, (end,) * size)
-        yield Candidate(job, size, host.id, (), ((job.id, end),), (change,), moved=add)
+def grow(forecast: Forecast, job: JobView, size: int, host: HostView) -> Candidate:
+    """A running job on ``size`` GPUs: more of its own host, or those of another; the GPUs that it
+    leaves are free once its container has ended."""
+    here = host.id == job.host
+    end = to_ms(forecast.predictor.reshaped_to_s(job, host.gpu_type, moves=not here)[size])
+    before = (forecast.ends_ms[job.id],) * job.size
+    number = forecast.numbers[host.id]
+    ends = ((job.id, end),)
+    if here:
+        add = size - job.size
+        changes: tuple[Change, ...] = ((number, (0,) * add + before, (end,) * size),)
+        return Candidate(job, size, host.id, (), ends, changes, moved=add)
+    changes = ((number, (0,) * size, (end,) * size),)
+    if job.host is not None and job.host in forecast.numbers:
+        free = (to_ms(forecast.predictor.release_s(job)),) * job.size
+        changes = ((forecast.numbers[job.host], before, free), *changes)
+    return Candidate(job, size, host.id, (), ends, changes, moved=size)
 
 
-def _elsewhere(forecast: Forecast, job: JobView, others: list[HostView]) -> Iterator[Candidate]:
-    """More GPUs, or as many of another type, on another host; the old ones are free after it."""
-    if job.host not in forecast.numbers or max((h.idle for h in others), default=0) < job.size:
-        return
-    free = to_ms(forecast.predictor.release_s(job))
-    left = (forecast.numbers[job.host], (forecast.ends_ms[job.id],) * job.size, (free,) * job.size)
-    for size in job.sizes:
-        if size < job.size:
-            continue
-        for host in _best_fits(others, size):
-            if size == job.size and host.gpu_type == job.gpu_type:
-                continue
-            then_s = forecast.predictor.reshaped_to_s(job, host.gpu_type, moves=True)
-            end = to_ms(then_s[size])
-            taken = (forecast.numbers[host.id], (0,) * size, (end,) * size)
-            yield Candidate(job, size, host.id, (), ((job.id, end),), (left, taken), moved=size)
-
-
-def _best_fits(hosts: list[HostView], size: int) -> list[HostView]:
+class Fits:
     """On each GPU type the host with the fewest idle GPUs that are enough."""
-    best: dict[str, HostView] = {}
-    for host in hosts:
-        if host.idle >= size:
-            known = best.get(host.gpu_type)
-            if known is None or host.idle < known.idle:
-                best[host.gpu_type] = host
-    return [best[kind] for kind in sorted(best)]
+
+    def __init__(self, hosts: list[HostView]) -> None:
+        self._hosts = hosts
+        self._most = max((host.idle for host in hosts), default=0)
+        self._best: dict[int, dict[str, list[HostView]]] = {}
+
+    def beside(self, size: int, without: HostId | None = None) -> list[HostView]:
+        """These hosts, ``without`` not counted; GPU types in alphabetical order."""
+        if size > self._most:
+            return []
+        best = self._best.get(size)
+        if best is None:
+            best = self._best[size] = {}
+            for host in sorted(self._hosts, key=lambda host: (host.idle, host.id)):
+                two = best.setdefault(host.gpu_type, [])
+                if host.idle >= size and len(two) < 2:
+                    two.append(host)
+        found = []
+        for kind in sorted(best):
+            found += [host for host in best[kind] if host.id != without][:1]
+        return found

@@ -1,8 +1,8 @@
-"""Every start that takes GPUs of one running job, weighed in one pass over the cluster.
+"""Every option that reshapes one running job, weighed in one pass over the cluster.
 
-Does: what ``candidates.from_one`` and ``Outlook.weigh`` do together, option by option in whole
-numbers and without building a value for each: with a thousand running jobs these are most of what
-a decision weighs. Never: differs from them (tests compare the two), or chooses. State: none.
+Does: what the functions of ``candidates`` and ``Outlook.weigh`` do together, option by option in
+whole numbers and without building a value for each: with a thousand running jobs these are most of
+what a decision weighs. Never: differs from them (tests compare the two), or chooses. State: none.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reshape_controller.core import candidates
+from reshape_controller.core import candidates, moves
 from reshape_controller.core.candidates import Candidate
 from reshape_controller.core.forecast import Forecast, Outlook, to_ms
 from reshape_controller.core.model import HostId, JobId
@@ -54,6 +54,50 @@ def sweep(
         if sizes and here:
             _host(found, outlook, newcomer, host, here, sizes, least_ms, base)
     return found
+
+
+def sweep_growths(
+    outlook: Outlook, hosts: list[HostView], least_ms: Callable[[int], int], base: tuple[int, int]
+) -> Swept:
+    """Weigh every growth and move of a running job; with a queue, none is cheap to weigh."""
+    found = Swept([], [], [])
+    forecast, rest = outlook.forecast, outlook.rest_ms
+    if outlook.others or rest:
+        found.costly = list(candidates.growths(forecast, hosts))
+        return found
+    predictor, base_makespan, base_total = forecast.predictor, *base
+    by_id = {host.id: host for host in hosts}
+    fits = candidates.Fits(hosts)
+    for job in moves.growable(forecast.snapshot):
+        own = by_id.get(job.host) if job.host is not None else None
+        most = job.size + own.idle if own is not None else 0
+        before = forecast.ends_ms[job.id]
+        least, floor = least_ms(before), forecast.latest_but(job.id)
+        for size in job.sizes:
+            if size < job.size:
+                continue
+            places = [own] if own is not None and job.size < size <= most else []
+            for other in fits.beside(size, job.host):
+                if size > job.size or other.gpu_type != job.gpu_type:
+                    places.append(other)
+            for host in places:
+                here = host is own
+                then_s = predictor.reshaped_to_s(job, host.gpu_type, moves=not here)
+                end = to_ms(then_s[size])
+                makespan = max(floor, end)
+                total = forecast.ends_sum_ms - before + end
+                shorter = base_makespan - makespan
+                worth = shorter >= least or (shorter >= 0 and base_total - total >= least)
+                moved = size - job.size if here else size
+                rank: Rank = (makespan, total, moved, job.id, size, host.id, ())
+                (found.worth if worth else found.others).append(rank)
+    return found
+
+
+def rebuilt_growth(forecast: Forecast, rank: Rank) -> Candidate:
+    """The candidate that a rank stands for."""
+    job, size, host = forecast.running[JobId(rank[3])], rank[4], HostId(rank[5])
+    return candidates.grow(forecast, job, size, forecast.snapshot.hosts[forecast.numbers[host]])
 
 
 def rebuilt(forecast: Forecast, newcomer: JobView, rank: Rank) -> Candidate:
