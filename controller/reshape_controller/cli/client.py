@@ -116,7 +116,7 @@ class Client:
             body = json.loads(data)
             found = [body, *body.get("errors", [])][1:] or [body]
             problems = [_problem(entry) for entry in found]
-        except (ValueError, AttributeError, TypeError):
+        except (ValueError, AttributeError, TypeError, KeyError):
             what = f"the answer is no answer of a Reshape daemon (HTTP status {status})"
             problems = [Problem(what, self.url, "look which program has this port")]
         if status == 401:

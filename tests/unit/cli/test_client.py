@@ -1,0 +1,100 @@
+"""The CLI's client against servers that answer badly, or are none of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.cli.client import Client, connect
+from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.home import Address, Home
+from reshape_controller.http.views import GpuList, Health
+
+
+@contextlib.contextmanager
+def server(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """Answers each connection with the same bytes; what it was sent."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                with connection:
+                    heard.append(connection.recv(65536))
+                    connection.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}", heard
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join()
+
+
+def answer(status: int, body: str) -> bytes:
+    head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return (head + body).encode()
+
+
+def asked(data: bytes, folder: Path) -> CliError:
+    """The error that a client makes of an answer."""
+    with server(data) as (url, _):
+        with pytest.raises(CliError) as error:
+            Client(url, "token", Home(folder)).get(Health, "/healthz")
+        return error.value
+
+
+@pytest.mark.parametrize(
+    ("data", "code", "what"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", Exit.UNREACHABLE, "cannot be reached"),
+        (b"", Exit.UNREACHABLE, "cannot be reached"),
+        (answer(200, "<html>"), Exit.FAILED, "does not know"),
+        (answer(200, '{"status": 1}'), Exit.FAILED, "does not know"),
+        (answer(404, "<html>not found</html>"), Exit.NOT_FOUND, "no answer of a Reshape daemon"),
+        (answer(500, '{"code": "internal"}'), Exit.FAILED, "no answer of a Reshape daemon"),
+        (answer(503, '{"message": "not ready: starts"}'), Exit.UNREACHABLE, "not ready"),
+        (answer(409, '{"message": "is completed"}'), Exit.REJECTED, "is completed"),
+        (answer(302, ""), Exit.FAILED, "no answer of a Reshape daemon"),
+    ],
+)
+def test_every_bad_answer_becomes_words_and_an_exit_code(
+    tmp_path: Path, data: bytes, code: Exit, what: str
+) -> None:
+    error = asked(data, tmp_path)
+    assert (error.code, what in str(error)) == (code, True), error
+    assert all(problem.where for problem in error.problems)
+
+
+def test_token_and_user_are_sent_in_headers_and_paths_are_quoted(tmp_path: Path) -> None:
+    with server(answer(200, '{"gpus": []}')) as (url, heard):
+        Client(url, "s3cret", Home(tmp_path)).get(
+            GpuList, "/v1/jobs/a b?c", after="x&y", limit=None
+        )
+    head = heard[0].decode()
+    assert head.startswith("GET /v1/jobs/a%20b%3Fc?after=x%26y HTTP/1.1")
+    assert "Authorization: Bearer s3cret" in head
+    assert "Reshape-User: " in head
+
+
+def test_the_token_is_not_sent_to_whoever_has_the_port_of_a_dead_daemon(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.prepare()
+    home.token()
+    os.close(home.lock())
+    with server(answer(200, "{}")) as (url, heard):
+        home.write_address(Address(url, 1, "0"))
+        with pytest.raises(CliError, match="does not run") as error:
+            connect(home)
+        assert heard == []
+    assert error.value.code is Exit.UNREACHABLE

@@ -1,0 +1,57 @@
+"""Which GPUs a daemon may give: real ones as NVML shows them, simulated ones only on request."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape_controller.cli.devices import Devices, clash, find
+from reshape_controller.cli.exits import CliError, Exit
+from reshape_launcher.spec import DeviceMode
+from reshape_sidecar import gpu
+
+UUIDS = ("GPU-aaaa", "GPU-bbbb", "GPU-cccc")
+
+
+@pytest.fixture
+def three_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "visible", lambda: UUIDS)
+
+
+@pytest.mark.usefixtures("three_gpus")
+def test_real_gpus_are_taken_as_nvml_shows_them() -> None:
+    assert find(None, None, "h200") == Devices(DeviceMode.POOL, "h200", UUIDS)
+    assert find(None, 2, "h200").gpus == UUIDS[:2]
+
+
+@pytest.mark.usefixtures("three_gpus")
+def test_more_gpus_than_there_are_is_refused() -> None:
+    with pytest.raises(CliError, match="shows 3") as refused:
+        find(None, 4, None)
+    assert refused.value.code is Exit.USAGE
+
+
+@pytest.mark.usefixtures("three_gpus")
+def test_simulated_gpus_are_taken_when_asked_for_even_beside_real_ones() -> None:
+    found = find(2, None, None)
+    assert (found.mode, found.gpu_type, found.gpus) == (
+        DeviceMode.SIMULATED,
+        "simulated",
+        ("sim-0", "sim-1"),
+    )
+
+
+def test_a_machine_without_gpu_gets_none_invented(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "visible", lambda: ())
+    with pytest.raises(CliError, match="shows no GPU") as refused:
+        find(None, None, None)
+    assert "--simulated-gpus 4" in refused.value.text()
+
+
+def test_a_home_keeps_the_kind_of_gpus_that_it_has() -> None:
+    real, simulated = (
+        Devices(DeviceMode.POOL, "h200", UUIDS),
+        Devices(DeviceMode.SIMULATED, "simulated", ("sim-0",)),
+    )
+    assert clash(real, ("sim-0",)) == "simulated"
+    assert clash(simulated, UUIDS) == "real"
+    assert clash(real, ()) == clash(real, UUIDS[:1]) == clash(simulated, ("sim-0", "sim-1")) == ""
