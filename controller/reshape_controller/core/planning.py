@@ -28,7 +28,7 @@ from reshape_controller.core.state import State, Turn
 
 def snapshot(state: State) -> Snapshot:
     """What a policy may base its decision on."""
-    views = [(job, _view(state, job)) for job in sorted(state.jobs.values(), key=_queue_order)]
+    views = [(job, _kept_view(state, job)) for job in sorted(state.jobs.values(), key=_queue_order)]
     return Snapshot(
         now_s=state.now_s,
         mechanism=state.mechanism,
@@ -194,6 +194,16 @@ def _host_view(state: State, host: Host) -> HostView:
 def _later_host(state: State, job: Job) -> HostId | None:
     """The host after what is under way."""
     return state.gpus[job.hand_over.gpus[0]].host if job.hand_over is not None else job.host
+
+
+def _kept_view(state: State, job: Job) -> JobView:
+    """The view of a job; that of an earlier snapshot as long as the job is the same value."""
+    kept = state.views.get(job.id)
+    if kept is not None and kept[0] is job:
+        return kept[1]
+    view = _view(state, job)
+    state.views[job.id] = (job, view)
+    return view
 
 
 def _view(state: State, job: Job) -> JobView:

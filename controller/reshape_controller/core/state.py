@@ -24,6 +24,7 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
+from reshape_controller.core.plan import JobView
 from reshape_controller.core.profiles import Learned, ProfileBook
 from reshape_controller.core.record import HistoryEntry
 from reshape_profiles.schema import Profile
@@ -69,6 +70,8 @@ class State:
         self.wake_at_s: float | None = None
         """When to plan again although nothing may have happened."""
         self.profiles = ProfileBook()
+        self.views: dict[JobId, tuple[Job, JobView]] = {}
+        """Views of the newest snapshot, beside the job that each was made of; a cache."""
         self.jobs: dict[JobId, Job] = {}
         self.gpus: dict[GpuId, Gpu] = {}
         self.hosts: dict[HostId, Host] = {}
@@ -110,6 +113,7 @@ class State:
         self._touched_jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
+        self.views.pop(job.id, None)
 
     def put_gpu(self, gpu: Gpu) -> None:
         self._touched_gpus[gpu.id] = None

@@ -1,0 +1,36 @@
+"""What a policy sees is always what the state is, however much of it is kept between snapshots."""
+
+from __future__ import annotations
+
+import random
+
+from reshape_controller.core import planning
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.state import State
+from tests.property.test_handover import ACTIONS, JOBS, Chaos
+from tests.world import World
+
+
+def test_kept_views_are_those_that_a_fresh_state_gives() -> None:
+    """Random runs through every state; a state that was loaded has nothing kept."""
+    draw = random.Random(11)
+    for _ in range(15):
+        chaos = Chaos(Mechanism.SIDECAR)
+        for _ in range(60):
+            chaos.act(draw.choice(ACTIONS), draw.choice(JOBS), draw.randint(0, 29))
+            state = chaos.world.engine.state
+            fresh = State.load(state.dump())
+            assert planning.snapshot(state) == planning.snapshot(fresh)
+
+
+def test_the_view_of_a_job_that_did_not_change_is_kept() -> None:
+    world = World().boot(4)
+    world.running("a", 1, 1, 2)
+    world.submit("b", 2)
+    first, second = world.engine.snapshot(), world.engine.snapshot()
+    assert [view.id for view in first.running] == ["a"]
+    assert all(a is b for a, b in zip(first.running, second.running, strict=True))
+    world.train("a", 5)
+    third = world.engine.snapshot()
+    assert third.running[0].progress.step == 5
+    assert third.queued[0] is first.queued[0]
