@@ -14,23 +14,21 @@ from reshape_controller.core import (
     deadlines,
     endings,
     handover,
+    inventory,
     learning,
     ledger,
+    lighten,
     planning,
     reports,
+    requests,
 )
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
-from reshape_controller.core.errors import UnknownHost
 from reshape_controller.core.model import (
     Gpu,
-    GpuId,
     GpuState,
-    Host,
-    HostId,
     Job,
     JobId,
-    JobState,
     Stage,
 )
 from reshape_controller.core.plan import Plan, Snapshot
@@ -123,7 +121,7 @@ class Engine:
 
     def _close(self, turn: Turn) -> Step:
         for host in turn.freed:
-            handover.lighten(turn, host)
+            lighten.lighten(turn, host)
         return Step(tuple(turn.commands), tuple(turn.history))
 
     def _releasing(self) -> tuple[Gpu, ...]:
@@ -146,13 +144,13 @@ class Engine:
             case ev.CancelRequested(job) | ev.HaltRequested(job) | ev.ResumeRequested(job):
                 found = self.state.jobs.get(job)
                 if found is not None:
-                    self._requested(turn, found, event)
+                    requests.take(turn, found, event)
             case ev.ControllerStarted():
                 self._started(turn, event)
             case ev.ProfileRecorded() | ev.CurveFitted() | ev.PinRequested():
                 self._known(turn, event)
             case _:
-                self._inventory(turn, event)
+                inventory.take(turn, event)
 
     def _started(self, turn: Turn, event: ev.ControllerStarted) -> None:
         state = self.state
@@ -202,39 +200,6 @@ class Engine:
         self.state.plan_wanted = True
         turn.note(job, "submitted", f"{job.spec.name} by {job.spec.user or 'unknown'}")
 
-    def _requested(self, turn: Turn, job: Job, event: ev.Event) -> None:
-        match event:
-            case ev.CancelRequested(_, user):
-                endings.cancel(turn, job, f"cancelled by {user or 'unknown'}")
-            case ev.HaltRequested(_, user):
-                self._halt(turn, job, f"halted by {user or 'unknown'}")
-            case ev.ResumeRequested(_, user):
-                self._resume(turn, job, f"resumed by {user or 'unknown'}")
-
-    def _halt(self, turn: Turn, job: Job, reason: str) -> None:
-        if job.state.terminal or job.state is JobState.HALTED:
-            return
-        if job.stage is Stage.NONE:
-            job = handover.abandon(turn, job, reason)
-            self.state.put_job(replace(job, state=JobState.HALTED, reason=reason, deadline=None))
-        elif job.stage is Stage.ENDING:
-            self.state.put_job(replace(job, after_end=JobState.HALTED, reason=reason))
-        elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING):
-            endings.leave(turn, job, reason, after=JobState.HALTED)
-        else:
-            self.state.put_job(replace(job, halt_wanted=True))
-        turn.note(job, "halt-asked", reason)
-
-    def _resume(self, turn: Turn, job: Job, reason: str) -> None:
-        if job.state is JobState.HALTED:
-            job = replace(job, state=JobState.SUBMITTED, reason=reason, struck=())
-        elif job.stage is Stage.ENDING and job.after_end is JobState.HALTED:
-            job = replace(job, after_end=JobState.SUBMITTED)
-        job = replace(job, halt_wanted=False)
-        self.state.put_job(job)
-        self.state.plan_wanted = True
-        turn.note(job, "resumed", reason)
-
     def _container_seen(self, turn: Turn, event: ev.LaunchFailed | ev.ContainerGone) -> None:
         job = self.state.jobs.get(event.job)
         if job is None or job.attempt != event.attempt or job.stage is Stage.NONE:
@@ -265,52 +230,3 @@ class Engine:
         ledger.check(turn, tuple(again))
         for newcomer in newcomers:
             handover.advance(turn, newcomer)
-
-    def _inventory(self, turn: Turn, event: ev.Event) -> None:
-        match event:
-            case ev.HostAdded(host, gpu_type, gpus):
-                self._host_added(turn, host, gpu_type, gpus)
-            case ev.HostFellSilent(host, reason):
-                endings.host_silent(turn, self._host(host), reason)
-            case ev.HostCleaned(host, reason):
-                endings.host_cleaned(turn, self._host(host), reason)
-            case ev.HostDrained(host, user):
-                self._drain(turn, self._host(host), user)
-            case ev.HostUndrained(host, user):
-                self.state.put_host(replace(self._host(host), drained=False))
-                self.state.plan_wanted = True
-                turn.note(None, "host-undrained", f"{host} by {user or 'unknown'}")
-            case ev.GpuCleared(gpu_id, user):
-                gpu = self.state.gpus.get(gpu_id)
-                if gpu is not None and gpu.state is GpuState.QUARANTINED:
-                    ledger.free(turn, gpu)
-                    turn.note(None, "gpu-cleared", f"{gpu_id} by {user or 'unknown'}")
-
-    def _host(self, host: HostId) -> Host:
-        found = self.state.hosts.get(host)
-        if found is None:
-            raise UnknownHost(f"no host {host} in the inventory")
-        return found
-
-    def _host_added(self, turn: Turn, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]) -> None:
-        known = self.state.hosts.get(host)
-        before = known.gpus if known is not None else ()
-        fresh = tuple(gpu for gpu in gpus if gpu not in self.state.gpus)
-        for number, gpu in enumerate(fresh, start=len(before)):
-            self.state.put_gpu(Gpu(gpu, host, number))
-        added = Host(host, gpu_type, before + fresh)
-        if known is not None:
-            added = replace(known, gpus=before + fresh)
-        self.state.put_host(added)
-        if fresh:
-            self.state.plan_wanted = True
-            turn.note(None, "host-added", f"{host}: {len(fresh)} {gpu_type} GPUs")
-
-    def _drain(self, turn: Turn, host: Host, user: str) -> None:
-        self.state.put_host(replace(host, drained=True))
-        turn.note(None, "host-drained", f"{host.id} by {user or 'unknown'}")
-        here = [job for job in self.state.jobs.values() if job.host == host.id]
-        for job in sorted(here, key=lambda job: job.place):
-            current = self.state.jobs.get(job.id)
-            if current is not None and not current.state.terminal:
-                endings.leave(turn, current, f"{host.id} is drained", after=JobState.SUBMITTED)

@@ -197,35 +197,6 @@ def part(turn: Turn, donor: Job) -> Job:
     return donor
 
 
-def lighten(turn: Turn, host: HostId) -> None:
-    """GPUs became idle: a hand-over that has taken nothing yet takes them instead of a running
-    job's (the replacing plan of R2: it takes less)."""
-    for newcomer in sorted(turn.state.jobs.values(), key=lambda job: job.place):
-        hand_over = newcomer.hand_over
-        if hand_over is None or hand_over.shrink_asked or not hand_over.donors:
-            continue
-        for donor_id in hand_over.donors:
-            _spare(turn, newcomer.id, donor_id, host)
-        advance(turn, newcomer.id)
-
-
-def _spare(turn: Turn, newcomer_id: JobId, donor_id: JobId, host: HostId) -> None:
-    newcomer, donor = turn.state.jobs[newcomer_id], turn.state.jobs[donor_id]
-    assert newcomer.hand_over is not None
-    promised = tuple(g for g in donor.gpus if turn.state.gpus[g].promised_to == newcomer_id)
-    idle = turn.state.idle_gpus(host)
-    if donor.host != host or len(idle) < len(promised):
-        return
-    instead = idle[: len(promised)]
-    ledger.promise(turn, promised, None)
-    ledger.reserve(turn, instead, newcomer_id)
-    turn.state.put_job(replace(donor, donation=None))
-    gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
-    donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
-    turn.state.put_job(replace(newcomer, hand_over=HandOver(gpus, donors)))
-    turn.note(newcomer, "replanned", f"takes idle GPUs; {donor.spec.name} keeps its own")
-
-
 def _may_ask_donors(turn: Turn, job: Job, hand_over: HandOver, early: bool) -> bool:
     if not hand_over.donors or hand_over.shrink_asked or turn.state.observing:
         return False

@@ -1,0 +1,69 @@
+"""Hosts and their GPUs: added, drained, silent, cleaned; GPUs cleared by an operator.
+
+Does: what such an event does to the inventory, and to the jobs on the host. Never: takes a GPU from
+a job without the evidence that the event is. State: ``State`` holds the hosts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core import endings, ledger
+from reshape_controller.core import events as ev
+from reshape_controller.core.errors import UnknownHost
+from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
+from reshape_controller.core.state import Turn
+
+
+def take(turn: Turn, event: ev.Event) -> None:
+    """Take in one event of a host or a GPU. Raises UnknownHost."""
+    match event:
+        case ev.HostAdded(host, gpu_type, gpus):
+            _host_added(turn, host, gpu_type, gpus)
+        case ev.HostFellSilent(host, reason):
+            endings.host_silent(turn, _host(turn, host), reason)
+        case ev.HostCleaned(host, reason):
+            endings.host_cleaned(turn, _host(turn, host), reason)
+        case ev.HostDrained(host, user):
+            _drain(turn, _host(turn, host), user)
+        case ev.HostUndrained(host, user):
+            turn.state.put_host(replace(_host(turn, host), drained=False))
+            turn.state.plan_wanted = True
+            turn.note(None, "host-undrained", f"{host} by {user or 'unknown'}")
+        case ev.GpuCleared(gpu_id, user):
+            gpu = turn.state.gpus.get(gpu_id)
+            if gpu is not None and gpu.state is GpuState.QUARANTINED:
+                ledger.free(turn, gpu)
+                turn.note(None, "gpu-cleared", f"{gpu_id} by {user or 'unknown'}")
+
+
+def _host(turn: Turn, host: HostId) -> Host:
+    found = turn.state.hosts.get(host)
+    if found is None:
+        raise UnknownHost(f"no host {host} in the inventory")
+    return found
+
+
+def _host_added(turn: Turn, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]) -> None:
+    known = turn.state.hosts.get(host)
+    before = known.gpus if known is not None else ()
+    fresh = tuple(gpu for gpu in gpus if gpu not in turn.state.gpus)
+    for number, gpu in enumerate(fresh, start=len(before)):
+        turn.state.put_gpu(Gpu(gpu, host, number))
+    added = Host(host, gpu_type, before + fresh)
+    if known is not None:
+        added = replace(known, gpus=before + fresh)
+    turn.state.put_host(added)
+    if fresh:
+        turn.state.plan_wanted = True
+        turn.note(None, "host-added", f"{host}: {len(fresh)} {gpu_type} GPUs")
+
+
+def _drain(turn: Turn, host: Host, user: str) -> None:
+    turn.state.put_host(replace(host, drained=True))
+    turn.note(None, "host-drained", f"{host.id} by {user or 'unknown'}")
+    here = [job for job in turn.state.jobs.values() if job.host == host.id]
+    for job in sorted(here, key=lambda job: job.place):
+        current = turn.state.jobs.get(job.id)
+        if current is not None and not current.state.terminal:
+            endings.leave(turn, current, f"{host.id} is drained", after=JobState.SUBMITTED)

@@ -1,0 +1,51 @@
+"""What people ask of a job: cancel, halt, resume, pin (rule R8: events of the same machine).
+
+Does: starts what was asked as far as the job's stage allows, and remembers it where it has to wait.
+Never: breaks a hand-over past its point of no return. State: fields of the job.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from reshape_controller.core import endings, handover
+from reshape_controller.core import events as ev
+from reshape_controller.core.model import Job, JobState, Stage
+from reshape_controller.core.state import Turn
+
+
+def take(turn: Turn, job: Job, event: ev.Event) -> None:
+    """Take in one request about a job that has not ended."""
+    match event:
+        case ev.CancelRequested(_, user):
+            endings.cancel(turn, job, f"cancelled by {user or 'unknown'}")
+        case ev.HaltRequested(_, user):
+            _halt(turn, job, f"halted by {user or 'unknown'}")
+        case ev.ResumeRequested(_, user):
+            _resume(turn, job, f"resumed by {user or 'unknown'}")
+
+
+def _halt(turn: Turn, job: Job, reason: str) -> None:
+    if job.state.terminal or job.state is JobState.HALTED:
+        return
+    if job.stage is Stage.NONE:
+        job = handover.abandon(turn, job, reason)
+        turn.state.put_job(replace(job, state=JobState.HALTED, reason=reason, deadline=None))
+    elif job.stage is Stage.ENDING:
+        turn.state.put_job(replace(job, after_end=JobState.HALTED, reason=reason))
+    elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING):
+        endings.leave(turn, job, reason, after=JobState.HALTED)
+    else:
+        turn.state.put_job(replace(job, halt_wanted=True))
+    turn.note(job, "halt-asked", reason)
+
+
+def _resume(turn: Turn, job: Job, reason: str) -> None:
+    if job.state is JobState.HALTED:
+        job = replace(job, state=JobState.SUBMITTED, reason=reason, struck=())
+    elif job.stage is Stage.ENDING and job.after_end is JobState.HALTED:
+        job = replace(job, after_end=JobState.SUBMITTED)
+    job = replace(job, halt_wanted=False)
+    turn.state.put_job(job)
+    turn.state.plan_wanted = True
+    turn.note(job, "resumed", reason)
