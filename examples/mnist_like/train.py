@@ -1,6 +1,6 @@
 """A small LeNet on generated MNIST-like digits: a plain Keras script, nothing of Reshape in it.
 
-    python train.py --epochs 3 --batch 64 --samples 4096
+python train.py --epochs 3 --batch 64 --samples 4096
 """
 
 import argparse
@@ -64,9 +64,7 @@ def main() -> None:
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
-    history = model.fit(
-        images, labels, batch_size=options.batch, epochs=options.epochs, verbose=2
-    )
+    history = model.fit(images, labels, batch_size=options.batch, epochs=options.epochs, verbose=2)
     print(f"loss {history.history['loss'][-1]:.6f}", flush=True)
 
 
