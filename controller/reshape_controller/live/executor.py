@@ -70,8 +70,7 @@ class Executor:
                     spec = launch_spec(self._settings, job, host, epoch)
                     self._begin(("launch", job_id, attempt), self._launch(spec))
                 case CheckRelease():
-                    key = ("release", command.job, command.attempt, command.gpus)
-                    self._begin(key, self._check_release(command))
+                    self._begin(command, self._check_release(command))
                 case Remove(_, job_id, attempt, grace_s):
                     self._begin(("remove", job_id, attempt), self._remove(job_id, attempt, grace_s))
         for job_id in self._link.jobs():
@@ -149,7 +148,7 @@ class Executor:
             if loop.time() >= until_s:
                 break
             await asyncio.sleep(RELEASE_POLL_S)
-        self._tasks.pop(("release", check.job, check.attempt, check.gpus), None)
+        self._tasks.pop(check, None)  # what this event brings about is the same check again
         self._post(
             ev.ReleaseNotEmpty(check.job, check.attempt, check.generation, check.gpus, found.reason)
         )

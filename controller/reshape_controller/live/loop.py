@@ -164,7 +164,7 @@ class Loop:
         return await entry.done
 
     def _entry(self, event: ev.Event) -> _Waiting:
-        return _Waiting(event, None, len(codec.dumps(event)))
+        return _Waiting(event, None, len(codec.dumps(event).encode()))
 
     def _give_up(self) -> None:
         for entry in (*self._taken, *self._waiting):
