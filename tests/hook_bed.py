@@ -57,6 +57,9 @@ class _Handler(socketserver.StreamRequestHandler):
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A killed process leaves half a request."""
+
 
 @contextlib.contextmanager
 def listening(path: Path) -> Iterator[list[HookReport]]:
