@@ -99,6 +99,16 @@ class Bed:
             check=False,
         )
 
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Run the command beside the test, which waits for it."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "reshape_controller.cli.main", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self.environment(),
+            cwd=self.folder,
+        )
+
     def json(self, *words: str) -> Any:
         """The document of a command that must succeed."""
         done = self.reshape(*words, "-o", "json")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import CRASHES, Bed, eventually, start_of
+from tests.daemon_bed import CRASHES, DEADLINE_S, Bed, eventually, start_of
 from tests.daemon_bed import bed as make_bed
 
 
@@ -157,6 +158,19 @@ def test_logs_follow_a_running_job_to_its_end(bed: Bed) -> None:
     done = bed.reshape("logs", "-f", "talking")
     assert done.returncode == 0
     assert done.stdout.splitlines() == ["begins at step 0 on sim-0,sim-1,sim-2,sim-3", "done"]
+
+
+def test_who_follows_a_job_outlives_a_restart_of_the_daemon(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("outlives", steps=150)
+    bed.reaches(job, "running")
+    following = bed.start("logs", "-f", job)
+    time.sleep(1.0)
+    bed.stop(signal.SIGKILL)
+    bed.up()
+    out, err = following.communicate(timeout=DEADLINE_S)
+    assert (following.returncode, err) == (0, b"")
+    assert out.decode().splitlines() == ["begins at step 0 on sim-0,sim-1,sim-2,sim-3", "done"]
 
 
 def test_secrets_are_for_their_owner_only_and_never_shown(bed: Bed) -> None:

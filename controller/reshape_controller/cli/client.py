@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import http.client
 import json
+import time
 import urllib.parse
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -21,6 +22,10 @@ T = TypeVar("T")
 
 ANSWER_S = 60.0
 """Longest wait for an answer; the daemon answers ``not ready`` long before."""
+
+ASK_AGAIN_S = 0.5
+PATIENCE_S = 120.0
+"""What follows a job outlives a restart of the daemon, as the job does."""
 
 _CODES = {
     400: Exit.REJECTED,
@@ -51,6 +56,8 @@ class Client:
 
     def __init__(self, url: str, token: str, home: Home) -> None:
         self.url = url
+        self.patience_s = 0.0
+        """A question (never a request) is asked again for so long while nobody answers."""
         self._token = token
         self._home = home
 
@@ -67,6 +74,17 @@ class Client:
         self, method: str, path: str, body: str = "", query: dict[str, object] | None = None
     ) -> Answer:
         """One request. Raises CliError for everything but success."""
+        patience_s = self.patience_s if method == "GET" else 0.0
+        until_s = time.monotonic() + patience_s
+        while True:
+            try:
+                return self._once(method, path, body, query)
+            except CliError as error:
+                if error.code is not Exit.UNREACHABLE or time.monotonic() >= until_s:
+                    raise
+            time.sleep(ASK_AGAIN_S)
+
+    def _once(self, method: str, path: str, body: str, query: dict[str, object] | None) -> Answer:
         parts = urllib.parse.urlsplit(self.url)
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = urllib.parse.quote(path) + (f"?{urllib.parse.urlencode(given)}" if given else "")

@@ -14,7 +14,7 @@ import typer
 from rich.live import Live
 
 from reshape_controller.cli import job_tables
-from reshape_controller.cli.client import Client, RecordRefused
+from reshape_controller.cli.client import PATIENCE_S, Client, RecordRefused
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.options import (
     HomeOption,
@@ -36,6 +36,7 @@ SHOW_ALL_MAX = 200
 """So many jobs are listed without being asked; of more, only those that live."""
 WATCH_S = 1.0
 WAIT_POLL_S = 0.5
+FOLLOW_WAIT_S = 20.0
 
 
 def submit(
@@ -57,6 +58,7 @@ def submit(
     if form(config) is Output.TABLE:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
     if wait:
+        asked.patience_s = PATIENCE_S
         job = _until_ended(asked, job)
     emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
     if wait and job.state != "completed":
@@ -113,7 +115,8 @@ def logs(
     """Show a job's log, also of one that has ended or crashed."""
     asked = client(settings(home))
     query: dict[str, object] = {"file": file, "tail": tail}
-    wait_s = 20.0 if follow else 0.0
+    asked.patience_s = PATIENCE_S if follow else 0.0
+    wait_s = FOLLOW_WAIT_S if follow else 0.0
     while True:
         answer = asked.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
         sys.stdout.buffer.write(answer.body)
