@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
+from reshape_controller.cli import main
 from reshape_controller.core import limits
 from reshape_controller.core.model import (
     ChangeKind,
@@ -305,3 +307,23 @@ def test_every_event_of_the_log_that_asks_for_attention_is_explained_for_operato
     }
     assert sorted(logged - explained) == []
     assert sorted(explained - logged) == []
+
+
+def test_every_command_that_the_documents_name_is_there() -> None:
+    commands = set(getattr(typer.main.get_command(main.app), "commands", {}))
+    assert {"up", "submit"} <= commands
+    written = re.compile(r"(?:`|^(?:\$ )?)reshape ([a-z][a-z-]*)", re.MULTILINE)
+    named = {
+        (path.name, name) for path in documents() for name in written.findall(path.read_text())
+    }
+    assert sorted(entry for entry in named if entry[1] not in commands) == []
+
+
+def test_every_document_that_the_code_names_is_there() -> None:
+    missing = []
+    for path in sorted(CORE.rglob("*.py")):
+        for name in re.findall(r"docs/[\w/.-]*[\w]", path.read_text()):
+            found = [*ROOT.glob(name), *ROOT.glob(f"{name}-*"), *ROOT.glob(f"{name}.md")]
+            if not found:
+                missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert missing == []
