@@ -36,7 +36,10 @@ def up(
     gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
     simulated_gpus: Annotated[int | None, typer.Option(help="Use so many simulated GPUs.")] = None,
     preset: Annotated[str | None, typer.Option(help="Policy and mechanism by one name.")] = None,
-    policy: Annotated[str | None, typer.Option(help="Policy, instead of the preset's.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy, instead of the preset's; options follow: NAME:OPTION=VALUE."),
+    ] = None,
     mechanism: Annotated[
         str | None, typer.Option(help="sidecar, terminate or none, instead of the preset's.")
     ] = None,

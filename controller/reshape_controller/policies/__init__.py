@@ -61,8 +61,14 @@ def policy_names() -> tuple[str, ...]:
     return (*BUILT_IN, *sorted(found - set(BUILT_IN)))
 
 
-def make_policy(name: str, **options: object) -> Policy:
-    """The policy called ``name``. Raises UnknownPolicy."""
+def make_policy(text: str, **options: object) -> Policy:
+    """The policy called ``text``: a name, or ``NAME:OPTION=VALUE,...``. Raises UnknownPolicy."""
+    name, _, rest = text.partition(":")
+    for entry in filter(None, rest.split(",")):
+        option, _, value = entry.partition("=")
+        if not option or not value:
+            raise UnknownPolicy(f"policy {text!r}: {entry!r} is no option; write NAME:OPTION=VALUE")
+        options[option] = value
     make: Callable[..., Policy] | None = BUILT_IN.get(name)
     if make is None:
         for entry in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):

@@ -17,14 +17,13 @@ SIZES = ("random", "largest")
 
 
 class Default:
-    """``sizes``: ``random`` or ``largest``."""
-
-    name = "default"
+    """``sizes``: ``random`` or ``largest``. The name has it, so that a log says which."""
 
     def __init__(self, sizes: str = "random") -> None:
         if sizes not in SIZES:
             raise ValueError(f"sizes is {sizes!r}; use one of {', '.join(SIZES)}")
         self._sizes = sizes
+        self.name = "default" if sizes == SIZES[0] else f"default:sizes={sizes}"
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """The next single decision."""

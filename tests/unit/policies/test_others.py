@@ -110,6 +110,17 @@ def test_every_preset_names_a_policy_that_is_there() -> None:
         assert make_policy(preset.policy).name == preset.policy
 
 
+def test_a_policy_can_be_named_with_its_options_and_its_name_says_them_again() -> None:
+    policy = make_policy("default:sizes=largest")
+    cluster = Cluster().waits("small", sizes=(1, 2))
+    assert said(policy.decide(cluster.snapshot()).targets) == {"small": 2}
+    assert policy.name == "default:sizes=largest"
+    assert make_policy("default:sizes=random").name == "default"
+    for text in ("default:sizes", "default:=largest", "default:sizes=smallest", "adaptive:speed=3"):
+        with pytest.raises(UnknownPolicy, match=text.split(":")[0]):
+            make_policy(text)
+
+
 def test_an_unknown_policy_or_option_is_refused_with_what_there_is() -> None:
     with pytest.raises(UnknownPolicy, match="there are adaptive, paper, optimus, default"):
         make_policy("best")
