@@ -74,6 +74,7 @@ class Engine:
         self.state.wake_at_s = plan.wake_at_s
         if not plan.targets:
             self.state.plan_wanted = False
+            self._say_why_it_waits(plan)
             return self._close(turn)
         wanted, self.state.plan_wanted = self.state.plan_wanted, False
         planning.apply(turn, plan)
@@ -84,6 +85,11 @@ class Engine:
             plan.text or plan.reason_code,
         )
         return self._close(turn)
+
+    def _say_why_it_waits(self, plan: Plan) -> None:
+        job = self.state.jobs.get(plan.about) if plan.about is not None else None
+        if job is not None and job.stage is Stage.NONE and plan.text not in ("", job.reason):
+            self.state.put_job(replace(job, reason=plan.text))
 
     def next_deadline_s(self) -> float | None:
         """When ``DeadlinesDue`` is to be sent; None while nothing is awaited."""

@@ -10,6 +10,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuId, HostId, JobId, JobState, Mechanism, Stage
+from reshape_controller.core.plan import Plan
 from reshape_sidecar.wire import Mode, OnSaveTimeout, Phase
 from tests.world import World
 
@@ -740,3 +741,10 @@ def test_limits_of_a_run_enter_the_log() -> None:
     world.plan(("a", 4))
     assert world.engine.next_deadline_s() == 5.0
     assert GpuId("GPU-0-0") in world.engine.state.gpus
+
+
+def test_a_job_that_waits_says_what_the_policy_said() -> None:
+    world = two_jobs()
+    world.apply(Plan((), "waits", "it ends sooner if it waits for a", JobId("b")))
+    assert world.job("b").reason == "it ends sooner if it waits for a"
+    assert world.job("b").state is JobState.SUBMITTED
