@@ -1,0 +1,72 @@
+"""docs/policies.md: its example runs, and its tables and figures are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from reshape_controller.core import learning, profiles
+from reshape_controller.core.forecast import LISTED_MAX
+from reshape_controller.fits.convergence import POINTS_MIN
+from reshape_controller.policies import PRESETS, adaptive
+from tests.clusters import Cluster, said
+from tests.world import World
+
+ROOT = Path(__file__).resolve().parents[3]
+TEXT = (ROOT / "docs" / "policies.md").read_text()
+
+
+def example() -> str:
+    (found,) = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+    return str(found)
+
+
+def test_the_example_is_a_policy_that_the_engine_takes() -> None:
+    names: dict[str, type] = {}
+    exec(compile(example(), "docs/policies.md", "exec"), names)
+    policy = names["FirstFit"]()
+    assert policy.name == "first-fit"
+    cluster = Cluster().runs("job", 1, speed={1: 1.0}).waits("new", speed={1: 3.0, 2: 2.0, 4: 1.0})
+    assert said(policy.decide(cluster.snapshot()).targets) == {"new": 2}
+    world = World().boot(4)
+    world.submit("one", 1, 2, 4)
+    world.submit("two", 2)
+    while world.engine.wants_plan():
+        world.apply(policy.decide(world.engine.snapshot()))
+    world.settle()
+    assert len(world.job("one").gpus) == 4
+    assert world.job("two").gpus == ()
+
+
+def test_the_body_of_the_example_has_ten_lines() -> None:
+    lines = [line for line in example().splitlines() if line.strip()]
+    body = lines[lines.index('    name = "first-fit"') + 1 :]
+    assert len(body) <= 10
+
+
+def test_the_table_of_presets_is_that_of_the_code() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| `(\w+)` \| `(\w+)` \|", TEXT, flags=re.MULTILINE)
+    assert {name: (policy, mechanism) for name, policy, mechanism in rows} == {
+        name: (preset.policy, preset.mechanism.value) for name, preset in PRESETS.items()
+    }
+
+
+def test_the_figures_of_the_rules_are_those_of_the_code() -> None:
+    assert adaptive.GAIN == 0.05
+    assert "by 5 % of that job's remaining time" in " ".join(TEXT.split())
+    assert adaptive.COOL_DOWN == 5.0
+    assert "five times what its last reshape cost" in " ".join(TEXT.split())
+    assert adaptive.MAX_WAIT_S == 3600.0
+    assert f"first {LISTED_MAX} queued jobs" in " ".join(TEXT.split())
+    assert adaptive.NEWCOMERS_MAX == 4
+    assert POINTS_MIN == 5
+    assert (profiles.SPEED_WEIGHT, profiles.TYPE_WEIGHT, learning.TYPE_EVERY) == (0.5, 0.1, 10)
+    assert (profiles.COST_WEIGHT, learning.STRAGGLE_RATIO) == (0.3, 1.5)
+    assert f"counts as {profiles.DEFAULT_WORK_S:.0f} s of training" in TEXT
+
+
+def test_every_reason_code_of_adaptive_is_in_the_document() -> None:
+    source = Path(adaptive.__file__).read_text()
+    codes = set(re.findall(r'"((?:starts|shrinks|grows|moves|waits|holds|keeps)[a-z-]*)"', source))
+    assert len(codes) == 10
+    assert [code for code in sorted(codes) if f"`{code}`" not in TEXT] == []
