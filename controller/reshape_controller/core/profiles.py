@@ -80,6 +80,13 @@ class Learned:
     curve: Curve | None = None
 
 
+def same_gpu(recorded: str, found: str) -> bool:
+    """Whether a profile's GPU type is that of a host: the same name, or one part of it
+    (``V100`` of ``tesla-v100-sxm2-16gb``), in any case."""
+    recorded, found = recorded.lower(), found.lower()
+    return recorded == found or recorded in found.split("-")
+
+
 def blend(old: float | None, new: float, weight: float) -> float:
     """``old`` moved towards ``new`` by a bounded weight; ``new`` where nothing was known."""
     return new if old is None else old + weight * (new - old)
@@ -142,7 +149,7 @@ class ProfileBook:
     def knows_speed(self, job_type: str | None, gpu_type: str) -> bool:
         """Whether a speed was recorded for the type on these GPUs."""
         profile = self.of(job_type)
-        return profile is not None and any(p.gpu_type == gpu_type for p in profile.speed)
+        return profile is not None and any(same_gpu(p.gpu_type, gpu_type) for p in profile.speed)
 
     def batches(self, job_type: str | None, global_batch: int | None) -> float:
         """A record's batch over its profile's: a step takes so much longer, and an epoch has so
@@ -239,7 +246,7 @@ def _recorded(profile: Profile | None, gpu_type: str, gpus: int) -> float:
     """
     if profile is None or not profile.speed:
         return DEFAULT_SECONDS_PER_STEP * default_curve(gpus)
-    points = {p.gpus: p.seconds_per_step for p in profile.speed if p.gpu_type == gpu_type}
+    points = {p.gpus: p.seconds_per_step for p in profile.speed if same_gpu(p.gpu_type, gpu_type)}
     if not points:
         slowest = max(
             profile.speed, key=lambda p: (p.seconds_per_step / default_curve(p.gpus), p.gpu_type)

@@ -36,6 +36,14 @@ def test_sizes_between_and_beyond_follow_the_default_curve() -> None:
     assert known.seconds_per_step("kind", "V100", 8) == pytest.approx(default_curve(8))
 
 
+@pytest.mark.parametrize("found", ["V100", "v100", "tesla-v100-sxm2-16gb"])
+def test_a_gpu_type_is_found_under_the_name_that_its_driver_gives(found: str) -> None:
+    known = book(SpeedPoint("V100", 1, 0.2), SpeedPoint("K80", 1, 0.8))
+    assert known.seconds_per_step("kind", found, 1) == 0.2
+    assert known.knows_speed("kind", found)
+    assert not known.knows_speed("kind", "v1000")
+
+
 def test_an_unknown_gpu_type_is_as_slow_as_the_slowest_known() -> None:
     known = book(SpeedPoint("V100", 1, 0.2), SpeedPoint("K80", 1, 0.8))
     assert known.seconds_per_step("kind", "H200", 1) == pytest.approx(0.8)

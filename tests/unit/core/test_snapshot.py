@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from reshape_controller.core import events as ev
 from reshape_controller.core import planning
-from reshape_controller.core.model import Mechanism
+from reshape_controller.core.model import GpuId, JobId, Mechanism
 from reshape_controller.core.state import State
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
 from tests.world import World
@@ -34,3 +35,32 @@ def test_the_view_of_a_job_that_did_not_change_is_kept() -> None:
     third = world.engine.snapshot()
     assert third.running[0].progress.step == 5
     assert third.queued[0] is first.queued[0]
+
+
+def test_the_queue_is_in_order_of_priority_then_of_submission() -> None:
+    world = World().boot(1)
+    for name, priority in (("first", 0), ("second", 5), ("third", 0), ("fourth", 5)):
+        world.submit(name, 2, priority=priority)
+    queued = [view.id for view in world.engine.snapshot().queued]
+    assert queued == ["second", "fourth", "first", "third"]
+
+
+def test_a_halted_job_is_nobodys_option_until_it_is_resumed() -> None:
+    world = World().boot(2)
+    world.running("a", 1, 1, 2)
+    world.event(ev.HaltRequested(JobId("a"), "ann"))
+    world.settle()
+    snapshot = world.engine.snapshot()
+    assert (snapshot.running, snapshot.queued, snapshot.hosts[0].idle) == ((), (), 2)
+    world.event(ev.ResumeRequested(JobId("a"), "ann"))
+    assert [view.id for view in world.engine.snapshot().queued] == ["a"]
+
+
+def test_gpus_that_nobody_may_use_are_not_usable() -> None:
+    world = World().boot(4)
+    world.running("a", 2, 2)
+    world.dirty_gpus.add(GpuId("GPU-0-0"))
+    world.finish("a")
+    world.wait(120.0)
+    (host,) = world.engine.snapshot().hosts
+    assert (host.total, host.usable, host.idle) == (4, 3, 3)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from reshape_controller.core import learning, profiles
 from reshape_controller.core.forecast import LISTED_MAX
 from reshape_controller.fits.convergence import POINTS_MIN
 from reshape_controller.policies import PRESETS, adaptive
+from reshape_profiles import loader
 from tests.clusters import Cluster, said
 from tests.world import World
 
@@ -36,6 +38,16 @@ def test_the_example_is_a_policy_that_the_engine_takes() -> None:
     world.settle()
     assert len(world.job("one").gpus) == 4
     assert world.job("two").gpus == ()
+
+
+def test_the_example_of_a_file_of_profiles_is_read() -> None:
+    (text,) = re.findall(r"```toml\n(\[\[profile\]\].*?)```", TEXT, flags=re.DOTALL)
+    (profile,) = loader.parse(tomllib.loads(text), "docs/policies.md").profiles
+    assert [(p.gpus, p.source) for p in profile.speed] == [
+        (1, "measured 2026-05-02"),
+        (2, "assumed"),
+    ]
+    assert profile.overhead is not None
 
 
 def test_the_body_of_the_example_has_ten_lines() -> None:
