@@ -71,8 +71,8 @@ def make_policy(text: str, **options: object) -> Policy:
         options[option] = value
     make: Callable[..., Policy] | None = BUILT_IN.get(name)
     if make is None:
-        for entry in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
-            make = entry.load()
+        for found in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
+            make = found.load()
     if make is None:
         raise UnknownPolicy(f"no policy {name!r}; there are {', '.join(policy_names())}")
     try:

@@ -37,18 +37,27 @@ WAITING_KEPT_MAX = 16
 
 
 class Adaptive:
-    """Holds its three settings and nothing else."""
-
-    name = "adaptive"
+    """Holds its three settings and nothing else; the name has those that are not the usual."""
 
     def __init__(
-        self, gain: float = GAIN, cool_down: float = COOL_DOWN, max_wait_s: float = MAX_WAIT_S
+        self,
+        gain: float | str = GAIN,
+        cool_down: float | str = COOL_DOWN,
+        max_wait_s: float | str = MAX_WAIT_S,
     ) -> None:
-        if not 0.0 <= gain < 1.0 or cool_down < 0.0 or max_wait_s < 0.0:
+        """Settings are numbers, or the text of one. Raises ValueError."""
+        values = {
+            "gain": float(gain),
+            "cool_down": float(cool_down),
+            "max_wait_s": float(max_wait_s),
+        }
+        if not all(0.0 <= value < math.inf for value in values.values()) or values["gain"] >= 1.0:
             raise ValueError("gain lies between 0 and 1; cool_down and max_wait_s are not negative")
-        self._gain_ppm = round(gain * 1e6)
-        self._cool_down = cool_down
-        self._max_wait_s = max_wait_s
+        self._gain_ppm = round(values["gain"] * 1e6)
+        self._cool_down, self._max_wait_s = values["cool_down"], values["max_wait_s"]
+        usual = {"gain": GAIN, "cool_down": COOL_DOWN, "max_wait_s": MAX_WAIT_S}
+        changed = [f"{name}={value:.12g}" for name, value in values.items() if value != usual[name]]
+        self.name = ":".join(["adaptive", ",".join(changed)] if changed else ["adaptive"])
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """The next single decision."""

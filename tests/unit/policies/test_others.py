@@ -186,3 +186,17 @@ def test_each_preset_brings_the_demo_to_its_end_in_a_world_of_sidecars(preset: s
         assert sizes in ([(2, 2), (2, 0)], [(1, 2), (1, 0)], [(4, 0), (0, 2)])
     else:
         assert sizes == expected[preset]
+
+
+def test_settings_of_adaptive_are_read_from_its_name_and_are_in_it() -> None:
+    assert make_policy("adaptive").name == "adaptive"
+    policy = make_policy("adaptive:gain=0.1,max_wait_s=60")
+    assert policy.name == "adaptive:gain=0.1,max_wait_s=60"
+    assert make_policy(policy.name).name == policy.name
+    growth = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.92})
+    assert policy.decide(growth.snapshot()).targets == ()
+    assert said(make_policy("adaptive").decide(growth.snapshot()).targets) == {"job": 4}
+    with pytest.raises(UnknownPolicy, match="could not convert"):
+        make_policy("adaptive:gain=much")
+    with pytest.raises(UnknownPolicy, match="gain lies between 0 and 1"):
+        make_policy("adaptive:gain=1.5")
