@@ -1,0 +1,72 @@
+"""Measures a script on one device, then on more, and makes a profile of it.
+
+Does: runs it for a few iterations on each number of devices (the paper: profiling is inexpensive),
+and averages what starts, saves and stops took. Never: invents a figure: what it cannot measure (the
+start and end of a container) is taken from the costs that are given, and says so. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from reshape_profiles.schema import Overhead, Profile, SpeedPoint
+from reshape_profiles.training_run import RunFailed, RunFigures, Script, run
+
+Say = Callable[[str], None]
+
+
+def profile(
+    script: Script,
+    gpu_type: str,
+    devices: Sequence[str],
+    sizes: Sequence[int],
+    costs: Overhead,
+    say: Say = lambda text: None,
+) -> Profile:
+    """Measure ``script`` on the first ``size`` of ``devices`` for each size. Raises RunFailed.
+
+    ``costs`` gives the start and end of a container; ``say`` is told of each run as it ends.
+    """
+    wrong = [size for size in sizes if not 1 <= size <= len(devices)]
+    if wrong or not sizes:
+        raise RunFailed(f"sizes {wrong or 'are none'}; there are {len(devices)} devices")
+    batch = script.global_batch
+    uneven = [size for size in sizes if batch is not None and batch % size]
+    if uneven:
+        raise RunFailed(f"a global batch of {batch} cannot be split over {uneven} devices")
+    found: list[tuple[int, RunFigures]] = []
+    for size in sorted(set(sizes)):
+        figures = run(script, devices[:size])
+        found.append((size, figures))
+        say(f"{size} {gpu_type}: {figures.seconds_per_step:.4f} s per iteration")
+    kind = "simulated devices, paced" if script.simulated else "GPUs"
+    source = f"measured: {{steps}} iterations on {kind}"
+    return Profile(
+        job_type=script.job_type,
+        text=" ".join(script.command),
+        global_batch=batch,
+        steps_per_epoch=found[0][1].steps_per_epoch,
+        speed=tuple(
+            SpeedPoint(gpu_type, size, figures.seconds_per_step, source.format(steps=figures.steps))
+            for size, figures in found
+        ),
+        overhead=_overhead([figures for _, figures in found], costs),
+    )
+
+
+def _overhead(found: Sequence[RunFigures], costs: Overhead) -> Overhead:
+    starts = [figures.process_init_s for figures in found if figures.process_init_s is not None]
+    saves = [figures.checkpoint_s for figures in found if figures.checkpoint_s is not None]
+    stops = [figures.process_stop_s for figures in found]
+    return Overhead(
+        job_init_s=costs.job_init_s,
+        process_init_s=_mean(starts, costs.process_init_s),
+        checkpoint_s=_mean(saves, costs.checkpoint_s),
+        process_stop_s=_mean(stops, costs.process_stop_s),
+        job_stop_s=costs.job_stop_s,
+        source=f"measured: process start, checkpoint, process stop; the rest {costs.source}",
+    )
+
+
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return sum(values) / len(values) if values else otherwise

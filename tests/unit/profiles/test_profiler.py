@@ -1,0 +1,121 @@
+"""Profiles measured from real processes; a small script stands in for a training framework."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from reshape_profiles import profiler
+from reshape_profiles.loader import bundled, load, write
+from reshape_profiles.training_run import RunFailed, Script, run
+
+ROOT = Path(__file__).resolve().parents[3]
+COSTS = dict(bundled().costs)["local"]
+TRAINING = """
+import os, signal, sys, time
+from pathlib import Path
+sys.path.insert(0, {sidecar!r})
+from reshape_sidecar import codec, contract
+from reshape_sidecar.hook.report import post
+from reshape_sidecar.wire import Progress
+
+devices = os.environ[contract.ENV_DEVICES].split(",")
+wanted = []
+signal.signal(signal.SIGTERM, lambda number, frame: wanted.append(number))
+step_s = 0.04 / len(devices)
+
+def tell(step, phase, **seconds):
+    report = contract.HookReport(
+        1, phase, Progress(step=step, steps_per_epoch=40, seconds_per_step=step_s),
+        import_s=0.5, build_s=0.25, first_step_s=0.25, **seconds
+    )
+    post(Path(os.environ[contract.ENV_SOCKET]), codec.dumps(report).encode())
+
+for step in range(1, 2000):
+    time.sleep(step_s)
+    if step % 5 == 0:
+        tell(step, contract.HookPhase.TRAINING)
+    if wanted:
+        tell(step, contract.HookPhase.SAVED, save_s=0.125)
+        sys.exit(75)
+"""
+
+
+def script(tmp_path: Path, text: str = TRAINING, **fields: object) -> Script:
+    (tmp_path / "train.py").write_text(text.replace("{sidecar!r}", repr(str(ROOT / "sidecar"))))
+    given = {"steps": 10, "timeout_s": 60.0, "hooked": False, "simulated": True, **fields}
+    return Script(("python", str(tmp_path / "train.py")), tmp_path, "mine", **given)  # type: ignore[arg-type]
+
+
+def test_a_script_is_measured_on_each_number_of_devices(tmp_path: Path) -> None:
+    said: list[str] = []
+    devices = ["d0", "d1", "d2", "d3"]
+    wanted = script(tmp_path, global_batch=64)
+    found = profiler.profile(wanted, "simulated", devices, (1, 2, 4), COSTS, said.append)
+    assert [(p.gpus, p.seconds_per_step) for p in found.speed] == [(1, 0.04), (2, 0.02), (4, 0.01)]
+    assert all(p.source.endswith("iterations on simulated devices, paced") for p in found.speed)
+    assert (found.steps_per_epoch, found.global_batch) == (40, 64)
+    assert said[0] == "1 simulated: 0.0400 s per iteration"
+    overhead = found.overhead
+    assert overhead is not None
+    assert (overhead.process_init_s, overhead.checkpoint_s) == (1.0, 0.125)
+    assert (overhead.job_init_s, overhead.job_stop_s) == (COSTS.job_init_s, COSTS.job_stop_s)
+    file = tmp_path / "mine.json"
+    file.write_text(write(found))
+    assert load(file).profiles == (found,)
+
+
+def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    run(script(tmp_path), ["d0"])
+    assert [entry.name for entry in tmp_path.iterdir()] == ["train.py"]
+    marker = f"{tmp_path}/train.py".encode()
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if marker in _read(p)]
+    assert left == []
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_script_that_reports_nothing_is_refused_with_its_last_words(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"no iteration \(exit code 3\).*\n.*no data here"):
+        run(script(tmp_path, "import sys\nprint('no data here')\nsys.exit(3)\n"), ["d0"])
+
+
+def test_a_script_that_is_too_slow_is_stopped_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"0 of 10 iterations within 1 s; give more time"):
+        run(script(tmp_path, "import time\ntime.sleep(600)\n", timeout_s=1.0), ["d0"])
+
+
+def test_sizes_without_devices_or_an_even_batch_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match=r"sizes \[4\]; there are 2 devices"):
+        profiler.profile(script(tmp_path), "simulated", ["a", "b"], (1, 4), COSTS)
+    wanted = script(tmp_path, global_batch=64)
+    with pytest.raises(RunFailed, match=r"a global batch of 64 cannot be split over \[3\]"):
+        profiler.profile(wanted, "simulated", ["a", "b", "c"], (3,), COSTS)
+
+
+@pytest.mark.tensorflow
+def test_the_example_script_is_measured_under_the_hook(tmp_path: Path) -> None:
+    """Unmodified Keras on one and two simulated devices."""
+    wanted = Script(
+        ("python", "train.py", "--epochs", "50", "--samples", "512"),
+        ROOT / "examples" / "mnist_like",
+        "mnist-like",
+        global_batch=64,
+        simulated=True,
+        steps=20,
+    )
+    found = profiler.profile(wanted, "simulated", ["d0", "d1"], (1, 2), COSTS)
+    assert [p.gpus for p in found.speed] == [1, 2]
+    assert all(0.0 < p.seconds_per_step < 5.0 for p in found.speed)
+    assert found.steps_per_epoch == 8
+    assert found.overhead is not None
+    assert found.overhead.process_init_s > 0.5
+    assert found.overhead.checkpoint_s > 0.0
