@@ -1,4 +1,4 @@
-"""Checks the summary that `make demo` leaves: the hand-over happened, and nothing was lost.
+"""Checks the summary that `make demo` leaves: what the README promises of it, and its structure.
 
 Does: reads out/demo/summary.json. Never: runs the demo. Exit code 1, with every reason, if the
 summary does not show what the README promises.
@@ -9,29 +9,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 SUMMARY = Path(__file__).resolve().parents[1] / "out" / "demo" / "summary.json"
-
-
-def figures(value: object, name: str) -> list[object]:
-    """Every value under a key of this name, at any depth."""
-    if isinstance(value, dict):
-        own = [value[name]] if name in value else []
-        return own + [found for inner in value.values() for found in figures(inner, name)]
-    if isinstance(value, list):
-        return [found for inner in value for found in figures(inner, name)]
-    return []
-
-
-def numbers(summary: object, name: str, problems: list[str]) -> list[float]:
-    """Figures of this name; their absence, or one that is no number, is a problem."""
-    found = figures(summary, name)
-    if not found:
-        problems.append(f"{name} is not in the summary")
-    numeric = [item for item in found if isinstance(item, (int, float))]
-    if len(numeric) != len(found):
-        problems.append(f"{name} is not a number: {found}")
-    return [float(item) for item in numeric]
+PRESETS = ("default", "case-study-termination", "termination", "adaptive")
+METRICS = (
+    "makespan_s", "mean_jct_s", "median_jct_s", "p95_jct_s", "mean_wait_s", "gpu_use_ratio",
+    "overhead_ratio", "reshape_ups", "reshape_downs", "reshape_up_s", "reshape_down_s",
+    "steps_lost", "process_restarts", "container_restarts",
+)  # fmt: skip
+IDLE = ("unallocated", "reserved", "stopping", "starting")
 
 
 def main() -> int:
@@ -41,26 +28,50 @@ def main() -> int:
     except (OSError, ValueError) as error:
         print(f"FAILED  {SUMMARY}: {error}; `make demo` writes it")
         return 1
-    problems: list[str] = []
-    for name in ("steps_lost", "container_restarts"):
-        lost = numbers(summary, name, problems)
-        if any(lost):
-            problems.append(f"{name} is {lost}; every figure has to be 0")
-    for name in ("reshape_downs", "reshape_ups"):
-        seen = numbers(summary, name, problems)
-        if seen and not any(seen):
-            problems.append(f"{name} is 0 everywhere: nothing was reshaped")
-    promises = figures(summary, "checks")
-    if len(promises) != 1 or not isinstance(promises[0], dict) or not promises[0]:
-        problems.append("checks is not in the summary")
-    else:
-        broken = [name for name, kept in promises[0].items() if kept is not True]
-        problems += [f"not kept: {name}" for name in broken]
+    problems = problems_of(summary)
     for problem in problems:
         print(f"FAILED  {problem}")
     if not problems:
-        print("ok      reshaped down and up, 0 steps lost, no container restarted")
+        print("ok      four presets, reshaped down and up, 0 steps lost, every promise kept")
     return 1 if problems else 0
+
+
+def problems_of(summary: Any) -> list[str]:
+    """Everything that a summary of all presets lacks."""
+    try:
+        measured = summary["costs"]["measured"]["presets"]
+        problems = [f"no figures of {name}" for name in PRESETS if name not in measured]
+        if summary["paced"] is not True or not isinstance(summary["late_steps"], int):
+            problems.append("paced and late_steps do not say what was paced")
+        if summary["valid"] is not True:
+            problems.append(f"{summary['late_steps']} steps came late: the machine was too busy")
+        for name, figures in measured.items():
+            problems += [f"{name}: {problem}" for problem in of_preset(figures)]
+        changed = [measured[name] for name in ("case-study-termination", "adaptive")]
+        for what in ("reshape_downs", "reshape_ups"):
+            if not any(figures[what] for figures in changed):
+                problems.append(f"{what} is 0 everywhere: nothing was reshaped")
+        if measured["adaptive"]["container_restarts"] != 0:
+            problems.append("adaptive restarted a container")
+    except (KeyError, TypeError) as error:
+        return [f"the summary has another structure: {error!r}"]
+    return problems
+
+
+def of_preset(figures: Any) -> list[str]:
+    """What is wrong with the figures of one preset."""
+    problems = [f"{name} is no number" for name in METRICS if not is_number(figures.get(name))]
+    if sorted(figures["gpu_idle_s"]) != sorted(IDLE):
+        problems.append("gpu_idle_s is not split")
+    if figures["steps_lost"] != 0:
+        problems.append(f"steps_lost is {figures['steps_lost']}")
+    for run in figures["runs"]:
+        problems += [f"not kept: {name}" for name, kept in run["checks"].items() if not kept]
+    return problems
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 if __name__ == "__main__":

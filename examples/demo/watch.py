@@ -1,0 +1,102 @@
+"""What the daemon says of the jobs while they run, printed as it happens.
+
+Does: looks twice a second, prints news as lines and, on a terminal, a bar for each job. Never:
+changes anything. State: what it has seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from observed import Sample
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from reshape_controller.cli.client import Client
+from reshape_controller.http.views import EventView, History, JobPage, JobView
+
+POLL_S = 0.5
+RUN_WAIT_S = 900.0
+"""A run that takes longer than this has failed."""
+ENDED = ("completed", "failed", "cancelled", "rejected")
+QUIET = ("decided", "reshape-cost", "profile-recorded", "host-added", "controller-started")
+"""History that a first look does not need; `reshape describe` and `reshape explain` show it."""
+
+
+class RunFailed(Exception):
+    """A job did not complete, or did not end in time; the text says which and why."""
+
+
+class Watch:
+    """Follows the jobs of one daemon."""
+
+    def __init__(self, client: Client, console: Console) -> None:
+        self.jobs: dict[str, JobView] = {}
+        """By name, in order of submission."""
+        self.events: list[EventView] = []
+        self.samples: list[Sample] = []
+        self._client = client
+        self._console = console
+        self._printed: dict[str, int] = {}
+        self._begin_s: float | None = None
+
+    def until(self, holds: Callable[[dict[str, JobView]], bool]) -> None:
+        """Look, and print what is new, until ``holds(jobs by name)``. Raises RunFailed."""
+        end_s = time.monotonic() + RUN_WAIT_S
+        with _bars(self._console) as progress:
+            while True:
+                self._look()
+                _draw(progress, self.jobs)
+                if self.jobs and holds(self.jobs):
+                    return
+                failed = [job for job in self.jobs.values() if job.state in ENDED[1:]]
+                if failed:
+                    raise RunFailed("; ".join(f"{j.name} is {j.state}: {j.reason}" for j in failed))
+                if time.monotonic() > end_s:
+                    raise RunFailed(f"the run did not end within {RUN_WAIT_S:.0f} s")
+                time.sleep(POLL_S)
+
+    def _look(self) -> None:
+        page = self._client.get(JobPage, "/v1/jobs")
+        now_s = time.time()
+        self.jobs = {job.name: job for job in page.jobs}
+        fresh: list[tuple[float, str, EventView]] = []
+        for job in page.jobs:
+            if job.stage == "training":
+                sample = Sample(job.id, now_s, job.attempt, job.generation, job.step)
+                self.samples.append(sample)
+            events = self._client.get(History, f"/v1/jobs/{job.id}/history").events
+            seen = self._printed.get(job.id, 0)
+            fresh += [(event.at_s, job.name, event) for event in events[seen:]]
+            self._printed[job.id] = len(events)
+        for at_s, name, event in sorted(fresh, key=lambda entry: entry[0]):
+            self._begin_s = at_s if self._begin_s is None else self._begin_s
+            self.events.append(event)
+            if event.kind not in QUIET:
+                when = f"{at_s - self._begin_s:6.1f} s"
+                line = f"{when}  [bold]{name}[/bold]  {event.kind:<14} {event.text}"
+                self._console.print(line, soft_wrap=True, highlight=False)
+
+
+def _bars(console: Console) -> Progress:
+    """A bar for each job; nothing where the output is no terminal."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} steps  {task.fields[what]}"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _draw(progress: Progress, jobs: dict[str, JobView]) -> None:
+    """Bring the bars up to date."""
+    known = {task.description: task.id for task in progress.tasks}
+    for name, job in jobs.items():
+        what = f"{job.state}, {job.size} GPUs" if job.size else job.state
+        if name not in known:
+            known[name] = progress.add_task(name, total=1, what=what)
+        total = job.total_steps or max(job.step, 1)
+        progress.update(known[name], completed=job.step, total=total, what=what)
