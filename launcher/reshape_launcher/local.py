@@ -103,6 +103,7 @@ class LocalLauncher:
             return  # it runs, or it ran and is gone: ``containers`` says which
         marker = self._marker(spec.job, spec.attempt)
         try:
+            self._make_own_code_folder(spec)
             pid = starting.start(folder, spec, token, self._environment | marker.environment())
             self._children.add(pid)
             starting.wait_until_up(folder, pid)
@@ -112,6 +113,14 @@ class LocalLauncher:
             raise LaunchError(
                 f"attempt {spec.attempt} of {spec.job} cannot be started: {error}", retryable=True
             ) from error
+
+    def _make_own_code_folder(self, spec: LaunchSpec) -> None:
+        """A record that names no code gets an empty folder; one that it names has to be there."""
+        if Path(spec.code).is_relative_to(self._root / spec.job):
+            try:
+                Path(spec.code).mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise starting.NotStarted(f"no folder {spec.code}: {error.strerror}") from None
 
     # --- what runs
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import yaml
@@ -29,6 +29,8 @@ class Setting:
     least: int = 0
     most: int = 2**31
     choices: tuple[str, ...] = ()
+    secret: bool = False
+    """The value may hold a secret, and is shown without it."""
 
     @property
     def env(self) -> str:
@@ -44,6 +46,14 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 SETTINGS = (
     Setting("home", "~/.local/state/reshape", "folder of the daemon: store, token, job folders"),
+    Setting(
+        "store",
+        None,
+        "store: mongodb://HOST:PORT/DATABASE; default: a file in the home",
+        secret=True,
+    ),
+    Setting("store_credentials", None, "file with USER:PASSWORD of the store's server"),
+    Setting("store_ca", None, "file with the CA certificates of the store's server"),
     Setting("bind", "127.0.0.1", "address that the daemon listens on (loopback only)"),
     Setting("port", DEFAULT_PORT, "port of the daemon; 0 is any free one", int, 0, 65535),
     Setting("preset", "adaptive", "policy and mechanism by one name"),
@@ -99,7 +109,9 @@ class Config:
         return self._found[name].source
 
     def all(self) -> tuple[Found, ...]:
-        return tuple(self._found[setting.name] for setting in SETTINGS)
+        """Every setting as it may be shown."""
+        found = (self._found[setting.name] for setting in SETTINGS)
+        return tuple(replace(f, value=_shown(f)) for f in found)
 
 
 def config_file(env: Mapping[str, str]) -> tuple[Path, bool]:
@@ -187,6 +199,16 @@ def _whole(setting: Setting, raw: object, source: str) -> int:
     return value
 
 
+def _shown(found: Found) -> Value:
+    """The value, without the user and password of an address."""
+    value = found.value
+    if not _BY_NAME[found.name].secret or not isinstance(value, str):
+        return value
+    scheme, mark, rest = value.partition("://")
+    return f"{scheme}{mark}{rest.partition('?')[0].rpartition('@')[2]}"
+
+
 def _wrong(setting: Setting, raw: object, source: str, expected: str) -> CliError:
-    what = f"{setting.name}: {raw!r} is not {expected}"
+    shown = "what was given" if setting.secret else repr(raw)
+    what = f"{setting.name}: {shown} is not {expected}"
     return failed(Exit.USAGE, what, source, f"{setting.name} is the {setting.text}")

@@ -17,10 +17,10 @@ import urllib.parse
 import structlog
 
 from reshape_controller.cli.daemon_settings import DaemonSettings
-from reshape_controller.cli.db_commands import store_error
 from reshape_controller.cli.devices import HOST, clash
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Address
+from reshape_controller.cli.store_place import store_error
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId
 from reshape_controller.http.app import CannotListen, Server, bind, host_names
@@ -37,8 +37,7 @@ from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.link import Link
 from reshape_controller.live.loop import Fenced, Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
-from reshape_controller.store.protocol import StoreCorrupt, StoreError
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
 from reshape_launcher.local import LocalLauncher
 
 log = structlog.get_logger("reshape.daemon")
@@ -48,7 +47,7 @@ class Daemon:
     """One run of the controller on one home."""
 
     def __init__(
-        self, settings: DaemonSettings, store: SqliteStore, launcher: LocalLauncher, url: str
+        self, settings: DaemonSettings, store: Store, launcher: LocalLauncher, url: str
     ) -> None:
         self.url = url
         home, devices = settings.home, settings.devices
@@ -143,7 +142,7 @@ async def serve(settings: DaemonSettings) -> None:
     home = settings.home
     home.prepare()
     lock = home.lock()
-    store, launcher = SqliteStore(home.store), LocalLauncher(home.jobs)
+    store, launcher = settings.store.make(), LocalLauncher(home.jobs)
     try:
         await store.open()
         await _check_devices(settings, store)
@@ -151,15 +150,24 @@ async def serve(settings: DaemonSettings) -> None:
         port = listening.getsockname()[1]
         shown = f"[{settings.address}]" if ":" in settings.address else settings.address
         daemon = Daemon(settings, store, launcher, f"http://{shown}:{port}")
-        log.info("listens", url=daemon.url, home=str(home.folder), devices=settings.devices.text)
+        log.info(
+            "listens",
+            url=daemon.url,
+            home=str(home.folder),
+            store=settings.store.text,
+            devices=settings.devices.text,
+        )
         await daemon.run(Server(listening, daemon.context()))
     except StoreCorrupt as error:
         raise _store_corrupt(error) from None
     except StoreError as error:
-        raise store_error(error, home.store) from None
+        raise store_error(error, settings.store.text) from None
     except Fenced as error:
         raise failed(
-            Exit.FAILED, str(error), str(home.store), "one controller for one store: stop the other"
+            Exit.FAILED,
+            str(error),
+            settings.store.text,
+            "one controller for one store: stop the other",
         ) from None
     except CliError:
         raise
@@ -176,7 +184,7 @@ async def serve(settings: DaemonSettings) -> None:
         os.close(lock)
 
 
-async def _check_devices(settings: DaemonSettings, store: SqliteStore) -> None:
+async def _check_devices(settings: DaemonSettings, store: Store) -> None:
     known = tuple(str(gpu.id) for gpu in await store.gpus())
     kind = clash(settings.devices, known)
     if kind:

@@ -15,6 +15,7 @@ from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
 from reshape_controller.cli.output import emit
+from reshape_controller.cli.store_place import store_error
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite_recover import Checked, Recovered
 from reshape_controller.store.sqlite_recover import check as check_file
@@ -35,7 +36,7 @@ def check(file: FileArgument = None, home: HomeOption = None, output: OutputOpti
     try:
         found = check_file(path)
     except StoreError as error:
-        raise store_error(error, path) from None
+        raise store_error(error, str(path)) from None
     emit(found, form(config), lambda: _checked_text(path, found))
     if found.problems:
         remedy = f"stop the daemon, then: reshape db recover {path}"
@@ -58,17 +59,8 @@ def recover(
     try:
         found = recover_file(path, target)
     except StoreError as error:
-        raise store_error(error, path) from None
+        raise store_error(error, str(path)) from None
     emit(_shown(found), form(config), lambda: _recovered_text(path, found))
-
-
-def store_error(error: StoreError, path: Path) -> CliError:
-    """A StoreError as what, where, remedy."""
-    what, _, remedy = str(error).partition("; remedy: ")
-    where, colon, rest = what.partition(": ")
-    if colon and where.startswith("/"):
-        return failed(Exit.FAILED, rest, where, remedy)
-    return failed(Exit.FAILED, what, str(path), remedy)
 
 
 def _path(file: str | None, home: Path) -> Path:

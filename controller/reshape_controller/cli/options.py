@@ -15,6 +15,17 @@ HomeOption = Annotated[
     str | None,
     typer.Option("--home", metavar="DIR", help="Home of the daemon.", show_default=False),
 ]
+StoreOption = Annotated[
+    str | None,
+    typer.Option("--store", metavar="mongodb://HOST:PORT/DATABASE", help="Store on a server."),
+]
+CredentialsOption = Annotated[
+    str | None,
+    typer.Option("--store-credentials", metavar="FILE", help="USER:PASSWORD of that server."),
+]
+CaOption = Annotated[
+    str | None, typer.Option("--store-ca", metavar="FILE", help="CA of that server; turns TLS on.")
+]
 OutputOption = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the document."),

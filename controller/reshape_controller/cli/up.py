@@ -21,7 +21,8 @@ from reshape_controller.cli.daemon_settings import DaemonSettings
 from reshape_controller.cli.devices import find
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.options import HomeOption
+from reshape_controller.cli.options import CaOption, CredentialsOption, HomeOption, StoreOption
+from reshape_controller.cli.store_place import store_place
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
@@ -30,6 +31,9 @@ from reshape_sidecar import device_truth as truth
 
 def up(
     home: HomeOption = None,
+    store: StoreOption = None,
+    store_credentials: CredentialsOption = None,
+    store_ca: CaOption = None,
     port: Annotated[int | None, typer.Option(help="Port; 0 is any free one.")] = None,
     bind: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Loopback address.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Use at most so many GPUs.")] = None,
@@ -55,6 +59,9 @@ def up(
     config = load(
         {
             "home": home,
+            "store": store,
+            "store_credentials": store_credentials,
+            "store_ca": store_ca,
             "port": port,
             "bind": bind,
             "gpus": gpus,
@@ -98,6 +105,7 @@ def checked(config: Config) -> DaemonSettings:
     policy, mechanism = _policy(config)
     return DaemonSettings(
         home=Home(config.home),
+        store=store_place(config),
         address=config.text("bind") or "",
         port=config.number("port") or 0,
         port_is_asked_for=config.source("port") != "default",

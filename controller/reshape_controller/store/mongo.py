@@ -17,16 +17,15 @@ from pymongo.errors import (
     AutoReconnect,
     ConfigurationError,
     DocumentTooLarge,
-    InvalidURI,
     OperationFailure,
     PyMongoError,
 )
-from pymongo.uri_parser import parse_uri
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store import mongo_inbox, mongo_log, mongo_projections
 from reshape_controller.store.form import Damaged
+from reshape_controller.store.mongo_address import MongoAddress, parse
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import (
     Changes,
@@ -42,7 +41,6 @@ from reshape_sidecar.codec import CodecError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-DEFAULT_DATABASE = "reshape"
 SELECT_TIMEOUT_S = 5.0
 """Longest wait for a server that answers."""
 REPLY_TIMEOUT_S = 20.0
@@ -74,23 +72,14 @@ _REMEDIES = {
 
 
 class MongoStore:
-    """``protocol.Store`` on the server of ``uri`` (its database, else ``reshape``).
+    """``protocol.Store`` on a server: an address, or one that was parsed already.
 
-    Raises StoreError, without the credentials in the text, for a URI that cannot be used.
+    Raises StoreError, without the credentials in the text, for an address that cannot be used.
     """
 
-    def __init__(self, uri: str) -> None:
-        try:
-            parsed = parse_uri(uri)
-            self._name = parsed["database"] or DEFAULT_DATABASE
-        except (InvalidURI, ConfigurationError, ValueError) as error:
-            raise StoreError(
-                f"the store's address cannot be used ({_without_credentials(str(error), uri)}); "
-                "remedy: write mongodb://USER:PASSWORD@HOST:PORT/DATABASE"
-            ) from None
-        hosts = ",".join(f"{host}:{port}" for host, port in parsed["nodelist"])
-        self.location = f"mongodb://{hosts}/{self._name}"
-        self._uri = uri
+    def __init__(self, address: str | MongoAddress) -> None:
+        self._address = parse(address) if isinstance(address, str) else address
+        self.location = self._address.shown
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
 
     async def open(self) -> None:
@@ -99,7 +88,7 @@ class MongoStore:
             return
         try:
             self._client = AsyncMongoClient(
-                self._uri,
+                self._address.uri,
                 appname="reshape",
                 w="majority",
                 journal=True,
@@ -111,6 +100,7 @@ class MongoStore:
                 serverSelectionTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
                 connectTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
                 socketTimeoutMS=int(1000 * REPLY_TIMEOUT_S),
+                **self._address.options,
             )
             await self._on(_prepare)
         except BaseException:
@@ -191,7 +181,7 @@ class MongoStore:
     def _database(self) -> Database:
         if self._client is None:
             raise StoreError(f"{self.location}: is not open; remedy: none, this is a defect")
-        return self._client[self._name]
+        return self._client[self._address.database]
 
     async def _on(
         self,
@@ -211,6 +201,8 @@ class MongoStore:
             return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
         if isinstance(error, CodecError):
             text = f"a projection cannot be read ({error}); remedy: reshape db check"
+        elif isinstance(error, ConfigurationError):
+            text = "its address or certificates cannot be used; remedy: correct the settings"
         elif isinstance(error, AutoReconnect):
             text = "does not answer; remedy: look whether it runs and can be reached"
         elif isinstance(error, DocumentTooLarge):
@@ -219,7 +211,7 @@ class MongoStore:
             text = _REMEDIES[error.code]
         else:
             text = "failed; remedy: see the server's log"
-        detail = _without_credentials(str(error), self._uri)
+        detail = self._address.without_secrets(str(error))
         return StoreError(f"{self.location}: {text} ({detail})")
 
 
@@ -230,14 +222,3 @@ async def _prepare(database: Database) -> None:
         for keys in indexes:
             await database[collection].create_index(keys)
     await mongo_log.verify(database)
-
-
-def _without_credentials(text: str, uri: str) -> str:
-    """The first line of a driver's message, never with what the address keeps secret."""
-    _, found, rest = uri.partition("://")
-    secret = rest.rpartition("@")[0] if found else ""
-    line = text.partition("\n")[0][:300]
-    for part in (secret, *secret.split(":")):
-        if part:
-            line = line.replace(part, "***")
-    return line

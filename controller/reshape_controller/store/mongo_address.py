@@ -1,0 +1,106 @@
+"""Address of a MongoDB server: parsed once, checked, and shown without its secrets. Pure.
+
+Does: refuses an address that cannot be used or that would not check the server's certificate.
+Never: connects, or puts a password into a text. State: none.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pymongo.errors import ConfigurationError, InvalidURI
+from pymongo.uri_parser import parse_uri
+
+from reshape_controller.store.protocol import StoreError
+
+DEFAULT_DATABASE = "reshape"
+FORM = "remedy: write mongodb://HOST:PORT/DATABASE"
+MESSAGE_MAX = 300
+_SECRET_OPTIONS = ("tlscertificatekeyfilepassword", "authmechanismproperties")
+_UNCHECKED_OPTIONS = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who asks. Neither is encoded; the password is never shown."""
+
+    user: str
+    password: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class MongoAddress:
+    """Where a database is and how to get in. ``shown`` names it without anything secret."""
+
+    uri: str = field(repr=False)
+    database: str
+    shown: str
+    credentials: Credentials | None = None
+    ca: Path | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+    """Texts inside ``uri`` that no message may show."""
+
+    @property
+    def inline(self) -> bool:
+        """Whether the address itself holds a secret."""
+        return bool(self.secrets)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the driver is told beside the address."""
+        found: dict[str, Any] = {}
+        if self.credentials is not None:
+            found |= {"username": self.credentials.user, "password": self.credentials.password}
+        if self.ca is not None:
+            found |= {"tls": True, "tlsCAFile": str(self.ca)}
+        return found
+
+    def without_secrets(self, text: str) -> str:
+        """The first line of a driver's message, never with what is secret."""
+        own = (self.credentials.password,) if self.credentials is not None else ()
+        return _hidden(text.partition("\n")[0], (*self.secrets, *own))[:MESSAGE_MAX]
+
+
+def parse(uri: str, credentials: Credentials | None = None, ca: Path | None = None) -> MongoAddress:
+    """The address that ``uri`` means. Raises StoreError, without its secrets in the text."""
+    secrets = _secrets(uri)
+    try:
+        parsed = parse_uri(uri)
+    except (InvalidURI, ConfigurationError, ValueError) as error:
+        text = _hidden(str(error).partition("\n")[0], secrets)[:MESSAGE_MAX]
+        raise StoreError(f"the store's address cannot be used ({text}); {FORM}") from None
+    for name, value in _query(uri):
+        if name.lower() in _UNCHECKED_OPTIONS and value.lower() != "false":
+            raise StoreError(
+                f"the store's address asks not to check the server's certificate ({name}); "
+                "remedy: leave it out, and name the CA's file"
+            )
+    if credentials is not None and parsed["username"]:
+        raise StoreError(
+            "the store's credentials are given twice; remedy: leave them out of the address"
+        )
+    name = parsed["database"] or DEFAULT_DATABASE
+    hosts = ",".join(f"{host}:{port}" for host, port in parsed["nodelist"])
+    return MongoAddress(uri, name, f"mongodb://{hosts}/{name}", credentials, ca, secrets)
+
+
+def _secrets(uri: str) -> tuple[str, ...]:
+    """Password and secret options of an address, as written and decoded; the longest first."""
+    before = uri.partition("://")[2].partition("?")[0]
+    password = before.rpartition("@")[0].partition(":")[2]
+    values = [password, *(v for name, v in _query(uri) if name.lower() in _SECRET_OPTIONS)]
+    found = {text for v in values if v for text in (v, urllib.parse.unquote_plus(v))}
+    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+
+
+def _query(uri: str) -> list[tuple[str, str]]:
+    return urllib.parse.parse_qsl(uri.partition("?")[2], keep_blank_values=True)
+
+
+def _hidden(text: str, secrets: tuple[str, ...]) -> str:
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return text
