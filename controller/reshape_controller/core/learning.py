@@ -51,6 +51,7 @@ def fitted(turn: Turn, job_id: JobId | None, job_type: str, curve: Curve) -> Non
         return
     job = turn.state.jobs.get(job_id)
     if job is not None:
+        turn.state.plan_wanted = turn.state.plan_wanted or job.curve is None
         turn.state.put_job(replace(job, curve=curve))
         turn.note(job, "curve-fitted", f"through {curve.points} points of its accuracy")
 

@@ -6,23 +6,25 @@ inverted, so b2 is searched and the others are solved for. Never: fits nonsense:
 accuracy that does not rise, numbers that are none are refused with the reason. State: which points
 of a job were tried, so that nothing is fitted twice.
 
-The coefficients are rounded: a log replays without this module, on any linear-algebra build.
+The coefficients are rounded: a log replays without this module, on any linear-algebra build. scipy
+is imported when something is fitted: a daemon without such jobs starts without it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import numpy as np
-from scipy.optimize import nnls
+from typing import TYPE_CHECKING
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.events import CurveFitted
 from reshape_controller.core.model import Job, JobId, LengthUnit
 from reshape_controller.core.profiles import Curve
 from reshape_controller.core.state import State
-from reshape_profiles.schema import DEFAULT_TYPE
+from reshape_profiles.schema import DEFAULT_TYPE, Profile
+
+if TYPE_CHECKING:
+    import numpy as np
 
 POINTS_MIN = 5
 """Fewer points are no curve; a job with fewer goes by the curve of its type."""
@@ -45,6 +47,8 @@ class FitRefused(ReshapeError):
 
 def fit(points: Sequence[Point], weights: Sequence[float] | None = None) -> Curve:
     """The curve through ``points``. Raises FitRefused."""
+    import numpy as np
+
     weights = [1.0] * len(points) if weights is None else list(weights)
     _refuse_nonsense(points)
     steps = np.array([step for step, _ in points], dtype=float)
@@ -76,20 +80,19 @@ class Refits:
 
     def __init__(self) -> None:
         self._tried: dict[JobId, int] = {}
-        self._types: dict[str, int] = {}
+        self._types: dict[str, Profile] = {}
 
     def due(self, state: State) -> tuple[CurveFitted, ...]:
         """Events for curves that new points call for; refused fits give none."""
         found: list[CurveFitted] = []
-        for profile in state.profiles.profiles.values():
-            known = state.profiles.learned_of(profile.job_type).curve
-            if known is None and self._types.get(profile.job_type) != len(profile.accuracy):
-                self._types[profile.job_type] = len(profile.accuracy)
+        for job in [job for job in state.jobs.values() if _has_target(job)]:
+            kind = job.spec.job_type or DEFAULT_TYPE
+            profile = state.profiles.of(kind)
+            if profile is not None and self._types.get(kind) is not profile:
+                self._types[kind] = profile
                 points = [(float(p.step), p.accuracy) for p in profile.accuracy]
-                found += _event(None, profile.job_type, points, [1.0] * len(points))
-        wanted = [job for job in state.jobs.values() if _has_target(job) and job.accuracies]
-        for job in wanted:
-            if self._tried.get(job.id) != job.accuracies[-1].step:
+                found += _event(None, kind, points, [1.0] * len(points))
+            if job.accuracies and self._tried.get(job.id) != job.accuracies[-1].step:
                 self._tried[job.id] = job.accuracies[-1].step
                 found += _refit(state, job)
         for job_id in [job_id for job_id in self._tried if job_id not in state.jobs]:
@@ -144,6 +147,9 @@ def _solve(
     steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: float
 ) -> tuple[float, float]:
     """b0 and b1 for a fixed b2. A row counts by how much an error in it is one in accuracy."""
+    import numpy as np
+    from scipy.optimize import nnls
+
     rest = gaps - b2
     row = weight * rest**2
     matrix = np.stack([steps * row, row], axis=1)
@@ -154,6 +160,8 @@ def _solve(
 def _error(
     steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, curve: tuple[float, float, float]
 ) -> float:
+    import numpy as np
+
     b0, b1, b2 = curve
     below = b0 * steps + b1
     if np.any(below <= 0.0):

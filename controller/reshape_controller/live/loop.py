@@ -33,6 +33,7 @@ from reshape_controller.core.limits import (
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.record import HistoryEntry, LogRecord
+from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
@@ -102,6 +103,7 @@ class Loop:
         self._wake = asyncio.Event()
         self._owed: deque[Changes] = deque()
         self._snapshot_seq = 0
+        self._refits = Refits()
         self._stopping = False
         self._effects: Effects | None = None
 
@@ -233,6 +235,8 @@ class Loop:
         for entry in taken:
             if entry.done is not None and not entry.done.done():
                 entry.done.set_result(record.seq)
+        for fitted in self._refits.due(self.engine.state):
+            self.post(fitted)
 
     def _decide(
         self, now_s: float, commands: list[Command], history: list[HistoryEntry]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +16,7 @@ from hypothesis import strategies as st
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import AccuracySeen, JobId, Length, LengthUnit
+from reshape_controller.core.plan import Plan
 from reshape_controller.core.profiles import Curve
 from reshape_controller.fits.convergence import FitRefused, Refits, fit
 from reshape_profiles import loader
@@ -92,7 +97,9 @@ def test_a_running_job_is_fitted_from_its_fifth_point_on_and_again_for_each_new_
     (event,) = refits.due(world.engine.state)
     assert event.job == "job"
     assert refits.due(world.engine.state) == ()
+    world.engine.apply(Plan(), world.now_s)
     world.event(event)
+    assert world.engine.wants_plan()
     curve = world.job("job").curve
     assert curve is not None
     assert curve.step_of(0.85) == pytest.approx((1 / 0.05 - 1.5) / 0.004, rel=0.05)
@@ -100,10 +107,13 @@ def test_a_running_job_is_fitted_from_its_fifth_point_on_and_again_for_each_new_
     assert len(refits.due(world.engine.state)) == 1
 
 
-def test_the_points_of_a_profile_give_the_curve_of_its_type_once() -> None:
+def test_the_points_of_a_profile_give_the_curve_of_its_type_once_a_job_needs_it() -> None:
     world, refits = World().boot(2), Refits()
     points = tuple(AccuracyPoint(int(k), a) for k, a in on(Curve(0.004, 1.5, 0.1), STEPS))
     world.event(ev.ProfileRecorded(Profile("typed", accuracy=points)))
+    assert refits.due(world.engine.state) == ()
+    target = Length(LengthUnit.TARGET_ACCURACY, 0.85)
+    world.submit("job", 1, length=target, job_type="typed")
     (event,) = refits.due(world.engine.state)
     assert (event.job, event.job_type) == (None, "typed")
     world.event(event)
@@ -129,3 +139,21 @@ def test_table_five_with_a_plausible_rest_gives_a_curve() -> None:
         fit([(p.step, p.accuracy) for p in profile.accuracy if p.source == "paper, Table V"])
     curve = fit([(p.step, p.accuracy) for p in profile.accuracy])
     assert curve.step_of(0.6) == pytest.approx(20019, rel=0.1)
+
+
+def test_scipy_is_imported_only_when_something_is_fitted() -> None:
+    """A daemon starts without it."""
+    code = (
+        "import sys, reshape_controller.fits.convergence;"
+        "print([name for name in ('scipy', 'numpy') if name in sys.modules])"
+    )
+    root = Path(__file__).resolve().parents[3]
+    paths = [str(root / name) for name in ("controller", "sidecar", "launcher", "profiles")]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
