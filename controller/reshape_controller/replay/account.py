@@ -1,0 +1,168 @@
+"""Where the GPU seconds went, who waited when, and what each reshape cost; read off the engine.
+
+Does: after each round, books every GPU that changed to what it was doing until now, and keeps the
+pauses of reshapes and (on request) the course of the queue. Never: influences anything. State:
+sums, and for each GPU and job what it is doing since when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from reshape_controller.core.model import ChangeKind, Gpu, GpuId, GpuState, Job, JobId, Stage
+from reshape_controller.core.planning import is_queued
+from reshape_controller.core.state import State, Touched
+
+
+class Use(IntEnum):
+    """What a GPU is doing. Only ``TRAINING`` has a training process that makes steps."""
+
+    UNALLOCATED = 0
+    RESERVED = 1
+    STARTING = 2
+    STOPPING = 3
+    TRAINING = 4
+
+
+_STAGES = {Stage.STARTING: Use.STARTING, Stage.TRAINING: Use.TRAINING}
+_STATES = {GpuState.RESERVED: Use.RESERVED, GpuState.RELEASING: Use.STOPPING}
+_RESHAPES = (ChangeKind.SHRINK, ChangeKind.GROW, ChangeKind.RELAUNCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshape:
+    """One removing or adding event, or a move at the same size: from the request until training
+    goes on."""
+
+    job: JobId
+    asked_at_s: float
+    seconds: float
+    size_before: int
+    size_after: int
+
+    @property
+    def up(self) -> bool:
+        """An adding event."""
+        return self.size_after > self.size_before
+
+    @property
+    def down(self) -> bool:
+        """A removing event."""
+        return self.size_after < self.size_before
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The cluster at a time; it stays so until the next."""
+
+    at_s: float
+    pending: int
+    """Accepted jobs without GPUs that are not promised any."""
+    running: int
+    """Jobs that hold GPUs."""
+    allocated: int
+    """GPUs that are not idle."""
+
+
+@dataclass(slots=True)
+class Account:
+    """One per replay. ``keeps_course``: also the moments, for figures."""
+
+    jobs: int
+    """How many will be submitted; with the end of the last the account is closed."""
+    keeps_course: bool = False
+    seconds: list[float] = field(default_factory=lambda: [0.0] * len(Use))
+    """GPU seconds by Use, booked up to each GPU's last change."""
+    reshapes: list[Reshape] = field(default_factory=list)
+    course: list[Moment] = field(default_factory=list)
+    ended: list[Job] = field(default_factory=list)
+    launched_s: dict[JobId, float] = field(default_factory=dict)
+    """When the first container of a job was launched."""
+    first_step_s: dict[JobId, float] = field(default_factory=dict)
+    pending: int = 0
+    done: int = 0
+    since_s: float = 0.0
+    """First submission: GPU seconds count from here."""
+    _uses: dict[GpuId, tuple[Use, float]] = field(default_factory=dict)
+    _closed: bool = False
+    _finished: set[JobId] = field(default_factory=set)
+    _allocated: int = 0
+    _running: int = 0
+    _status: dict[JobId, tuple[bool, bool]] = field(default_factory=dict)
+    _asked: dict[JobId, tuple[float, int, int]] = field(default_factory=dict)
+
+    def book(self, state: State, touched: Touched, now_s: float) -> None:
+        """Take in what one round changed."""
+        gpus = dict.fromkeys(touched.gpus)
+        for job_id in touched.jobs:
+            job = state.jobs.get(job_id)
+            if job is None:
+                job = state.ended.pop(job_id, None)
+                if job is None:
+                    continue
+                self.ended.append(job)
+            self._job(job, now_s)
+            gpus.update(dict.fromkeys(job.gpus))
+        if self.done >= self.jobs and self._closed:
+            return
+        for gpu in gpus:
+            self._gpu(state, state.gpus[gpu], now_s)
+        if self.done >= self.jobs:
+            self._close(now_s)
+        if self.keeps_course:
+            moment = Moment(now_s, self.pending, self._running, self._allocated)
+            if self.course and self.course[-1].at_s == now_s:
+                self.course[-1] = moment
+            else:
+                self.course.append(moment)
+
+    def _close(self, now_s: float) -> None:
+        """The last job has completed: book every GPU up to now."""
+        self._closed = True
+        for gpu, (use, since_s) in self._uses.items():
+            self.seconds[use] += now_s - max(since_s, self.since_s)
+            self._uses[gpu] = (use, now_s)
+
+    def _gpu(self, state: State, gpu: Gpu, now_s: float) -> None:
+        use = _STATES.get(gpu.state, Use.UNALLOCATED)
+        if gpu.state is GpuState.IN_USE and gpu.owner is not None:
+            use = _STAGES.get(state.jobs[gpu.owner].stage, Use.STOPPING)
+        before, since_s = self._uses.get(gpu.id, (Use.UNALLOCATED, now_s))
+        if use is not before:
+            self.seconds[before] += now_s - max(since_s, self.since_s)
+            self._allocated += (use is not Use.UNALLOCATED) - (before is not Use.UNALLOCATED)
+            self._uses[gpu.id] = (use, now_s)
+        elif gpu.id not in self._uses:
+            self._uses[gpu.id] = (use, now_s)
+
+    def _job(self, job: Job, now_s: float) -> None:
+        if job.finished_at_s is not None and job.id not in self._finished:
+            self._finished.add(job.id)
+            self.done += 1
+        waits = not job.state.terminal and is_queued(job)
+        holds = bool(job.gpus)
+        waited, held = self._status.get(job.id, (False, False))
+        if (waits, holds) != (waited, held):
+            self.pending += waits - waited
+            self._running += holds - held
+            self._status[job.id] = (waits, holds)
+        if job.state.terminal:
+            self._status.pop(job.id, None)
+            self.pending -= waits
+            self._running -= holds
+        change = job.change
+        if change is not None and change.kind in _RESHAPES and job.id not in self._asked:
+            after = len(change.gpus_after)
+            self._asked[job.id] = (change.asked_at_s, change.size_before, after)
+        if job.stage is Stage.LAUNCHING:
+            self.launched_s.setdefault(job.id, now_s)
+        elif job.stage is Stage.TRAINING and change is None:
+            self.first_step_s.setdefault(job.id, now_s)
+            asked = self._asked.pop(job.id, None)
+            if asked is not None:
+                asked_s, before, after = asked
+                if len(job.gpus) == after:
+                    self.reshapes.append(Reshape(job.id, asked_s, now_s - asked_s, before, after))
+        elif job.state.terminal:
+            self._asked.pop(job.id, None)

@@ -1,0 +1,102 @@
+"""One attempt in the replayed world: where its training is, and what its SideCar says.
+
+Does: counts steps between two moments, and writes reports. Never: knows what comes next (that is
+``world``), or sees the engine. State: fields of this one attempt; what outlives it is ``Life``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from reshape_controller.core.model import HostId, JobId
+from reshape_controller.replay.truth import JobTruth
+from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes, Progress
+
+_EPSILON = 1e-6
+"""Of a step: what rounding may take from it."""
+_NO_TIMES = PhaseTimes()
+
+
+@dataclass(slots=True)
+class Life:
+    """What is kept of a job from one attempt to the next."""
+
+    truth: JobTruth
+    saved_step: int = 0
+    executed_steps: int = 0
+    """Every step that was executed in the world; what conservation is checked with."""
+    trained_s: float = 0.0
+    """Seconds in which steps were executed, the first ones of processes apart."""
+    save_asked_s: float | None = None
+    accuracy: float | None = None
+    accuracy_step: int = -1
+
+
+@dataclass(slots=True)
+class Container:
+    """An attempt with its SideCar and at most one training process."""
+
+    job: JobId
+    attempt: int
+    host: HostId
+    gpu_type: str
+    life: Life
+    epoch: int = 0
+    generation: int = 0
+    sequence: int = 0
+    phase: Phase = Phase.INITIALIZING
+    wanted: Desired | None = None
+    devices: tuple[str, ...] = ()
+    turn: int = 0
+    """What was put on the agenda for an earlier turn is void."""
+    leaving: bool = False
+    """Its end is on the agenda."""
+    over: bool = False
+    """The last step is done; the last checkpoint is being written."""
+    step: int = 0
+    """Steps done at ``at_s``; between two moments they are computed, not counted."""
+    at_s: float = 0.0
+    step_s: float = 1.0
+    outcome: Outcome | None = None
+    stopped_generation: int = 0
+    times: PhaseTimes = _NO_TIMES
+
+    def steps_at(self, now_s: float) -> int:
+        """Whole steps done at ``now_s``."""
+        if self.phase is not Phase.RUNNING or self.over:
+            return self.step
+        done = self.step + math.floor((now_s - self.at_s) / self.step_s + _EPSILON)
+        return min(done, self.life.truth.total_steps)
+
+    def boundary_at(self, now_s: float) -> int:
+        """Steps done when the step under way at ``now_s`` has ended."""
+        done = self.step + math.ceil((now_s - self.at_s) / self.step_s - _EPSILON)
+        return min(done, self.life.truth.total_steps)
+
+    def report(self, step: int) -> Observed:
+        """What its SideCar says now; ``step`` steps are done."""
+        self.sequence += 1
+        truth, life = self.life.truth, self.life
+        trains = self.phase is Phase.RUNNING
+        return Observed(
+            job=self.job,
+            attempt=self.attempt,
+            generation=self.generation,
+            sequence=self.sequence,
+            phase=self.phase,
+            epoch=self.epoch,
+            devices=self.devices,
+            progress=Progress(
+                step=step,
+                total_steps=truth.known_total if step or trains else None,
+                steps_per_epoch=truth.steps_per_epoch,
+                accuracy=life.accuracy,
+                seconds_per_step=self.step_s if trains else None,
+                checkpoint_step=life.saved_step or None,
+            ),
+            outcome=self.outcome,
+            stopped_generation=self.stopped_generation,
+            exit_code=0 if self.phase is Phase.FINISHED else None,
+            times=self.times,
+        )

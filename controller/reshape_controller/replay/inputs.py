@@ -1,0 +1,118 @@
+"""What a replay is given: cluster, costs, jobs, and the world's own speeds. Values only.
+
+Does: names them and refuses what cannot be. Never: draws a number or reads a file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.model import GpuId, HostId, JobSpec
+from reshape_profiles.schema import Overhead
+
+_HOST = re.compile(r"([1-9]\d{0,5})x([A-Za-z][\w.-]*)")
+HOSTS_MAX = 100_000
+
+
+class ReplayError(ReshapeError):
+    """A replay cannot be done with these inputs. The text says what, where and the remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """A machine with ``gpus`` GPUs of one type."""
+
+    id: HostId
+    gpu_type: str
+    gpus: int
+
+    def gpu_ids(self) -> tuple[GpuId, ...]:
+        """Its GPUs, by index."""
+        return tuple(GpuId(f"{self.id}-gpu-{number}") for number in range(self.gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Every host. ``text`` is how it was written down."""
+
+    text: str
+    hosts: tuple[HostSpec, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of all hosts."""
+        return sum(host.gpus for host in self.hosts)
+
+
+def cluster_of(text: str) -> Cluster:
+    """``8xV100+8xP100`` is a host with eight V100 and one with eight P100; ``3*8xV100`` are three
+    hosts. Raises ReplayError."""
+    hosts: list[HostSpec] = []
+    for part in text.split("+"):
+        count, star, rest = part.strip().rpartition("*")
+        found = _HOST.fullmatch(rest.strip())
+        if found is None or (star and not re.fullmatch(r"[1-9]\d{0,5}", count.strip())):
+            raise ReplayError(
+                f"cluster {text!r}: {part.strip()!r} is no host; write GPUsxTYPE, for several "
+                "alike COUNT*GPUsxTYPE, as in 8xV100+8xP100 or 2*8xV100"
+            )
+        for _ in range(int(count) if star else 1):
+            host = HostId(f"host-{len(hosts):04d}")
+            hosts.append(HostSpec(host, found[2], int(found[1])))
+            if len(hosts) > HOSTS_MAX:
+                raise ReplayError(f"cluster {text!r}: more than {HOSTS_MAX} hosts")
+    return Cluster(text, tuple(hosts))
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds of everything that is no training, as the world takes them; by the name of the set.
+
+    ``process_init_by_gpus_s`` has the process start at numbers of GPUs where it differs.
+    """
+
+    name: str
+    overhead: Overhead
+    process_init_by_gpus_s: tuple[tuple[int, float], ...] = ()
+
+    def process_init_s(self, gpus: int) -> float:
+        """Start of a training process on ``gpus`` GPUs until its first step is done."""
+        for number, seconds in self.process_init_by_gpus_s:
+            if number == gpus:
+                return seconds
+        return self.overhead.process_init_s
+
+
+@dataclass(frozen=True, slots=True)
+class WorkJob:
+    """A job and when it is submitted. Its name is unique in the workload."""
+
+    submit_s: float
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Jobs by the time of their submission. ``origin`` says where they are from."""
+
+    name: str
+    jobs: tuple[WorkJob, ...]
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.jobs:
+            raise ReplayError(f"workload {self.name}: no jobs")
+        seen: dict[str, None] = {}
+        for job in self.jobs:
+            if job.spec.name in seen:
+                raise ReplayError(f"workload {self.name}: two jobs are called {job.spec.name}")
+            seen[job.spec.name] = None
+            if not 0.0 <= job.submit_s < float("inf"):
+                raise ReplayError(
+                    f"workload {self.name}: {job.spec.name} is submitted at {job.submit_s}"
+                )
+        if any(a.submit_s > b.submit_s for a, b in pairwise(self.jobs)):
+            raise ReplayError(f"workload {self.name}: jobs are not in the order of submission")

@@ -1,0 +1,231 @@
+"""The replay shell: one engine and one policy against the world in virtual time.
+
+Does: what the live loop does, in its order: all events of one moment in one round, deadlines with
+them, then plans until the policy has none, then the commands are carried out. Never: decides, or
+treats a policy, a job or a time in a way of its own. State: the engine, the world, the account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reshape_controller.core import events as ev
+from reshape_controller.core import invariants
+from reshape_controller.core.commands import Command
+from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.limits import PLAN_ROUNDS_MAX, Limits
+from reshape_controller.core.model import JobId, LengthUnit, Mechanism
+from reshape_controller.core.plan import Plan, Policy
+from reshape_controller.core.record import HistoryEntry
+from reshape_controller.fits.convergence import Refits
+from reshape_controller.replay.account import Account, Moment, Reshape
+from reshape_controller.replay.agenda import ticks_up
+from reshape_controller.replay.inputs import Cluster, Costs, ReplayError, Workload
+from reshape_controller.replay.metrics import JobRow, Metrics, job_rows, measure
+from reshape_controller.replay.truth import Truth
+from reshape_controller.replay.world import World
+from reshape_profiles.schema import DEFAULT_TYPE, Profile
+
+ROUNDS_AT_ONCE_MAX = 10_000
+"""Rounds at one moment: more mean that engine and world answer each other for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Everything around a decision but the policy: what is replayed, and in which world."""
+
+    workload: Workload
+    cluster: Cluster
+    costs: Costs
+    profiles: tuple[Profile, ...]
+    truth: Truth
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A plan that the policy made."""
+
+    at_s: float
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a replay."""
+
+    policy: str
+    mechanism: Mechanism
+    seed: int
+    metrics: Metrics
+    jobs: tuple[JobRow, ...]
+    reshapes: tuple[Reshape, ...]
+    events: tuple[HistoryEntry, ...] = ()
+    """The history; only if it was to be kept, like the next three."""
+    course: tuple[Moment, ...] = ()
+    decisions: tuple[Decided, ...] = ()
+    pending: tuple[tuple[float, int], ...] = ()
+    """Jobs that wait after each submission was decided on."""
+    engine_events: int = 0
+    """Events that the engine took in."""
+
+
+def limits_for(costs: Costs) -> Limits:
+    """Deadlines that no start, save or stop of these costs misses."""
+    cost = costs.overhead
+    slowest_s = max([cost.process_init_s, *(s for _, s in costs.process_init_by_gpus_s)])
+    return Limits(
+        early_init_s=900.0 + 2 * cost.job_init_s,
+        save_min_s=600.0 + 2 * cost.checkpoint_s,
+        verify_s=600.0 + 2 * (cost.job_stop_s + cost.process_stop_s),
+        stop_s=600.0 + 2 * cost.process_stop_s,
+        first_step_s=600.0 + 2 * slowest_s,
+        initialized_hold_s=600.0,
+        end_s=600.0 + 2 * cost.job_stop_s,
+    )
+
+
+def replay(
+    scene: Scene,
+    policy: Policy,
+    mechanism: Mechanism,
+    *,
+    seed: int = 0,
+    keep: bool = False,
+    check: bool = False,
+    on_decision: Callable[[Engine], Plan] | None = None,
+) -> Result:
+    """Replay a workload to its end.
+
+    ``keep``: also the history, decisions and course; ``check``: the invariants after each round;
+    ``on_decision``: stands in for ``policy.decide`` (to time it). Raises ReplayError, PlanRejected.
+    """
+    run = _Run(scene, policy, mechanism, seed, keep, check, on_decision)
+    run.to_the_end()
+    return run.result()
+
+
+class _Run:
+    def __init__(
+        self,
+        scene: Scene,
+        policy: Policy,
+        mechanism: Mechanism,
+        seed: int,
+        keep: bool,
+        check: bool,
+        on_decision: Callable[[Engine], Plan] | None,
+    ) -> None:
+        self.scene, self.policy, self.mechanism, self.seed = scene, policy, mechanism, seed
+        self.keep, self.check = keep, check
+        self.engine = Engine()
+        self.world = World(scene.cluster, scene.costs, scene.truth, mechanism)
+        self.account = Account(len(scene.workload.jobs), keep)
+        self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)
+        self.history: list[HistoryEntry] = []
+        self.decisions: list[Decided] = []
+        self.pending: list[tuple[float, int]] = []
+        self.count = 0
+        targets = (job.spec.length for job in scene.workload.jobs)
+        self.refits = (
+            Refits()
+            if any(t is not None and t.unit is LengthUnit.TARGET_ACCURACY for t in targets)
+            else None
+        )
+        self._decide = on_decision or (lambda engine: policy.decide(engine.snapshot()))
+
+    def to_the_end(self) -> None:
+        scene, world = self.scene, self.world
+        for entry in scene.workload.jobs:
+            job = JobId(entry.spec.name)
+            world.born(job, entry.spec)
+            world.expect(entry.submit_s, ev.JobSubmitted(job, entry.spec))
+        self.round(self._beginning(), 0.0)
+        last_s, rounds = 0.0, 0
+        while (now_s := self._next_s()) is not None:
+            rounds = rounds + 1 if now_s == last_s else 0
+            if rounds > ROUNDS_AT_ONCE_MAX:
+                raise ReplayError(f"more than {ROUNDS_AT_ONCE_MAX} rounds at {now_s} s: a defect")
+            last_s = now_s
+            self.round(world.advance(now_s), now_s)
+        self._all_ended()
+
+    def round(self, events: Sequence[ev.Event], now_s: float) -> None:
+        """What the live loop does with a batch; the append is left out."""
+        engine = self.engine
+        due_s = engine.next_deadline_s()
+        if due_s is not None and due_s <= now_s:
+            events = [*events, ev.DeadlinesDue()]
+        commands: list[Command] = []
+        submitted = False
+        for event in events:
+            submitted = submitted or isinstance(event, ev.JobSubmitted)
+            self._note(engine.step(event, now_s), commands)
+        if self.refits is not None:
+            for fitted in self.refits.due(engine.state):
+                self._note(engine.step(fitted, now_s), commands)
+        rounds = 0
+        while engine.wants_plan() and rounds < PLAN_ROUNDS_MAX:
+            rounds += 1
+            plan = self._decide(engine)
+            self._note(engine.apply(plan, now_s), commands)
+            if self.keep and (plan.targets or plan.options):
+                self.decisions.append(Decided(now_s, plan))
+        self.count += len(events)
+        if self.check:
+            invariants.check(engine.state)
+        self.account.book(engine.state, engine.take_touched(), now_s)
+        self.world.carry_out(commands, engine.desired)
+        if submitted:
+            self.pending.append((now_s, self.account.pending))
+
+    def result(self) -> Result:
+        rows = job_rows(self.account)
+        gpus = self.scene.cluster.gpus
+        return Result(
+            policy=self.policy.name,
+            mechanism=self.mechanism,
+            seed=self.seed,
+            metrics=measure(self.account, rows, self.account.ended, gpus, self.pending[-1][1]),
+            jobs=rows,
+            reshapes=tuple(self.account.reshapes),
+            events=tuple(self.history),
+            course=tuple(self.account.course),
+            decisions=tuple(self.decisions),
+            pending=tuple(self.pending),
+            engine_events=self.count,
+        )
+
+    def _beginning(self) -> list[ev.Event]:
+        scene = self.scene
+        assumed = Profile(DEFAULT_TYPE, f"costs: {scene.costs.name}", overhead=scene.costs.overhead)
+        return [
+            ev.ControllerStarted(
+                1, self.policy.name, self.mechanism, limits_for(scene.costs), self.seed
+            ),
+            *(ev.ProfileRecorded(profile) for profile in (*scene.profiles, assumed)),
+            *(ev.HostAdded(host.id, host.gpu_type, host.gpu_ids()) for host in scene.cluster.hosts),
+        ]
+
+    def _next_s(self) -> float | None:
+        """When the world or a deadline has something next; None: all has ended."""
+        next_s, due_s = self.world.next_s(), self.engine.next_deadline_s()
+        if self.engine.wants_plan():
+            return self.engine.state.now_s
+        if next_s is None and not self.engine.state.jobs:
+            return None
+        return min((at_s for at_s in (next_s, due_s) if at_s is not None), default=None)
+
+    def _note(self, step: Step, commands: list[Command]) -> None:
+        commands += step.commands
+        if self.keep:
+            self.history += step.history
+
+    def _all_ended(self) -> None:
+        left = list(self.engine.state.jobs.values())
+        if left:
+            named = ", ".join(f"{job.spec.name} ({job.reason})" for job in left[:3])
+            raise ReplayError(
+                f"{len(left)} jobs never end under {self.policy.name}: {named}; their sizes "
+                "may fit on no host of the cluster"
+            )

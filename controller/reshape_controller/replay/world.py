@@ -1,0 +1,297 @@
+"""The cluster in virtual time: it answers the engine's commands as launchers and SideCars would.
+
+Does: containers that take their time to start, train, save, stop and end, by the costs and the
+truth that it was given; releases that are looked at. Never: sees the engine, decides, or fails
+(faults are the property tests' and the live tests' matter). State: containers, lives, the agenda.
+
+With the mechanism ``sidecar`` GPUs are free when the process tree is gone; otherwise, as under the
+device plugin of the paper's comparison, when the container is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from enum import StrEnum
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
+from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism
+from reshape_controller.replay.agenda import Agenda, ticks_up
+from reshape_controller.replay.container import Container, Life
+from reshape_controller.replay.inputs import Cluster, Costs
+from reshape_controller.replay.truth import Truth
+from reshape_sidecar.wire import Desired, Mode, Outcome, OutcomeKind, Phase, PhaseTimes
+
+REPORT_FIRST_S = 30.0
+"""A running process reports its speed so long after its first step, then after twice as long, and
+so on: what the controller believes of it has settled after a few."""
+
+
+class What(StrEnum):
+    """What can happen to a container."""
+
+    READY = "ready"
+    FIRST_STEP = "first step"
+    REPORT = "report"
+    EVALUATED = "evaluated"
+    LAST_STEP = "last step"
+    FINISHED = "finished"
+    SAVED = "saved"
+    STOPPED = "stopped"
+    GONE = "gone"
+
+
+_Entry = tuple[Container, int, What] | ev.Event
+
+
+class World:
+    """One per replay. ``now_s`` is set by ``advance``."""
+
+    def __init__(self, cluster: Cluster, costs: Costs, truth: Truth, mechanism: Mechanism) -> None:
+        self.now_s = 0.0
+        self.lives: dict[JobId, Life] = {}
+        self.containers: dict[tuple[JobId, int], Container] = {}
+        self._costs = costs
+        self._truth = truth
+        self._types = {host.id: host.gpu_type for host in cluster.hosts}
+        self._in_place = mechanism is Mechanism.SIDECAR
+        self._agenda: Agenda[_Entry] = Agenda()
+        self._checks: dict[tuple[JobId, int], list[CheckRelease]] = {}
+        self._happen = {
+            What.READY: self._ready,
+            What.FIRST_STEP: self._first_step,
+            What.REPORT: self._report,
+            What.EVALUATED: self._evaluated,
+            What.LAST_STEP: self._last_step,
+            What.FINISHED: self._finished,
+            What.SAVED: self._saved,
+            What.STOPPED: self._stopped,
+            What.GONE: self._gone,
+        }
+
+    def expect(self, at_s: float, event: ev.Event) -> None:
+        """An event from outside (a submission) happens at ``at_s``."""
+        self._agenda.put(ticks_up(at_s), event)
+
+    def born(self, job: JobId, spec: JobSpec) -> None:
+        """Make a job known. Raises ReplayError."""
+        self.lives[job] = Life(self._truth.of(spec))
+
+    def next_s(self) -> float | None:
+        """When something happens next."""
+        return self._agenda.next_s()
+
+    def advance(self, now_s: float) -> list[ev.Event]:
+        """Let everything happen that happens up to ``now_s``; what the controller is told."""
+        self.now_s = now_s
+        told: list[ev.Event] = []
+        for entry in self._agenda.take(now_s):
+            if isinstance(entry, tuple):
+                container, turn, what = entry
+                if turn == container.turn or what is What.GONE:
+                    told += self._happen[what](container)
+            else:
+                told.append(entry)
+        return told
+
+    def carry_out(
+        self, commands: Iterable[Command], desired_of: Callable[[JobId], Desired | None]
+    ) -> None:
+        """Begin what the engine commands; a launch is told what the attempt shall be."""
+        for command in commands:
+            match command:
+                case SetDesired(desired):
+                    container = self.containers.get((JobId(desired.job), desired.attempt))
+                    if container is not None:
+                        self._desire(container, desired)
+                case Launch(_, job, attempt, host):
+                    self._launch(job, attempt, host, desired_of(job))
+                case CheckRelease():
+                    self._check(command)
+                case Remove(_, job, attempt, _):
+                    container = self.containers.get((job, attempt))
+                    if container is not None:
+                        container.turn += 1
+                        self._leave(container)
+
+    def _put(self, after_s: float, container: Container, what: What) -> None:
+        at_s = self.now_s + ticks_up(after_s)
+        self._agenda.put(at_s, (container, container.turn, what))
+
+    def _launch(self, job: JobId, attempt: int, host: HostId, desired: Desired | None) -> None:
+        if (job, attempt) in self.containers:
+            return
+        container = Container(job, attempt, host, self._types[host], self.lives[job])
+        if desired is not None and desired.attempt == attempt:
+            self._desire(container, desired)
+        self.containers[job, attempt] = container
+        self._put(self._costs.overhead.job_init_s, container, What.READY)
+
+    def _check(self, check: CheckRelease) -> None:
+        key = (check.job, check.attempt)
+        there = self.containers.get(key)
+        if there is None or (self._in_place and not set(check.gpus) & set(there.devices)):
+            self._verified(check)
+        else:
+            self._checks.setdefault(key, []).append(check)
+
+    def _look_again(self, c: Container) -> None:
+        """A process tree or a container is gone: look again at what was to be released."""
+        for check in self._checks.pop((c.job, c.attempt), ()):
+            self._check(check)
+
+    def _verified(self, check: CheckRelease) -> None:
+        seen = ev.ReleaseVerified(check.job, check.attempt, check.generation, check.gpus)
+        self._agenda.put(self.now_s, seen)
+
+    def _desire(self, c: Container, desired: Desired) -> None:
+        """The SideCar learns at once what it shall be."""
+        if (desired.epoch, desired.generation) <= (c.epoch, c.generation) or c.leaving:
+            return
+        c.wanted, c.epoch, c.generation = desired, desired.epoch, desired.generation
+        match c.phase:
+            case Phase.INITIALIZED | Phase.FINISHED:
+                self._take_up(c)
+            case Phase.RUNNING if not c.over:
+                if desired.mode is not Mode.RUN or desired.devices != c.devices:
+                    self._save(c)
+            case Phase.SAVING if desired.mode is Mode.RUN and desired.devices == c.devices:
+                self._refuse(c)
+            case Phase.STARTING:
+                self._stop(c, c.life.saved_step)
+
+    def _take_up(self, c: Container) -> None:
+        """Without a training process: start one, or leave."""
+        desired = c.wanted
+        if desired is None:
+            return
+        if desired.mode is Mode.EXIT:
+            self._leave(c)
+        elif desired.mode is Mode.RUN and c.phase is not Phase.FINISHED:
+            c.phase, c.devices = Phase.STARTING, desired.devices
+            c.step_s = c.life.truth.step_s(c.gpu_type, len(c.devices))
+            c.turn += 1
+            start_s = max(self._costs.process_init_s(len(c.devices)), c.step_s)
+            c.times = replace(c.times, first_step_s=start_s)
+            self._put(start_s, c, What.FIRST_STEP)
+
+    def _leave(self, c: Container) -> None:
+        if not c.leaving:
+            c.leaving, c.devices = True, ()
+            self._put(self._costs.overhead.job_stop_s, c, What.GONE)
+
+    def _ready(self, c: Container) -> list[ev.Event]:
+        c.phase = Phase.INITIALIZED
+        self._take_up(c)
+        return [self._told(c, 0)]
+
+    def _first_step(self, c: Container) -> list[ev.Event]:
+        total = c.life.truth.total_steps
+        c.step = min(c.life.saved_step + 1, total)
+        c.life.executed_steps += c.step - c.life.saved_step
+        c.phase, c.at_s = Phase.RUNNING, self.now_s
+        self._train_on(c)
+        if not self._truth.as_profiled:
+            self._put(REPORT_FIRST_S, c, What.REPORT)
+        self._next_evaluation(c)
+        return [self._told(c, c.step)]
+
+    def _train_on(self, c: Container) -> None:
+        left = c.life.truth.total_steps - c.step
+        until_s = c.at_s + ticks_up(left * c.step_s)
+        self._put(until_s - self.now_s, c, What.LAST_STEP)
+
+    def _report(self, c: Container) -> list[ev.Event]:
+        self._put(self.now_s - c.at_s, c, What.REPORT)
+        return [self._told(c, c.steps_at(self.now_s))]
+
+    def _next_evaluation(self, c: Container) -> None:
+        accuracy = c.life.truth.accuracy
+        if accuracy is None:
+            return
+        step = (c.steps_at(self.now_s) // accuracy.every + 1) * accuracy.every
+        if step < c.life.truth.total_steps:
+            at_s = c.at_s + ticks_up((step - c.step) * c.step_s)
+            self._put(at_s - self.now_s, c, What.EVALUATED)
+
+    def _evaluated(self, c: Container) -> list[ev.Event]:
+        accuracy, step = c.life.truth.accuracy, c.steps_at(self.now_s)
+        assert accuracy is not None
+        c.life.accuracy, c.life.accuracy_step = accuracy.seen(step), step
+        self._next_evaluation(c)
+        return [self._told(c, step)]
+
+    def _last_step(self, c: Container) -> list[ev.Event]:
+        """Training is over; the last checkpoint and the end of the process come."""
+        self._count(c, c.life.truth.total_steps, self.now_s)
+        c.over = True
+        c.turn += 1
+        cost = self._costs.overhead
+        self._put(cost.checkpoint_s + cost.process_stop_s, c, What.FINISHED)
+        return []
+
+    def _finished(self, c: Container) -> list[ev.Event]:
+        c.life.saved_step = c.step
+        c.phase, c.devices = Phase.FINISHED, ()
+        self._look_again(c)
+        return [self._told(c, c.step)]
+
+    def _save(self, c: Container) -> None:
+        """The step under way ends, then the checkpoint is published; both within the time that a
+        checkpoint takes, if the step is short."""
+        boundary = c.boundary_at(self.now_s)
+        boundary_s = c.at_s + ticks_up((boundary - c.step) * c.step_s)
+        c.turn += 1
+        c.phase, c.life.save_asked_s = Phase.SAVING, self.now_s
+        save_s = max(self._costs.overhead.checkpoint_s, boundary_s - self.now_s)
+        c.times = PhaseTimes(save_s=save_s)
+        self._put(save_s, c, What.SAVED)
+
+    def _refuse(self, c: Container) -> None:
+        """A request that was taken back before anything was stopped."""
+        c.turn += 1
+        c.phase, c.outcome = Phase.RUNNING, Outcome(c.generation, OutcomeKind.REFUSED)
+        self._agenda.put(self.now_s, ev.SideCarReported(c.report(c.steps_at(self.now_s))))
+        self._train_on(c)
+        self._next_evaluation(c)
+
+    def _saved(self, c: Container) -> list[ev.Event]:
+        assert c.life.save_asked_s is not None
+        self._count(c, c.boundary_at(c.life.save_asked_s), self.now_s)
+        c.life.saved_step = c.step
+        self._stop(c, c.step)
+        return [self._told(c, c.step)]
+
+    def _stop(self, c: Container, saved: int) -> None:
+        complete = saved >= c.life.truth.total_steps
+        c.outcome = Outcome(c.generation, OutcomeKind.STOPPING, saved, complete=complete)
+        c.phase = Phase.STOPPING
+        c.turn += 1
+        stop_s = self._costs.overhead.process_stop_s
+        c.times = replace(c.times, stop_s=stop_s)
+        self._put(stop_s, c, What.STOPPED)
+
+    def _stopped(self, c: Container) -> list[ev.Event]:
+        c.stopped_generation, c.devices = c.generation, ()
+        if c.outcome is not None and c.outcome.generation != c.generation:
+            c.outcome = replace(c.outcome, generation=c.generation)
+        c.phase = Phase.INITIALIZED
+        self._take_up(c)
+        self._look_again(c)
+        return [self._told(c, c.life.saved_step)]
+
+    def _gone(self, c: Container) -> list[ev.Event]:
+        del self.containers[c.job, c.attempt]
+        self._look_again(c)
+        return [ev.ContainerGone(c.job, c.attempt, 0, "its container ended")]
+
+    def _count(self, c: Container, step: int, now_s: float) -> None:
+        """Steps were executed up to ``step``."""
+        done = step - c.step
+        c.life.executed_steps += done
+        c.life.trained_s += done * c.step_s
+        c.step, c.at_s = step, now_s
+
+    def _told(self, c: Container, step: int) -> ev.Event:
+        return ev.SideCarReported(c.report(step))

@@ -1,0 +1,88 @@
+"""The paper's case study, against arithmetic by hand from the inputs that its text states."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reshape_controller.core.model import Length, LengthUnit, Mechanism
+from reshape_controller.policies import make_policy
+from reshape_controller.replay.case_study import BY_RESTART, COLD, IN_PLACE, PANELS, scene, steps
+from reshape_controller.replay.inputs import Costs, WorkJob, Workload
+from reshape_controller.replay.shell import Result, Scene, replay
+
+STEP_4_S = 0.1 / 2.4
+STEP_2_S = 0.1 / 1.7
+END_S = 10.0
+"""Last checkpoint and stop."""
+
+
+def run(given: Scene, policy: str, mechanism: str, **options: object) -> Result:
+    return replay(given, make_policy(policy, **options), Mechanism(mechanism), check=True)
+
+
+def longer(given: Scene, factor: int) -> Scene:
+    """Job 1 has ``factor`` times as many steps."""
+    first, second = given.workload.jobs
+    assert first.spec.length is not None
+    length = Length(LengthUnit.STEPS, first.spec.length.value * factor)
+    jobs = (WorkJob(first.submit_s, replace(first.spec, length=length)), second)
+    return replace(given, workload=Workload("longer", jobs))
+
+
+def test_the_default_panel_starts_job_2_174_s_after_job_1_has_ended() -> None:
+    result = run(scene(COLD, sizes=((4,), (2,))), "default", "none", sizes="largest")
+    one, two = result.jobs
+    assert one.first_step_s == pytest.approx(174.0, abs=0.1)
+    assert one.finished_s == pytest.approx(633.0, abs=1.0)
+    assert two.first_step_s == pytest.approx(633.0 + 174.0, abs=1.0)
+    assert two.finished_s == pytest.approx(1249.0, abs=1.0)
+    assert result.reshapes == ()
+
+
+def test_in_place_job_2_trains_110_s_after_its_submission_and_job_1_pauses_27_s() -> None:
+    result = run(scene(IN_PLACE), "paper", "sidecar")
+    one, two = result.jobs
+    (down,) = result.reshapes
+    assert (down.asked_at_s, down.seconds) == pytest.approx((180.0 + 83.0, 27.0), abs=0.1)
+    assert two.first_step_s == pytest.approx(290.0, abs=0.1)
+    assert two.finished_s == pytest.approx(290.0 + 442.0, abs=1.0)
+    before_s = 263.0 - 110.0
+    left = steps(459.0, 4) - before_s / STEP_4_S
+    assert one.finished_s == pytest.approx(290.0 + left * STEP_2_S + END_S, abs=1.0)
+
+
+def test_in_place_a_job_1_of_twice_the_length_grows_back_in_37_s() -> None:
+    result = run(longer(scene(IN_PLACE), 2), "paper", "sidecar")
+    one, two = result.jobs
+    down, up = result.reshapes
+    assert (down.size_before, down.size_after, up.size_after) == (4, 2, 4)
+    assert up.asked_at_s == pytest.approx(two.finished_s, abs=0.1)
+    assert up.seconds == pytest.approx(37.0, abs=0.2)
+    done = (263.0 - 110.0) / STEP_4_S + (up.asked_at_s - 290.0) / STEP_2_S
+    left = 2 * steps(459.0, 4) - done
+    end_s = up.asked_at_s + 37.0 + left * STEP_4_S + END_S
+    assert one.finished_s == pytest.approx(end_s, abs=1.0)
+
+
+def test_by_restart_the_pauses_are_204_s_and_242_s() -> None:
+    result = run(scene(BY_RESTART), "paper", "terminate")
+    one, two = result.jobs
+    down, up = result.reshapes
+    assert (down.asked_at_s, down.seconds) == pytest.approx((180.0, 204.0), abs=0.1)
+    assert two.first_step_s == pytest.approx(384.0, abs=0.1)
+    assert two.finished_s == pytest.approx(384.0 + 442.0, abs=1.0)
+    # Under the device plugin Job 2's GPUs are free when its pod is gone.
+    assert up.asked_at_s == pytest.approx(two.finished_s + 90.0, abs=0.1)
+    assert up.seconds == pytest.approx(242.0, abs=0.2)
+    done = (180.0 - 142.0) / STEP_4_S + (up.asked_at_s - 384.0) / STEP_2_S
+    left = steps(459.0, 4) - done
+    end_s = up.asked_at_s + 242.0 + left * STEP_4_S + END_S
+    assert one.finished_s == pytest.approx(end_s, abs=1.0)
+
+
+def test_each_panel_has_its_own_costs_and_says_so() -> None:
+    names = [panel.costs.name for panel in PANELS]
+    assert len(set(names)) == 3
+    assert all(isinstance(panel.costs, Costs) and panel.costs.overhead.source for panel in PANELS)
