@@ -17,6 +17,7 @@ from reshape_controller.cli import (
     db_commands,
     explain_commands,
     job_commands,
+    profile_commands,
     timeline_commands,
 )
 from reshape_controller.cli import up as up_command
@@ -50,6 +51,7 @@ for command in (
     about_commands.version,
 ):
     app.command(command.__name__)(command)
+app.add_typer(profile_commands.profile_app, name="profile")
 app.add_typer(db_commands.db_app, name="db")
 app.add_typer(about_commands.config_app, name="config")
 
