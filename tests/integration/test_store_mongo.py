@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from reshape_controller.store.protocol import (
     StoreCorrupt,
     StoreError,
 )
+from tests.mongo_proxy import Proxy
 from tests.mongo_server import any_server, fresh_database, server
 from tests.store_values import changes, job_row, record, records
 
@@ -323,66 +323,19 @@ def test_a_server_that_is_not_there_is_named_without_the_password(
 # --- cut connections and restarts
 
 
-class Proxy:
-    """Forwards to the server; ``cut_replies`` drops the connection after the server has done what
-    was asked and before its reply gets through."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._server: asyncio.Server | None = None
-        self.cut_replies = 0
-        self.requests_to_cut: bytes = b""
-        self.port = 0
-        self.cuts = 0
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Proxy]:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            self._server.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        try:
-            while True:
-                request = await self._message(reader)
-                up_writer.write(request)
-                await up_writer.drain()
-                reply = await self._message(up_reader)
-                if self.cut_replies > 0 and self.requests_to_cut in request:
-                    self.cut_replies -= 1
-                    self.cuts += 1
-                    return
-                writer.write(reply)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return
-        finally:
-            for each in (writer, up_writer):
-                each.close()
-
-    @staticmethod
-    async def _message(reader: asyncio.StreamReader) -> bytes:
-        head = await reader.readexactly(4)
-        return head + await reader.readexactly(int.from_bytes(head, "little") - 4)
-
-
 def test_every_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) -> None:
     first, second = records(2)
     item = InboxItem("r1", "submit", "{}")
     change = changes(1, job_row(1, 1))
 
     async def main(port: int) -> None:
-        async with Proxy(port).running() as proxy:
+        with Proxy(port) as proxy:
             store = MongoStore(f"mongodb://127.0.0.1:{proxy.port}/lost_replies")
             await store.open()
             try:
                 await store.append(first)
                 # The append: done, unheard; the repeat finds its own record.
-                proxy.requests_to_cut, proxy.cut_replies = b"insert", 1
+                proxy.cut_next(b"insert")
                 with pytest.raises(StoreError, match="does not answer"):
                     await store.append(second)
                 with pytest.raises(SeqTaken) as own:
@@ -395,7 +348,7 @@ def test_every_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) 
                     (b"delete", lambda: store.acknowledge(("r1",))),
                 )
                 for command, write in writes:
-                    proxy.requests_to_cut, proxy.cut_replies = command, 1
+                    proxy.cut_next(command)
                     with pytest.raises(StoreError, match="does not answer"):
                         await write()
                     await write()

@@ -1,0 +1,143 @@
+"""A proxy of the test's own between a store and its server: what a bad network does.
+
+Does: forwards message by message; drops a connection after the server has done what was asked and
+before its reply gets through; cuts all connections for as long as it is told to. Never: changes a
+message. State: its threads, which end with the ``with`` block.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+
+
+class Proxy:
+    """Forwards to ``port`` on loopback while it is entered; its own port is ``self.port``.
+
+    ``cut_replies`` of the next messages with ``only`` in them are done by the server and not
+    answered; ``cuts`` counts them.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.only = b""
+        self.cut_replies = 0
+        self.cuts = 0
+        self._guard = threading.Lock()
+        self._pairs: set[tuple[socket.socket, socket.socket]] = set()
+        self._closed = False
+        self._down = False
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Proxy:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._closed = True
+        with contextlib.suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._drop()
+        for thread in self._threads:
+            thread.join(10)
+
+    @contextlib.contextmanager
+    def down(self) -> Iterator[None]:
+        """Cut every connection, and each new one at once, until the block ends."""
+        self._down = True
+        self._drop()
+        try:
+            yield
+        finally:
+            self._down = False
+
+    def cut_next(self, only: bytes, count: int = 1) -> None:
+        """The server does what the next messages with ``only`` ask; their replies are lost."""
+        with self._guard:
+            self.only, self.cut_replies = only, count
+
+    def _start(self, work: object, *arguments: object) -> None:
+        assert callable(work)
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            self._start(self._serve, client)
+
+    def _serve(self, client: socket.socket) -> None:
+        with client:
+            if self._down:
+                return
+            try:
+                upstream = socket.create_connection(("127.0.0.1", self._port))
+            except OSError:
+                return
+            with upstream:
+                pair = (client, upstream)
+                with self._guard:
+                    self._pairs.add(pair)
+                try:
+                    while not self._down and self._forward(client, upstream):
+                        pass
+                except OSError:
+                    return
+                finally:
+                    with self._guard:
+                        self._pairs.discard(pair)
+
+    def _forward(self, client: socket.socket, upstream: socket.socket) -> bool:
+        """One message there and its reply back; False at the end."""
+        request = _message(client)
+        if not request:
+            return False
+        upstream.sendall(request)
+        reply = _message(upstream)
+        with self._guard:
+            lost = self.cut_replies > 0 and self.only in request
+            self.cut_replies -= lost
+            self.cuts += lost
+        if lost or not reply:
+            return False
+        client.sendall(reply)
+        return True
+
+    def _drop(self) -> None:
+        with self._guard:
+            for pair in self._pairs:
+                for each in pair:
+                    with contextlib.suppress(OSError):
+                        each.shutdown(socket.SHUT_RDWR)
+
+
+def _message(source: socket.socket) -> bytes:
+    """One message of the wire protocol; empty when the connection has ended."""
+    head = _exactly(source, 4)
+    rest = _exactly(source, int.from_bytes(head, "little") - 4) if head else b""
+    return head + rest if rest else b""
+
+
+def _exactly(source: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        chunk = source.recv(size - len(found))
+        if not chunk:
+            return b""
+        found += chunk
+    return bytes(found)
