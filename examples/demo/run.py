@@ -60,7 +60,7 @@ def run(preset: Preset, costs: Costs, folder: Path, console: Console) -> Run:
 
 def clear(out: Path) -> None:
     """Empty ``out``; ends the program when a daemon of an earlier demo still runs there."""
-    for address in sorted(out.glob("**/home/address.json")):
+    for address in sorted(out.glob("**/address.json")):
         if Home(address.parent.absolute()).has_daemon():
             sys.exit(f"a daemon of an earlier demo still runs on {address.parent}: stop it first")
     shutil.rmtree(out, ignore_errors=True)

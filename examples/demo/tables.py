@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 Figures = Mapping[str, Any]
+Cell = Callable[[Figures], str]
 PHASES = {
     "save_s": "save",
     "stop_s": "stop",
@@ -28,7 +30,7 @@ def comparison(name: str, costs: Figures) -> RenderableType:
     table.add_column("seconds")
     for preset in presets:
         table.add_column(preset.replace("-termination", "-\ntermination"), justify="right")
-    for label, cell in _rows(presets):
+    for label, cell in _rows():
         cells = [cell(figures) for figures in presets.values()]
         if any(text not in ("", "-") for text in cells):
             table.add_row(label, *cells)
@@ -44,26 +46,27 @@ def _title(name: str, costs: Figures) -> str:
     )
 
 
-def _rows(presets: Mapping[str, Figures]) -> list[tuple[str, Callable[[Figures], str]]]:
-    rows = [
-        ("makespan", lambda f: _spread(f, "makespan_s")),
-        ("mean completion time", lambda f: _spread(f, "mean_jct_s")),
-        ("mean wait for GPUs", lambda f: _spread(f, "mean_wait_s")),
+def _rows() -> list[tuple[str, Cell]]:
+    return [
+        ("makespan", partial(_spread, name="makespan_s")),
+        ("mean completion time", partial(_spread, name="mean_jct_s")),
+        ("mean wait for GPUs", partial(_spread, name="mean_wait_s")),
+        *_reshapes("down"),
+        *_reshapes("up"),
+        ("idle GPU-seconds", lambda figures: f"{sum(figures['gpu_idle_s'].values()):.0f}"),
+        *((f"  {part}", partial(_idle, part=part)) for part in IDLE),
+        ("GPU use", lambda figures: f"{figures['gpu_use_ratio']:.0%}"),
+        ("steps lost", partial(_count, name="steps_lost")),
+        ("process restarts", partial(_count, name="process_restarts")),
+        ("container restarts", partial(_count, name="container_restarts")),
     ]
-    for way in ("down", "up"):
-        rows.append((f"reshape {way}", lambda f, way=way: _reshape(f, way)))
-        for phase, text in PHASES.items():
-            rows.append((f"  {text}", lambda f, way=way, phase=phase: _phase(f, way, phase)))
-    rows.append(("idle GPU-seconds", lambda f: f"{sum(f['gpu_idle_s'].values()):.0f}"))
-    for part in IDLE:
-        rows.append((f"  {part}", lambda f, part=part: f"{f['gpu_idle_s'][part]:.0f}"))
-    rows += [
-        ("GPU use", lambda f: f"{f['gpu_use_ratio']:.0%}"),
-        ("steps lost", lambda f: f"{f['steps_lost']:g}"),
-        ("process restarts", lambda f: f"{f['process_restarts']:g}"),
-        ("container restarts", lambda f: f"{f['container_restarts']:g}"),
+
+
+def _reshapes(way: str) -> list[tuple[str, Cell]]:
+    return [
+        (f"reshape {way}", partial(_reshape, way=way)),
+        *((f"  {text}", partial(_phase, way=way, phase=phase)) for phase, text in PHASES.items()),
     ]
-    return rows
 
 
 def _spread(figures: Figures, name: str) -> str:
@@ -82,6 +85,14 @@ def _reshape(figures: Figures, way: str) -> str:
 def _phase(figures: Figures, way: str, phase: str) -> str:
     seconds = figures[f"reshape_{way}_phases_s"][phase]
     return f"{seconds:.1f}" if figures[f"reshape_{way}s"] and abs(seconds) >= 0.05 else ""
+
+
+def _idle(figures: Figures, part: str) -> str:
+    return f"{figures['gpu_idle_s'][part]:.0f}"
+
+
+def _count(figures: Figures, name: str) -> str:
+    return f"{figures[name]:g}"
 
 
 def kept(summary: Figures) -> RenderableType:

@@ -12,13 +12,23 @@ from pathlib import Path
 
 import pytest
 
+from reshape_launcher.declared import ContainerCosts, DeclaredLauncher
 from reshape_launcher.spec import ContainerStatus, LaunchError, ReleaseCheck
 from reshape_sidecar.wire import Mode, OnSaveTimeout
 from tests import training_programs as programs
 from tests.sidecar_bed import DEVICES, Bed, bed, eventually
 
 
-@pytest.fixture(params=[Bed], ids=["local"])
+class SlowedBed(Bed):
+    """The local launcher behind declared costs, which are too short to be noticed here."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        super().__init__(tmp_path)
+        costs = ContainerCosts("assumed:test", start_s=0.1, stop_s=0.1)
+        self.launcher = DeclaredLauncher(self.launcher, costs)  # type: ignore[assignment]
+
+
+@pytest.fixture(params=[Bed, SlowedBed], ids=["local", "slowed"])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bed]:
     with bed(tmp_path, request.param) as made:
         yield made

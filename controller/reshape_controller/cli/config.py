@@ -68,6 +68,7 @@ SETTINGS = (
     Setting("gpu_type", None, "type of the GPUs, as profiles name it"),
     Setting("simulated_gpus", None, "use so many simulated GPUs instead", int, 1, 64),
     Setting("device_truth", None, "file that paces simulated GPUs"),
+    Setting("container_costs", None, "set of costs, with a scale, that containers are slowed by"),
     Setting("profiles", None, "file of profiles that are recorded at the start"),
     Setting("output", "table", "table, json or yaml", choices=("table", "json", "yaml")),
     Setting("log_level", "info", "least level of the daemon's log", choices=LOG_LEVELS),

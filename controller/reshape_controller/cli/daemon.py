@@ -38,7 +38,7 @@ from reshape_controller.live.link import Link
 from reshape_controller.live.loop import Fenced, Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
-from reshape_launcher.local import LocalLauncher
+from reshape_launcher.spec import Launcher
 
 log = structlog.get_logger("reshape.daemon")
 
@@ -47,7 +47,7 @@ class Daemon:
     """One run of the controller on one home."""
 
     def __init__(
-        self, settings: DaemonSettings, store: Store, launcher: LocalLauncher, url: str
+        self, settings: DaemonSettings, store: Store, launcher: Launcher, url: str
     ) -> None:
         self.url = url
         home, devices = settings.home, settings.devices
@@ -142,7 +142,7 @@ async def serve(settings: DaemonSettings) -> None:
     home = settings.home
     home.prepare()
     lock = home.lock()
-    store, launcher = settings.store.make(), LocalLauncher(home.jobs)
+    store, launcher = settings.store.make(), settings.launcher()
     try:
         await store.open()
         await _check_devices(settings, store)
@@ -196,7 +196,7 @@ async def _check_devices(settings: DaemonSettings, store: Store) -> None:
         )
 
 
-async def _listen(settings: DaemonSettings, launcher: LocalLauncher) -> socket.socket:
+async def _listen(settings: DaemonSettings, launcher: Launcher) -> socket.socket:
     """The socket, on the port that the SideCars of this home know wherever that is possible."""
     address, home = settings.address, settings.home
     before = home.address()
@@ -223,7 +223,7 @@ async def _listen(settings: DaemonSettings, launcher: LocalLauncher) -> socket.s
         ) from None
 
 
-async def _containers(launcher: LocalLauncher) -> bool:
+async def _containers(launcher: Launcher) -> bool:
     """Whether a container of this home runs."""
     return any(status.running for status in await launcher.containers())
 

@@ -12,6 +12,9 @@ from reshape_controller.cli.store_place import StorePlace
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
+from reshape_launcher.declared import ContainerCosts, DeclaredLauncher
+from reshape_launcher.local import LocalLauncher
+from reshape_launcher.spec import Launcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,5 +30,13 @@ class DaemonSettings:
     policy: Policy
     mechanism: Mechanism
     device_truth: Path | None = None
+    container_costs: ContainerCosts | None = None
     profiles: ProfileFiles = ProfileFiles()
     limits: Limits = Limits()
+
+    def launcher(self) -> Launcher:
+        """The launcher of this home, with the declared costs before it if there are any."""
+        local = LocalLauncher(self.home.jobs)
+        if self.container_costs is None:
+            return local
+        return DeclaredLauncher(local, self.container_costs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import structlog
@@ -22,11 +21,11 @@ from reshape_controller.cli.devices import find
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import CaOption, CredentialsOption, HomeOption, StoreOption
+from reshape_controller.cli.simulated_world import container_costs, truth_file
 from reshape_controller.cli.store_place import store_place
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
-from reshape_sidecar import device_truth as truth
 
 
 def up(
@@ -50,6 +49,12 @@ def up(
     device_truth: Annotated[
         str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
     ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--container-costs", metavar="SET:SCALE", help="Slower containers, as declared."
+        ),
+    ] = None,
     profiles: Annotated[
         str | None, typer.Option(metavar="FILE", help="Profiles to record at the start.")
     ] = None,
@@ -71,6 +76,7 @@ def up(
             "policy": policy,
             "mechanism": mechanism,
             "device_truth": device_truth,
+            "container_costs": costs,
             "profiles": profiles,
             "log_level": log_level,
         }
@@ -114,7 +120,8 @@ def checked(config: Config) -> DaemonSettings:
         ),
         policy=policy,
         mechanism=mechanism,
-        device_truth=_truth(config),
+        device_truth=truth_file(config),
+        container_costs=container_costs(config),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
 
@@ -133,20 +140,3 @@ def _policy(config: Config) -> tuple[Policy, Mechanism]:
         source = config.source("policy" if config.text("policy") else "preset")
         raise failed(Exit.USAGE, str(error), source, "name one of these") from None
     return policy, Mechanism(mechanism) if mechanism is not None else preset.mechanism
-
-
-def _truth(config: Config) -> Path | None:
-    name = config.text("device_truth")
-    if name is None:
-        return None
-    where = config.source("device_truth")
-    if config.number("simulated_gpus") is None:
-        what = "a device truth paces simulated GPUs, and none are asked for"
-        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
-    path = Path(name).expanduser().absolute()
-    try:
-        truth.load(path)
-    except truth.DeviceTruthError as error:
-        remedy = 'write {"seconds_per_step": {"JOB_TYPE": {"1": 0.2}}}'
-        raise failed(Exit.USAGE, str(error), where, remedy) from None
-    return path

@@ -1,0 +1,118 @@
+"""Containers whose start and stop take a declared time more than they do on this machine.
+
+Does: stands before another launcher and lets its containers come up, and be seen to be gone, later.
+It is part of a simulated world, as the pace of simulated GPUs is: whoever decides sees only that
+containers take so long. Never: delays a training process, a save or a release, or shortens what a
+container really takes. State: which launches wait and which stops last; a new controller forgets
+what was left of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from reshape_launcher.spec import (
+    ContainerStatus,
+    Launcher,
+    LaunchError,
+    LaunchSpec,
+    ReleaseCheck,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerCosts:
+    """Seconds beyond what this machine takes, and where they come from."""
+
+    label: str
+    start_s: float
+    stop_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("start_s", "stop_s"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise ValueError(f"{name} is {value}, and must be a number of seconds")
+
+
+class DeclaredLauncher:
+    """``Launcher`` before ``inner``. ``monotonic_s`` is any steady clock."""
+
+    def __init__(
+        self,
+        inner: Launcher,
+        costs: ContainerCosts,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inner = inner
+        self._costs = costs
+        self._monotonic_s = monotonic_s
+        self._waiting: dict[tuple[str, int], asyncio.Event] = {}
+        """Launches whose declared start is not over; the event calls one off."""
+        self._ran: dict[tuple[str, int], float | None] = {}
+        """Containers that were seen to run; from when on their end was seen, None before."""
+
+    async def launch(self, spec: LaunchSpec, token: str) -> None:
+        """Wait the declared time, then launch. Raises LaunchError, also when it is called off."""
+        key = (spec.job, spec.attempt)
+        known = await self._inner.containers()
+        if key not in {(status.job, status.attempt) for status in known}:
+            await self._wait_for_start(key)
+        await self._inner.launch(spec, token)
+        self._ran.setdefault(key, None)
+
+    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+        """Remove, then wait until the declared stop is over. Calls off a launch that waits."""
+        key = (job, attempt)
+        called_off = self._waiting.get(key)
+        if called_off is not None:
+            called_off.set()
+        await self._inner.remove(job, attempt, grace_s)
+        await asyncio.sleep(self._left_s(key))
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        """As ``inner``, but a container counts as running until its declared stop is over."""
+        found = []
+        for status in await self._inner.containers():
+            key = (status.job, status.attempt)
+            if status.running:
+                self._ran.setdefault(key, None)
+            elif self._left_s(key) > 0:
+                reason = f"its container stops ({self._costs.label})"
+                status = replace(status, running=True, exit_code=None, reason=reason)
+            found.append(status)
+        return tuple(found)
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        """As ``inner``: GPUs are free when no process uses them."""
+        return await self._inner.check_release(job, attempt, generation, devices)
+
+    def log_path(self, job: str, attempt: int) -> str | None:
+        return self._inner.log_path(job, attempt)
+
+    async def _wait_for_start(self, key: tuple[str, int]) -> None:
+        called_off = self._waiting.setdefault(key, asyncio.Event())
+        try:
+            async with asyncio.timeout(self._costs.start_s):
+                await called_off.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._waiting.pop(key, None)
+        raise LaunchError(f"the launch of attempt {key[1]} of {key[0]} was called off")
+
+    def _left_s(self, key: tuple[str, int]) -> float:
+        """Seconds of the declared stop that are left; it begins when the end is first seen."""
+        if key not in self._ran:
+            return 0.0
+        now_s = self._monotonic_s()
+        ended_s = self._ran[key]
+        if ended_s is None:
+            self._ran[key] = ended_s = now_s
+        return max(0.0, ended_s + self._costs.stop_s - now_s)
