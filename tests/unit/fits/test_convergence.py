@@ -157,3 +157,11 @@ def test_scipy_is_imported_only_when_something_is_fitted() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("profile", loader.bundled().profiles, ids=lambda p: p.job_type)
+def test_every_bundled_profile_has_points_enough_for_a_curve(profile: Profile) -> None:
+    points = [(p.step, p.accuracy) for p in profile.accuracy]
+    curve = fit(points)
+    last = profile.accuracy[-1]
+    assert curve.step_of(last.accuracy) == pytest.approx(last.step, rel=0.1)
