@@ -16,8 +16,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.lock
 
-demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets; PRESET=, REPEATS=
-	$(BIN)/python examples/demo/demo.py $(PRESET:%=--preset %) $(REPEATS:%=--repeats %)
+demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets (PRESET= COSTS= REPEATS=)
+	$(BIN)/python examples/demo/demo.py $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %)
 
 test: setup  ## Set up and run the checks and all tests that need neither TensorFlow nor MongoDB
 	$(MAKE) check

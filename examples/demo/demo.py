@@ -1,6 +1,6 @@
 """The demo: two real TensorFlow jobs share four simulated GPUs, once under each of four presets.
 
-    python examples/demo/demo.py [--out out/demo] [--preset NAME]... [--repeats N]
+    python examples/demo/demo.py [--out out/demo] [--preset NAME]... [--costs paper] [--repeats N]
 
 Does what a user would do: starts a daemon on a fresh home, submits Job 1, then Job 2, and looks at
 both until they have ended; then the next preset. Prints what happens, then who had which GPU when
@@ -21,7 +21,7 @@ from typing import Any
 from observed import Run
 from rich.console import Console
 from run import clear, run
-from scenario import GPUS, MEASURED, PRESETS, Costs
+from scenario import COST_SET, GPUS, PRESETS, Costs, Preset, assumed, measured
 from summary import summarize
 from tables import comparison, is_kept, kept
 from watch import RunFailed
@@ -49,14 +49,15 @@ def main() -> int:
         "Job 1 may run on 1, 2 or 4 GPUs. Job 2 comes later and wants 2. Their steps are paced by "
         "examples/demo/device_truth.json; all else takes what it takes.\n"
     )
+    sets = [measured()] if options.costs is None else [measured(), assumed()]
     runs: dict[str, dict[str, list[Run]]] = {}
     try:
-        for costs in (MEASURED,):
+        for costs in sets:
             runs[costs.label] = _all_runs(presets, costs, options, console)
     except RunFailed as error:
         console.print(f"[bold]failed[/bold]: {error}; logs are in {options.out}", soft_wrap=True)
         return 1
-    summary = summarize(runs, {})
+    summary = summarize(runs, {costs.label: costs.said for costs in sets})
     (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     _show(console, runs, summary)
     console.print(f"\nwritten: {options.out / 'summary.json'}; logs and checkpoints beside it")
@@ -76,6 +77,11 @@ def _options() -> argparse.Namespace:
         choices=[preset.name for preset in PRESETS],
         help="only this preset; may be repeated",
     )
+    parser.add_argument(
+        "--costs",
+        choices=[COST_SET],
+        help="then run all again with these declared costs of containers",
+    )
     parser.add_argument("--repeats", type=_count, default=1, help="runs of each preset")
     return parser.parse_args()
 
@@ -88,7 +94,7 @@ def _count(text: str) -> int:
 
 
 def _all_runs(
-    presets: list[Any], costs: Costs, options: argparse.Namespace, console: Console
+    presets: list[Preset], costs: Costs, options: argparse.Namespace, console: Console
 ) -> dict[str, list[Run]]:
     """Each preset in turn, then all of them again: a slow moment does not meet one alone."""
     found: dict[str, list[Run]] = {preset.name: [] for preset in presets}

@@ -1,9 +1,9 @@
 """From what one run left behind to its figures. Pure: no file, no clock.
 
-The names are those of every table of Reshape. ``gpu_idle_s`` counts GPU-seconds between the first
-submission and the last completion in which no process trains: unallocated (nobody's), reserved
-(kept for a job), stopping (saving, stopping, being verified), starting (its process loads, builds,
-restores and does its first step).
+The names and meanings are those of every table of Reshape. ``gpu_idle_s`` counts GPU-seconds
+between the first submission and the last completion in which nobody trains: unallocated (nobody's),
+reserved (kept for a job), starting (its process loads, builds, restores and does its first step),
+stopping (saving, stopping, being verified).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from reshape_sidecar.wire import PhaseTimes
 
 ASKED = ("shrink-asked", "grow-asked", "relaunch-asked")
 IDLE = {
-    "reserved": "reserved",
-    "starting": "starting",
-    "saving": "stopping",
-    "stopping": "stopping",
-    "releasing": "stopping",
+    "reserved": "gpu_reserved_s",
+    "starting": "gpu_starting_s",
+    "saving": "gpu_stopping_s",
+    "stopping": "gpu_stopping_s",
+    "releasing": "gpu_stopping_s",
 }
 """From a phase of a GPU to the part of ``gpu_idle_s`` that it belongs to; training is none."""
 STARTS = ("import_s", "build_s", "restore_s", "first_step_s")
@@ -78,6 +78,10 @@ class Start:
     """Initialised, and its GPUs not free yet."""
     process_start_s: float
 
+    @property
+    def total_s(self) -> float:
+        return self.queued_s + self.container_start_s + self.gpu_wait_s + self.process_start_s
+
 
 def begin_of(run: Run) -> float:
     """The first submission, Unix seconds."""
@@ -97,7 +101,7 @@ def metrics(run: Run) -> dict[str, Any]:
     lives_s = [(job.finished_at_s or begin_s) - (job.started_at_s or begin_s) for job in run.jobs]
     found = reshapes(run)
     ups, downs = ([r for r in found if r.down is down] for down in (False, True))
-    first_starts_s = sum(start.process_start_s for start in starts(run))
+    first_starts_s = sum(start.total_s - start.queued_s for start in starts(run))
     pauses_s = sum(reshape.total_s for reshape in found)
     idle = gpu_idle(run)
     whole_s = (end_s - begin_s) * len(run.timeline.gpus)
@@ -108,13 +112,14 @@ def metrics(run: Run) -> dict[str, Any]:
         "p95_jct_s": jcts_s[max(0, -(-len(jcts_s) * 95 // 100) - 1)],
         "mean_wait_s": sum(waits_s) / len(waits_s),
         "gpu_use_ratio": 1.0 - sum(idle.values()) / whole_s,
-        "gpu_idle_s": idle,
+        "gpu_idle_s": sum(idle.values()),
+        **idle,
         "overhead_ratio": pauses_s / sum(lives_s),
         "overhead_with_starts_ratio": (pauses_s + first_starts_s) / sum(lives_s),
         "reshape_ups": len(ups),
         "reshape_downs": len(downs),
-        "reshape_up_s": sum(reshape.total_s for reshape in ups),
-        "reshape_down_s": sum(reshape.total_s for reshape in downs),
+        "reshape_up_s": _mean([reshape.total_s for reshape in ups]),
+        "reshape_down_s": _mean([reshape.total_s for reshape in downs]),
         "steps_lost": sum(job.steps_lost for job in run.jobs),
         "process_restarts": len(run.processes) - len({p.job for p in run.processes}),
         "container_restarts": sum(job.container_restarts for job in run.jobs),
@@ -124,10 +129,14 @@ def metrics(run: Run) -> dict[str, Any]:
     }
 
 
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
 def gpu_idle(run: Run) -> dict[str, float]:
     """GPU-seconds in which no process trains, by part."""
     begin_s, end_s = begin_of(run), end_of(run)
-    found = {"unallocated": 0.0, "reserved": 0.0, "stopping": 0.0, "starting": 0.0}
+    found = {"gpu_unallocated_s": 0.0, **dict.fromkeys(IDLE.values(), 0.0)}
     for gpu in run.timeline.gpus:
         held_s = 0.0
         for span in gpu.spans:
@@ -135,7 +144,7 @@ def gpu_idle(run: Run) -> dict[str, float]:
             held_s += length_s
             if span.phase in IDLE:
                 found[IDLE[span.phase]] += length_s
-        found["unallocated"] += end_s - begin_s - held_s
+        found["gpu_unallocated_s"] += end_s - begin_s - held_s
     return found
 
 

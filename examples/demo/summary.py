@@ -60,25 +60,23 @@ def _preset(repeats: Sequence[Run]) -> dict[str, Any]:
         "reshape_up_phases_s": _phases(repeats, down=False),
         "spread": {
             name: [min(one[name] for one in figures), max(one[name] for one in figures)]
-            for name, value in figures[0].items()
-            if not isinstance(value, dict)
+            for name in figures[0]
         },
         "runs": [_run(run) for run in repeats],
     }
 
 
-def _mean(values: Sequence[Any]) -> Any:
-    if isinstance(values[0], dict):
-        return {key: _mean([value[key] for value in values]) for key in values[0]}
+def _mean(values: Sequence[float]) -> float:
+    """The mean; of whole numbers a whole number where it is one."""
     total = sum(values)
     return total // len(values) if total % len(values) == 0 else total / len(values)
 
 
 def _phases(repeats: Sequence[Run], *, down: bool) -> dict[str, float]:
-    """Seconds by phase of all reshapes in one direction, mean over the repeats."""
+    """Seconds by phase of the reshapes in one direction, mean over all of them."""
     found = [one for run in repeats for one in reshapes(run) if one.down is down]
     return {
-        phase: sum(_seconds(one, fields) for one in found) / len(repeats)
+        phase: sum(_seconds(one, fields) for one in found) / max(1, len(found))
         for phase, fields in PHASES.items()
     }
 

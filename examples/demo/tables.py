@@ -20,7 +20,7 @@ PHASES = {
     "start_s": "process start",
     "rest_s": "rest",
 }
-IDLE = ("unallocated", "reserved", "stopping", "starting")
+IDLE = ("unallocated", "reserved", "starting", "stopping")
 
 
 def comparison(name: str, costs: Figures) -> RenderableType:
@@ -53,8 +53,8 @@ def _rows() -> list[tuple[str, Cell]]:
         ("mean wait for GPUs", partial(_spread, name="mean_wait_s")),
         *_reshapes("down"),
         *_reshapes("up"),
-        ("idle GPU-seconds", lambda figures: f"{sum(figures['gpu_idle_s'].values()):.0f}"),
-        *((f"  {part}", partial(_idle, part=part)) for part in IDLE),
+        ("idle GPU-seconds", partial(_whole, name="gpu_idle_s")),
+        *((f"  {part}", partial(_whole, name=f"gpu_{part}_s")) for part in IDLE),
         ("GPU use", lambda figures: f"{figures['gpu_use_ratio']:.0%}"),
         ("steps lost", partial(_count, name="steps_lost")),
         ("process restarts", partial(_count, name="process_restarts")),
@@ -79,7 +79,11 @@ def _spread(figures: Figures, name: str) -> str:
 
 
 def _reshape(figures: Figures, way: str) -> str:
-    return f"{figures[f'reshape_{way}_s']:.1f}" if figures[f"reshape_{way}s"] else "-"
+    """The mean of one reshape; how many there were, where there was more than one in a run."""
+    count = figures[f"reshape_{way}s"]
+    if not count:
+        return "-"
+    return f"{figures[f'reshape_{way}_s']:.1f}" + (f" ×{count:g}" if count > 1 else "")
 
 
 def _phase(figures: Figures, way: str, phase: str) -> str:
@@ -87,8 +91,8 @@ def _phase(figures: Figures, way: str, phase: str) -> str:
     return f"{seconds:.1f}" if figures[f"reshape_{way}s"] and abs(seconds) >= 0.05 else ""
 
 
-def _idle(figures: Figures, part: str) -> str:
-    return f"{figures['gpu_idle_s'][part]:.0f}"
+def _whole(figures: Figures, name: str) -> str:
+    return f"{figures[name]:.0f}"
 
 
 def _count(figures: Figures, name: str) -> str:
