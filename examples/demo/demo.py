@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from figures import draw_all
 from observed import Run
 from rich.console import Console
 from run import clear, run
@@ -59,8 +60,12 @@ def main() -> int:
         return 1
     summary = summarize(runs, {costs.label: costs.said for costs in sets})
     (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+    first = {label: {name: r[0] for name, r in found.items()} for label, found in runs.items()}
+    pictures = draw_all(first, summary, options.out)
     _show(console, runs, summary)
     console.print(f"\nwritten: {options.out / 'summary.json'}; logs and checkpoints beside it")
+    console.print(f"pictures: {pictures[-1]} and {len(pictures) - 1} more; .png beside each .svg,")
+    console.print(".trace.json for ui.perfetto.dev")
     if not summary["valid"]:
         console.print(f"[bold]invalid[/bold]: {LATE_REMEDY}", soft_wrap=True)
     return 0 if summary["valid"] and is_kept(summary) else 1
