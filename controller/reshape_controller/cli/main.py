@@ -18,7 +18,9 @@ from reshape_controller.cli import (
     explain_commands,
     job_commands,
     profile_commands,
+    replay_commands,
     timeline_commands,
+    workload_commands,
 )
 from reshape_controller.cli import up as up_command
 from reshape_controller.cli.exits import CliError, Exit, failed
@@ -48,10 +50,13 @@ for command in (
     cluster_commands.undrain,
     explain_commands.explain,
     timeline_commands.timeline,
+    replay_commands.replay,
+    replay_commands.compare,
     about_commands.version,
 ):
     app.command(command.__name__)(command)
 app.add_typer(profile_commands.profile_app, name="profile")
+app.add_typer(workload_commands.workload_app, name="workload")
 app.add_typer(db_commands.db_app, name="db")
 app.add_typer(about_commands.config_app, name="config")
 

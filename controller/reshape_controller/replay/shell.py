@@ -17,6 +17,7 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import PLAN_ROUNDS_MAX, Limits
 from reshape_controller.core.model import JobId, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
+from reshape_controller.core.profiles import Curve
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.replay.account import Account, Moment, Reshape
@@ -51,6 +52,17 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthSeen:
+    """What a new curve said of the length of a job."""
+
+    job: JobId
+    done_ratio: float
+    """Steps done over its true length."""
+    error_ratio: float | None
+    """Predicted over true length, less one; None: the curve never reaches the target."""
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What came of a replay."""
 
@@ -64,6 +76,8 @@ class Result:
     """The history; only if it was to be kept, like the next three."""
     course: tuple[Moment, ...] = ()
     decisions: tuple[Decided, ...] = ()
+    lengths: tuple[LengthSeen, ...] = ()
+    """How well lengths were predicted of jobs that have a target accuracy; always kept."""
     pending: tuple[tuple[float, int], ...] = ()
     """Jobs that wait after each submission was decided on."""
     engine_events: int = 0
@@ -124,6 +138,7 @@ class _Run:
         self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)
         self.history: list[HistoryEntry] = []
         self.decisions: list[Decided] = []
+        self.lengths: list[LengthSeen] = []
         self.pending: list[tuple[float, int]] = []
         self.count = 0
         targets = (job.spec.length for job in scene.workload.jobs)
@@ -161,9 +176,8 @@ class _Run:
         for event in events:
             submitted = submitted or isinstance(event, ev.JobSubmitted)
             self._note(engine.step(event, now_s), commands)
-        if self.refits is not None:
-            for fitted in self.refits.due(engine.state):
-                self._note(engine.step(fitted, now_s), commands)
+            if isinstance(event, ev.CurveFitted) and event.job is not None:
+                self._length_seen(event.job, event.curve)
         rounds = 0
         while engine.wants_plan() and rounds < PLAN_ROUNDS_MAX:
             rounds += 1
@@ -176,8 +190,21 @@ class _Run:
             invariants.check(engine.state)
         self.account.book(engine.state, engine.take_touched(), now_s)
         self.world.carry_out(commands, engine.desired)
+        if self.refits is not None:
+            for fitted in self.refits.due(engine.state):
+                self.world.expect(now_s, fitted)
         if submitted:
             self.pending.append((now_s, self.account.pending))
+
+    def _length_seen(self, job: JobId, curve: Curve) -> None:
+        truth, known = self.world.lives[job].truth, self.engine.state.jobs.get(job)
+        length = truth.spec.length
+        if known is None or length is None:
+            return
+        step = curve.step_of(length.value)
+        error = None if step is None else step / truth.total_steps - 1.0
+        done = known.progress.step / truth.total_steps
+        self.lengths.append(LengthSeen(job, done, error))
 
     def result(self) -> Result:
         rows = job_rows(self.account)
@@ -192,6 +219,7 @@ class _Run:
             events=tuple(self.history),
             course=tuple(self.account.course),
             decisions=tuple(self.decisions),
+            lengths=tuple(self.lengths),
             pending=tuple(self.pending),
             engine_events=self.count,
         )

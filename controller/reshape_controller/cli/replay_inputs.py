@@ -1,0 +1,179 @@
+"""From options of ``replay``, ``compare`` and ``workload`` to what is replayed.
+
+Does: reads the files that were named, and turns every mistake into what, where, remedy. Never:
+replays. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.core.model import Mechanism
+from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
+from reshape_controller.replay import traces
+from reshape_controller.replay.generate import RECIPES, SIZES
+from reshape_controller.replay.inputs import Costs, ReplayError, Workload, cluster_of
+from reshape_controller.replay.setup import Contender, Setup, curves_of
+from reshape_controller.replay.truth import SPREAD
+from reshape_profiles.loader import Bundle, ProfileError, bundled, load
+from reshape_sidecar.device_truth import DeviceTruth, DeviceTruthError
+from reshape_sidecar.device_truth import load as load_truth
+
+WIDEST_CLUSTER = "8xV100+8xP100"
+"""For traces that come without a cluster."""
+SEEDS_MAX = 10_000
+
+
+def contender(label: str) -> Contender:
+    """A preset, or POLICY+MECHANISM. Raises CliError."""
+    preset = PRESETS.get(label)
+    name, plus, way = label.partition("+")
+    try:
+        if preset is not None:
+            return Contender(label, make_policy(preset.policy), preset.mechanism)
+        if plus:
+            return Contender(label, make_policy(name), Mechanism(way))
+    except UnknownPolicy as error:
+        raise failed(Exit.USAGE, str(error), f"policy {label}") from None
+    except ValueError:
+        ways = ", ".join(mechanism.value for mechanism in Mechanism)
+        what = f"{way!r} is no mechanism; there are {ways}"
+        raise failed(Exit.USAGE, what, f"policy {label}") from None
+    what = f"{label!r} is no preset; there are {', '.join(PRESETS)}"
+    remedy = f"or a policy with a mechanism, as in {policy_names()[0]}+terminate"
+    raise failed(Exit.USAGE, what, "--policy", remedy)
+
+
+def seeds_of(text: str) -> tuple[int, ...]:
+    """``30`` are the seeds 0 to 29; ``5-9`` and ``1,4,7`` are those. Raises CliError."""
+    try:
+        if text.isascii() and text.isdigit():
+            found = tuple(range(int(text)))
+        elif "-" in text:
+            first, last = text.split("-")
+            found = tuple(range(int(first), int(last) + 1))
+        else:
+            found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    if not found or len(found) > SEEDS_MAX or min(found) < 0 or len(set(found)) < len(found):
+        what = f"{text!r} are no seeds"
+        raise failed(Exit.USAGE, what, "--seeds", "for example 30, or 5-9, or 1,4,7")
+    return found
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """``1,2,4``: optional numbers of GPUs. Raises CliError."""
+    try:
+        found = tuple(sorted({int(part) for part in text.split(",")}))
+    except ValueError:
+        found = ()
+    if not found or found[0] < 1:
+        raise failed(Exit.USAGE, f"{text!r} are no numbers of GPUs", "--sizes", "for example 1,2,4")
+    return found
+
+
+def profiles_of(name: str | None) -> Bundle:
+    """The bundled profiles, with those of a file over them. Raises CliError."""
+    bundle = bundled()
+    if name is None:
+        return bundle
+    try:
+        own = load(Path(name))
+    except OSError as error:
+        raise unreadable(name, error, "--profiles") from None
+    except ProfileError as error:
+        raise failed(Exit.USAGE, str(error), "--profiles") from None
+    types = {profile.job_type: profile for profile in (*bundle.profiles, *own.profiles)}
+    return Bundle(
+        tuple(types.values()),
+        tuple({**dict(bundle.sets), **dict(own.sets)}.items()),
+        tuple({**dict(bundle.costs), **dict(own.costs)}.items()),
+    )
+
+
+def costs_of(bundle: Bundle, name: str) -> Costs:
+    """A named set of costs. Raises CliError."""
+    overhead = dict(bundle.costs).get(name)
+    if overhead is None:
+        known = ", ".join(known for known, _ in bundle.costs)
+        raise failed(Exit.USAGE, f"no costs {name!r}; there are {known}", "--costs")
+    return Costs(name, overhead)
+
+
+def trace_of(name: str, bundle: Bundle) -> Workload:
+    """The workload of a trace file. Raises CliError."""
+    path = Path(name)
+    known = [profile.job_type for profile in bundle.profiles]
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise unreadable(name, error, "--workload") from None
+    except UnicodeDecodeError:
+        raise failed(Exit.USAGE, f"{name} is no text", "--workload") from None
+    try:
+        return traces.parse(text, path.name, known, jsonl=path.suffix in (".jsonl", ".json"))
+    except ReplayError as error:
+        raise failed(Exit.USAGE, str(error), name, "docs/replay.md has the columns") from None
+
+
+def setup_of(
+    *,
+    workload: str,
+    cluster: str | None,
+    costs: str,
+    profiles: str | None,
+    sizes: str | None,
+    jobs: int | None,
+    last_s: float | None,
+    spread: float | None,
+    device_truth: str | None,
+) -> Setup:
+    """What is replayed, from the options. Raises CliError."""
+    bundle = profiles_of(profiles)
+    recipe = RECIPES.get(workload)
+    trace = trace_of(workload, bundle) if recipe is None else None
+    for name, value in (("--jobs", jobs), ("--last", last_s), ("--sizes", sizes)):
+        if trace is not None and value is not None:
+            raise failed(Exit.USAGE, f"{name} is for generated workloads", f"--workload {workload}")
+    shown = cluster or (recipe.cluster if recipe is not None else WIDEST_CLUSTER)
+    try:
+        setup = Setup(
+            bundle,
+            cluster_of(shown),
+            costs_of(bundle, costs),
+            recipe,
+            trace,
+            jobs,
+            sizes=sizes_of(sizes) if sizes is not None else SIZES,
+            spread=SPREAD if spread is None else spread,
+            device=device_of(device_truth),
+            curves=curves_of(bundle.profiles),
+        )
+        setup = setup if last_s is None else replace(setup, last_s=last_s)
+        setup.scene(0)
+    except ReplayError as error:
+        raise as_usage(error) from None
+    return setup
+
+
+def device_of(name: str | None) -> DeviceTruth | None:
+    """A device truth file. Raises CliError."""
+    if name is None:
+        return None
+    try:
+        return load_truth(Path(name))
+    except DeviceTruthError as error:
+        raise failed(Exit.USAGE, str(error), "--device-truth") from None
+
+
+def as_usage(error: ReplayError) -> CliError:
+    """A replay that cannot be done with these inputs."""
+    return failed(Exit.USAGE, str(error))
+
+
+def unreadable(name: str, error: OSError, where: str) -> CliError:
+    """A file that cannot be read."""
+    return failed(Exit.USAGE, f"{name} cannot be read: {error.strerror or error}", where)

@@ -1,0 +1,82 @@
+"""Replays as tables for people. Never: replays. State: none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from reshape_controller.cli.output import grid
+from reshape_controller.replay.rows import Interval, Row
+
+SHOWN: tuple[tuple[str, str, str], ...] = (
+    ("makespan_s", "MAKESPAN", "s"),
+    ("mean_jct_s", "MEAN JCT", "s"),
+    ("median_jct_s", "MEDIAN", "s"),
+    ("p95_jct_s", "P95", "s"),
+    ("mean_wait_s", "WAIT", "s"),
+    ("gpu_use_ratio", "GPU USE", "%"),
+    ("overhead_ratio", "OVERHEAD", "%"),
+    ("reshape_ups", "UPS", ""),
+    ("reshape_downs", "DOWNS", ""),
+    ("pending_at_last_submission", "PENDING", ""),
+)
+"""Metric, heading, unit."""
+SAVED = ("makespan_s", "mean_jct_s")
+
+
+def cell(value: float, unit: str) -> str:
+    """A figure as it is shown."""
+    if unit == "s":
+        return f"{value:,.0f}"
+    return f"{100 * value:.1f}%" if unit == "%" else f"{value:g}"
+
+
+def one(row: Row, about: str) -> RenderableType:
+    """One replay."""
+    table = grid("METRIC", "VALUE", right=("VALUE",))
+    for name, value in row.items():
+        if value is None:
+            continue
+        unit = "s" if name.endswith("_s") else "%" if name.endswith("_ratio") else ""
+        shown = cell(value, unit) if isinstance(value, (int, float)) else str(value)
+        table.add_row(name, shown + (" s" if unit == "s" else ""))
+    return Group(Text(about, style="bold"), table)
+
+
+def many(
+    summary: dict[str, dict[str, Interval]],
+    saved: Sequence[tuple[str, str, dict[str, Interval]]],
+    about: str,
+    seeds: int,
+) -> RenderableType:
+    """A comparison: medians, below them the interval; then who saves how much against whom."""
+    headings = [heading for _, heading, _ in SHOWN]
+    table = grid("POLICY", *headings, right=tuple(headings))
+    for policy, metrics in summary.items():
+        table.add_row(policy, *(cell(metrics[name].median, unit) for name, _, unit in SHOWN))
+        if seeds > 1:
+            table.add_row("", *(_range(metrics[name], unit) for name, _, unit in SHOWN))
+    parts: list[RenderableType] = [Text(about, style="bold"), table]
+    if saved:
+        parts += [Text(""), _savings(saved)]
+    return Group(*parts)
+
+
+def _range(found: Interval, unit: str) -> str:
+    return f"{cell(found.low, unit)}..{cell(found.high, unit)}"
+
+
+def _savings(saved: Sequence[tuple[str, str, dict[str, Interval]]]) -> Table:
+    table = grid("LESS THAN", "BY", "MAKESPAN", "MEAN JCT", right=("MAKESPAN", "MEAN JCT"))
+    for ours, other, metrics in saved:
+        cells = []
+        for name in SAVED:
+            found = metrics.get(name)
+            cells.append(
+                "-" if found is None else f"{cell(found.median, '%')} ({_range(found, '%')})"
+            )
+        table.add_row(other, ours, *cells)
+    return table

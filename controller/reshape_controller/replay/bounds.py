@@ -1,0 +1,168 @@
+"""What no schedule can be better than: a proven lower bound of the makespan.
+
+Does: the larger of two bounds. Longest job: a job's arrival, its start, every step at its best
+size and type, its end. Area: a linear program over the split of each job's steps between GPU types,
+where for each moment of arrival the GPUs must hold all that arrives from then on. Never: assumes a
+policy; every reshape and every wait is free in it. State: none. docs/replay.md has the proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.shell import Scene
+
+SUFFIXES_MAX = 48
+"""Moments of arrival from which on the area is counted; fewer only loosen the bound."""
+LP_JOBS_MAX = 4000
+"""With more jobs the split is left out: each job counts with its smallest area, on GPUs that are
+all of the type on which it needs least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The least that a job needs. ``area_s`` by GPU type: GPU seconds of all its steps there."""
+
+    submit_s: float
+    alone_s: float
+    """Submission to completion, alone."""
+    fixed_area_s: float
+    area_s: tuple[float, ...]
+
+
+def gpu_types(scene: Scene) -> tuple[tuple[str, int], ...]:
+    """Each GPU type of the cluster, with its number of GPUs."""
+    count: dict[str, int] = {}
+    for host in scene.cluster.hosts:
+        count[host.gpu_type] = count.get(host.gpu_type, 0) + host.gpus
+    return tuple(sorted(count.items()))
+
+
+def least_of(scene: Scene) -> list[Least]:
+    """The least that each job of the workload needs. Raises ReplayError."""
+    cost = scene.costs.overhead
+    largest: dict[str, int] = {}
+    for host in scene.cluster.hosts:
+        largest[host.gpu_type] = max(largest.get(host.gpu_type, 0), host.gpus)
+    found = []
+    for job in scene.workload.jobs:
+        truth = scene.truth.of(job.spec)
+        steps = truth.total_steps
+        sizes = job.spec.optional_gpus
+        options = {
+            kind: [size for size in sizes if size <= largest[kind]] for kind in sorted(largest)
+        }
+        if not any(options.values()):
+            raise ReplayError(f"job {job.spec.name} fits on no host of {scene.cluster.text}")
+        step_s = min(truth.step_s(kind, n) for kind, ns in options.items() for n in ns)
+        areas = [
+            min((n * truth.step_s(kind, n) for n in ns), default=float("inf")) * (steps - 1)
+            for kind, ns in options.items()
+        ]
+        # The first step is done within the process start, which takes no less than a step.
+        start_s = min(
+            max(scene.costs.process_init_s(n), truth.step_s(kind, n))
+            for kind, ns in options.items()
+            for n in ns
+        )
+        start_area_s = min(
+            n * max(scene.costs.process_init_s(n), truth.step_s(kind, n))
+            for kind, ns in options.items()
+            for n in ns
+        )
+        end_s = cost.checkpoint_s + cost.process_stop_s
+        alone_s = cost.job_init_s + start_s + (steps - 1) * step_s + end_s
+        fixed_s = start_area_s + min(min(ns) for ns in options.values() if ns) * end_s
+        found.append(Least(job.submit_s, alone_s, fixed_s, tuple(areas)))
+    return found
+
+
+def makespan_bound_s(scene: Scene) -> float:
+    """No schedule of the workload has a shorter makespan (first submission to last completion)."""
+    jobs = least_of(scene)
+    first_s = jobs[0].submit_s
+    longest_s = max(job.submit_s + job.alone_s for job in jobs) - first_s
+    counts = [count for _, count in gpu_types(scene)]
+    job_init_s = scene.costs.overhead.job_init_s
+    if len(jobs) > LP_JOBS_MAX:
+        area_s = _area_alone(jobs, sum(counts), job_init_s)
+    else:
+        area_s = _area_split(jobs, counts, job_init_s)
+    return max(longest_s, area_s - first_s)
+
+
+def _suffixes(jobs: list[Least]) -> list[int]:
+    """Numbers of the jobs from whose arrival on the area is counted; the first is among them."""
+    every = max(1, -(-len(jobs) // SUFFIXES_MAX))
+    return list(range(0, len(jobs), every))
+
+
+def _area_alone(jobs: list[Least], gpus: int, job_init_s: float) -> float:
+    """End of the last job if all work from any arrival on is spread over all GPUs."""
+    best, left = 0.0, sum(job.fixed_area_s + min(job.area_s) for job in jobs)
+    for job in jobs:
+        best = max(best, job.submit_s + job_init_s + left / gpus)
+        left -= job.fixed_area_s + min(job.area_s)
+    return best
+
+
+def _area_split(jobs: list[Least], counts: list[int], job_init_s: float) -> float:
+    """The same, each job's steps split between the GPU types as is best for all: a linear program.
+
+    The fixed part of a job may be done on any type, as the variable after its last split says.
+    Variables: for job j and type g the part of its steps and of its fixed area on g; last the end.
+    """
+    kinds = len(counts)
+    size = 2 * kinds * len(jobs) + 1
+    end = size - 1
+    rows: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    limits: list[float] = []
+    for start in _suffixes(jobs):
+        for kind, count in enumerate(counts):
+            row = len(limits)
+            for number in range(start, len(jobs)):
+                at = 2 * kinds * number
+                for column, area_s in (
+                    (at + kind, jobs[number].area_s[kind]),
+                    (at + kinds + kind, jobs[number].fixed_area_s),
+                ):
+                    if np.isfinite(area_s):
+                        rows.append(row)
+                        columns.append(column)
+                        values.append(area_s)
+            rows.append(row)
+            columns.append(end)
+            values.append(-float(count))
+            limits.append(-count * (jobs[start].submit_s + job_init_s))
+    upper = csr_array((values, (rows, columns)), shape=(len(limits), size))
+    parts = 2 * len(jobs)
+    whole = csr_array(
+        (np.ones(parts * kinds), (np.repeat(np.arange(parts), kinds), np.arange(parts * kinds))),
+        shape=(parts, size),
+    )
+    goal = np.zeros(size)
+    goal[end] = 1.0
+    ranges: list[tuple[float, float | None]] = [(0.0, None)] * size
+    for number, job in enumerate(jobs):
+        for kind, area_s in enumerate(job.area_s):
+            if not np.isfinite(area_s):
+                ranges[2 * kinds * number + kind] = (0.0, 0.0)
+    solved = linprog(
+        goal,
+        A_ub=upper,
+        b_ub=limits,
+        A_eq=whole,
+        b_eq=np.ones(parts),
+        bounds=ranges,
+        method="highs",
+    )
+    if not solved.success:
+        raise ReplayError(f"the bound's linear program was not solved: {solved.message}")
+    return float(solved.fun)

@@ -1,0 +1,109 @@
+"""From what a user asks for to the scene of a seed: the same in every process of a sweep.
+
+Does: builds workload, cluster, costs and truth. Never: reads a file (the command line does, once).
+State: none; values that can be pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Policy
+from reshape_controller.core.profiles import Curve
+from reshape_controller.fits.convergence import FitRefused, fit
+from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES, Recipe, generate
+from reshape_controller.replay.inputs import Cluster, Costs, Workload
+from reshape_controller.replay.shell import Scene
+from reshape_controller.replay.truth import SPREAD, Truth, truth_of
+from reshape_profiles.loader import Bundle
+from reshape_profiles.schema import Profile
+from reshape_sidecar import codec
+from reshape_sidecar.device_truth import DeviceTruth
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy with a mechanism, by the name under which it is shown."""
+
+    label: str
+    policy: Policy
+    mechanism: Mechanism
+
+
+def curves_of(profiles: tuple[Profile, ...]) -> tuple[tuple[str, Curve], ...]:
+    """Curves through the recorded accuracies, of the types that have enough of them."""
+    found = []
+    for profile in profiles:
+        try:
+            points = [(float(point.step), point.accuracy) for point in profile.accuracy]
+            found.append((profile.job_type, fit(points)))
+        except FitRefused:
+            continue
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is replayed. Either ``recipe`` (drawn anew for each seed) or ``workload``."""
+
+    bundle: Bundle
+    cluster: Cluster
+    costs: Costs
+    recipe: Recipe | None = None
+    workload: Workload | None = None
+    jobs: int | None = None
+    last_s: float = LAST_ARRIVAL_S
+    sizes: tuple[int, ...] = SIZES
+    spread: float = SPREAD
+    device: DeviceTruth | None = None
+    curves: tuple[tuple[str, Curve], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the workload."""
+        if self.recipe is not None:
+            return self.recipe.name
+        assert self.workload is not None
+        return self.workload.name
+
+    def truth(self, seed: int) -> Truth:
+        """The world of a seed."""
+        return truth_of(
+            self.bundle.profiles,
+            seed=seed,
+            spread=self.spread,
+            device=self.device,
+            curves=self.curves,
+        )
+
+    def scene(self, seed: int) -> Scene:
+        """Everything around the policy, for a seed. Raises ReplayError."""
+        truth = self.truth(seed)
+        workload = self.workload
+        if workload is None:
+            assert self.recipe is not None
+            workload = generate(
+                self.recipe,
+                self.bundle,
+                truth,
+                seed,
+                jobs=self.jobs,
+                last_s=self.last_s,
+                sizes=self.sizes,
+            )
+        return Scene(workload, self.cluster, self.costs, self.bundle.profiles, truth)
+
+    def with_bundle(self, bundle: Bundle) -> Setup:
+        """The same with other profiles; curves follow them."""
+        return replace(self, bundle=bundle, curves=curves_of(bundle.profiles))
+
+    def fingerprint(self) -> str:
+        """Changes with anything that a result depends on, but seed and policy."""
+        parts = [codec.dumps(profile) for profile in self.bundle.profiles]
+        parts += [codec.dumps(self.cluster), codec.dumps(self.costs), repr(self.recipe)]
+        if self.workload is not None:
+            parts += [codec.dumps(job.spec) + repr(job.submit_s) for job in self.workload.jobs]
+        parts += [repr((self.jobs, self.last_s, self.sizes, self.spread, self.device))]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,157 @@
+"""Many replays: each policy at each seed, on every core, resumable.
+
+Does: hands seeds to worker processes, keeps each replay that is done in a file of its own, and
+leaves out what a former run with the same inputs has done. Never: draws or prints. State: the
+folder; without one, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from reshape_controller.replay.bounds import makespan_bound_s
+from reshape_controller.replay.rows import Row, row_of
+from reshape_controller.replay.setup import Contender, Setup
+from reshape_controller.replay.shell import Result, Scene, replay
+
+RUNS = "runs"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A replay that is done: its row, and a row for each of its jobs."""
+
+    row: Row
+    jobs: tuple[dict[str, object], ...]
+
+
+def workers_for(asked: int | None) -> int:
+    """Processes to use: as asked, else one for each core that this process may use."""
+    return asked if asked is not None else max(1, len(os.sched_getaffinity(0)))
+
+
+def run_file(folder: Path, label: str, seed: int) -> Path:
+    """Where a replay is kept."""
+    return folder / RUNS / label / f"{seed}.json"
+
+
+def sweep(
+    setup: Setup,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    *,
+    folder: Path | None = None,
+    workers: int = 1,
+    done: Callable[[Run], None] = lambda run: None,
+) -> list[Run]:
+    """Replay every contender at every seed. By policy as given, then by seed.
+
+    ``done`` is told of each replay as it ends. Raises ReplayError.
+    """
+    mark = setup.fingerprint()
+    found: dict[tuple[str, int], Run] = {}
+    todo: list[tuple[int, list[Contender]]] = []
+    for seed in seeds:
+        missing = []
+        for contender in contenders:
+            known = _read(folder, contender.label, seed, mark) if folder is not None else None
+            if known is None:
+                missing.append(contender)
+            else:
+                found[contender.label, seed] = known
+                done(known)
+        if missing:
+            todo.append((seed, missing))
+    for run in _all(setup, todo, folder, mark, min(workers, len(todo))):
+        found[str(run.row["policy"]), int(str(run.row["seed"]))] = run
+        done(run)
+    return [found[contender.label, seed] for contender in contenders for seed in seeds]
+
+
+def _all(
+    setup: Setup,
+    todo: Sequence[tuple[int, list[Contender]]],
+    folder: Path | None,
+    mark: str,
+    workers: int,
+) -> Iterator[Run]:
+    if workers <= 1:
+        for seed, contenders in todo:
+            yield from seed_runs(setup, contenders, seed, folder, mark)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        futures: list[Future[list[Run]]] = [
+            pool.submit(_seed_list, setup, contenders, seed, folder, mark)
+            for seed, contenders in todo
+        ]
+        try:
+            for future in as_completed(futures):
+                yield from future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _seed_list(
+    setup: Setup, contenders: Sequence[Contender], seed: int, folder: Path | None, mark: str
+) -> list[Run]:
+    return list(seed_runs(setup, contenders, seed, folder, mark))
+
+
+def seed_runs(
+    setup: Setup, contenders: Sequence[Contender], seed: int, folder: Path | None, mark: str
+) -> Iterator[Run]:
+    """All replays of a seed; each is kept as soon as it is done."""
+    scene = setup.scene(seed)
+    bound_s = makespan_bound_s(scene)
+    for contender in contenders:
+        run = run_of(contender, scene, seed, bound_s)
+        if folder is not None:
+            _write(run_file(folder, contender.label, seed), mark, run)
+        yield run
+
+
+def run_of(contender: Contender, scene: Scene, seed: int, bound_s: float) -> Run:
+    """One replay."""
+    result = replay(scene, contender.policy, contender.mechanism, seed=seed)
+    return Run(row_of(contender.label, result, bound_s), job_lines(contender.label, result))
+
+
+def job_lines(label: str, result: Result) -> tuple[dict[str, object], ...]:
+    """The jobs of a replay, for the CSV."""
+    return tuple(
+        {
+            "policy": label,
+            "seed": result.seed,
+            **asdict(job),
+            "jct_s": job.jct_s,
+            "wait_s": job.wait_s,
+        }
+        for job in result.jobs
+    )
+
+
+def _read(folder: Path, label: str, seed: int, mark: str) -> Run | None:
+    """A replay of a former run; None where there is none with the same inputs."""
+    try:
+        document = json.loads(run_file(folder, label, seed).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if document.get("inputs") != mark:
+        return None
+    return Run(document["row"], tuple(document["jobs"]))
+
+
+def _write(path: Path, mark: str, run: Run) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"inputs": mark, "row": run.row, "jobs": run.jobs})
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

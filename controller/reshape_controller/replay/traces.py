@@ -1,0 +1,187 @@
+"""Trace files: workloads as CSV or JSON lines that anybody can bring (docs/replay.md).
+
+Does: reads and writes them, and says of anything wrong which line and column it is in and what to
+do. Never: guesses a unit or leaves a line out. State: none.
+
+Columns: ``submit_s`` and ``job_type``, and one of ``epochs``, ``steps``, ``target_accuracy`` must
+be there; ``name``, ``optional_gpus``, ``priority``, ``user``, ``global_batch``, ``max_wait_s`` may.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+
+from reshape_controller.core.model import JobSpec, Length, LengthUnit
+from reshape_controller.replay.generate import COMMAND, SIZES
+from reshape_controller.replay.inputs import ReplayError, WorkJob, Workload
+
+LENGTHS = tuple(unit.value for unit in LengthUnit)
+COLUMNS = (
+    "name",
+    "submit_s",
+    "job_type",
+    "optional_gpus",
+    *LENGTHS,
+    "priority",
+    "user",
+    "global_batch",
+    "max_wait_s",
+)
+SIZES_MAX = 64
+
+Fields = Mapping[str, object]
+
+
+def parse(text: str, name: str, types: Iterable[str], *, jsonl: bool) -> Workload:
+    """The workload of a trace; ``types`` are the job types that have a profile.
+
+    Raises ReplayError, which names the line.
+    """
+    known = tuple(types)
+    jobs = [
+        _job(fields, f"{name}: line {line}", number, known)
+        for number, (line, fields) in enumerate(_lines(text, name, jsonl))
+    ]
+    return Workload(name, tuple(sorted(jobs, key=lambda job: job.submit_s)), f"trace {name}")
+
+
+def csv_text(workload: Workload) -> str:
+    """The workload as CSV."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for job in workload.jobs:
+        row = _fields(job)
+        row["optional_gpus"] = " ".join(str(size) for size in job.spec.optional_gpus)
+        writer.writerow(row)
+    return out.getvalue()
+
+
+def jsonl_text(workload: Workload) -> str:
+    """The workload as JSON lines."""
+    return "".join(json.dumps(_fields(job)) + "\n" for job in workload.jobs)
+
+
+def _fields(job: WorkJob) -> dict[str, object]:
+    spec = job.spec
+    row: dict[str, object] = {"name": spec.name, "submit_s": job.submit_s}
+    row |= {"job_type": spec.job_type, "optional_gpus": list(spec.optional_gpus)}
+    if spec.length is not None:
+        value = spec.length.value
+        row[spec.length.unit.value] = int(value) if value == int(value) else value
+    optional = {
+        "priority": spec.priority or None,
+        "user": spec.user or None,
+        "global_batch": spec.global_batch,
+        "max_wait_s": spec.max_wait_s,
+    }
+    return row | {name: value for name, value in optional.items() if value is not None}
+
+
+def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
+    if jsonl:
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.strip():
+                yield number, _object(line, f"{name}: line {number}")
+        return
+    reader = csv.DictReader(io.StringIO(text), strict=True)
+    try:
+        unknown = [column for column in reader.fieldnames or () if column not in COLUMNS]
+        if unknown:
+            raise ReplayError(
+                f"{name}: line 1: unknown column {unknown[0]!r}; there are {', '.join(COLUMNS)}"
+            )
+        for row in reader:
+            where = f"{name}: line {reader.line_num}"
+            if None in row or None in row.values():
+                raise ReplayError(f"{where}: has another number of cells than the head")
+            yield reader.line_num, {key: value for key, value in row.items() if value != ""}
+    except csv.Error as error:
+        raise ReplayError(f"{name}: line {reader.line_num}: is no CSV ({error})") from None
+
+
+def _object(line: str, where: str) -> Fields:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise ReplayError(f"{where}: is no JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ReplayError(f"{where}: is no object of names and values")
+    for key in value:
+        if key not in COLUMNS:
+            raise ReplayError(f"{where}: unknown name {key!r}; there are {', '.join(COLUMNS)}")
+    return {key: entry for key, entry in value.items() if entry is not None}
+
+
+def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> WorkJob:
+    for needed in ("submit_s", "job_type"):
+        if needed not in fields:
+            raise ReplayError(f"{where}: {needed} is missing")
+    kind = str(fields["job_type"])
+    if kind not in types:
+        raise ReplayError(
+            f"{where}: job_type {kind!r} has no profile; give one with --profiles "
+            f"(known: {', '.join(types)})"
+        )
+    lengths = [name for name in LENGTHS if name in fields]
+    if len(lengths) != 1:
+        what = "none" if not lengths else " and ".join(lengths)
+        raise ReplayError(f"{where}: give one of {', '.join(LENGTHS)}, not {what}")
+    unit = LengthUnit(lengths[0])
+    value = _number(fields, unit.value, where, least=0.0)
+    if value <= 0.0 or (unit is LengthUnit.TARGET_ACCURACY and value >= 1.0):
+        raise ReplayError(f"{where}: {unit.value} is {value:g}, which no job can reach")
+    batch = _whole(fields, "global_batch", where) if "global_batch" in fields else None
+    spec = JobSpec(
+        name=str(fields.get("name", f"job-{number:05d}")),
+        command=COMMAND,
+        optional_gpus=_sizes(fields, where),
+        length=Length(unit, value),
+        job_type=kind,
+        global_batch=batch,
+        user=str(fields.get("user", "")),
+        priority=_whole(fields, "priority", where) if "priority" in fields else 0,
+        max_wait_s=(
+            _number(fields, "max_wait_s", where, least=0.0) if "max_wait_s" in fields else None
+        ),
+    )
+    return WorkJob(_number(fields, "submit_s", where, least=0.0), spec)
+
+
+def _sizes(fields: Fields, where: str) -> tuple[int, ...]:
+    value = fields.get("optional_gpus")
+    if value is None:
+        return SIZES
+    parts = value if isinstance(value, list) else str(value).replace(",", " ").split()
+    try:
+        sizes = sorted({int(str(part)) for part in parts})
+    except ValueError:
+        sizes = []
+    if not sizes or sizes[0] < 1 or len(sizes) > SIZES_MAX:
+        raise ReplayError(
+            f"{where}: optional_gpus is {value!r}; give numbers of GPUs from 1 on, as in 1 2 4"
+        )
+    return tuple(sizes)
+
+
+def _number(fields: Fields, name: str, where: str, *, least: float) -> float:
+    value = fields[name]
+    try:
+        number = float(str(value))
+    except ValueError:
+        number = math.nan
+    if isinstance(value, bool) or not math.isfinite(number) or number < least:
+        raise ReplayError(f"{where}: {name} is {value!r}, and must be a number from {least:g} on")
+    return number
+
+
+def _whole(fields: Fields, name: str, where: str) -> int:
+    value = fields[name]
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ReplayError(f"{where}: {name} is {value!r}, and must be a whole number") from None

@@ -1,0 +1,160 @@
+"""Sweeps: what is printed, what is kept, and what a second run leaves out."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from reshape_controller.cli import replay_inputs as inputs
+from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.main import app
+from reshape_controller.replay import sweep as sweeps
+from reshape_controller.replay.rows import interval, savings
+
+METRICS = (
+    *("makespan_s", "mean_jct_s", "median_jct_s", "p95_jct_s", "mean_wait_s", "overhead_ratio"),
+    *("reshape_ups", "reshape_downs", "pending_at_last_submission", "gpu_use_ratio"),
+    *("gpu_idle_s", "lower_bound_makespan_s"),
+)
+
+
+def reshape(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def compared(*arguments: str) -> dict[str, object]:
+    found = reshape("compare", "-w", "two", "--jobs", "6", "-o", "json", *arguments)
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    assert isinstance(document, dict)
+    return document
+
+
+def test_replay_prints_one_object_with_every_metric() -> None:
+    found = reshape("replay", "-w", "two", "--jobs", "5", "--seed", "3", "-o", "json")
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    assert set(METRICS) <= set(document)
+    assert (document["policy"], document["seed"], document["costs"]) == ("adaptive", 3, "paper")
+    assert document["makespan_s"] >= document["lower_bound_makespan_s"]
+
+
+def test_compare_prints_rows_and_a_summary_for_each_policy() -> None:
+    document = compared("--policies", "adaptive,optimus+sidecar", "--seeds", "3", "--workers", "1")
+    assert document["workload"] == "two"
+    assert document["costs"] == "paper"
+    rows = document["rows"]
+    assert isinstance(rows, list)
+    assert [(row["policy"], row["seed"]) for row in rows] == [
+        (policy, seed) for policy in ("adaptive", "optimus+sidecar") for seed in range(3)
+    ]
+    summary = document["summary"]
+    assert isinstance(summary, dict)
+    for policy in ("adaptive", "optimus+sidecar"):
+        own = sorted(row["makespan_s"] for row in rows if row["policy"] == policy)
+        assert summary[policy]["makespan_s"] == {"median": own[1], "low": own[0], "high": own[2]}
+        assert set(METRICS) <= set(summary[policy])
+
+
+def test_two_workers_give_the_rows_of_one() -> None:
+    arguments = ("--policies", "adaptive,default", "--seeds", "2,5")
+    assert compared(*arguments, "--workers", "2") == compared(*arguments, "--workers", "1")
+
+
+def test_a_sweep_that_was_cut_off_goes_on_where_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--policies", "adaptive", "--seeds", "3", "--workers", "1")
+    whole = compared(*arguments, "--out", str(tmp_path))
+    sweeps.run_file(tmp_path, "adaptive", 1).unlink()
+    replayed: list[int] = []
+    replay = sweeps.run_of
+
+    def watched(*given: object) -> sweeps.Run:
+        replayed.append(int(str(given[2])))
+        return replay(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sweeps, "run_of", watched)
+    assert compared(*arguments, "--out", str(tmp_path)) == whole
+    assert replayed == [1]
+
+
+def test_a_kept_replay_of_other_inputs_is_not_used(tmp_path: Path) -> None:
+    arguments = ("--policies", "adaptive", "--seeds", "1", "--workers", "1", "--out", str(tmp_path))
+    paper = compared(*arguments)
+    local = compared(*arguments, "--costs", "local")
+    assert paper["rows"] != local["rows"]
+    assert local["costs"] == "local"
+
+
+def test_a_generated_workload_can_be_replayed_as_a_file(tmp_path: Path) -> None:
+    for form in ("csv", "jsonl"):
+        path = tmp_path / f"jobs.{form}"
+        made = reshape(
+            *("workload", "generate", "-w", "two", "--jobs", "5", "--seed", "0"),
+            *("--format", form, "--out", str(path)),
+        )
+        assert made.exit_code == 0, made.output
+        direct = reshape("replay", "-w", "two", "--jobs", "5", "-o", "json")
+        again = reshape("replay", "-w", str(path), "-o", "json")
+        first, second = json.loads(direct.stdout), json.loads(again.stdout)
+        assert first.pop("workload") == "two"
+        assert second.pop("workload") == path.name
+        assert first == second
+
+
+def test_workload_four_asks_for_accuracies_instead_of_epochs() -> None:
+    three, four = (
+        list(csv.DictReader(io.StringIO(reshape("workload", "generate", "-w", name).stdout)))
+        for name in ("three", "four")
+    )
+    assert [(job["name"], job["job_type"], job["submit_s"]) for job in three] == [
+        (job["name"], job["job_type"], job["submit_s"]) for job in four
+    ]
+    assert len(three) == 40
+    assert float(three[-1]["submit_s"]) == 11_000.0
+    assert all(job["epochs"] and not job["target_accuracy"] for job in three)
+    assert all(0.0 < float(job["target_accuracy"]) < 1.0 and not job["epochs"] for job in four)
+
+
+def test_the_interval_of_a_median_leaves_out_what_the_ranks_allow() -> None:
+    thirty = interval([float(n) for n in range(1, 31)])
+    assert (thirty.median, thirty.low, thirty.high) == (15.5, 10.0, 21.0)
+    three = interval([3.0, 1.0, 2.0])
+    assert (three.median, three.low, three.high) == (2.0, 1.0, 3.0)
+
+
+def test_savings_are_taken_seed_by_seed() -> None:
+    rows = [
+        {"policy": policy, "seed": seed, "makespan_s": value}
+        for policy, values in (("ours", (50.0, 90.0)), ("theirs", (100.0, 100.0)))
+        for seed, value in enumerate(values)
+    ]
+    found = savings(rows, "ours", "theirs", ("makespan_s",))["makespan_s"]
+    assert (found.median, found.low, found.high) == pytest.approx((0.3, 0.1, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("label", "what"),
+    [
+        ("nobody", "is no preset"),
+        ("nobody+sidecar", "no policy 'nobody'"),
+        ("adaptive+magic", "is no mechanism"),
+        ("optimus", "is no preset"),
+    ],
+)
+def test_an_unknown_policy_is_named_with_the_remedy(label: str, what: str) -> None:
+    with pytest.raises(CliError, match=what) as error:
+        inputs.contender(label)
+    assert error.value.code is Exit.USAGE
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "3-1", "1,1", "-2"])
+def test_seeds_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(CliError, match="are no seeds"):
+        inputs.seeds_of(text)
