@@ -8,11 +8,8 @@ policy; every reshape and every wait is free in it. State: none. docs/replay.md 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
-from scipy.optimize import linprog
-from scipy.sparse import csr_array
 
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Scene
@@ -117,6 +114,10 @@ def _area_split(jobs: list[Least], counts: list[int], job_init_s: float) -> floa
     The fixed part of a job may be done on any type, as the variable after its last split says.
     Variables: for job j and type g the part of its steps and of its fixed area on g; last the end.
     """
+    import numpy as np  # late: half a second that other commands need not wait
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
     kinds = len(counts)
     size = 2 * kinds * len(jobs) + 1
     end = size - 1
@@ -133,7 +134,7 @@ def _area_split(jobs: list[Least], counts: list[int], job_init_s: float) -> floa
                     (at + kind, jobs[number].area_s[kind]),
                     (at + kinds + kind, jobs[number].fixed_area_s),
                 ):
-                    if np.isfinite(area_s):
+                    if math.isfinite(area_s):
                         rows.append(row)
                         columns.append(column)
                         values.append(area_s)
@@ -152,7 +153,7 @@ def _area_split(jobs: list[Least], counts: list[int], job_init_s: float) -> floa
     ranges: list[tuple[float, float | None]] = [(0.0, None)] * size
     for number, job in enumerate(jobs):
         for kind, area_s in enumerate(job.area_s):
-            if not np.isfinite(area_s):
+            if not math.isfinite(area_s):
                 ranges[2 * kinds * number + kind] = (0.0, 0.0)
     solved = linprog(
         goal,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
@@ -19,7 +20,6 @@ from reshape_controller.core.model import JobId, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.profiles import Curve
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.fits.convergence import Refits
 from reshape_controller.replay.account import Account, Moment, Reshape
 from reshape_controller.replay.agenda import ticks_up
 from reshape_controller.replay.inputs import Cluster, Costs, ReplayError, Workload
@@ -27,6 +27,9 @@ from reshape_controller.replay.metrics import JobRow, Metrics, job_rows, measure
 from reshape_controller.replay.truth import Truth
 from reshape_controller.replay.world import World
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
+
+if TYPE_CHECKING:
+    from reshape_controller.fits.convergence import Refits
 
 ROUNDS_AT_ONCE_MAX = 10_000
 """Rounds at one moment: more mean that engine and world answer each other for ever."""
@@ -141,12 +144,7 @@ class _Run:
         self.lengths: list[LengthSeen] = []
         self.pending: list[tuple[float, int]] = []
         self.count = 0
-        targets = (job.spec.length for job in scene.workload.jobs)
-        self.refits = (
-            Refits()
-            if any(t is not None and t.unit is LengthUnit.TARGET_ACCURACY for t in targets)
-            else None
-        )
+        self.refits = _refits(scene.workload)
         self._decide = on_decision or (lambda engine: policy.decide(engine.snapshot()))
 
     def to_the_end(self) -> None:
@@ -257,3 +255,13 @@ class _Run:
                 f"{len(left)} jobs never end under {self.policy.name}: {named}; their sizes "
                 "may fit on no host of the cluster"
             )
+
+
+def _refits(workload: Workload) -> Refits | None:
+    """What fits accuracy curves; None where no job has a target."""
+    lengths = (job.spec.length for job in workload.jobs)
+    if all(one is None or one.unit is not LengthUnit.TARGET_ACCURACY for one in lengths):
+        return None
+    from reshape_controller.fits.convergence import Refits  # late: brings scipy
+
+    return Refits()
