@@ -88,6 +88,7 @@ class Job:
     environment: dict[str, str] = field(default_factory=dict)
     attempt: int = 1
     generation: int = 0
+    launcher: tuple[str, ...] = (str(RUN),)
 
     @property
     def checkpoints(self) -> Path:
@@ -122,7 +123,7 @@ class Job:
             contract.ENV_SPAWNED_AT_S: str(time.time()),
         }
         with listening(self.folder / "agent.sock") as reports:
-            command = [sys.executable, str(RUN), str(self.script), *self.arguments]
+            command = [sys.executable, *self.launcher, str(self.script), *self.arguments]
             with running(command, {**told, **self.environment, **extra}, reports) as process:
                 yield process
 

@@ -38,13 +38,13 @@ class _Finder:
             return None
         base = os.path.join(self._root, *name.split(".")[1:])
         package = os.path.join(base, "__init__.py")
-        if os.path.isfile(package):
-            return importlib.util.spec_from_file_location(
-                name, package, loader=_Loader(name, package), submodule_search_locations=[base]
-            )
-        return importlib.util.spec_from_file_location(
-            name, base + ".py", loader=_Loader(name, base + ".py")
-        )
+        is_package = os.path.isfile(package)
+        place = package if is_package else base + ".py"
+        spec = importlib.util.spec_from_file_location(name, place, loader=_Loader(name, place))
+        if is_package and spec is not None:
+            # Empty: with a path of its own, the ordinary finder would load what is below it.
+            spec.submodule_search_locations = []
+        return spec
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
