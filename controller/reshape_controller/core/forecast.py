@@ -13,11 +13,9 @@ elsewhere; the latest f is a completion time and counts anyway.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
 
+from reshape_controller.core.list_schedule import Listed, Scheduler, Waiting
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.predictor import Predictor
@@ -32,33 +30,6 @@ Change = tuple[int, tuple[int, ...], tuple[int, ...]]
 def to_ms(seconds: float) -> int:
     """Whole milliseconds."""
     return round(seconds * 1000.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A queued job at its smallest size: milliseconds on each GPU type, and its smallest area."""
-
-    id: JobId
-    size: int
-    takes_ms: tuple[int, ...]
-    area_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Listed:
-    """What came of a list schedule."""
-
-    ends_ms: dict[JobId, int]
-    sum_ms: int = 0
-    last_ms: int = 0
-    busy_ms: int = 0
-    """By how much the sum of the times at which GPUs are free grew."""
-    late_ms: tuple[int, ...] = ()
-    """For each GPU type: a GPU that is free later than this was of no use to any listed job."""
-    late_by_size_ms: tuple[dict[int, int], ...] = ()
-    touched: frozenset[int] = frozenset()
-    bound: bool = False
-    """No schedule, but what none can be better than."""
 
 
 class Forecast:
@@ -133,7 +104,9 @@ class Outlook:
         self.rest_ms = rest_ms
         self._all = listed
         self.others = [job for job in listed if job.id != newcomer]
-        self._scheduler = _Scheduler(forecast, self._all)
+        self._scheduler = Scheduler(
+            forecast.free_ms, forecast.type_of, len(forecast.types), self._all
+        )
         self.if_waiting = self._scheduler.run(self._all, {})
         self.if_started = (
             self._scheduler.run(self.others, {}) if newcomer is not None else self.if_waiting
@@ -216,87 +189,3 @@ class Outlook:
             size > len(times) or times[size - 1] > limit
             for size, limit in base.late_by_size_ms[gpu_type].items()
         )
-
-
-class _Scheduler:
-    """Greedy list scheduling: each job in turn where and when it ends first, at its smallest size;
-    of equals the host with the lower number."""
-
-    def __init__(self, forecast: Forecast, listed: list[Waiting]) -> None:
-        self._free = forecast.free_ms
-        self._type_of = forecast.type_of
-        self._types = len(forecast.types)
-        self._sizes = sorted({job.size for job in listed})
-        self._heads: dict[tuple[int, int], list[tuple[int, int]]] = {
-            (gpu_type, size): [] for gpu_type in range(self._types) for size in self._sizes
-        }
-        for host, times in enumerate(self._free):
-            for size in self._sizes:
-                if len(times) >= size:
-                    self._heads[self._type_of[host], size].append((times[size - 1], host))
-        for head in self._heads.values():
-            heapify(head)
-
-    def run(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
-        """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
-        free = dict(overlay)
-        heads = {key: head.copy() for key, head in self._heads.items()}
-        for host, times in overlay.items():
-            self._push(heads, host, times)
-        ends: dict[JobId, int] = {}
-        busy = 0
-        late = [-1] * self._types
-        by_size: tuple[dict[int, int], ...] = tuple({} for _ in range(self._types))
-        for job in listed:
-            placed = self._place(job, heads, free)
-            if placed is None:
-                continue
-            end, host = placed
-            before = free.get(host) or self._free[host]
-            after = before[job.size :]
-            at = bisect_right(after, end)
-            after[at:at] = [end] * job.size
-            busy += job.size * end - sum(before[: job.size])
-            free[host] = after
-            self._push(heads, host, after)
-            ends[job.id] = end
-            for gpu_type in range(self._types):
-                start = end - job.takes_ms[gpu_type]
-                late[gpu_type] = max(late[gpu_type], start)
-                known = by_size[gpu_type]
-                known[job.size] = max(known.get(job.size, start), start)
-        return Listed(
-            ends,
-            sum(ends.values()),
-            max(ends.values(), default=0),
-            busy,
-            tuple(late),
-            by_size,
-            frozenset(free) - frozenset(overlay),
-        )
-
-    def _place(
-        self,
-        job: Waiting,
-        heads: dict[tuple[int, int], list[tuple[int, int]]],
-        free: dict[int, list[int]],
-    ) -> tuple[int, int] | None:
-        best: tuple[int, int] | None = None
-        for gpu_type in range(self._types):
-            head = heads[gpu_type, job.size]
-            while head:
-                start, host = head[0]
-                times = free.get(host) or self._free[host]
-                if times[job.size - 1] == start:
-                    found = (start + job.takes_ms[gpu_type], host)
-                    best = found if best is None else min(best, found)
-                    break
-                heappop(head)
-        return best
-
-    def _push(
-        self, heads: dict[tuple[int, int], list[tuple[int, int]]], host: int, times: list[int]
-    ) -> None:
-        for size in self._sizes:
-            if len(times) >= size:
-                heappush(heads[self._type_of[host], size], (times[size - 1], host))
