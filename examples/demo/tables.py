@@ -26,8 +26,8 @@ IDLE = ("unallocated", "reserved", "starting", "stopping")
 def comparison(name: str, costs: Figures) -> RenderableType:
     """Every preset of a cost set, side by side."""
     presets: Mapping[str, Figures] = costs["presets"]
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("seconds")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("seconds", min_width=18)
     for preset in presets:
         table.add_column(preset.replace("-termination", "-\ntermination"), justify="right")
     for label, cell in _rows():
@@ -49,7 +49,7 @@ def _title(name: str, costs: Figures) -> str:
 def _rows() -> list[tuple[str, Cell]]:
     return [
         ("makespan", partial(_spread, name="makespan_s")),
-        ("mean completion time", partial(_spread, name="mean_jct_s")),
+        ("mean completion", partial(_spread, name="mean_jct_s")),
         ("mean wait for GPUs", partial(_spread, name="mean_wait_s")),
         *_reshapes("down"),
         *_reshapes("up"),

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SUFFIXES = (".svg", ".png")
 LANE_HEIGHT = 0.78
 LANE_INCHES = 0.28
+LANES_LEAST = 3
+MARGIN_INCHES = 1.4
 WIDTH_INCHES = 10.0
 PNG_DPI = 150
 SHADES = ("0.25", "0.80", "0.45", "0.92", "0.60")
@@ -65,7 +67,8 @@ class Lane:
 
 def save(timeline: Timeline, path: Path, title: str) -> None:
     """Write the picture; SVG or PNG by the suffix. Raises CliError."""
-    figure = new_figure(1, (len(timeline.gpus) + len(timeline.jobs) + 4) * LANE_INCHES)
+    lanes = len(timeline.gpus) + len(timeline.jobs)
+    figure = new_figure(1, MARGIN_INCHES + max(lanes, LANES_LEAST) * LANE_INCHES)
     (axes,) = figure.axes
     draw(axes, timeline)
     axes.set_xlabel("seconds since the first submission")
@@ -132,7 +135,7 @@ def draw(axes: Axes, timeline: Timeline) -> None:
         for span in lane.spans:
             _bar(axes, row, lane, span, timeline, (begin_s, length_s), names, shades)
     axes.set_yticks(range(len(lanes)), [lane.label for lane in lanes], fontsize=8)
-    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_ylim(max(len(lanes), 1) - 0.5, -0.5)
     axes.set_xlim(0, max(length_s, 1.0))
     axes.tick_params(axis="y", length=0)
     for side in ("top", "right"):
