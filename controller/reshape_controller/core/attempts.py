@@ -137,9 +137,12 @@ def without_container(turn: Turn, job: Job, reason: str) -> Job:
     Keeps a hand-over: with the mechanism ``terminate`` the job is launched again for it.
     """
     over = job.state.terminal
+    after = JobState.HALTED if job.halt_wanted else job.after_end
+    if job.halt_wanted:
+        reason = "halted on request"
     job = replace(
         job,
-        state=job.state if over else job.after_end,
+        state=job.state if over else after,
         stage=Stage.NONE,
         host=None,
         mode=Mode.SAVE_AND_STOP,
@@ -153,12 +156,12 @@ def without_container(turn: Turn, job: Job, reason: str) -> Job:
         reachable=True,
         reason=job.reason if over else reason,
     )
+    turn.state.put_job(job)
     if over:
-        turn.state.put_job(job)
+        # No plan for that: what it held made one wanted when it became free.
         turn.state.drop_job(job)
     else:
-        turn.state.put_job(job)
-    turn.state.plan_wanted = True
+        turn.state.plan_wanted = True
     return job
 
 
