@@ -78,6 +78,30 @@ def gpu(index: int, *parts: tuple[Span, ...]) -> GpuLane:
     return GpuLane(f"sim-{index}", "local", index, tuple(span for part in parts for span in part))
 
 
+HISTORY = (
+    event("job-1", 0, "submitted"),
+    event("job-1", 0, "launched"),
+    event("job-1", 1, "initialized"),
+    event("job-1", 1, "granted", 4, generation=2),
+    event("job-1", 5, "first-step", 4, generation=2),
+    event("job-2", 18, "submitted"),
+    event("job-2", 18, "launched"),
+    event("job-2", 19, "initialized"),
+    event("job-1", 20, "shrink-asked", 4, generation=3),
+    event("job-1", 20.5, "stopping", 4, generation=3),
+    event("job-1", 21, "stopped", 4, generation=3),
+    event("job-2", 21, "granted", 2, generation=2),
+    event("job-1", 25, "first-step", 2, generation=3),
+    event("job-2", 26, "first-step", 2, generation=2),
+    event("job-2", 44, "completed"),
+    event("job-1", 45, "grow-asked", 2, generation=4),
+    event("job-1", 45.5, "stopping", 2, generation=4),
+    event("job-1", 46, "stopped", 2, generation=4),
+    event("job-1", 50, "first-step", 4, generation=4),
+    event("job-1", 80, "completed", 4),
+)
+
+
 def in_place() -> Run:
     """Makespan 80 s; down 5 s, up 5 s; Job 2 waits 3 s for its GPUs."""
     kept = tuple(span for span in spans("job-1", *JOB_1) if span.phase != "initializing")
@@ -93,33 +117,11 @@ def in_place() -> Run:
         *(gpu(index, reserved, kept) for index in (0, 1)),
         *(gpu(index, reserved, given, second, back) for index in (2, 3)),
     )
-    history = (
-        event("job-1", 0, "submitted"),
-        event("job-1", 0, "launched"),
-        event("job-1", 1, "initialized"),
-        event("job-1", 1, "granted", 4, generation=2),
-        event("job-1", 5, "first-step", 4, generation=2),
-        event("job-2", 18, "submitted"),
-        event("job-2", 18, "launched"),
-        event("job-2", 19, "initialized"),
-        event("job-1", 20, "shrink-asked", 4, generation=3),
-        event("job-1", 20.5, "stopping", 4, generation=3),
-        event("job-1", 21, "stopped", 4, generation=3),
-        event("job-2", 21, "granted", 2, generation=2),
-        event("job-1", 25, "first-step", 2, generation=3),
-        event("job-2", 26, "first-step", 2, generation=2),
-        event("job-2", 44, "completed"),
-        event("job-1", 45, "grow-asked", 2, generation=4),
-        event("job-1", 45.5, "stopping", 2, generation=4),
-        event("job-1", 46, "stopped", 2, generation=4),
-        event("job-1", 50, "first-step", 4, generation=4),
-        event("job-1", 80, "completed", 4),
-    )
     times = PhaseTimes(0.4, 0.4, 0.1, 2.0, 1.0, 0.5, 0.5)
     return Run(
         preset="adaptive",
         jobs=(job("job-1", 0, 1, 80), job("job-2", 18, 21, 44)),
-        history=history,
+        history=HISTORY,
         timeline=Timeline(
             seq=9,
             from_s=BEGIN_S - 1,
