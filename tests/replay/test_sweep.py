@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.main import app
+from reshape_controller.cli.main import build
 from reshape_controller.replay import sweep as sweeps
 from reshape_controller.replay.rows import interval, savings
 
@@ -24,7 +24,7 @@ METRICS = (
 
 
 def reshape(*arguments: str) -> Result:
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(build(), list(arguments))
 
 
 def compared(*arguments: str) -> dict[str, object]:

@@ -310,7 +310,7 @@ def test_every_event_of_the_log_that_asks_for_attention_is_explained_for_operato
 
 
 def test_every_command_that_the_documents_name_is_there() -> None:
-    commands = set(getattr(typer.main.get_command(main.app), "commands", {}))
+    commands = set(getattr(typer.main.get_command(main.build()), "commands", {}))
     assert {"up", "submit"} <= commands
     written = re.compile(r"(?:`|^(?:\$ )?)reshape ([a-z][a-z-]*)", re.MULTILINE)
     named = {

@@ -6,65 +6,81 @@ a traceback out for a mistake of the user's. State: none.
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+from collections.abc import Sequence
 
 import typer
 
-from reshape_controller.cli import (
-    about_commands,
-    cluster_commands,
-    db_commands,
-    explain_commands,
-    job_commands,
-    profile_commands,
-    replay_commands,
-    timeline_commands,
-    workload_commands,
-)
-from reshape_controller.cli import up as up_command
 from reshape_controller.cli.exits import CliError, Exit, failed
 
 DEBUG = "RESHAPE_DEBUG"
 """Set, it lets the traceback of a defect out."""
 
-app = typer.Typer(
-    name="reshape",
-    help="Elastic GPU training: change the number of GPUs of a job inside its living container.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-app.command("up")(up_command.up)
-for command in (
-    job_commands.submit,
-    job_commands.get,
-    job_commands.describe,
-    job_commands.logs,
-    job_commands.cancel,
-    job_commands.halt,
-    job_commands.resume,
-    cluster_commands.gpus,
-    cluster_commands.drain,
-    cluster_commands.undrain,
-    explain_commands.explain,
-    timeline_commands.timeline,
-    replay_commands.replay,
-    replay_commands.compare,
-    about_commands.version,
-):
-    app.command(command.__name__)(command)
-app.add_typer(profile_commands.profile_app, name="profile")
-app.add_typer(workload_commands.workload_app, name="workload")
-app.add_typer(db_commands.db_app, name="db")
-app.add_typer(about_commands.config_app, name="config")
+COMMANDS = {
+    "up": "up",
+    "submit": "submit_command",
+    "get": "job_commands",
+    "describe": "job_commands",
+    "logs": "job_commands",
+    "cancel": "job_commands",
+    "halt": "job_commands",
+    "resume": "job_commands",
+    "gpus": "cluster_commands",
+    "drain": "cluster_commands",
+    "undrain": "cluster_commands",
+    "explain": "explain_commands",
+    "timeline": "timeline_commands",
+    "replay": "replay_commands",
+    "compare": "replay_commands",
+    "version": "about_commands",
+}
+"""The module of each command, in which a function has the command's name."""
+GROUPS = {
+    "profile": "profile_commands",
+    "workload": "workload_commands",
+    "db": "db_commands",
+    "config": "about_commands",
+}
+"""The module of each group of commands, in which ``GROUP_app`` holds them."""
+
+
+def build(words: Sequence[str] = ()) -> typer.Typer:
+    """The command line; only the command that ``words`` begin with, if they do: to import all of
+    them takes longer than most of them work."""
+    app = typer.Typer(
+        name="reshape",
+        help="Elastic GPU training: change a job's number of GPUs inside its living container.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    wanted = words[0] if words and words[0] in {*COMMANDS, *GROUPS} else None
+    if wanted is not None:
+        app.callback()(_keep_the_name)
+    for name, module in COMMANDS.items():
+        if wanted in (None, name):
+            app.command(name)(getattr(_module(module), name))
+    for name, module in GROUPS.items():
+        if wanted in (None, name):
+            app.add_typer(getattr(_module(module), f"{name}_app"), name=name)
+    return app
+
+
+def _module(name: str) -> object:
+    return importlib.import_module(f"reshape_controller.cli.{name}")
+
+
+def _keep_the_name() -> None:
+    """A callback: an application of one command would otherwise take no command's name."""
 
 
 def main() -> None:
     """Run a command and exit."""
     try:
-        app()
+        build(sys.argv[1:])()
     except CliError as error:
         print(error.text(), file=sys.stderr)
         sys.exit(error.code)
