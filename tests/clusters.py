@@ -20,8 +20,8 @@ from reshape_controller.core.model import (
     Mechanism,
 )
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
-from reshape_controller.core.predictor import Predictor
-from reshape_controller.core.profiles import ProfileBook
+from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.profiles import ProfileBook
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import Progress
 

@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reshape_controller.core import candidates, moves
-from reshape_controller.core import forecast as forecasts
-from reshape_controller.core.forecast import Forecast
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import JobView, Plan, Policy, Snapshot, Target
-from reshape_controller.core.predictor import Predictor
-from reshape_controller.core.sweep import rebuilt, rebuilt_growth, sweep, sweep_growths
+from reshape_controller.core.prediction import candidates, moves
+from reshape_controller.core.prediction import forecast as forecasts
+from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.sweep import rebuilt, rebuilt_growth, sweep, sweep_growths
 from reshape_controller.policies import make_policy
 from reshape_controller.policies.adaptive import Adaptive
 from tests.clusters import COSTS, FREE, Cluster, Reference

@@ -196,7 +196,9 @@ def test_the_table_of_the_sidecars_deadlines_has_every_limit_with_its_figure() -
 def test_the_table_of_the_core_has_every_module() -> None:
     listed = [plain(row[0]) for row in tables(section(ARCHITECTURE, "Layers"))[1]]
     assert sorted(listed) == sorted(
-        path.stem for path in (CORE / "core").glob("*.py") if path.stem != "__init__"
+        ".".join(path.relative_to(CORE / "core").with_suffix("").parts)
+        for path in (CORE / "core").rglob("*.py")
+        if path.stem != "__init__"
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.core.profiles import ProfileBook
+from reshape_controller.core.prediction.profiles import ProfileBook
 from reshape_profiles.loader import ProfileError, bundled, load
 from reshape_profiles.schema import Profile
 

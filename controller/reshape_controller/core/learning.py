@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
-from reshape_controller.core.profiles import (
+from reshape_controller.core.prediction.profiles import (
     COST_WEIGHT,
     SPEED_WEIGHT,
     TYPE_WEIGHT,

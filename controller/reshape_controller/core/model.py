@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from reshape_controller.core.profiles import Curve, Measured
+from reshape_controller.core.prediction.profiles import Curve, Measured
 from reshape_controller.core.states import (
     ChangeKind,
     DeadlineKind,

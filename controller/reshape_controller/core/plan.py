@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
-from reshape_controller.core.profiles import Curve, Measured, ProfileBook
+from reshape_controller.core.prediction.profiles import Curve, Measured, ProfileBook
 from reshape_sidecar.wire import Progress
 
 

@@ -25,7 +25,7 @@ from reshape_controller.core.model import (
     Mechanism,
 )
 from reshape_controller.core.plan import JobView
-from reshape_controller.core.profiles import Learned, ProfileBook
+from reshape_controller.core.prediction.profiles import Learned, ProfileBook
 from reshape_controller.core.record import HistoryEntry
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec

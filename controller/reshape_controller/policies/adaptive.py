@@ -11,14 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from reshape_controller.core import candidates, moves
 from reshape_controller.core.explain import gpus
-from reshape_controller.core.forecast import Forecast
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
-from reshape_controller.core.predictor import Predictor
-from reshape_controller.core.sweep import rebuilt, rebuilt_growth, sweep, sweep_growths
-from reshape_controller.core.weighing import Weighed, Weighing, rank
+from reshape_controller.core.prediction import candidates, moves
+from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.sweep import rebuilt, rebuilt_growth, sweep, sweep_growths
+from reshape_controller.core.prediction.weighing import Weighed, Weighing, rank
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 
-from reshape_controller.core import moves
 from reshape_controller.core.explain import gpus
 from reshape_controller.core.plan import JobView, Option, Plan, Snapshot
+from reshape_controller.core.prediction import moves
 
 SIZES = ("random", "largest")
 

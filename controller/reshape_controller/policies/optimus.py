@@ -7,10 +7,10 @@ costs: the gain is that of the training alone, as in Optimus. State: none.
 
 from __future__ import annotations
 
-from reshape_controller.core import moves
 from reshape_controller.core.explain import gpus
 from reshape_controller.core.plan import Option, Plan, Snapshot, Target
-from reshape_controller.core.predictor import Predictor
+from reshape_controller.core.prediction import moves
+from reshape_controller.core.prediction.predictor import Predictor
 
 
 class Optimus:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from reshape_controller.core import moves
 from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import HostId
 from reshape_controller.core.plan import JobView, Option, Plan, Snapshot, Target
-from reshape_controller.core.predictor import Predictor
+from reshape_controller.core.prediction import moves
+from reshape_controller.core.prediction.predictor import Predictor
 
 _Removable = dict[tuple[HostId, int], list[JobView]]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
-from reshape_controller.core.profiles import Curve
+from reshape_controller.core.prediction.profiles import Curve
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES, Recipe, generate
 from reshape_controller.replay.inputs import Cluster, Costs, Workload
 from reshape_controller.replay.shell import Scene

@@ -18,7 +18,7 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import PLAN_ROUNDS_MAX, Limits
 from reshape_controller.core.model import JobId, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
-from reshape_controller.core.profiles import Curve
+from reshape_controller.core.prediction.profiles import Curve
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.replay.account import Account, Moment, Reshape
 from reshape_controller.replay.agenda import ticks_up

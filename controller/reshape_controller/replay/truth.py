@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from statistics import NormalDist
 
 from reshape_controller.core.model import JobSpec, LengthUnit
-from reshape_controller.core.profiles import Curve, ProfileBook
+from reshape_controller.core.prediction.profiles import Curve, ProfileBook
 from reshape_controller.replay.inputs import ReplayError
 from reshape_profiles.schema import Profile
 from reshape_sidecar.device_truth import DeviceTruth

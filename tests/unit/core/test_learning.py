@@ -10,7 +10,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Step
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.profiles import DEFAULT_OVERHEAD, SPEED_WEIGHT
+from reshape_controller.core.prediction.profiles import DEFAULT_OVERHEAD, SPEED_WEIGHT
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint

@@ -9,8 +9,14 @@ from hypothesis import given, settings
 
 from reshape_controller.core.model import JobState, Length, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.predictor import Predictor
-from reshape_controller.core.profiles import DEFAULT_WORK_S, Curve, Learned, Measured, ProfileBook
+from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.profiles import (
+    DEFAULT_WORK_S,
+    Curve,
+    Learned,
+    Measured,
+    ProfileBook,
+)
 from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Progress
 from tests.clusters import COSTS, Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reshape_controller.core.profiles import (
+from reshape_controller.core.prediction.profiles import (
     Learned,
     Measured,
     ProfileBook,

@@ -6,8 +6,9 @@ import re
 import tomllib
 from pathlib import Path
 
-from reshape_controller.core import learning, profiles
-from reshape_controller.core.forecast import LISTED_MAX
+from reshape_controller.core import learning
+from reshape_controller.core.prediction import profiles
+from reshape_controller.core.prediction.forecast import LISTED_MAX
 from reshape_controller.fits.convergence import POINTS_MIN
 from reshape_controller.policies import PRESETS, adaptive
 from reshape_profiles import loader

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reshape_controller.core import candidates, moves
-from reshape_controller.core.candidates import Candidate
-from reshape_controller.core.forecast import Forecast, Outlook, to_ms
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
+from reshape_controller.core.prediction import candidates, moves
+from reshape_controller.core.prediction.candidates import Candidate
+from reshape_controller.core.prediction.forecast import Forecast, Outlook, to_ms
 
 Rank = tuple[int, int, int, str, int, str, tuple[tuple[str, int], ...]]
 """Makespan, sum of completion times, and the candidate's ``order``: sorts as options do."""

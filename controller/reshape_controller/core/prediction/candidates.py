@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reshape_controller.core import moves
-from reshape_controller.core.forecast import Change, Forecast, to_ms
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
+from reshape_controller.core.prediction import moves
+from reshape_controller.core.prediction.forecast import Change, Forecast, to_ms
 
 
 @dataclass(frozen=True, slots=True)

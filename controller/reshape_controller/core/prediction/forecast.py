@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reshape_controller.core.list_schedule import Listed, Scheduler, Waiting
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.predictor import Predictor
+from reshape_controller.core.prediction.list_schedule import Listed, Scheduler, Waiting
+from reshape_controller.core.prediction.predictor import Predictor
 
 LISTED_MAX = 64
 """Queued jobs that are list-scheduled one by one; the rest count by their area."""

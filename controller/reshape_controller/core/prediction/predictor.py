@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.profiles import DEFAULT_WORK_S
+from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S
 from reshape_profiles.schema import Overhead
 from reshape_sidecar.wire import Progress
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from heapq import nsmallest
 
-from reshape_controller.core import moves
-from reshape_controller.core.candidates import Candidate
 from reshape_controller.core.explain import duration, gpus
-from reshape_controller.core.forecast import Outlook
 from reshape_controller.core.plan import Option, Plan
-from reshape_controller.core.sweep import Rank, Swept
+from reshape_controller.core.prediction import moves
+from reshape_controller.core.prediction.candidates import Candidate
+from reshape_controller.core.prediction.forecast import Outlook
+from reshape_controller.core.prediction.sweep import Rank, Swept
 
 Weighed = tuple[int, int, Candidate | None]
 """Makespan and sum of completion times (ms); without a candidate: nothing is done."""
