@@ -164,6 +164,19 @@ class Follower:
         self._value = value
 
 
+def pacer_of(
+    path: Path | None,
+    job_type: str | None,
+    job: str,
+    devices: int,
+    complain: Callable[[str], None],
+) -> Pacer | None:
+    """The pacer of a process on ``devices`` devices; None without a device truth file."""
+    if path is None:
+        return None
+    return Pacer(Follower(path, job_type, job, max(1, devices), complain).step_s)
+
+
 def _object(path: Path, document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = document.get(key, {})
     if not isinstance(value, dict):

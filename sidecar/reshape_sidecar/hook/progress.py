@@ -23,7 +23,12 @@ ACCURACY_NAMES = ("accuracy", "acc")
 class Telling:
     """The newest report and its sender."""
 
-    def __init__(self, reporter: Reporter, generation: int, spawned_at_s: float | None) -> None:
+    def __init__(
+        self,
+        reporter: Reporter,
+        generation: int,
+        spawned_at_s: float | None,
+    ) -> None:
         self._reporter = reporter
         self._report = HookReport(generation=generation, phase=HookPhase.IMPORTING)
         self._since_s = spawned_at_s if spawned_at_s is not None else time.time()

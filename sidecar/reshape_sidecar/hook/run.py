@@ -26,7 +26,8 @@ USAGE = "usage: python run.py [-m module | script] [argument ...]"
 
 
 class _Finder:
-    """Finds the hook's modules by file path, under the alias only."""
+    """Finds the hook's modules by file path: under the alias, and, if the user has no package of
+    that name (this finder is the last), the package itself, for the session API."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -34,6 +35,10 @@ class _Finder:
     def find_spec(
         self, name: str, path: Any = None, target: Any = None
     ) -> importlib.machinery.ModuleSpec | None:
+        if name == PACKAGE:
+            return importlib.util.spec_from_file_location(
+                name, os.path.join(self._root, "__init__.py")
+            )
         if name != ALIAS and not name.startswith(ALIAS + "."):
             return None
         base = os.path.join(self._root, *name.split(".")[1:])
@@ -97,6 +102,7 @@ def _run_main(arguments: list[str]) -> None:
             source = file.read()
     except OSError as error:
         _fail(f"{sys.executable}: can't open file {os.path.abspath(script)!r}: {error}")
+    script = os.path.abspath(script)
     main = types.ModuleType("__main__")
     main.__dict__.update(
         __file__=script,

@@ -37,7 +37,8 @@ def start() -> Training:
     stop = Stop(told.keep_running)
     shelf = Shelf(told)
     telling = Telling(Reporter(told.socket), told.generation, told.spawned_at_s)
-    pacer = _pacer(told)
+    truth = told.device_truth if told.simulated else None
+    pacer = device_truth.pacer_of(truth, told.job_type, told.job, len(told.devices), complain)
     shuffles = JobShuffles(shelf.shuffle_seed)
     saver = Saver(stop, shelf, telling, pacer)
     training = Training(told, saver, telling, pacer, shuffles)
@@ -66,12 +67,3 @@ def start() -> Training:
     watch.after(TRAINER_MODULE, trainer_imported)
     watch.after("keras", keras_imported)
     return training
-
-
-def _pacer(told: settings.Settings) -> device_truth.Pacer | None:
-    if not told.simulated or told.device_truth is None:
-        return None
-    follower = device_truth.Follower(
-        told.device_truth, told.job_type, told.job, max(1, len(told.devices)), complain
-    )
-    return device_truth.Pacer(follower.step_s)

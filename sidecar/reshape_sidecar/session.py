@@ -1,0 +1,193 @@
+"""The session API (level 2): any training loop saves when asked, resumes, and says where it is.
+
+Does: finds the newest checkpoint, counts and paces steps, tells the agent, publishes what the loop
+writes, leaves when asked. Standard library only. Never: imports a framework, or needs Reshape: a
+program that was started by hand runs on, without saving. State: one Session per process.
+
+    job = session.start()
+    if job.checkpoint is not None:
+        load(job.checkpoint)
+    while job.step < steps:
+        loss = train_one_step()
+        job.step_done(save, loss=loss)     # may save, and does not return when asked to leave
+    job.finished(save)
+
+``save`` gets an empty folder and writes the whole state into it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from reshape_sidecar import checkpoints, device_truth
+from reshape_sidecar.checkpoints import CheckpointError, Fenced, Published
+from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.hook import settings as hook_settings
+from reshape_sidecar.hook.interval import SaveInterval
+from reshape_sidecar.hook.log import complain
+from reshape_sidecar.hook.progress import Telling
+from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.stop import Stop
+
+SAVE_AGAIN_AFTER_S = 5.0
+"""Pause before a save that was asked for and failed is tried again."""
+
+Write = Callable[[Path], None]
+
+
+class Session:
+    """One training loop. Steps count from the job's very first start."""
+
+    def __init__(self, settings: Settings, total_steps: int | None) -> None:
+        self._settings = settings
+        self._stop = Stop(settings.keep_running)
+        self._telling = Telling(
+            Reporter(settings.socket), settings.generation, settings.spawned_at_s
+        )
+        self._pacer = device_truth.pacer_of(
+            settings.device_truth if settings.simulated else None,
+            settings.job_type,
+            settings.job,
+            len(settings.devices),
+            complain,
+        )
+        self._newest: Published | None = None
+        self._interval = SaveInterval(time.monotonic())
+        self._retry_at_s = 0.0
+        self._first = True
+        self._began_s = time.monotonic()
+        self.step = 0
+        """Steps done."""
+        self.epoch = 0
+        self.total_steps = settings.steps if settings.steps is not None else total_steps
+        """The record's length in steps, else what the program said."""
+        if settings.checkpoints is not None:
+            checkpoints.claim(settings.checkpoints, settings.attempt)
+            self._newest = checkpoints.newest(settings.checkpoints)
+        if self._newest is not None:
+            self.step = self._newest.manifest.step
+            self.epoch = self._newest.manifest.epoch
+        self._stop.answered_by_loop = True
+        self._stop.install()
+        self._telling.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
+        self._telling.phase(HookPhase.BUILDING)
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """Folder of the newest checkpoint, to load from; None: begin from nothing."""
+        return None if self._newest is None else self._newest.path
+
+    @property
+    def complete(self) -> bool:
+        """Whether an earlier process has finished the training already."""
+        return self._newest is not None and self._newest.manifest.complete
+
+    def should_stop(self) -> bool:
+        """Whether the loop was asked to save and leave."""
+        return self._stop.requested()
+
+    def step_done(
+        self,
+        write: Write | None = None,
+        *,
+        steps: int = 1,
+        epoch: int | None = None,
+        loss: float | None = None,
+        accuracy: float | None = None,
+    ) -> None:
+        """Call after each step. Paces it, reports it, saves if that is due.
+
+        When the loop was asked to leave, it saves and ends the process. Without ``write`` it never
+        saves: ask ``should_stop``, then call ``save`` and ``leave``.
+        """
+        self.step += steps
+        self.epoch = self.epoch if epoch is None else epoch
+        if self._pacer is not None:
+            self._pacer.step_ended(steps)
+        now_s = time.monotonic()
+        self._report(now_s, steps, loss, accuracy)
+        if write is not None:
+            asked = self.should_stop() and now_s >= self._retry_at_s
+            if asked or self._interval.due(now_s):
+                saved = self.save(write)
+                if asked and saved:
+                    self.leave()
+                if asked:
+                    self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
+        self._began_s = time.monotonic()
+
+    def save(self, write: Write) -> bool:
+        """Publish the state after the steps counted so far; False if the disk refused."""
+        return self._publish(write, complete=False)
+
+    def finished(self, write: Write) -> None:
+        """Training has reached its end: publish that. Does nothing if it is published already."""
+        if not self.complete:
+            self._publish(write, complete=True)
+        self._telling.phase(HookPhase.FINISHED)
+        self._telling.flush()
+
+    def leave(self) -> NoReturn:
+        """End the process as saved; a later one goes on."""
+        self._telling.phase(HookPhase.SAVED)
+        self._telling.flush()
+        self._stop.leave()
+
+    def _report(self, now_s: float, steps: int, loss: float | None, accuracy: float | None) -> None:
+        if self._first:
+            self._telling.phase_ended("first_step_s")
+            self._telling.phase(HookPhase.TRAINING)
+        else:
+            self._telling.step_took((now_s - self._began_s) / steps)
+        if self._first or self._telling.due(now_s):
+            late = self._pacer.late_steps if self._pacer is not None else 0
+            self._telling.update(step=self.step, epoch=self.epoch, late_steps=late)
+            self._telling.tell({"loss": loss, "accuracy": accuracy})
+        self._first = False
+
+    def _publish(self, write: Write, *, complete: bool) -> bool:
+        if self._settings.checkpoints is None:
+            return True
+        began_s = time.monotonic()
+        self._telling.phase(HookPhase.SAVING)
+        try:
+            self._newest = checkpoints.publish(
+                self._settings.checkpoints,
+                step=self.step,
+                epoch=self.epoch,
+                attempt=self._settings.attempt,
+                generation=self._settings.generation,
+                write=write,
+                complete=complete,
+            )
+        except Fenced:
+            raise
+        except CheckpointError as error:
+            complain(str(error))
+            self._interval.failed(time.monotonic())
+            self._telling.phase(HookPhase.TRAINING)
+            return False
+        took_s = time.monotonic() - began_s
+        self._interval.saved(time.monotonic(), took_s)
+        if self._pacer is not None:
+            self._pacer.pause(took_s)
+        self._telling.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)
+        self._telling.saved(took_s)
+        if not self.should_stop():
+            self._telling.phase(HookPhase.TRAINING)
+        return True
+
+
+def start(total_steps: int | None = None) -> Session:
+    """Begin: claim the checkpoint folder, find the newest checkpoint, take SIGTERM.
+
+    ``total_steps`` is told to the agent unless the job record sets a length in steps. Raises
+    CheckpointError (Fenced under a newer attempt), SettingsError.
+    """
+    told = hook_settings.from_environment(os.environ)
+    return Session(told or Settings(), total_steps)
