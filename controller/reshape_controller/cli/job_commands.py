@@ -28,8 +28,8 @@ from reshape_controller.http.views import History, JobPage, JobView
 
 LIVE_STATES = "submitted,initialized,running,adjusting,halted"
 PAGE = 500
-SHOW_ALL_MAX = 200
-"""So many jobs are listed without being asked; of more, only those that live."""
+SHOW_MAX = 200
+"""So many jobs are listed at once; of more, first those that have not ended."""
 WATCH_S = 1.0
 FOLLOW_WAIT_S = 20.0
 
@@ -37,9 +37,10 @@ FOLLOW_WAIT_S = 20.0
 def get(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id or name.")] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
-    every: Annotated[
-        bool, typer.Option("--all", "-a", help="Ended jobs too, however many.")
-    ] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="All jobs, however many.")] = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="ID", help="The next ones after this job.")
+    ] = None,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -47,16 +48,16 @@ def get(
     config = settings(home, output)
     asked = client(config)
     if watch and form(config) is Output.TABLE:
-        _watch(asked, job, every)
+        _watch(asked, job, every, after)
         return
     if job is not None:
         view = asked.get(JobView, f"/v1/jobs/{job}")
         emit(view, form(config), lambda: job_tables.jobs_table((view,), time.time()))
         return
-    page = _list(asked, every)
+    page = _list(asked, every, after)
     emit(page, form(config), lambda: job_tables.jobs_table(page.jobs, time.time()))
-    if len(page.jobs) < page.total:
-        note(f"{page.total - len(page.jobs)} ended jobs are not shown; --all shows them")
+    if not every and len(page.jobs) < page.total:
+        note(_what_else(page, after))
 
 
 def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
@@ -120,29 +121,42 @@ def _act(action: str, job: str, home: str | None, output: str | None) -> None:
     emit(view, form(config), lambda: f"{view.id}: {one_line(view.reason) or view.state}")
 
 
-def _list(asked: Client, every: bool) -> JobPage:
-    """All jobs; only those that live where there are very many."""
-    first = asked.get(JobPage, "/v1/jobs", limit=PAGE)
-    if every or first.total <= SHOW_ALL_MAX:
-        return _all_pages(asked, first, None)
-    live = asked.get(JobPage, "/v1/jobs", limit=PAGE, state=LIVE_STATES)
-    found = _all_pages(asked, live, LIVE_STATES)
-    return JobPage(found.jobs, first.total, None)
+def _list(asked: Client, every: bool, after: str | None) -> JobPage:
+    """All jobs where they are few or asked for; else a page of those that have not ended. The
+    total is that of all jobs."""
+    total = asked.get(JobPage, "/v1/jobs", limit=1).total
+    if every:
+        return _all_pages(asked, asked.get(JobPage, "/v1/jobs", limit=PAGE, after=after))
+    states = LIVE_STATES if total > SHOW_MAX else None
+    page = asked.get(JobPage, "/v1/jobs", limit=SHOW_MAX, state=states, after=after)
+    return JobPage(page.jobs, total, page.next_after)
 
 
-def _all_pages(asked: Client, page: JobPage, states: str | None) -> JobPage:
+def _what_else(page: JobPage, after: str | None) -> str:
+    """What the list leaves out, and how to see it."""
+    if page.next_after is not None:
+        return (
+            f"{len(page.jobs)} of {page.total} jobs are shown; "
+            f"the next: reshape get --after {page.next_after}; all: reshape get --all"
+        )
+    if after is not None:
+        return f"these are the last that have not ended, of {page.total} jobs"
+    return f"{page.total - len(page.jobs)} ended jobs are not shown; --all shows them"
+
+
+def _all_pages(asked: Client, page: JobPage) -> JobPage:
     jobs, total = page.jobs, page.total
     while page.next_after is not None:
-        page = asked.get(JobPage, "/v1/jobs", limit=PAGE, state=states, after=page.next_after)
+        page = asked.get(JobPage, "/v1/jobs", limit=PAGE, after=page.next_after)
         jobs += page.jobs
     return JobPage(jobs, total, None)
 
 
-def _watch(asked: Client, job: str | None, every: bool) -> None:
+def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> None:
     with Live(console=console(), auto_refresh=False) as live:
         while True:
             jobs = (
-                _list(asked, every).jobs
+                _list(asked, every, after).jobs
                 if job is None
                 else (asked.get(JobView, f"/v1/jobs/{job}"),)
             )
