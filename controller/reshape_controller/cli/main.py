@@ -33,7 +33,7 @@ COMMANDS = {
     "explain": "explain_commands",
     "timeline": "timeline_commands",
     "replay": "replay_commands",
-    "compare": "replay_commands",
+    "compare": "compare_commands",
     "version": "about_commands",
 }
 """The module of each command, in which a function has the command's name."""

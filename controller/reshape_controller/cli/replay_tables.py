@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reshape_controller.cli.output import grid
+from reshape_controller.replay.difference import Difference
 from reshape_controller.replay.rows import Interval, Row
 
 SHOWN: tuple[tuple[str, str, str], ...] = (
@@ -80,3 +81,24 @@ def _savings(saved: Sequence[tuple[str, str, dict[str, Interval]]]) -> Table:
             )
         table.add_row(other, ours, *cells)
     return table
+
+
+def differences(found: Difference) -> RenderableType:
+    """Two bundles: inputs that differ, then the metrics."""
+    inputs = grid("INPUT", "FIRST", "SECOND", rest="SECOND")
+    for name, first, second in found.inputs:
+        inputs.add_row(name, first, second)
+    headings = ("FIRST", "SECOND", "CHANGE")
+    table = grid("POLICY", "METRIC", *headings, "CLEAR", right=headings)
+    for one in found.metrics:
+        if one.metric not in {name for name, _, _ in SHOWN}:
+            continue
+        unit = next(unit for name, _, unit in SHOWN if name == one.metric)
+        change = "-" if one.ratio is None else f"{100 * one.ratio:+.1f}%"
+        clear = "yes" if one.clear else "no"
+        shown = (cell(one.first, unit), cell(one.second, unit))
+        table.add_row(one.policy, one.metric, *shown, change, clear)
+    head = Text(f"{found.first} and {found.second}", style="bold")
+    parts: list[RenderableType] = [head]
+    parts += [inputs, Text("")] if found.inputs else [Text("the inputs are alike")]
+    return Group(*parts, table)

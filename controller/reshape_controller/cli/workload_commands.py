@@ -12,7 +12,7 @@ import typer
 from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import note
-from reshape_controller.cli.replay_commands import (
+from reshape_controller.cli.replay_options import (
     ClusterOption,
     JobsOption,
     LastOption,

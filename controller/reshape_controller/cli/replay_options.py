@@ -1,0 +1,37 @@
+"""Options that ``replay``, ``compare`` and ``workload`` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+WorkloadOption = Annotated[
+    str, typer.Option("--workload", "-w", metavar="one|two|three|four|FILE", help="What to replay.")
+]
+ClusterOption = Annotated[
+    str | None, typer.Option(metavar="8xV100+8xP100", help="Hosts; default: the workload's own.")
+]
+CostsOption = Annotated[str, typer.Option(metavar="SET", help="Costs of starts, saves and stops.")]
+ProfilesOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Profiles over the bundled ones.")
+]
+SizesOption = Annotated[
+    str | None, typer.Option(metavar="1,2,4,8", help="Optional numbers of GPUs of generated jobs.")
+]
+JobsOption = Annotated[int | None, typer.Option(min=1, help="So many generated jobs.")]
+LastOption = Annotated[
+    float | None,
+    typer.Option("--last", metavar="SECONDS", help="When the last generated job comes."),
+]
+SpreadOption = Annotated[
+    float | None,
+    typer.Option(min=0.0, max=0.9, help="Real speeds lie so far around the profiles."),
+]
+TruthOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Device truth that the world follows.")
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Keep everything there; resumes.")
+]

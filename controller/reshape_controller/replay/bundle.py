@@ -1,0 +1,134 @@
+"""The folder of a comparison: everything that a result can be checked or shown with.
+
+Does: writes configuration, trace, per-job table, events, decisions, course and figures of one
+workload beside the replays that ``sweep`` keeps there. Never: replays more than the one seed whose
+course is drawn. State: the files.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+
+from reshape_controller.core.explain import explain_json
+from reshape_controller.core.model import JobId
+from reshape_controller.replay import figures
+from reshape_controller.replay.rows import Interval
+from reshape_controller.replay.setup import Contender, Setup
+from reshape_controller.replay.shell import Result, replay
+from reshape_controller.replay.sweep import Run
+from reshape_controller.replay.traces import csv_text
+from reshape_sidecar import codec
+
+PACKAGES = ("reshape-gpu", "numpy", "scipy", "matplotlib")
+DRAWN = ("adaptive", "paper", "termination", "default")
+"""Policies whose course is drawn, where they were replayed."""
+
+
+def versions() -> dict[str, str]:
+    """What made the bundle."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def configuration(
+    setup: Setup, contenders: Sequence[Contender], seeds: Sequence[int]
+) -> dict[str, object]:
+    """Everything that the results follow from."""
+    return {
+        "workload": setup.name,
+        "cluster": setup.cluster.text,
+        "costs": {"set": setup.costs.name, **asdict(setup.costs.overhead)},
+        "sizes": list(setup.sizes),
+        "jobs": setup.jobs,
+        "last_submission_s": setup.last_s,
+        "speed_spread": setup.spread,
+        "device_truth": setup.device is not None,
+        "policies": {one.label: f"{one.policy.name}+{one.mechanism.value}" for one in contenders},
+        "seeds": list(seeds),
+        "inputs": setup.fingerprint(),
+        "versions": versions(),
+    }
+
+
+def write(
+    folder: Path,
+    setup: Setup,
+    contenders: Sequence[Contender],
+    runs: Sequence[Run],
+    summary: Mapping[str, Mapping[str, Interval]],
+    document: str,
+) -> dict[str, Result]:
+    """Write the bundle; gives the replays of its first seed, with their course.
+
+    ``document``: the text of ``summary.json``. Raises OSError, NoMatplotlib.
+    """
+    seeds = list(dict.fromkeys(int(str(run.row["seed"])) for run in runs))
+    folder.mkdir(parents=True, exist_ok=True)
+    config = configuration(setup, contenders, seeds)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / "summary.json").write_text(document, encoding="utf-8")
+    _jobs_csv(folder / "jobs.csv", runs)
+    scene = setup.scene(seeds[0])
+    (folder / "trace.csv").write_text(csv_text(scene.workload), encoding="utf-8")
+    shown: dict[str, Result] = {}
+    for chosen in contenders:
+        if chosen.label in DRAWN or len(contenders) == 1:
+            shown[chosen.label] = replay(
+                scene, chosen.policy, chosen.mechanism, seed=seeds[0], keep=True
+            )
+            _write_course(folder, chosen.label, shown[chosen.label])
+    times = completion_times(runs, list(shown))
+    pictures = folder / "figures"
+    figures.figure_6(pictures / "figure-06", {setup.name: summary})
+    figures.figure_7(pictures / "figure-07", shown)
+    figures.figure_8(pictures / "figure-08", shown)
+    figures.figure_9(pictures / "figure-09", {setup.name: times})
+    figures.figure_10(pictures / "figure-10", shown)
+    figures.figure_11(pictures / "figure-11", shown)
+    return shown
+
+
+def completion_times(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, list[float]]:
+    """Completion times of all jobs of all seeds, by policy."""
+    found: dict[str, list[float]] = {label: [] for label in labels}
+    for run in runs:
+        label = str(run.row["policy"])
+        if label in found:
+            found[label] += [float(str(job["jct_s"])) for job in run.jobs]
+    return found
+
+
+def _jobs_csv(path: Path, runs: Sequence[Run]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.DictWriter(out, list(runs[0].jobs[0]), lineterminator="\n")
+        writer.writeheader()
+        for run in runs:
+            writer.writerows(run.jobs)
+
+
+def _write_course(folder: Path, label: str, result: Result) -> None:
+    """Events, decisions as ``explain`` tells them, and the course of the queue."""
+    names = {JobId(str(job.job)): str(job.job) for job in result.jobs}
+    texts = {
+        "events": [codec.dumps(entry) for entry in result.events],
+        "decisions": [
+            explain_json(one.plan, at_s=one.at_s, policy=label, names=names)
+            for one in result.decisions
+        ],
+        "course": [codec.dumps(moment) for moment in result.course],
+    }
+    for kind, lines in texts.items():
+        path = folder / kind / f"{label}-{result.seed}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -1,0 +1,67 @@
+"""What differs between two bundles. Never: replays. State: none."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reshape_controller.replay.inputs import ReplayError
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A metric of a policy in both bundles (medians)."""
+
+    policy: str
+    metric: str
+    first: float
+    second: float
+    ratio: float | None
+    """Second over first, less one."""
+    clear: bool
+    """The intervals do not overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``inputs``: what is not alike in the configurations, as (name, first, second)."""
+
+    first: str
+    second: str
+    inputs: tuple[tuple[str, str, str], ...]
+    metrics: tuple[Changed, ...]
+
+
+def difference(first: Path, second: Path) -> Difference:
+    """Compare two bundles. Raises ReplayError."""
+    configs = [_read(folder / "config.json") for folder in (first, second)]
+    summaries = [_read(folder / "summary.json")["summary"] for folder in (first, second)]
+    names = [name for name in configs[0] if configs[0].get(name) != configs[1].get(name)]
+    inputs = tuple(
+        (name, json.dumps(configs[0].get(name)), json.dumps(configs[1].get(name))) for name in names
+    )
+    metrics = []
+    for policy, found in summaries[0].items():
+        other = summaries[1].get(policy, {})
+        for metric, one in found.items():
+            two = other.get(metric)
+            if two is None:
+                continue
+            ratio = two["median"] / one["median"] - 1.0 if one["median"] else None
+            clear = two["low"] > one["high"] or two["high"] < one["low"]
+            metrics.append(Changed(policy, metric, one["median"], two["median"], ratio, clear))
+    return Difference(str(first), str(second), inputs, tuple(metrics))
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ReplayError(
+            f"{path} cannot be read ({error.strerror}); name folders that "
+            "`reshape compare --out FOLDER` has written"
+        ) from None
+    except ValueError as error:
+        raise ReplayError(f"{path} is no JSON ({error})") from None

@@ -1,0 +1,260 @@
+"""The paper's Figures 6 to 11 and its Table VIII, drawn from our replays; SVG and PNG.
+
+Does: draws with matplotlib, which is imported late and only here. Approaches are told apart by
+shade, dashes and hatching, not by colour. Never: replays, or reads a file. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.paper import DEFAULT, OURS, SHOWN, TERMINATION
+from reshape_controller.replay.rows import Interval
+from reshape_controller.replay.shell import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+APPROACHES = (OURS, TERMINATION, DEFAULT)
+LOOKS: dict[str, tuple[str, Any, str]] = {
+    OURS: ("black", "-", ""),
+    TERMINATION: ("0.45", (0, (4, 1.5)), "///"),
+    DEFAULT: ("0.65", (0, (1, 1)), "..."),
+    "paper": ("0.3", (0, (5, 1, 1, 1)), "xxx"),
+}
+"""Shade, dashes, hatching."""
+OTHERS = (("0.2", (0, (3, 1, 1, 1)), "\\\\\\"), ("0.55", (0, (2, 2)), "+++"))
+STYLE = {
+    "font.family": "serif",
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "reshape",
+    "svg.fonttype": "none",
+}
+INCHES = (4.6, 2.6)
+WIDE_INCHES = (7.2, 2.6)
+PNG_DPI = 200
+Summaries = Mapping[str, Mapping[str, Mapping[str, Interval]]]
+"""By workload, policy and metric."""
+
+
+class NoMatplotlib(ReplayError):
+    """Pictures need matplotlib, which is not installed."""
+
+
+def draw(path: Path, panels: Sequence[Callable[[Axes], None]], inches: tuple[float, float]) -> None:
+    """Write ``path`` as SVG and PNG, one axes for each panel. Raises NoMatplotlib, OSError."""
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise NoMatplotlib(
+            "figures need matplotlib, which is not installed: pip install 'reshape-gpu[figures]'"
+        ) from None
+    with rc_context(STYLE):
+        figure: Figure = Figure(figsize=inches, layout="constrained")
+        for axes, panel in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            panel(axes)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+        figure.savefig(path.with_suffix(".png"), dpi=PNG_DPI)
+
+
+def look(label: str) -> tuple[str, Any, str]:
+    """How an approach is drawn."""
+    return LOOKS.get(label) or OTHERS[sum(label.encode()) % len(OTHERS)]
+
+
+def name(label: str) -> str:
+    """How an approach is called in a legend."""
+    return SHOWN.get(label, label)
+
+
+def figure_6(path: Path, summaries: Summaries) -> None:
+    """Makespan and mean completion time by workload; whiskers are the intervals of the medians."""
+    draw(
+        path,
+        [
+            lambda axes: _bars(axes, summaries, "makespan_s", "makespan (1,000 s)"),
+            lambda axes: _bars(axes, summaries, "mean_jct_s", "mean completion time (1,000 s)"),
+        ],
+        WIDE_INCHES,
+    )
+
+
+def _bars(axes: Axes, summaries: Summaries, metric: str, label: str) -> None:
+    approaches = [one for one in APPROACHES if all(one in found for found in summaries.values())]
+    width = 0.8 / max(1, len(approaches))
+    for number, approach in enumerate(approaches):
+        shade, _, hatch = look(approach)
+        found = [summary[approach][metric] for summary in summaries.values()]
+        heights = [one.median / 1000 for one in found]
+        below = [(one.median - one.low) / 1000 for one in found]
+        above = [(one.high - one.median) / 1000 for one in found]
+        axes.bar(
+            [at + (number - (len(approaches) - 1) / 2) * width for at in range(len(found))],
+            heights,
+            width,
+            yerr=(below, above),
+            color=shade if not hatch else "white",
+            edgecolor="black",
+            hatch=hatch,
+            linewidth=0.6,
+            error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "0.35"},
+            label=name(approach),
+        )
+    axes.set_xticks(range(len(summaries)), [f"workload {one}" for one in summaries])
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel(label)
+    axes.legend(fontsize=7)
+
+
+def figure_7(path: Path, results: Mapping[str, Result]) -> None:
+    """Pending and running jobs over time."""
+    draw(
+        path,
+        [
+            lambda axes: _course(axes, results, "pending", "pending jobs"),
+            lambda axes: _course(axes, results, "running", "running jobs"),
+        ],
+        WIDE_INCHES,
+    )
+
+
+def figure_10(path: Path, results: Mapping[str, Result]) -> None:
+    """Allocated GPUs over time."""
+    draw(path, [lambda axes: _course(axes, results, "allocated", "allocated GPUs")], INCHES)
+
+
+def _course(axes: Axes, results: Mapping[str, Result], field: str, label: str) -> None:
+    for approach, result in results.items():
+        shade, dashes, _ = look(approach)
+        start_s = result.jobs[0].submitted_s
+        axes.step(
+            [(moment.at_s - start_s) / 1000 for moment in result.course],
+            [getattr(moment, field) for moment in result.course],
+            where="post",
+            color=shade,
+            linestyle=dashes,
+            linewidth=1.1,
+            label=name(approach),
+        )
+    axes.set_xlabel("1,000 s since the first submission")
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.legend(fontsize=7)
+
+
+def figure_8(path: Path, results: Mapping[str, Result]) -> None:
+    """Pending jobs when each job is submitted."""
+
+    def panel(axes: Axes) -> None:
+        for approach, result in results.items():
+            shade, dashes, _ = look(approach)
+            axes.step(
+                range(1, len(result.pending) + 1),
+                [pending for _, pending in result.pending],
+                where="mid",
+                color=shade,
+                linestyle=dashes,
+                linewidth=1.1,
+                label=name(approach),
+            )
+        axes.set_xlabel("job, in order of submission")
+        axes.set_ylabel("pending jobs")
+        axes.set_ylim(bottom=0)
+        axes.legend(fontsize=7)
+
+    draw(path, [panel], INCHES)
+
+
+def figure_9(path: Path, times: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
+    """Distribution of completion times, all seeds together; a panel for each workload."""
+
+    def panel(workload: str) -> Callable[[Axes], None]:
+        def draw_it(axes: Axes) -> None:
+            for approach, values in times[workload].items():
+                shade, dashes, _ = look(approach)
+                ordered = sorted(values)
+                axes.step(
+                    [value / 1000 for value in ordered],
+                    [(number + 1) / len(ordered) for number in range(len(ordered))],
+                    where="post",
+                    color=shade,
+                    linestyle=dashes,
+                    linewidth=1.1,
+                    label=name(approach),
+                )
+            axes.set_title(f"workload {workload}", fontsize=9)
+            axes.set_xlabel("completion time (1,000 s)")
+            axes.set_ylabel("part of the jobs")
+            axes.set_ylim(0, 1.02)
+            axes.set_xlim(left=0)
+            axes.legend(fontsize=7, loc="lower right")
+
+        return draw_it
+
+    inches = WIDE_INCHES if len(times) > 1 else INCHES
+    draw(path, [panel(workload) for workload in times], inches)
+
+
+def figure_11(path: Path, results: Mapping[str, Result]) -> None:
+    """Adding and removing events over time, counted up."""
+    draw(
+        path,
+        [
+            lambda axes: _events(axes, results, "up", "adding events"),
+            lambda axes: _events(axes, results, "down", "removing events"),
+        ],
+        WIDE_INCHES,
+    )
+
+
+def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -> None:
+    for approach, result in results.items():
+        if approach == DEFAULT:
+            continue
+        shade, dashes, _ = look(approach)
+        start_s = result.jobs[0].submitted_s
+        at = sorted(one.asked_at_s - start_s for one in result.reshapes if getattr(one, which))
+        end = result.metrics.makespan_s
+        axes.step(
+            [0.0, *(one / 1000 for one in at), end / 1000],
+            [0, *range(1, len(at) + 1), len(at)],
+            where="post",
+            color=shade,
+            linestyle=dashes,
+            linewidth=1.1,
+            label=f"{name(approach)}: {len(at)}",
+        )
+    axes.set_xlabel("1,000 s since the first submission")
+    axes.set_ylabel(label)
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.legend(fontsize=7)
+
+
+def table_8(path: Path, rows: Sequence[Sequence[str]], head: Sequence[str]) -> None:
+    """The overheads as a table."""
+
+    def panel(axes: Axes) -> None:
+        axes.axis("off")
+        table = axes.table(
+            cellText=[list(row) for row in rows], colLabels=list(head), loc="center", edges="B"
+        )
+        table.auto_set_font_size(False)
+        table.set_fontsize(8)
+        table.auto_set_column_width(list(range(len(head))))
+        table.scale(1.0, 1.3)
+
+    draw(path, [panel], (7.2, 0.5 + 0.25 * (len(rows) + 1)))

@@ -1,0 +1,159 @@
+"""The report of a comparison as Markdown: our figures beside the paper's. Never: replays. State:
+none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from reshape_controller.replay.paper import (
+    ADDS_ONE,
+    DEFAULT,
+    OURS,
+    PENDING_ONE,
+    PRINTED,
+    TERMINATION,
+)
+from reshape_controller.replay.rows import Interval, Row, savings
+
+WHY = """\
+Why they differ: the paper publishes neither its profiles nor the optional numbers of GPUs of its
+jobs, so speeds beyond its Table IV, accuracies, and the sizes 1, 2, 4 and 8 are assumed
+(profiles/README.md says what from); arrivals and job types are drawn anew for each seed; the costs
+are those of its case study, applied to every job type; and its default scheduler ran under
+Kubernetes, ours is a model of it. No input was chosen for its result."""
+METRICS = (
+    ("makespan_s", "makespan (s)", 0, 1.0),
+    ("mean_jct_s", "mean completion time (s)", 0, 1.0),
+    ("median_jct_s", "median completion time (s)", 0, 1.0),
+    ("p95_jct_s", "95th percentile (s)", 0, 1.0),
+    ("mean_wait_s", "mean wait (s)", 0, 1.0),
+    ("gpu_use_ratio", "GPU use (%)", 1, 100.0),
+    ("overhead_ratio", "overhead (%)", 2, 100.0),
+    ("overhead_with_starts_ratio", "overhead with starts (%)", 2, 100.0),
+    ("reshape_ups", "adding events", 1, 1.0),
+    ("reshape_downs", "removing events", 1, 1.0),
+    ("pending_at_last_submission", "pending at the last submission", 1, 1.0),
+    ("lower_bound_makespan_s", "lower bound of the makespan (s)", 0, 1.0),
+)
+"""Metric, name, decimals, factor."""
+HEAD_8 = ("", "workload one", "two", "three", "four")
+
+Summary = Mapping[str, Mapping[str, Interval]]
+
+
+def percent(value: float, digits: int = 0) -> str:
+    """A part as a percentage."""
+    return f"{100 * value:.{digits}f} %"
+
+
+def spread(found: Interval | None, digits: int = 0) -> str:
+    """A part with its interval."""
+    if found is None:
+        return "-"
+    low, high = 100 * found.low, 100 * found.high
+    return f"{percent(found.median, digits)} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; all but the first column aligned to the right."""
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def medians(summary: Summary) -> str:
+    """All metrics of all policies: median, and the interval below it."""
+    rows = []
+    for metric, label, digits, factor in METRICS:
+        cells = [label]
+        for found in summary.values():
+            one = found.get(metric)
+            if one is None:
+                cells.append("-")
+                continue
+            low, mid, high = (f"{v * factor:,.{digits}f}" for v in (one.low, one.median, one.high))
+            cells.append(mid if low == high else f"{mid} ({low} to {high})")
+        rows.append(cells)
+    return table(["", *summary], rows)
+
+
+def against_paper(rows: Mapping[str, Sequence[Row]]) -> str:
+    """By how much we are below the other approaches, beside what the paper prints."""
+    lines = []
+    for workload, own in rows.items():
+        printed = PRINTED.get(workload)
+        if printed is None:
+            continue
+        for metric, label, below in (
+            ("makespan_s", "makespan", "makespan_below"),
+            ("mean_jct_s", "mean completion time", "mean_jct_below"),
+        ):
+            for other in (DEFAULT, TERMINATION):
+                found = [
+                    spread(savings(own, ours, other, (metric,)).get(metric))
+                    for ours in (OURS, "paper")
+                ]
+                said = percent(getattr(printed, f"{below}_{other}"))
+                lines.append([f"{workload}: {label} below {other}", said, *found])
+    return table(["", "the paper", OURS, "paper (preset)"], lines)
+
+
+def table_8(summaries: Mapping[str, Summary]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of Table VIII, the paper's values in their own rows."""
+    head = ["", *(f"workload {name}" for name in summaries)]
+    rows = []
+    for label, policy, printed in (
+        ("termination, the paper", TERMINATION, "overhead_termination"),
+        ("termination, ours", TERMINATION, ""),
+        ("the framework, the paper", OURS, "overhead"),
+        ("adaptive, ours", OURS, ""),
+        ("paper (preset), ours", "paper", ""),
+    ):
+        cells = [label]
+        for name, summary in summaries.items():
+            if printed:
+                known = PRINTED.get(name)
+                cells.append(percent(getattr(known, printed), 1) if known is not None else "-")
+            else:
+                found = summary.get(policy, {}).get("overhead_ratio")
+                starts = summary.get(policy, {}).get("overhead_with_starts_ratio")
+                text = "-" if found is None else percent(found.median, 1)
+                cells.append(
+                    text if starts is None else f"{text}; {percent(starts.median, 1)} with starts"
+                )
+        rows.append(cells)
+    return head, rows
+
+
+def workload_one(summary: Summary) -> str:
+    """Pending jobs and adding events of workload one, beside the paper's."""
+    rows = []
+    for policy in (OURS, "paper", TERMINATION, DEFAULT):
+        found = summary.get(policy)
+        if found is None:
+            continue
+        pending, adds = found["pending_at_last_submission"], found["reshape_ups"]
+        rows.append(
+            [
+                policy,
+                str(PENDING_ONE.get(policy, "-")),
+                f"{pending.median:g} ({pending.low:g} to {pending.high:g})",
+                str(ADDS_ONE.get(policy, "-")),
+                f"{adds.median:g} ({adds.low:g} to {adds.high:g})",
+            ]
+        )
+    head = ["", "pending, paper", "pending, ours", "adding events, paper", "adding events, ours"]
+    return table(head, rows)
+
+
+def report(rows: Mapping[str, Sequence[Row]], summaries: Mapping[str, Summary], about: str) -> str:
+    """The whole report. ``rows`` and ``summaries`` by workload."""
+    parts = [f"# Replay of {about}", "Medians over seeds; in brackets the 95 % interval."]
+    for workload, summary in summaries.items():
+        parts += [f"## Workload {workload}", medians(summary)]
+    parts += ["## Beside the paper", against_paper(rows)]
+    if "one" in summaries:
+        parts.append(workload_one(summaries["one"]))
+    head, lines = table_8(summaries)
+    parts += ["## Table VIII: overhead", table(head, lines), WHY]
+    return "\n\n".join(parts) + "\n"
