@@ -129,6 +129,7 @@ class Session:
         """Training has reached its end: publish that. Does nothing if it is published already."""
         if not self.complete:
             self._publish(write, complete=True)
+        self._telling.update(step=self.step, epoch=self.epoch)
         self._telling.phase(HookPhase.FINISHED)
         self._telling.flush()
 

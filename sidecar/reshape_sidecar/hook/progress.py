@@ -78,14 +78,10 @@ class Telling:
 
     def tell(self, logs: Any) -> None:
         """Send progress with loss and accuracy of ``logs``."""
-        update: dict[str, Any] = {}
-        if self._step_s is not None:
-            update["seconds_per_step"] = round(self._step_s, 6)
         if isinstance(logs, dict):
-            update["loss"] = _number(logs.get("loss"))
             names = [n for n in logs if n in ACCURACY_NAMES or n.endswith("_accuracy")]
-            update["accuracy"] = _number(logs[names[0]]) if names else None
-        self.update(**update)
+            accuracy = _number(logs[names[0]]) if names else None
+            self.update(loss=_number(logs.get("loss")), accuracy=accuracy)
         self._send()
 
     def judged(self, verdict: Verdict) -> None:
@@ -99,6 +95,8 @@ class Telling:
 
     def _send(self) -> None:
         self._sent_s = time.monotonic()
+        if self._step_s is not None:
+            self.update(seconds_per_step=round(self._step_s, 6))
         self._reporter.send(self._report)
 
 

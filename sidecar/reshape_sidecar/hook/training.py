@@ -214,11 +214,13 @@ class Training:
 
     def script_ended(self) -> None:
         """The script ended by itself, well: the newest state is the complete one."""
-        if self._calls and self.saver.shelf.enabled:
-            if self._unsaved is not None:
-                self._save_end(complete=True)
-            elif self.saver.shelf.newest_step() is not None:
-                self.saver.complete(self._mark())
+        if not self._calls:
+            return  # It trained by itself, or with the session API, which speaks for itself.
+        if self._unsaved is not None and self.saver.shelf.enabled:
+            self._save_end(complete=True)
+        elif self.saver.shelf.newest_step() is not None:
+            self.saver.complete(self._mark())
+        self.telling.update(step=self.step, epoch=self.epochs_before)
         self.telling.phase(HookPhase.FINISHED)
         self.telling.flush()
 

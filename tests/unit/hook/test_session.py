@@ -1,0 +1,115 @@
+"""The session API in real processes: a loop saves when asked, goes on, and says where it is."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar import checkpoints
+from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.wire import EXIT_SAVED
+from tests.hook_bed import ROOT, Job, plain
+
+LOOP = """
+import json, os, signal, sys, time
+from reshape_sidecar import session
+
+job = session.start(total_steps=20)
+total = 0
+if job.checkpoint is not None:
+    total = json.loads((job.checkpoint / "total.json").read_text())
+print("BEGIN", job.step, total, flush=True)
+
+def save(folder):
+    (folder / "total.json").write_text(json.dumps(total))
+
+while job.step < job.total_steps:
+    total += job.step
+    print("STEP", job.step + 1, flush=True)
+    if str(job.step + 1) == os.environ.get("STOP_AT"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(float(os.environ.get("STEP_S", "0")))
+    job.step_done(save, loss=1 / job.step if job.step else None, epoch=job.step // 5)
+job.finished(save)
+print("TOTAL", total)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "loop.py"
+    path.write_text(LOOP)
+    return path
+
+
+def test_a_loop_saves_when_asked_and_goes_on_where_it_was(script: Path, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", script)
+    first = job.run(STOP_AT="7")
+    assert first.code == EXIT_SAVED, first.err
+    assert job.newest().manifest.step == 7
+    assert first.reports[-1].phase is HookPhase.SAVED
+    second = job.run()
+    assert (second.code, second.lines("TOTAL")) == (0, [f"TOTAL {sum(range(20))}"]), second.err
+    steps = [int(line.split()[1]) for run in (first, second) for line in run.lines("STEP")]
+    assert steps == [*range(1, 21)]
+    assert job.newest().manifest.complete
+    last = second.reports[-1]
+    assert last.phase is HookPhase.FINISHED
+    assert (last.progress.step, last.progress.total_steps) == (20, 20)
+    again = job.run()
+    assert (again.code, again.lines("STEP")) == (0, [])
+
+
+def test_the_records_length_counts_more_than_the_programs(script: Path, tmp_path: Path) -> None:
+    ended = Job(tmp_path / "job", script).run(RESHAPE_STEPS="4")
+    assert len(ended.lines("STEP")) == 4, ended.err
+
+
+def test_started_by_hand_the_loop_runs_on_and_keeps_nothing(script: Path, tmp_path: Path) -> None:
+    ended = plain(script, PYTHONPATH=str(ROOT / "sidecar"))
+    assert (ended.code, ended.lines("TOTAL")) == (0, [f"TOTAL {sum(range(20))}"]), ended.err
+    assert {path.name for path in tmp_path.iterdir()} == {"loop.py"}
+
+
+def test_a_withdrawn_request_is_forgotten(script: Path, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", script)
+    job.folder.mkdir()
+    (job.folder / "keep-running").touch()
+    ended = job.run(STOP_AT="3")
+    assert (ended.code, len(ended.lines("STEP"))) == (0, 20)
+
+
+def test_a_fenced_loop_stops(script: Path, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", script)
+    with job.started(STEP_S="0.05") as process:
+        process.until_line("STEP 2")
+        checkpoints.claim(job.checkpoints, 2)
+        process.signal(signal.SIGTERM)
+        ended = process.wait()
+    assert ended.code == 1
+    assert "claimed by attempt 2" in ended.err
+
+
+def test_a_loop_is_paced(script: Path, tmp_path: Path) -> None:
+    truth = tmp_path / "truth.json"
+    truth.write_text('{"seconds_per_step": {"loop": {"2": 0.1}}}')
+    ended = Job(tmp_path / "job", script).run(
+        RESHAPE_DEVICE_TRUTH=str(truth), RESHAPE_JOB_TYPE="loop"
+    )
+    assert ended.reports[-1].progress.seconds_per_step == pytest.approx(0.1, rel=0.5), ended.err
+
+
+def test_the_batch_example_knows_nothing_of_reshape_and_goes_on(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "batch_job" / "count.py"
+    job = Job(tmp_path / "job", example, ("--items", "40"), launcher=())
+    with job.started() as process:
+        process.until_line("begin at item 0")
+        process.signal(signal.SIGTERM)
+        first = process.wait()
+    assert first.code == EXIT_SAVED, first.err
+    second = job.run()
+    assert second.code == 0
+    assert "begin at item 0" not in second.out or "begin at item 0\n" in first.out
+    assert f"sum of 40 items: {sum(range(41))}" in second.out
