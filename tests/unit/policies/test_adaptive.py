@@ -236,3 +236,52 @@ def test_the_text_of_a_decision_says_who_gives_and_what_it_brings() -> None:
         "job2 starts on 2 GPUs of a; job1 goes from 4 to 2. "
         "All jobs end in 20 min 0 s instead of 45 min 20 s if it waited (predicted)."
     )
+
+
+def _flat_donor() -> Cluster:
+    """``d`` gives one GPU beside the idle one, or four: either way all jobs end at the same times.
+    The endless job on ``b`` holds the makespan."""
+    cluster = Cluster({"a": ("V100", 6), "b": ("V100", 2)})
+    cluster.runs("endless", 1, on="b", speed={1: 1.0}, left=1_000_000)
+    cluster.runs("d", 5, speed=FLAT | {5: 4.0}, sizes=(1, 4, 5))
+    return cluster.waits("new", speed=FLAT, sizes=(2, 4))
+
+
+def test_of_equal_sums_the_option_that_moves_fewer_gpus_is_taken() -> None:
+    plan = ADAPTIVE.decide(_flat_donor().snapshot())
+    assert said(plan.targets) == {"new": 2, "d": 4}
+    assert len({(o.makespan_s, o.completion_sum_s) for o in plan.options if o.targets}) == 1
+
+
+def test_a_tie_is_seen_also_where_the_queue_makes_an_option_costly_to_weigh() -> None:
+    """``later`` must use the idle GPU of ``b`` if ``new`` takes that of ``a``; it ends at the same
+    time, which only a list schedule shows. The cheap option with the same figures moves more."""
+    cluster = _flat_donor().waits("later", speed={1: 1.0}, not_before_s=20_000.0)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert said(plan.targets) == {"new": 2, "d": 4}
+    assert len({(o.makespan_s, o.completion_sum_s) for o in plan.options if o.targets}) == 1
+
+
+@pytest.mark.parametrize("names", [("one", "two"), ("two", "one")])
+def test_of_equal_options_the_lower_job_id_gives(names: tuple[str, str]) -> None:
+    cluster = Cluster({"a": ("V100", 8)})
+    for name in names:
+        cluster.runs(name, 4, speed=FLAT, sizes=(2, 4))
+    cluster.waits("new", speed=FLAT, sizes=(2,))
+    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"new": 2, "one": 2}
+
+
+def test_a_gain_of_exactly_the_least_is_enough_and_a_millisecond_less_is_not() -> None:
+    """Growing saves 50 of the job's 1000 s."""
+    exact = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.95})
+    assert said(ADAPTIVE.decide(exact.snapshot()).targets) == {"job": 4}
+    short = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.950001})
+    assert said(ADAPTIVE.decide(short.snapshot()).targets) == {}
+
+
+def test_the_longest_wait_is_over_at_its_very_end() -> None:
+    cluster = Cluster().runs("job1", 4, left=2000)
+    cluster.waits("job2", speed={2: 1.0}, left=100, submitted_at_s=9_940.0, max_wait_s=60.001)
+    assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
+    cluster.now_s = 10_000.001
+    assert ADAPTIVE.decide(cluster.snapshot()).reason_code == "shrinks-for-overdue"

@@ -13,9 +13,6 @@ from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S
 from reshape_profiles.schema import Overhead
-from reshape_sidecar.wire import Progress
-
-_NOTHING = Progress()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +150,7 @@ class Predictor:
         fixed_s = cost.process_init_s + release_s + _tail_s(cost)
         if not job.initialized:
             fixed_s += cost.job_init_s
-        if job.measured or job.progress != _NOTHING or job.curve is not None:
+        if _has_begun(job):
             return fixed_s + self.train_s(job, gpu_type, size)
         spec = job.spec
         key = (spec.job_type, spec.length, spec.global_batch, job.gpu_type, gpu_type, size)
@@ -200,6 +197,13 @@ class Predictor:
 
     def _batches(self, job: JobView) -> float:
         return self._book.batches(job.spec.job_type, job.spec.global_batch)
+
+
+def _has_begun(job: JobView) -> bool:
+    """Whether its own reports say something about what is left. Asked for each queued job."""
+    seen = job.progress
+    told = seen.step or seen.total_steps is not None or seen.steps_per_epoch is not None
+    return bool(told or job.measured or job.curve is not None)
 
 
 def _tail(cost: Overhead) -> tuple[tuple[str, float], ...]:

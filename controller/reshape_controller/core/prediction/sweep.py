@@ -48,11 +48,17 @@ def sweep(
     and the sum of completion times of the best option that reshapes nobody.
     """
     found = Swept([], [], [])
+    predictor = outlook.forecast.predictor
+    new_s: dict[str, dict[int, float]] = {}
     for host in hosts:
         sizes = [size for size in newcomer.sizes if size > host.idle]
         here = donors.get(host.id)
-        if sizes and here:
-            _host(found, outlook, newcomer, host, here, sizes, least_ms, base)
+        if not sizes or not here:
+            continue
+        kind = host.gpu_type
+        if kind not in new_s:
+            new_s[kind] = {n: predictor.incoming_s(newcomer, kind, n) for n in newcomer.sizes}
+        _host(found, outlook, newcomer, host, here, sizes, new_s[kind], least_ms, base)
     return found
 
 
@@ -115,6 +121,7 @@ def _host(
     host: HostView,
     here: list[JobView],
     sizes: list[int],
+    new_s: dict[int, float],
     least_ms: Callable[[int], int],
     base: tuple[int, int],
 ) -> None:
@@ -124,13 +131,13 @@ def _host(
     late = queue.late_ms[forecast.type_of[forecast.numbers[host.id]]] if outlook.others else -1
     alone = not outlook.others
     base_makespan, base_total = base
-    new_s = {size: predictor.incoming_s(newcomer, kind, size) for size in sizes}
     gpus, rest = forecast.gpus, outlook.rest_ms
     busy = forecast.free_sum_ms + queue.busy_ms + rest
     for donor in here:
         before = forecast.ends_ms[donor.id]
         least = least_ms(before)
         release_s = predictor.release_s(donor)
+        ends = [(size, to_ms(new_s[size] + release_s)) for size in sizes]
         then_s = predictor.reshaped_to_s(donor, kind)
         floor = max(queue.last_ms, forecast.latest_but(donor.id))
         sum_ms = forecast.ends_sum_ms + queue.sum_ms - before
@@ -139,10 +146,10 @@ def _host(
             if takes <= 0:
                 break
             donor_end = to_ms(then_s[keeps])
-            for size in sizes:
+            given = ((donor.id, keeps),)
+            for size, end in ends:
                 if not size - idle <= takes <= size:
                     continue
-                end = to_ms(new_s[size] + release_s)
                 known = alone or (
                     takes == size and before > late and donor_end > late and end > late
                 )
@@ -158,5 +165,5 @@ def _host(
                     makespan = max(makespan, -(-(busy + more) // gpus))
                 shorter = base_makespan - makespan
                 worth = shorter >= least or (shorter >= 0 and base_total - total >= least)
-                rank = (makespan, total, size, newcomer.id, size, host.id, ((donor.id, keeps),))
+                rank = (makespan, total, size, newcomer.id, size, host.id, given)
                 (found.worth if worth else found.others).append(rank)
