@@ -22,6 +22,17 @@ COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 LABEL_MAX = 22
 CHART_LEAST = 20
 TICK_COLUMNS_LEAST = 9
+WIDE_COLUMNS = 80
+"""A terminal with fewer columns is narrow."""
+_SUMS = (
+    ("queued", "halted"),
+    ("initializing",),
+    ("initialized",),
+    ("starting",),
+    ("training",),
+    ("saving", "stopping"),
+)
+"""Phases whose seconds are added up, by column."""
 JOBS_MAX = 40
 """So many jobs get a row; the newest ones."""
 
@@ -82,7 +93,12 @@ def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> Renderabl
         lane = fill(job.spans, scale)
         parts.append(_row(_job_label(keys, job), lane, label_width, keys, unicode, by_job=False))
         seen.update((entry.phase, None) for entry in lane if entry is not None)
-    parts += [Text(), _legend(seen, unicode, columns), Text(), _sums(jobs, keys, to_s, unicode)]
+    parts += [
+        Text(),
+        _legend(seen, unicode, columns),
+        Text(),
+        _sums(jobs, keys, to_s, columns, unicode),
+    ]
     parts += [Text(), _use(timeline, from_s, to_s)]
     return Group(*parts)
 
@@ -197,32 +213,28 @@ def _legend(seen: dict[str, None], unicode: bool, columns: int) -> Text:
     return Text("\n".join([*lines, line]), "dim")
 
 
-def _sums(jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float, unicode: bool) -> Table:
-    figures = ("QUEUED", "INIT", "WAIT", "START", "TRAIN", "SAVE", "TOTAL", "LOST")
-    table = grid("  JOB", "STATE", *figures, right=figures)
+def _sums(
+    jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float, columns: int, unicode: bool
+) -> Table:
+    """Seconds of each job by phase; in a narrow terminal by its letter alone."""
+    wide = columns >= WIDE_COLUMNS
+    figures = ("QUEUED", "INIT", "WAIT", "START", "TRAIN", "SAVE", "TOTAL")
+    table = grid("  JOB", "STATE", *figures, "LOST") if wide else grid("JOB", *figures)
     for column in table.columns:
         column.overflow = "ellipsis" if unicode else "crop"
+        column.justify = "right" if column.header in (*figures, "LOST") else "left"
     for job in jobs:
-        spent = _spent(job.spans, to_s)
         key = keys[job.id]
         end_s = job.ended_at_s if job.ended_at_s is not None else to_s
-        table.add_row(
-            Text.assemble((key.letter, key.colour), f" {job.id}"),
-            job.state,
-            *(
-                duration(sum(spent.get(phase, 0.0) for phase in phases))
-                for phases in (
-                    ("queued", "halted"),
-                    ("initializing",),
-                    ("initialized",),
-                    ("starting",),
-                    ("training",),
-                    ("saving", "stopping"),
-                )
-            ),
-            duration(end_s - job.submitted_at_s),
-            str(job.steps_lost),
-        )
+        spent = _spent(job.spans, to_s)
+        seconds = [sum(spent.get(phase, 0.0) for phase in phases) for phases in _SUMS]
+        cells = [duration(length_s) for length_s in (*seconds, end_s - job.submitted_at_s)]
+        letter = Text(key.letter, key.colour)
+        if wide:
+            name = Text.assemble(letter, f" {job.id}")
+            table.add_row(name, job.state, *cells, str(job.steps_lost))
+        else:
+            table.add_row(letter, *cells)
     return table
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +25,9 @@ STATE_STYLES = {
 }
 ENDED = ("completed", "failed", "cancelled", "rejected")
 BAR_CELLS = 8
-ID_COLUMNS_MAX = 32
+WIDE_COLUMNS = 80
+"""A terminal with fewer columns is narrow."""
+ID_COLUMNS_MAX, NARROW_ID_COLUMNS_MAX = 32, 24
 """A longer id goes on in the next line, so that it can still be copied."""
 
 
@@ -31,20 +35,33 @@ def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
     """The list of jobs."""
     if not jobs:
         return Text("no jobs yet; submit one: reshape submit FILE")
-    table = grid("JOB", "STATE", "GPUS", "PROGRESS", "SHAPED", "AGE", "WHY", rest="WHY", wrap=False)
-    table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
-    table.columns[0].max_width = ID_COLUMNS_MAX
-    for job in jobs:
-        table.add_row(
-            job.id,
-            Text(job.state, STATE_STYLES.get(job.state, "")),
-            gpus_text(job),
-            progress_text(job),
-            f"▲{job.reshape_ups} ▼{job.reshape_downs}",
-            duration(age_s(job, now_s)),
-            Text(one_line(why(job)), "dim"),
-        )
-    return table
+    return JobsTable(jobs, now_s)
+
+
+@dataclass(frozen=True, slots=True)
+class JobsTable:
+    """A row for each job; a narrow terminal gets fewer columns instead of cut ones."""
+
+    jobs: tuple[JobView, ...]
+    now_s: float
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        wide = options.max_width >= WIDE_COLUMNS
+        more = ("SHAPED", "AGE") if wide else ()
+        table = grid("JOB", "STATE", "GPUS", "PROGRESS", *more, "WHY", rest="WHY", wrap=False)
+        table.columns[0].no_wrap, table.columns[0].overflow = False, "fold"
+        table.columns[0].max_width = ID_COLUMNS_MAX if wide else NARROW_ID_COLUMNS_MAX
+        for job in self.jobs:
+            shaped = f"▲{job.reshape_ups} ▼{job.reshape_downs}"
+            table.add_row(
+                job.id,
+                Text(job.state, STATE_STYLES.get(job.state, "")),
+                gpus_text(job),
+                progress_text(job, BAR_CELLS if wide else 0),
+                *((shaped, duration(age_s(job, self.now_s))) if wide else ()),
+                Text(one_line(why(job)), "dim"),
+            )
+        yield table
 
 
 def gpus_text(job: JobView) -> str:
@@ -55,11 +72,12 @@ def gpus_text(job: JobView) -> str:
     return f"{job.size} of {sizes}"
 
 
-def progress_text(job: JobView) -> str:
+def progress_text(job: JobView, cells: int = BAR_CELLS) -> str:
+    """How far it is, with a bar of ``cells`` characters where its length is known."""
     if job.state == "completed":
         return "done"
     if job.progress_ratio is not None:
-        return f"{bar(job.progress_ratio, BAR_CELLS)} {job.progress_ratio:4.0%}"
+        return f"{bar(job.progress_ratio, cells)} {job.progress_ratio:4.0%}".strip()
     return f"step {job.step}" if job.step else "-"
 
 

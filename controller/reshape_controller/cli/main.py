@@ -27,6 +27,8 @@ COMMANDS = {
     "cancel": "job_commands",
     "halt": "job_commands",
     "resume": "job_commands",
+    "pin": "pin_commands",
+    "unpin": "pin_commands",
     "gpus": "cluster_commands",
     "drain": "cluster_commands",
     "undrain": "cluster_commands",
@@ -80,7 +82,10 @@ def _keep_the_name() -> None:
 def main() -> None:
     """Run a command and exit."""
     try:
-        build(sys.argv[1:])()
+        try:
+            build(sys.argv[1:])()
+        finally:
+            sys.stdout.flush()  # here, and not at the very end, a reader that left can be answered
     except CliError as error:
         print(error.text(), file=sys.stderr)
         sys.exit(error.code)

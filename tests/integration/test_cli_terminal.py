@@ -1,0 +1,154 @@
+"""The command on terminals: narrow ones, without colour, in a pipe, with the daemon down."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import unicodedata
+from collections.abc import Iterator
+
+import pytest
+
+from tests.daemon_bed import Bed
+from tests.daemon_bed import bed as make_bed
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+READS = (
+    ("get",),
+    ("describe", "elastic"),
+    ("explain", "elastic"),
+    ("explain", "elastic", "--all"),
+    ("gpus",),
+    ("timeline",),
+    ("config", "show"),
+)
+
+
+@pytest.fixture(scope="module")
+def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """A job that reshaped, and one that failed with much to say."""
+    for made in make_bed(tmp_path_factory.mktemp("terminal")):
+        made.up()
+        elastic = made.submit("elastic", steps=100_000)
+        made.reaches(elastic, "running")
+        newcomer = made.submit("newcomer", steps=20, optional_gpus=[2], max_wait_s=1)
+        made.reaches(newcomer, "completed")
+        yield made
+        made.reshape("cancel", elastic)
+        made.reaches(elastic, "cancelled")
+
+
+def on_terminal(bed: Bed, columns: int, *words: str, **environment: str) -> str:
+    """What a terminal of so many columns gets."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    env = bed.environment(TERM="xterm-256color", **environment)
+    del env["COLUMNS"]
+    command = [sys.executable, "-m", "reshape_controller.cli.main", *words]
+    with subprocess.Popen(
+        command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env, cwd=bed.folder
+    ) as process:
+        os.close(theirs)
+        read = bytearray()
+        while True:
+            try:
+                more = os.read(ours, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not more:
+                break
+            read += more
+    os.close(ours)
+    assert process.returncode == 0
+    return read.decode().replace("\r\n", "\n")
+
+
+def width(line: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(glyph) in "WF" else 1 for glyph in line)
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_no_line_is_longer_than_the_terminal(
+    bed: Bed, words: tuple[str, ...], columns: int
+) -> None:
+    lines = ESCAPE.sub("", on_terminal(bed, columns, *words)).splitlines()
+    assert lines
+    assert [line for line in lines if width(line) > columns] == []
+
+
+@pytest.mark.parametrize("words", [("get",), ("gpus",), ("timeline",)], ids=" ".join)
+def test_a_narrow_table_cuts_no_figure(bed: Bed, words: tuple[str, ...]) -> None:
+    assert "…" not in ESCAPE.sub("", on_terminal(bed, 60, *words))
+
+
+def test_a_narrow_list_still_has_ids_states_and_sizes(bed: Bed) -> None:
+    text = ESCAPE.sub("", on_terminal(bed, 60, "get"))
+    for job in bed.json("get")["jobs"]:
+        (line,) = (line for line in text.splitlines() if line.startswith(job["id"]))
+        assert job["state"] in line
+
+
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_no_colour_is_used_where_none_is_wanted(bed: Bed, words: tuple[str, ...]) -> None:
+    shown = on_terminal(bed, 100, *words, NO_COLOR="1")
+    colours = re.findall(r"\x1b\[(?:\d+;)*(?:3[0-7]|38|4[0-7]|9[0-7])[;m]", shown)
+    assert colours == []
+
+
+def test_a_terminal_has_colour_and_a_pipe_has_none_and_the_words_are_the_same(bed: Bed) -> None:
+    shown = on_terminal(bed, 100, "gpus")
+    piped = bed.reshape("gpus").stdout
+    assert "\x1b[" in shown
+    assert "\x1b" not in piped
+    assert ESCAPE.sub("", shown).split() == piped.split()
+
+
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_a_pipe_gets_words_only_and_no_blanks_at_the_ends_of_lines(
+    bed: Bed, words: tuple[str, ...]
+) -> None:
+    piped = bed.reshape(*words, TERM="xterm-256color").stdout
+    assert "\x1b" not in piped
+    assert [line for line in piped.splitlines() if line != line.rstrip()] == []
+
+
+def test_a_reader_that_leaves_early_is_no_error(bed: Bed) -> None:
+    command = [sys.executable, "-m", "reshape_controller.cli.main", "get", "-o", "json"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=bed.environment()
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        errors = process.stderr.read()
+    assert process.returncode == 0
+    assert errors == b""
+
+
+def test_without_utf_8_the_timeline_is_plain_ascii(bed: Bed) -> None:
+    piped = bed.reshape("timeline", PYTHONIOENCODING="ascii", LANG="C")
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout.isascii()
+    assert "#" in piped.stdout
+
+
+def test_with_the_daemon_down_every_command_says_so_and_changes_nothing(tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+    for bed in make_bed(tmp_path_factory.mktemp("down")):
+        bed.up()
+        bed.stop()
+        record = bed.record("late", "print()", command=["python", "late.py"])
+        before = sorted((path, path.stat().st_mtime_ns) for path in bed.home.rglob("*"))
+        for words in (*READS[:-1], ("submit", str(record)), ("cancel", "x"), ("drain", "local")):
+            done = bed.reshape(*words)
+            assert done.returncode == 4, words
+            assert done.stdout == ""
+            assert "the daemon does not run" in done.stderr
+            assert "remedy: start it: reshape up" in done.stderr
+        assert sorted((p, p.stat().st_mtime_ns) for p in bed.home.rglob("*")) == before
