@@ -17,16 +17,15 @@ from types import TracebackType
 class Proxy:
     """Forwards to ``port`` on loopback while it is entered; its own port is ``self.port``.
 
-    ``cut_replies`` of the next messages with ``only`` in them are done by the server and not
-    answered; ``cuts`` counts them.
+    ``cuts`` counts the messages that the server did and whose replies were lost.
     """
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
-        self.only = b""
-        self.cut_replies = 0
+        self._command = b""
+        self._to_cut = 0
         self.cuts = 0
         self._guard = threading.Lock()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
@@ -62,10 +61,11 @@ class Proxy:
         finally:
             self._down = False
 
-    def cut_next(self, only: bytes, count: int = 1) -> None:
-        """The server does what the next messages with ``only`` ask; their replies are lost."""
+    def cut_next(self, command: str, count: int = 1) -> None:
+        """The server does the next commands of this name; their replies are lost."""
         with self._guard:
-            self.only, self.cut_replies = only, count
+            # As BSON writes it: a text under this name, and not a text that says so.
+            self._command, self._to_cut = b"\x02" + command.encode() + b"\x00", count
 
     def _start(self, work: object, *arguments: object) -> None:
         assert callable(work)
@@ -110,8 +110,8 @@ class Proxy:
         upstream.sendall(request)
         reply = _message(upstream)
         with self._guard:
-            lost = self.cut_replies > 0 and self.only in request
-            self.cut_replies -= lost
+            lost = self._to_cut > 0 and self._command in request
+            self._to_cut -= lost
             self.cuts += lost
         if lost or not reply:
             return False

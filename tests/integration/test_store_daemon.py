@@ -130,3 +130,26 @@ def test_a_second_daemon_on_the_same_server_ends_the_first_and_both_say_why(
     finally:
         first.close()
         second.close()
+
+
+def test_jobs_and_hosts_are_controlled_by_a_field_of_their_documents(
+    bed: Bed, db: Database, address: str
+) -> None:
+    bed.up("--store", address)
+    record = json.loads(bed.record("long", steps=100_000).read_text()) | {"code": str(bed.code)}
+    mine = db.jobs.insert_one(record).inserted_id
+    eventually(lambda: db.jobs.find_one({"_id": mine, "state": "running"}))
+    db.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
+    refused = eventually(lambda: db.jobs.find_one({"_id": mine, "request_error": {"$ne": None}}))
+    assert "not halted" in refused["request_error"]["message"]
+    db.jobs.update_one({"_id": mine}, {"$set": {"request": "halt"}})
+    halted = eventually(lambda: db.jobs.find_one({"_id": mine, "state": "halted"}))
+    assert not {"request", "request_error"} & set(halted)
+    db.hosts.update_one({"_id": "local"}, {"$set": {"request": "drain", "request_user": "ada"}})
+    eventually(lambda: db.hosts.find_one({"_id": "local", "drained": True, "request": None}))
+    assert "ada" in db.history.find_one({"kind": "host-drained"}, {"text": 1})["text"]  # type: ignore[index]
+    db.hosts.update_one({"_id": "local"}, {"$set": {"request": "undrain"}})
+    db.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
+    eventually(lambda: db.jobs.find_one({"_id": mine, "state": "running"}))
+    db.jobs.update_one({"_id": mine}, {"$set": {"request": "cancel"}})
+    ended(db, mine, "cancelled")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,133 @@ def test_a_request_may_be_inserted_by_hand_with_a_document_as_body(
     run(address, work)
 
 
+def _shown(job: str, name: str, state: JobState = JobState.RUNNING) -> Any:
+    from dataclasses import replace
+
+    return replace(_named(job, state, 1), name=name)
+
+
+def test_a_request_is_written_as_a_field_and_is_gone_when_it_is_done(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        await store.project(changes(1, _shown("resnet-1", "resnet"), _shown("vgg-2", "vgg")))
+        user.jobs.update_one(
+            {"name": "resnet"}, {"$set": {"request": "cancel", "request_user": "ada"}}
+        )
+        user.hosts.update_one({}, {"$set": {"request": "drain"}})
+        items = await store.requests(10)
+        assert {(item.kind, item.body) for item in items} == {
+            ("cancel", '{"job": "resnet-1", "user": "ada"}'),
+            ("drain", '{"host": "host", "user": ""}'),
+        }
+        assert await store.requests(10) == items, "they stay until they are acknowledged"
+        await store.acknowledge(tuple(item.id for item in items))
+        await store.acknowledge(tuple(item.id for item in items))
+        assert await store.requests(10) == ()
+        found = user.jobs.find_one({"name": "resnet"})
+        assert found is not None
+        assert not {"request", "request_user", "request_error"} & set(found)
+
+    run(address, work)
+
+
+def test_a_request_that_came_while_another_was_answered_is_kept(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        await store.project(changes(1, _shown("resnet-1", "resnet")))
+        user.jobs.update_one({}, {"$set": {"request": "halt"}})
+        (halt,) = await store.requests(10)
+        user.jobs.update_one({}, {"$set": {"request": "resume"}})
+        await store.acknowledge((halt.id,))
+        (resume,) = await store.requests(10)
+        assert resume.kind == "resume"
+
+    run(address, work)
+
+
+def test_a_refused_request_says_why_where_it_was_written(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        await store.project(changes(1, _shown("resnet-1", "resnet")))
+        user.jobs.update_one({}, {"$set": {"request": "resume"}})
+        by_hand = user.inbox.insert_one({"kind": "dance"}).inserted_id
+        for item in await store.requests(10):
+            await store.refuse(item.id, f"{item.kind}: no")
+        assert await store.requests(10) == ()
+        found = user.jobs.find_one({"name": "resnet"})
+        assert found is not None
+        assert found["request_error"] == {"request": "resume", "message": "resume: no"}
+        refused = user.inbox.find_one({"_id": by_hand})
+        assert refused is not None
+        assert refused["error"] == "dance: no"
+        user.jobs.update_one({}, {"$set": {"request": "cancel"}})
+        (item,) = await store.requests(10)
+        await store.acknowledge((item.id,))
+        found = user.jobs.find_one({"name": "resnet"})
+        assert found is not None
+        assert "request_error" not in found, "what was wrong once is not wrong for ever"
+
+    run(address, work)
+
+
+@pytest.mark.parametrize(
+    "value", ["dance", "", 7, None, {"$set": 1}, ["cancel"], {"a": {"b": [1]}}, float("nan")]
+)
+def test_a_request_field_that_is_none_is_answered_and_does_not_stay(
+    address: str, user: pymongo.database.Database[dict[str, Any]], value: object
+) -> None:
+    async def work(store: MongoStore) -> None:
+        await store.project(changes(1, _shown("resnet-1", "resnet")))
+        user.jobs.update_one({}, {"$set": {"request": value}})
+        assert await store.requests(10) == ()
+        found = user.jobs.find_one({"name": "resnet"})
+        assert found is not None
+        assert "request" not in found
+        assert "cancel, halt, resume" in found["request_error"]["message"]
+
+    run(address, work)
+
+
+def test_a_server_without_change_streams_is_polled_and_that_is_no_error(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    if "setName" in user.client.admin.command("isMaster"):
+        pytest.skip("this server has change streams")
+
+    async def work(store: MongoStore) -> None:
+        user.jobs.insert_one({"name": "x"})
+        begin = asyncio.get_running_loop().time()
+        await store.wait_for_requests(0.3)
+        assert 0.25 < asyncio.get_running_loop().time() - begin < 10
+        assert not store.notices_requests
+        assert len(await store.requests(10)) == 1
+
+    run(address, work)
+
+
+@pytest.mark.skipif("MONGODB_URI" not in os.environ, reason="needs a genuine replica set")
+def test_a_change_stream_shortens_the_wait(
+    address: str, user: pymongo.database.Database[dict[str, Any]]
+) -> None:
+    if "setName" not in user.client.admin.command("isMaster"):
+        pytest.skip("this server has no change streams")
+
+    async def work(store: MongoStore) -> None:
+        for _ in range(100):
+            if store.notices_requests:
+                break
+            await asyncio.sleep(0.1)
+        waiting = asyncio.create_task(store.wait_for_requests(60))
+        await asyncio.sleep(0.5)
+        user.jobs.insert_one({"name": "x"})
+        await asyncio.wait_for(waiting, 10)
+
+    run(address, work)
+
+
 # --- damage and loss
 
 
@@ -335,17 +463,17 @@ def test_every_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) 
             try:
                 await store.append(first)
                 # The append: done, unheard; the repeat finds its own record.
-                proxy.cut_next(b"insert")
+                proxy.cut_next("insert")
                 with pytest.raises(StoreError, match="does not answer"):
                     await store.append(second)
                 with pytest.raises(SeqTaken) as own:
                     await store.append(second)
                 assert own.value.found == second
-                writes: tuple[tuple[bytes, Callable[[], Awaitable[None]]], ...] = (
-                    (b"insert", lambda: store.put_request(item)),
-                    (b"update", lambda: store.project(change)),
-                    (b"update", lambda: store.write_snapshot(2, ("a", "b"))),
-                    (b"delete", lambda: store.acknowledge(("r1",))),
+                writes: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
+                    ("insert", lambda: store.put_request(item)),
+                    ("update", lambda: store.project(change)),
+                    ("update", lambda: store.write_snapshot(2, ("a", "b"))),
+                    ("delete", lambda: store.acknowledge(("r1",))),
                 )
                 for command, write in writes:
                     proxy.cut_next(command)

@@ -6,12 +6,13 @@ job or user (their number has no bound). State: the counters since the start.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter as Count
 
 import prometheus_client as prometheus
 
 from reshape_controller.core.model import GpuState, JobState
-from reshape_controller.store.protocol import Store
+from reshape_controller.store.protocol import Store, StoreError
 
 _LATENCY_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 60.0)
 
@@ -43,6 +44,11 @@ class Metrics:
         self._ready = prometheus.Gauge(
             "reshape_ready", "1 while requests are taken", registry=registry
         )
+        self._hints = prometheus.Gauge(
+            "reshape_store_hints",
+            "1 while the store says at once that something was inserted; 0: polling alone finds it",
+            registry=registry,
+        )
         prometheus.ProcessCollector(registry=registry)
 
     def request(self, handler: str, status: int, seconds: float) -> None:
@@ -51,7 +57,14 @@ class Metrics:
         self._latency.labels(handler).observe(seconds)
 
     async def text(self, store: Store, ready: bool) -> bytes:
-        """Everything in the text format. Raises StoreError."""
+        """Everything in the text format; while the store does not answer, its last figures."""
+        self._ready.set(1 if ready else 0)
+        self._hints.set(1 if store.notices_requests else 0)
+        with contextlib.suppress(StoreError):
+            await self._read(store)
+        return prometheus.generate_latest(self._registry)
+
+    async def _read(self, store: Store) -> None:
         for state in JobState:
             page = await store.jobs(limit=1, states=(state,))
             self._jobs.labels(state.value).set(page.total)
@@ -61,5 +74,3 @@ class Metrics:
             for gpu_state in GpuState:
                 self._gpus.labels(host, gpu_state.value).set(found[host, gpu_state])
         self._seq.set(await store.last_seq())
-        self._ready.set(1 if ready else 0)
-        return prometheus.generate_latest(self._registry)

@@ -14,7 +14,7 @@ from pathlib import Path
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import ReshapeError, UnknownHost, UnknownJob
 from reshape_controller.core.model import HostId, Job, JobId, JobSpec, JobState
-from reshape_controller.live.admission import Admission, Refused, job_id
+from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.loop import Loop, Stopped
 from reshape_controller.store.protocol import Store
 from reshape_sidecar.wire import Observed
@@ -26,7 +26,11 @@ COMMIT_WAIT_S = 30.0
 
 
 class Conflict(ReshapeError):
-    """The request does not fit the state that the job is in."""
+    """The request does not fit the state that the job is in. ``as_asked``: it is what was asked."""
+
+    def __init__(self, message: str, *, as_asked: bool = False) -> None:
+        super().__init__(message)
+        self.as_asked = as_asked
 
 
 class NotReady(ReshapeError):
@@ -84,6 +88,13 @@ class Desk:
         await self._commit(ev.ResumeRequested(job.id, user))
         return job.id
 
+    async def pin(self, key: str, size: object, user: str) -> JobId:
+        """Keep a job to one of its sizes; None: all of them again. Raises UnknownJob, Conflict,
+        Refused, NotReady."""
+        job = await self._live(key, "pinned")
+        await self._commit(ev.PinRequested(job.id, size_to_pin(job, size), user))
+        return job.id
+
     async def drain(self, host: str, user: str) -> None:
         """Empty a host; nothing starts there. Raises UnknownHost, NotReady."""
         await self._commit(ev.HostDrained(self._host(host), user))
@@ -102,7 +113,8 @@ class Desk:
 
     def ready(self) -> tuple[bool, str]:
         """Whether requests are taken now, and why not."""
-        return not self._loop.problem, self._loop.problem
+        problem = self._loop.problem or self._loop.store_problem
+        return not problem, problem
 
     async def _live(self, key: str, what: str) -> Job:
         jobs = self._loop.engine.state.jobs
@@ -115,7 +127,8 @@ class Desk:
         row = await self.store.job(key)
         if row is None:
             raise UnknownJob(f"no job {key!r}; `reshape get` lists the jobs")
-        raise Conflict(f"{row.id} is {row.state.value} and cannot be {what}")
+        text = f"{row.id} is {row.state.value} and cannot be {what}"
+        raise Conflict(text, as_asked=row.state.value == what)
 
     def _host(self, host: str) -> HostId:
         if host not in self._loop.engine.state.hosts:
@@ -124,6 +137,9 @@ class Desk:
         return HostId(host)
 
     async def _commit(self, event: ev.Event) -> None:
+        if self._loop.store_problem:
+            text = f"nothing was accepted; {self._loop.store_problem}"
+            raise NotReady(text)
         try:
             async with asyncio.timeout(COMMIT_WAIT_S):
                 await self._loop.commit(event)

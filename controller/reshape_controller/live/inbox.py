@@ -1,22 +1,23 @@
-"""Requests that users wrote into the store themselves: plain inserts.
+"""Requests that users wrote into the store themselves: plain inserts and request fields.
 
 Does: polls the inbox, parses each item like any other request, posts it, and acknowledges it after
-the append. An item that is no valid record becomes a rejected job that says why. Never: loses an
-item, or takes one twice (its id gives the job's id). State: none.
+the append; many records become one append. An item that is no valid record becomes a rejected job
+that says why. Never: loses an item, or takes one twice (its id gives the job's id). State: none.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import dataclass
 
 import structlog
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.core.model import FieldError
+from reshape_controller.core.model import FieldError, JobId, JobSpec
 from reshape_controller.live.admission import Admission, Refused, job_id
-from reshape_controller.live.desk import Desk
+from reshape_controller.live.desk import Conflict, Desk, NotReady
 from reshape_controller.live.loop import Loop
 from reshape_controller.records import RecordInvalid, from_insert, load_json
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
@@ -30,59 +31,117 @@ _AUTHOR = ("name", "user")
 log = structlog.get_logger("reshape.inbox")
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A record on its way into the log; without an event it is there already."""
+
+    item: str
+    event: ev.JobSubmitted | ev.JobRejected | None
+    admitted: JobSpec | None = None
+
+
 async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
     """Take in requests until cancelled."""
     while True:
         try:
             items = await loop.store.requests(REQUESTS_MAX)
-            for item in items:
-                await _take(loop, admission, desk, item)
-                await loop.store.acknowledge((item.id,))
+            loop.store_answered()
+            await _take(loop, admission, desk, items)
+            if len(items) == REQUESTS_MAX:
+                continue  # more are waiting
         except StoreError as error:
+            loop.store_failed(str(error))
             log.error("inbox-unreadable", error=str(error))
         except ReshapeError as error:
             log.warning("inbox-deferred", error=str(error))
-        await asyncio.sleep(POLL_S)
+        await loop.store.wait_for_requests(POLL_S)
 
 
-async def _take(loop: Loop, admission: Admission, desk: Desk, item: InboxItem) -> None:
-    if item.kind == RequestKind.SUBMIT:
-        await _submit(loop, admission, item)
-        return
+async def _take(loop: Loop, admission: Admission, desk: Desk, items: tuple[InboxItem, ...]) -> None:
+    """Everything that was read, in its order; records between two requests share an append."""
+    entries: list[_Entry] = []
     try:
-        await _ask(desk, item)
-    except StoreError:
-        raise
-    except (ReshapeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        log.warning("inbox-refused", id=item.id, kind=item.kind, error=str(error))
+        for item in items:
+            if item.kind == RequestKind.SUBMIT:
+                entries.append(await _entry(loop, admission, item))
+                continue
+            await _commit(loop, admission, entries)
+            refusal = await _refusal(desk, item)
+            if refusal:
+                await loop.store.refuse(item.id, refusal)
+            else:
+                await loop.store.acknowledge((item.id,))
+        await _commit(loop, admission, entries)
+    finally:
+        _let_go(admission, entries)
 
 
-async def _submit(loop: Loop, admission: Admission, item: InboxItem) -> None:
+async def _entry(loop: Loop, admission: Admission, item: InboxItem) -> _Entry:
+    """What a submitted record becomes. Raises StoreError, NotReady."""
     try:
         spec = from_insert(item.body)
         job = job_id(spec.name, item.id)
         if await _known(loop, job):
-            return
+            return _Entry(item.id, None)
         admission.admit(spec)
     except (RecordInvalid, Refused) as error:
-        await _reject(loop, item, error.errors)
-        return
-    try:
-        await loop.commit(ev.JobSubmitted(job, spec))
-    finally:
-        admission.entered(spec)
+        return await _rejection(loop, item, error.errors)
+    return _Entry(item.id, ev.JobSubmitted(job, spec), spec)
 
 
-async def _reject(loop: Loop, item: InboxItem, errors: tuple[FieldError, ...]) -> None:
+async def _rejection(loop: Loop, item: InboxItem, errors: tuple[FieldError, ...]) -> _Entry:
     name, user = _author(item.body)
     job = job_id(name, item.id)
-    if not await _known(loop, job):
-        await loop.commit(ev.JobRejected(job, name, errors, user))
+    if await _known(loop, job):
+        return _Entry(item.id, None)
+    return _Entry(item.id, ev.JobRejected(job, name, errors, user))
 
 
-async def _known(loop: Loop, job: str) -> bool:
+async def _commit(loop: Loop, admission: Admission, entries: list[_Entry]) -> None:
+    """Post all entries, wait until they are in the log, acknowledge them together."""
+    if not entries:
+        return
+    commits = (loop.commit(entry.event) for entry in entries if entry.event is not None)
+    await asyncio.gather(*commits)
+    await loop.store.acknowledge(tuple(entry.item for entry in entries))
+    _let_go(admission, entries)
+
+
+def _let_go(admission: Admission, entries: list[_Entry]) -> None:
+    for entry in entries:
+        if entry.admitted is not None:
+            admission.entered(entry.admitted)
+    entries.clear()
+
+
+async def _known(loop: Loop, job: JobId) -> bool:
+    """Whether the log has this job already. Raises StoreError; NotReady while that is not known."""
+    if job in loop.engine.state.jobs:
+        return True
+    if loop.owes_projections:
+        raise NotReady("the projections are behind the log, and an item may be in it already")
     row = await loop.store.job(job)
     return row is not None and row.id == job
+
+
+async def _refusal(desk: Desk, item: InboxItem) -> str:
+    """Carry out what is asked; why not, or nothing. Raises StoreError, NotReady."""
+    try:
+        await _ask(desk, item)
+    except (StoreError, NotReady):
+        raise
+    except Conflict as error:
+        # Asked twice, or done before the answer could be written: it is as it was wished.
+        return "" if error.as_asked else _logged(item, str(error))
+    except (ReshapeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        return _logged(item, what)
+    return ""
+
+
+def _logged(item: InboxItem, error: str) -> str:
+    log.warning("inbox-refused", id=item.id[:100], kind=item.kind[:100], error=error)
+    return error
 
 
 async def _ask(desk: Desk, item: InboxItem) -> None:
@@ -97,6 +156,8 @@ async def _ask(desk: Desk, item: InboxItem) -> None:
             await desk.halt(str(body["job"]), user)
         case RequestKind.RESUME:
             await desk.resume(str(body["job"]), user)
+        case RequestKind.PIN:
+            await desk.pin(str(body["job"]), body["size"], user)
         case RequestKind.DRAIN:
             await desk.drain(str(body["host"]), user)
         case RequestKind.UNDRAIN:

@@ -94,6 +94,8 @@ class Loop:
         self.stopped = asyncio.Event()
         self.problem = "is starting"
         """Why it is not ready; empty while it is."""
+        self.store_problem = ""
+        """Why the store cannot be used now, as its newest use found; empty while it can."""
         self._clock = clock
         self._digest = GENESIS
         self._epoch = 0
@@ -105,6 +107,7 @@ class Loop:
         self._snapshot_seq = 0
         self._refits = Refits()
         self._stopping = False
+        self._appending_fails = False
         self._effects: Effects | None = None
 
     async def start(self, effects: Effects) -> None:
@@ -165,6 +168,20 @@ class Loop:
         self._wake.set()
         return await entry.done
 
+    @property
+    def owes_projections(self) -> bool:
+        """Whether something in the log cannot be read in the projections yet."""
+        return bool(self._owed)
+
+    def store_failed(self, error: str) -> None:
+        """The store could not be used: nothing more is accepted until it can."""
+        self.store_problem = f"store: {error}"
+
+    def store_answered(self) -> None:
+        """The store was used; whether it also takes appends is known from them alone."""
+        if not self._appending_fails:
+            self.store_problem = ""
+
     def _entry(self, event: ev.Event) -> _Waiting:
         return _Waiting(event, None, len(codec.dumps(event).encode()))
 
@@ -181,6 +198,8 @@ class Loop:
             return
         due_s = self.engine.next_deadline_s()
         wait_s = IDLE_WAIT_MAX_S if due_s is None else due_s - self._clock.now_s()
+        if self._owed:
+            wait_s = min(wait_s, APPEND_RETRY_S)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(min(wait_s, IDLE_WAIT_MAX_S)):
@@ -211,6 +230,8 @@ class Loop:
             history += step.history
         plans = self._decide(now_s, commands, history)
         if not taken and not plans:
+            if self._owed:
+                await self._project()
             return
         if self.settings.check_invariants:
             invariants.check(self.engine.state)
@@ -281,15 +302,16 @@ class Loop:
                     return
                 raise Fenced(f"{taken}: another controller took over; this one stops") from taken
             except StoreError as error:
-                self.problem = f"store: {error}"
+                self._appending_fails = True
+                self.store_failed(str(error))
                 log.error("append-failed", seq=record.seq, error=str(error))
                 if self._stopping or isinstance(error, StoreLost):
                     raise
                 await asyncio.sleep(APPEND_RETRY_S)
 
     def _store_works(self) -> None:
-        if self.problem.startswith("store:"):
-            self.problem = ""
+        self._appending_fails = False
+        self.store_problem = ""
 
     async def _project(self) -> None:
         """Write the projections; what cannot be written now is owed, and repaired at a start."""

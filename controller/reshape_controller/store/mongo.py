@@ -26,6 +26,7 @@ from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store import mongo_inbox, mongo_log, mongo_projections
 from reshape_controller.store.form import Damaged
 from reshape_controller.store.mongo_address import MongoAddress, parse
+from reshape_controller.store.mongo_hints import Hints
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import (
     Changes,
@@ -56,11 +57,13 @@ _INDEXES: dict[str, tuple[list[tuple[str, int]], ...]] = {
         [("reshape.key", 1)],
         [("reshape.seq", 1), ("reshape.taken", 1), ("_id", 1)],
         [("name", 1)],
+        [("request", 1)],
     ),
     "gpus": ([("host", 1), ("number", 1)],),
     "history": ([("job", 1), ("_id", 1)],),
     "decisions": ([("jobs", 1), ("_id", 1)],),
-    "inbox": ([("order", 1), ("_id", 1)],),
+    "hosts": ([("request", 1)],),
+    "inbox": ([("error", 1), ("order", 1), ("_id", 1)],),
     "snapshots": ([("seq", 1), ("part", 1)],),
 }
 _REMEDIES = {
@@ -81,6 +84,7 @@ class MongoStore:
         self._address = parse(address) if isinstance(address, str) else address
         self.location = self._address.shown
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
+        self._hints = Hints()
 
     async def open(self) -> None:
         """Connect, make what is missing, verify the log. Raises StoreCorrupt, StoreError."""
@@ -103,12 +107,14 @@ class MongoStore:
                 **self._address.options,
             )
             await self._on(_prepare)
+            self._hints.start(self._database())
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """End the connections; harmless when there are none."""
+        await self._hints.stop()
         if self._client is not None:
             await self._client.close()
             self._client = None
@@ -175,8 +181,19 @@ class MongoStore:
     async def requests(self, limit: int) -> tuple[InboxItem, ...]:
         return await self._on(mongo_inbox.oldest, limit)
 
+    async def wait_for_requests(self, wait_s: float) -> None:
+        """Wait so long, or less if a change stream says that something was asked. Never fails."""
+        await self._hints.wait(wait_s)
+
+    @property
+    def notices_requests(self) -> bool:
+        return self._hints.working
+
     async def acknowledge(self, ids: tuple[str, ...]) -> None:
         await self._on(mongo_inbox.remove, ids)
+
+    async def refuse(self, item: str, text: str) -> None:
+        await self._on(mongo_inbox.refuse, item, text)
 
     def _database(self) -> Database:
         if self._client is None:

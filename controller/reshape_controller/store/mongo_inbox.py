@@ -3,8 +3,9 @@
 Does: takes requests in, hands them out oldest first, and takes them out again. Never: reads what
 is in one, or fails over one, whatever it is. State: none.
 
-By hand: a document in ``jobs`` (a job record), or one in ``inbox`` with ``kind`` and ``body``. One
-in ``jobs`` stays there and becomes the job's document; ``reshape.key`` marks that it was seen,
+By hand: a document in ``jobs`` (a job record), a field ``request`` (``mongo_fields``), or one in
+``inbox`` with ``kind`` and ``body``, to which ``error`` is added when it is refused. One in
+``jobs`` stays there and becomes the job's document; ``reshape.key`` marks that it was seen,
 ``reshape.taken`` that the log has it.
 """
 
@@ -18,6 +19,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, WriteError
 
+from reshape_controller.store import mongo_fields
 from reshape_controller.store.form import READ_BYTES_MAX
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError, request_key
@@ -35,7 +37,7 @@ _LENIENT: CodecOptions[Document] = CodecOptions(
 
 async def put(database: Database, item: InboxItem) -> None:
     """Leave a request. One of the same id that waits is kept."""
-    if not item.id or item.id.startswith((_INSERTED, _BY_HAND)):
+    if not item.id or item.id.startswith((_INSERTED, _BY_HAND, mongo_fields.PREFIX)):
         raise StoreError(f"a request cannot have the id {item.id!r}; remedy: choose another")
     document = {"_id": item.id, "order": ObjectId(), "kind": item.kind, "body": item.body}
     try:
@@ -48,7 +50,11 @@ async def oldest(database: Database, limit: int) -> tuple[InboxItem, ...]:
     """The oldest requests, bounded in number and size."""
     found: list[InboxItem] = []
     size = 0
-    for source in (_requests(database, limit), _inserted(database, limit)):
+    for source in (
+        _requests(database, limit),
+        mongo_fields.asked(database, limit),
+        _inserted(database, limit),
+    ):
         async for item in source:
             if len(found) >= limit or size >= READ_BYTES_MAX:
                 break
@@ -59,23 +65,53 @@ async def oldest(database: Database, limit: int) -> tuple[InboxItem, ...]:
 
 async def remove(database: Database, ids: tuple[str, ...]) -> None:
     """Take requests out; those that are gone already are no error."""
-    inserted = [_decoded(each, _INSERTED) for each in ids if each.startswith(_INSERTED)]
-    others = [_decoded(each, _BY_HAND) for each in ids if not each.startswith(_INSERTED)]
+    inserted, fields, others = _sorted(ids)
     if others:
         await database.inbox.delete_many({"_id": {"$in": others}})
+    for each in fields:
+        await mongo_fields.answer(database, each, "")
     for identity in inserted:
         try:
             await database.jobs.update_one(
                 {"_id": identity, "reshape.taken": None}, {"$set": {"reshape.taken": True}}
             )
-        except WriteError:  # see _inserted; the job has a document of its own
+        except WriteError:  # see _mark; the job has a document of its own
             await database.jobs.delete_one({"_id": identity})
+
+
+async def refuse(database: Database, item: str, text: str) -> None:
+    """Take a request out of which nothing comes, and write the reason beside it."""
+    inserted, fields, others = _sorted((item,))
+    if inserted:
+        await remove(database, (item,))
+    for each in fields:
+        await mongo_fields.answer(database, each, text)
+    for identity in others:
+        try:
+            await database.inbox.update_one({"_id": identity}, {"$set": {"error": text}})
+        except WriteError:
+            await database.inbox.delete_one({"_id": identity})
+
+
+def _sorted(ids: tuple[str, ...]) -> tuple[list[object], list[str], list[object]]:
+    """The ``_id`` of inserted records, requests in fields, the ``_id`` of those in ``inbox``."""
+    inserted, fields, others = [], [], []
+    for each in ids:
+        if each.startswith(_INSERTED):
+            inserted.append(_decoded(each, _INSERTED))
+        elif each.startswith(mongo_fields.PREFIX):
+            fields.append(each)
+        else:
+            others.append(_decoded(each, _BY_HAND))
+    return inserted, fields, others
 
 
 async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
     inbox = _lenient(database.inbox)
     order = [("order", 1), ("_id", 1)]
-    async with inbox.find({}).sort(order).limit(max(1, limit)).batch_size(10) as documents:
+    async with (
+        inbox.find({"error": None}).sort(order).limit(max(1, limit)).batch_size(10) as documents
+    ):
         async for document in documents:
             identity, kind = document["_id"], document.get("kind")
             own = isinstance(identity, str) and "order" in document

@@ -79,6 +79,7 @@ class RequestKind(StrEnum):
     CANCEL = "cancel"
     HALT = "halt"
     RESUME = "resume"
+    PIN = "pin"
     DRAIN = "drain"
     UNDRAIN = "undrain"
 
@@ -213,5 +214,16 @@ class Store(Protocol):
     async def requests(self, limit: int) -> tuple[InboxItem, ...]:
         """The oldest requests that were not acknowledged."""
 
+    async def wait_for_requests(self, wait_s: float) -> None:
+        """Wait so long, or less where the store notices by itself that something was asked."""
+
+    @property
+    def notices_requests(self) -> bool:
+        """Whether it does; else they are found by polling alone."""
+
     async def acknowledge(self, ids: tuple[str, ...]) -> None:
         """Take requests out, after the append that holds their events. Repeating is no error."""
+
+    async def refuse(self, item: str, text: str) -> None:
+        """Take out a request of which nothing comes; ``text`` says why, beside what was asked where
+        the store has a place for it."""

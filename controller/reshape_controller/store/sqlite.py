@@ -150,8 +150,18 @@ class SqliteStore:
     async def requests(self, limit: int) -> tuple[InboxItem, ...]:
         return await self._on(sqlite_inbox.oldest, limit)
 
+    async def wait_for_requests(self, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+
+    @property
+    def notices_requests(self) -> bool:
+        return False
+
     async def acknowledge(self, ids: tuple[str, ...]) -> None:
         await self._on(sqlite_inbox.remove, ids)
+
+    async def refuse(self, item: str, text: str) -> None:
+        await self._on(sqlite_inbox.remove, (item,))  # a row has no place for the reason
 
     # --- on the thread
     def _open(self) -> None:
