@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -33,7 +33,7 @@ from reshape_controller.replay.difference import difference
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.rows import Interval, Row, savings, summary
-from reshape_controller.replay.setup import Setup
+from reshape_controller.replay.setup import Contender, Setup
 from reshape_controller.replay.sweep import Run, workers_for
 
 POLICIES = "adaptive,paper,termination,default,adaptive+terminate,optimus+sidecar"
@@ -102,50 +102,43 @@ def compare(
     if bundles:
         _compare_bundles(bundles, shown)
         return
-    names = WORKLOADS if workload == ALL else (workload,)
     labels = tuple(label.strip() for label in policies.split(","))
     contenders = [inputs.contender(label) for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "a policy is named twice", f"--policies {policies}")
-    chosen_seeds = inputs.seeds_of(seeds)
+    asked = inputs.Asked(
+        workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
+    )
+    _compare_policies(asked, contenders, inputs.seeds_of(seeds), workers_for(workers), out, shown)
+
+
+def _compare_policies(
+    asked: inputs.Asked,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    workers: int,
+    out: Path | None,
+    shown: Output,
+) -> None:
+    names = WORKLOADS if asked.workload == ALL else (asked.workload,)
     found: list[tuple[Setup, list[Run], Comparison]] = []
     for name in names:
-        setup = inputs.setup_of(
-            workload=name,
-            cluster=cluster,
-            costs=costs,
-            profiles=profiles,
-            sizes=sizes,
-            jobs=jobs,
-            last_s=last_s,
-            spread=spread,
-            device_truth=device_truth,
-        )
+        setup = inputs.setup_of(replace(asked, workload=name))
         folder = out / name if out is not None and len(names) > 1 else out
-        runs = swept(setup, contenders, chosen_seeds, folder, workers_for(workers))
-        one = _comparison(setup, costs, runs)
+        runs = swept(setup, contenders, seeds, folder, workers)
+        one = _comparison(setup, asked.costs, runs)
         if folder is not None:
             keep(folder, setup, contenders, runs, one.summary, one)
         found.append((setup, runs, one))
     if out is not None:
-        _keep_report(out, found, len(chosen_seeds))
-    many = Comparisons(ALL, costs, [one for _, _, one in found])
-    document: Comparison | Comparisons = many if workload == ALL else many.workloads[0]
-    emit(
-        document,
-        shown,
-        lambda: Group(
-            *(
-                tables.many(
-                    one.summary,
-                    saved_pairs(one.rows),
-                    about(setup, chosen_seeds),
-                    len(chosen_seeds),
-                )
-                for setup, _, one in found
-            )
-        ),
-    )
+        _keep_report(out, found, len(seeds))
+    many = Comparisons(ALL, asked.costs, [one for _, _, one in found])
+    document: Comparison | Comparisons = many if asked.workload == ALL else many.workloads[0]
+    drawn = [
+        tables.many(one.summary, saved_pairs(one.rows), about(setup, seeds), len(seeds))
+        for setup, _, one in found
+    ]
+    emit(document, shown, lambda: Group(*drawn))
 
 
 def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]]]:

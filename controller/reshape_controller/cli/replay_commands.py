@@ -46,17 +46,10 @@ def replay(
     """Replay a workload under a policy in virtual time, on the engine that also runs live."""
     config = settings(None, output)
     chosen = inputs.contender(policy)
-    setup = inputs.setup_of(
-        workload=workload,
-        cluster=cluster,
-        costs=costs,
-        profiles=profiles,
-        sizes=sizes,
-        jobs=jobs,
-        last_s=last_s,
-        spread=spread,
-        device_truth=device_truth,
+    asked = inputs.Asked(
+        workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
+    setup = inputs.setup_of(asked)
     (run,) = swept(setup, (chosen,), (seed,), out, 1)
     row: Row = {"workload": setup.name, "cluster": setup.cluster.text, "costs": costs, **run.row}
     if out is not None:

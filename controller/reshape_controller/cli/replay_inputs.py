@@ -6,14 +6,14 @@ replays. State: none.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.replay import traces
-from reshape_controller.replay.generate import RECIPES, SIZES
+from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
 from reshape_controller.replay.inputs import Costs, ReplayError, Workload, cluster_of
 from reshape_controller.replay.setup import Contender, Setup, curves_of
 from reshape_controller.replay.truth import SPREAD
@@ -119,40 +119,46 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
         raise failed(Exit.USAGE, str(error), name, "docs/replay.md has the columns") from None
 
 
-def setup_of(
-    *,
-    workload: str,
-    cluster: str | None,
-    costs: str,
-    profiles: str | None,
-    sizes: str | None,
-    jobs: int | None,
-    last_s: float | None,
-    spread: float | None,
-    device_truth: str | None,
-) -> Setup:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options that say what is replayed."""
+
+    workload: str
+    cluster: str | None = None
+    costs: str = "paper"
+    profiles: str | None = None
+    sizes: str | None = None
+    jobs: int | None = None
+    last_s: float | None = None
+    spread: float | None = None
+    device_truth: str | None = None
+
+
+def setup_of(asked: Asked) -> Setup:
     """What is replayed, from the options. Raises CliError."""
-    bundle = profiles_of(profiles)
-    recipe = RECIPES.get(workload)
-    trace = trace_of(workload, bundle) if recipe is None else None
-    for name, value in (("--jobs", jobs), ("--last", last_s), ("--sizes", sizes)):
+    bundle = profiles_of(asked.profiles)
+    recipe = RECIPES.get(asked.workload)
+    trace = trace_of(asked.workload, bundle) if recipe is None else None
+    drawn = (("--jobs", asked.jobs), ("--last", asked.last_s), ("--sizes", asked.sizes))
+    for name, value in drawn:
         if trace is not None and value is not None:
-            raise failed(Exit.USAGE, f"{name} is for generated workloads", f"--workload {workload}")
-    shown = cluster or (recipe.cluster if recipe is not None else WIDEST_CLUSTER)
+            what = f"{name} is for generated workloads"
+            raise failed(Exit.USAGE, what, f"--workload {asked.workload}")
+    own = recipe.cluster if recipe is not None else WIDEST_CLUSTER
     try:
         setup = Setup(
             bundle,
-            cluster_of(shown),
-            costs_of(bundle, costs),
+            cluster_of(asked.cluster or own),
+            costs_of(bundle, asked.costs),
             recipe,
             trace,
-            jobs,
-            sizes=sizes_of(sizes) if sizes is not None else SIZES,
-            spread=SPREAD if spread is None else spread,
-            device=device_of(device_truth),
+            asked.jobs,
+            last_s=LAST_ARRIVAL_S if asked.last_s is None else asked.last_s,
+            sizes=sizes_of(asked.sizes) if asked.sizes is not None else SIZES,
+            spread=SPREAD if asked.spread is None else asked.spread,
+            device=device_of(asked.device_truth),
             curves=curves_of(bundle.profiles),
         )
-        setup = setup if last_s is None else replace(setup, last_s=last_s)
         setup.scene(0)
     except ReplayError as error:
         raise as_usage(error) from None

@@ -55,17 +55,10 @@ def generate(
     if workload not in RECIPES:
         what = f"{workload!r} is no workload of the paper"
         raise failed(Exit.USAGE, what, "--workload", f"one of {', '.join(RECIPES)}")
-    setup = inputs.setup_of(
-        workload=workload,
-        cluster=cluster,
-        costs="paper",
-        profiles=profiles,
-        sizes=sizes,
-        jobs=jobs,
-        last_s=last_s,
-        spread=None,
-        device_truth=None,
+    asked = inputs.Asked(
+        workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
     )
+    setup = inputs.setup_of(asked)
     write(setup.scene(seed).workload, form, out)
 
 

@@ -60,7 +60,7 @@ class Moment:
     pending: int
     """Accepted jobs without GPUs that are not promised any."""
     running: int
-    """Jobs that hold GPUs."""
+    """Jobs that hold GPUs, or are on their way to GPUs that they were promised."""
     allocated: int
     """GPUs that are not idle."""
 
@@ -141,7 +141,7 @@ class Account:
             self._finished.add(job.id)
             self.done += 1
         waits = not job.state.terminal and is_queued(job)
-        holds = bool(job.gpus)
+        holds = not waits and not job.state.terminal
         waited, held = self._status.get(job.id, (False, False))
         if (waits, holds) != (waited, held):
             self.pending += waits - waited

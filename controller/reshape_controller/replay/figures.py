@@ -1,7 +1,8 @@
 """The paper's Figures 6 to 11 and its Table VIII, drawn from our replays; SVG and PNG.
 
 Does: draws with matplotlib, which is imported late and only here. Approaches are told apart by
-shade, dashes and hatching, not by colour. Never: replays, or reads a file. State: none.
+dashes and hatching and by the lightness of their colour. Never: replays, or reads a file. State:
+none.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 
 APPROACHES = (OURS, TERMINATION, DEFAULT)
 LOOKS: dict[str, tuple[str, Any, str]] = {
-    OURS: ("black", "-", ""),
-    TERMINATION: ("0.45", (0, (4, 1.5)), "///"),
-    DEFAULT: ("0.65", (0, (1, 1)), "..."),
-    "paper": ("0.3", (0, (5, 1, 1, 1)), "xxx"),
+    OURS: ("#0b3c6f", "-", ""),
+    TERMINATION: ("#d1691b", (0, (5, 1.5)), "////"),
+    DEFAULT: ("#9a9a9a", "-", "...."),
+    "paper": ("#2a9d8f", (0, (1.2, 1)), "xxxx"),
 }
-"""Shade, dashes, hatching."""
-OTHERS = (("0.2", (0, (3, 1, 1, 1)), "\\\\\\"), ("0.55", (0, (2, 2)), "+++"))
+"""Colour, dashes, hatching. The colours differ in lightness and for the colour-blind."""
+OTHERS = (("#7b4173", (0, (3, 1, 1, 1)), "\\\\"), ("#b5a300", (0, (2, 2)), "++++"))
 STYLE = {
     "font.family": "serif",
     "font.size": 9,
@@ -41,6 +42,8 @@ STYLE = {
 INCHES = (4.6, 2.6)
 WIDE_INCHES = (7.2, 2.6)
 PNG_DPI = 200
+FIRST_COLUMN = 0.42
+"""Part of a table's width."""
 Summaries = Mapping[str, Mapping[str, Mapping[str, Interval]]]
 """By workload, policy and metric."""
 
@@ -105,17 +108,19 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str) -> None:
             heights,
             width,
             yerr=(below, above),
-            color=shade if not hatch else "white",
-            edgecolor="black",
+            color="white" if hatch else shade,
+            edgecolor=shade,
             hatch=hatch,
             linewidth=0.6,
-            error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "0.35"},
+            error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "0.2"},
             label=name(approach),
         )
-    axes.set_xticks(range(len(summaries)), [f"workload {one}" for one in summaries])
+    axes.set_xticks(range(len(summaries)), list(summaries))
+    axes.set_xlabel("workload")
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel(label)
-    axes.legend(fontsize=7)
+    axes.margins(y=0.22)
+    axes.legend(fontsize=7, loc="upper left", ncols=2)
 
 
 def figure_7(path: Path, results: Mapping[str, Result]) -> None:
@@ -150,9 +155,17 @@ def _course(axes: Axes, results: Mapping[str, Result], field: str, label: str) -
         )
     axes.set_xlabel("1,000 s since the first submission")
     axes.set_ylabel(label)
+    _counts(axes)
+    axes.legend(fontsize=7)
+
+
+def _counts(axes: Axes) -> None:
+    """Whole numbers from zero upwards."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
-    axes.legend(fontsize=7)
 
 
 def figure_8(path: Path, results: Mapping[str, Result]) -> None:
@@ -172,7 +185,7 @@ def figure_8(path: Path, results: Mapping[str, Result]) -> None:
             )
         axes.set_xlabel("job, in order of submission")
         axes.set_ylabel("pending jobs")
-        axes.set_ylim(bottom=0)
+        _counts(axes)
         axes.legend(fontsize=7)
 
     draw(path, [panel], INCHES)
@@ -239,22 +252,28 @@ def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -
         )
     axes.set_xlabel("1,000 s since the first submission")
     axes.set_ylabel(label)
-    axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
+    _counts(axes)
     axes.legend(fontsize=7)
 
 
 def table_8(path: Path, rows: Sequence[Sequence[str]], head: Sequence[str]) -> None:
-    """The overheads as a table."""
+    """The overheads as a table, ruled above, below the head, and below."""
+    columns = len(head) - 1
+    widths = [FIRST_COLUMN, *[(1.0 - FIRST_COLUMN) / max(1, columns)] * columns]
 
     def panel(axes: Axes) -> None:
         axes.axis("off")
-        table = axes.table(
-            cellText=[list(row) for row in rows], colLabels=list(head), loc="center", edges="B"
-        )
-        table.auto_set_font_size(False)
-        table.set_fontsize(8)
-        table.auto_set_column_width(list(range(len(head))))
-        table.scale(1.0, 1.3)
+        lines = [list(head), *(list(row) for row in rows)]
+        height = 1.0 / (len(lines) + 1)
+        for number, line in enumerate(lines):
+            at = 1.0 - (number + 0.5) * height
+            axes.text(0.0, at, line[0], va="center", fontsize=8)
+            for column, text in enumerate(line[1:]):
+                right = sum(widths[: column + 2])
+                axes.text(right, at, text, va="center", ha="right", fontsize=8)
+        for at in (1.0, 1.0 - height, 1.0 - len(lines) * height):
+            axes.plot([0, 1], [at, at], color="black", linewidth=0.7)
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1.01)
 
-    draw(path, [panel], (7.2, 0.5 + 0.25 * (len(rows) + 1)))
+    draw(path, [panel], (6.2, 0.22 * (len(rows) + 2)))
