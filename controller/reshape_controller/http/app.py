@@ -34,6 +34,7 @@ ROUTES: tuple[Route, ...] = (
     (r"/v1/jobs", jobs.Jobs),
     (rf"/v1/jobs/{_KEY}", jobs.OneJob),
     (rf"/v1/jobs/{_KEY}/({'|'.join(JOB_ACTIONS)})", jobs.JobAction),
+    (rf"/v1/jobs/{_KEY}/pin", jobs.JobPin),
     (rf"/v1/jobs/{_KEY}/history", jobs.JobHistory),
     (rf"/v1/jobs/{_KEY}/decisions", jobs.JobDecisions),
     (rf"/v1/jobs/{_KEY}/logs", logs.JobLogs),

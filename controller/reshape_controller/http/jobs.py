@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submit, list, look at, cancel, halt, resume; history and decisions.
+"""Jobs over HTTP: submit, list, look at, cancel, halt, resume, pin; history and decisions.
 
 Does: parse, hand to the desk, render. Never: decides, or answers before the append. State: none.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reshape_controller.core.model import JobState
-from reshape_controller.http.base import LIMIT_MAX, Handler, body_text
+from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
 from reshape_controller.http.render import decision_view, job_view, jobs_of
 from reshape_controller.http.views import (
@@ -78,6 +78,17 @@ class JobAction(JobHandler):
         desk = self.context.desk
         ask = {"cancel": desk.cancel, "halt": desk.halt, "resume": desk.resume}[action]
         job = await ask(key, self.user())
+        self.answer(self.view(await self.row(job)))
+
+
+class JobPin(JobHandler):
+    """POST a size to keep a job to; null: all its sizes again."""
+
+    async def post(self, key: str) -> None:
+        body = body_json(self.request.body)
+        if not isinstance(body, dict) or list(body) != ["size"]:
+            raise bad_request('the body is not {"size": N} or {"size": null}', "body")
+        job = await self.context.desk.pin(key, body["size"], self.user())
         self.answer(self.view(await self.row(job)))
 
 

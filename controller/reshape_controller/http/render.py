@@ -94,6 +94,7 @@ def _with_job(base: JobView, job: Job) -> JobView:
         gpus=job.gpus,
         size=len(job.gpus),
         struck=job.struck,
+        pinned=job.pinned,
         next_gpus=hand_over.gpus if hand_over is not None else (),
         donors=hand_over.donors if hand_over is not None else (),
         attempt=job.attempt,

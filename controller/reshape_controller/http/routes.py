@@ -32,6 +32,13 @@ OPERATIONS = (
         for action in JOB_ACTIONS
     ),
     Operation(
+        "post",
+        "/v1/jobs/{key}/pin",
+        "Keep a job to one of its sizes, or (null) let it have all of them again",
+        JobView,
+        body='{"size": N} or {"size": null}',
+    ),
+    Operation(
         "get", "/v1/jobs/{key}/history", "What happened to a job", views.History, query=("limit",)
     ),
     Operation(

@@ -75,6 +75,8 @@ class JobView:
     length: str | None = None
     retries: int | None = None
     priority: int | None = None
+    pinned: int | None = None
+    """The only size that it may have, because somebody asked for it."""
     on_save_timeout: str | None = None
     code: str | None = None
     dataset: str | None = None

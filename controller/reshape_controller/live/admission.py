@@ -1,15 +1,16 @@
-"""What is checked of a valid record before it may become a job here.
+"""What is checked of a valid request before it may enter the log.
 
-Does: names that live jobs have, sizes that no host has. Never: parses (records does), or queues.
+Does: names that live jobs have, sizes that no host has, a size to be pinned to. Never: parses (records does), or queues.
 State: names that were let in and are not in the engine yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.core.model import FieldError, JobId, JobSpec
+from reshape_controller.core.model import FieldError, Job, JobId, JobSpec
 from reshape_controller.core.state import State
 from reshape_controller.records import check_against_hosts
 from reshape_controller.store.protocol import request_key
@@ -52,6 +53,21 @@ class Admission:
     def entered(self, spec: JobSpec) -> None:
         """The engine knows the job now (or never will)."""
         self._entering.discard(spec.name)
+
+
+def size_to_pin(job: Job, size: object) -> int | None:
+    """The size that a job may be kept to, as it was asked for. Raises Refused."""
+    if size is None:
+        return None
+    sizes = replace(job, pinned=None).sizes
+    message = f"{size!r:.40} is none of the numbers of GPUs that {job.id} may have"
+    if isinstance(size, int) and not isinstance(size, bool):
+        if size in sizes:
+            return size
+        if size in job.struck:
+            message = f"{job.id} failed to start twice on {size} GPUs; that size is struck"
+    choices = ", ".join(map(str, sizes)) or "no size is left"
+    raise Refused((FieldError("size", message, f"one of: {choices}; null: all of them again"),))
 
 
 def job_id(name: str, key: str) -> JobId:

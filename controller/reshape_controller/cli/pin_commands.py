@@ -1,0 +1,49 @@
+"""The commands pin and unpin: keep a job to one number of GPUs. Ask the daemon. State: none."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.options import (
+    HomeOption,
+    JobArgument,
+    OutputOption,
+    client,
+    form,
+    settings,
+)
+from reshape_controller.cli.output import emit
+from reshape_controller.core.explain import gpus
+from reshape_controller.http.views import JobView
+
+SizeArgument = Annotated[int, typer.Argument(metavar="SIZE", help="One of its optional_gpus.")]
+
+
+def pin(
+    job: JobArgument,
+    size: SizeArgument,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Keep a job to one of its numbers of GPUs."""
+    _pin(job, size, home, output)
+
+
+def unpin(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Let a job have all its numbers of GPUs again."""
+    _pin(job, None, home, output)
+
+
+def _pin(job: str, size: int | None, home: str | None, output: str | None) -> None:
+    config = settings(home, output)
+    view = client(config).post(JobView, f"/v1/jobs/{job}/pin", {"size": size})
+    emit(view, form(config), lambda: f"{view.id}: {_said(view)}")
+
+
+def _said(view: JobView) -> str:
+    if view.pinned is None:
+        return "may have " + " or ".join(map(str, view.optional_gpus)) + " GPUs"
+    now = f"; it has {view.size} now" if view.size not in (0, view.pinned) else ""
+    return f"is kept to {gpus(view.pinned)}{now}"
