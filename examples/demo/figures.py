@@ -97,12 +97,10 @@ def _draw_rates(axes: Axes, run: Run) -> None:
         )
     for reshape in reshapes_of(run.timeline):
         chart.mark(axes, reshape, names[reshape.job], begin_of(run), text=False)
-    axes.set_ylabel("iterations/s", fontsize=8)
+    axes.set_ylabel(f"iterations/s\n(over {WINDOW_S:g} s)", fontsize=8)
     axes.set_ylim(bottom=0)
     axes.tick_params(labelsize=8)
-    axes.legend(
-        loc="upper right", fontsize=8, ncols=2, title=f"over {WINDOW_S:g} s", title_fontsize=7
-    )
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 0.98), fontsize=8, ncols=2, frameon=False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
 

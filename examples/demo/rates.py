@@ -14,8 +14,8 @@ from observed import Run, Sample
 
 from reshape_controller.http.views import JobView
 
-WINDOW_S = 3.0
-"""Steps are counted over so long: a SideCar hears of new ones once a second."""
+WINDOW_S = 5.0
+"""Steps are counted over so long: new ones are heard of once a second."""
 EVERY_S = 0.5
 
 

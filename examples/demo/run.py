@@ -44,6 +44,7 @@ def run(preset: Preset, costs: Costs, folder: Path, console: Console) -> Run:
                 watch.until(lambda _, due_s=due_s: time.monotonic() >= due_s)  # type: ignore[misc]
             _submit(home, record)
         watch.until(lambda jobs: len(jobs) == len(RECORDS) and all(map(_is_over, jobs.values())))
+        watch.read_all()
         timeline = client.get(Timeline, "/v1/timeline")
     facts = read_log(home.store)
     return Run(

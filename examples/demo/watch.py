@@ -1,6 +1,6 @@
 """What the daemon says of the jobs while they run, printed as it happens.
 
-Does: looks twice a second, prints news as lines and, on a terminal, a bar for each job. Never:
+Does: looks five times a second, prints news as lines and, on a terminal, a bar for each job. Never:
 changes anything. State: what it has seen.
 """
 
@@ -16,7 +16,8 @@ from rich.progress import BarColumn, Progress, TextColumn
 from reshape_controller.cli.client import Client
 from reshape_controller.http.views import EventView, History, JobPage, JobView
 
-POLL_S = 0.5
+POLL_S = 0.2
+"""Iterations per second are made of what is seen, so it is looked at often."""
 RUN_WAIT_S = 900.0
 """A run that takes longer than this has failed."""
 ENDED = ("completed", "failed", "cancelled", "rejected")
@@ -39,6 +40,8 @@ class Watch:
         self._client = client
         self._console = console
         self._printed: dict[str, int] = {}
+        self._seqs: dict[str, int] = {}
+        """The newest record about a job whose history was read."""
         self._begin_s: float | None = None
 
     def until(self, holds: Callable[[dict[str, JobView]], bool]) -> None:
@@ -57,26 +60,37 @@ class Watch:
                     raise RunFailed(f"the run did not end within {RUN_WAIT_S:.0f} s")
                 time.sleep(POLL_S)
 
+    def read_all(self) -> None:
+        """Look once more, at everything."""
+        self._seqs.clear()
+        self._look()
+
     def _look(self) -> None:
         page = self._client.get(JobPage, "/v1/jobs")
         now_s = time.time()
         self.jobs = {job.name: job for job in page.jobs}
-        fresh: list[tuple[float, str, EventView]] = []
+        fresh: list[tuple[EventView, str]] = []
         for job in page.jobs:
             if job.stage == "training":
                 sample = Sample(job.id, now_s, job.attempt, job.generation, job.step)
                 self.samples.append(sample)
+            if self._seqs.get(job.id) == job.seq:
+                continue
+            self._seqs[job.id] = job.seq
             events = self._client.get(History, f"/v1/jobs/{job.id}/history").events
             seen = self._printed.get(job.id, 0)
-            fresh += [(event.at_s, job.name, event) for event in events[seen:]]
+            fresh += [(event, job.name) for event in events[seen:]]
             self._printed[job.id] = len(events)
-        for at_s, name, event in sorted(fresh, key=lambda entry: entry[0]):
-            self._begin_s = at_s if self._begin_s is None else self._begin_s
-            self.events.append(event)
-            if event.kind not in QUIET:
-                when = f"{at_s - self._begin_s:6.1f} s"
-                line = f"{when}  [bold]{name}[/bold]  {event.kind:<14} {event.text}"
-                self._console.print(line, soft_wrap=True, highlight=False)
+        for event, name in sorted(fresh, key=lambda entry: entry[0].at_s):
+            self._take(event, name)
+
+    def _take(self, event: EventView, name: str) -> None:
+        self._begin_s = event.at_s if self._begin_s is None else self._begin_s
+        self.events.append(event)
+        if event.kind not in QUIET:
+            when = f"{event.at_s - self._begin_s:6.1f} s"
+            line = f"{when}  [bold]{name}[/bold]  {event.kind:<14} {event.text}"
+            self._console.print(line, soft_wrap=True, highlight=False)
 
 
 def _bars(console: Console) -> Progress:

@@ -29,8 +29,8 @@ SHADES = ("0.25", "0.80", "0.45", "0.92", "0.60")
 """Greys of training, by job in order of submission; neighbours differ most."""
 STYLE = {"hatch.linewidth": 0.6, "svg.hashsalt": "reshape", "svg.fonttype": "none"}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LABEL_LEAST_RATIO = 0.02
-"""A bar that is shorter than this part of the picture carries no label."""
+GLYPH_RATIO = 0.011
+"""Part of the picture's width that a glyph takes: a bar without room for its label has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,11 +211,12 @@ def _bar(
         linewidth=0.6,
         gid=span.phase,
     )
-    if trains and width_s >= LABEL_LEAST_RATIO * length_s:
+    label = names.get(span.job or "", "?") if lane.of_gpu else f"{span.size} GPUs"
+    if trains and width_s >= GLYPH_RATIO * len(label) * length_s:
         axes.text(
             left_s + width_s / 2,
             row,
-            names.get(span.job or "", "?") if lane.of_gpu else f"{span.size} GPUs",
+            label,
             ha="center",
             va="center",
             fontsize=8,

@@ -1,14 +1,16 @@
-"""The reshapes that a timeline shows: where a job trains on another number of GPUs than before.
+"""The reshapes that a timeline shows: where a job was stopped and trains on another number of GPUs.
 
-Pure: no clock, no picture. A restart at the same size is none.
+Pure: no clock, no picture. A restart at the same size is none, and a start that failed is none.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from reshape_controller.http.timeline import JobLane, Timeline
+
+_ON_GPUS = ("starting", "training")
+_LEAVES = ("saving", "stopping")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +36,15 @@ def reshapes_of(timeline: Timeline) -> tuple[Reshape, ...]:
 
 
 def _of_job(job: JobLane) -> list[Reshape]:
-    found = []
-    trained = [span for span in job.spans if span.phase == "training"]
-    for before, after in pairwise(trained):
-        if after.size != before.size and before.to_s is not None:
-            found.append(
-                Reshape(job.id, job.name, before.to_s, after.from_s, before.size, after.size)
-            )
+    found: list[Reshape] = []
+    size, stopped_s, before = 0, None, 0
+    for span in job.spans:
+        if span.phase in _LEAVES and stopped_s is None:
+            stopped_s, before = span.from_s, size
+        elif span.phase in _ON_GPUS:
+            size = span.size
+        if span.phase == "training":
+            if stopped_s is not None and before not in (0, size):
+                found.append(Reshape(job.id, job.name, stopped_s, span.from_s, before, size))
+            stopped_s = None
     return found

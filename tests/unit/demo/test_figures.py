@@ -59,7 +59,7 @@ def test_a_run_has_a_bar_for_each_stretch_of_training_and_a_mark_for_each_reshap
     labels = texts(drawn / "adaptive.svg")
     assert "▼ A: 4 → 2 GPUs" in labels
     assert "▲ A: 2 → 4 GPUs" in labels
-    assert {"GPU 0", "GPU 3", "A job-1", "B job-2", "iterations/s"} <= set(labels)
+    assert {"GPU 0", "GPU 3", "A job-1", "B job-2", "(over 5 s)"} <= set(labels)
 
 
 def test_each_job_has_a_line_of_iterations_per_second(drawn: Path) -> None:
