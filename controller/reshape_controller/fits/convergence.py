@@ -56,18 +56,17 @@ def fit(points: Sequence[Point], weights: Sequence[float] | None = None) -> Curv
     weight = np.sqrt(np.array(weights, dtype=float))
     scale = float(steps.max())
     low, high = 0.0, float(gaps.min()) * (1.0 - 1e-6)
-    best: tuple[float, float, float, float] | None = None
+    error, b0, b1, b2 = math.inf, 0.0, 0.0, 0.0
     for _ in range(ROUNDS):
         tried = np.linspace(low, high, GRID)
-        for b2 in tried:
-            b0, b1 = _solve(steps / scale, gaps, weight, float(b2))
-            error = _error(steps / scale, gaps, weight, (b0, b1, float(b2)))
-            if best is None or error < best[0]:
-                best = (error, b0, b1, float(b2))
-        assert best is not None
+        found = solve(steps / scale, gaps, weight, tried)
+        errors = _errors(steps / scale, gaps, weight, found, tried)
+        best = int(np.argmin(errors))
+        if errors[best] < error:
+            error, b2 = float(errors[best]), float(tried[best])
+            b0, b1 = (float(value) for value in found[best])
         width = (high - low) / (GRID - 1)
-        low, high = max(0.0, best[3] - width), min(high, best[3] + width)
-    error, b0, b1, b2 = best if best is not None else (math.inf, 0.0, 0.0, 0.0)
+        low, high = max(0.0, b2 - width), min(high, b2 + width)
     if not math.isfinite(error) or error > ERROR_MAX:
         raise FitRefused(f"no curve of the form fits: the mean error in accuracy is {error:.3f}")
     if b0 <= 0.0:
@@ -143,31 +142,46 @@ def _refuse_nonsense(points: Sequence[Point]) -> None:
         raise FitRefused("several points are at the same step; too few others are left")
 
 
-def _solve(
-    steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: float
-) -> tuple[float, float]:
-    """b0 and b1 for a fixed b2. A row counts by how much an error in it is one in accuracy."""
-    import numpy as np
-    from scipy.optimize import nnls
+def solve(steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: np.ndarray) -> np.ndarray:
+    """b0 and b1, neither negative, for each of ``b2``: least squares in closed form.
 
-    rest = gaps - b2
-    row = weight * rest**2
-    matrix = np.stack([steps * row, row], axis=1)
-    solution, _ = nnls(matrix, row / rest)
-    return float(solution[0]), float(solution[1])
-
-
-def _error(
-    steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, curve: tuple[float, float, float]
-) -> float:
+    A row counts by how much an error in it is one in accuracy. Where the best b0 or b1 would be
+    negative, the best with one of them zero is taken.
+    """
     import numpy as np
 
-    b0, b1, b2 = curve
-    below = b0 * steps + b1
-    if np.any(below <= 0.0):
-        return math.inf
-    difference = (1.0 / below + b2 - gaps) * weight
-    return float(np.sqrt(np.sum(difference**2) / np.sum(weight**2)))
+    rest = gaps[None, :] - b2[:, None]
+    second = weight * rest**2
+    first, goal = steps * second, weight * rest
+    a, b, c = (
+        np.sum(x * y, axis=1) for x, y in ((first, first), (first, second), (second, second))
+    )
+    u, v = np.sum(first * goal, axis=1), np.sum(second * goal, axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        both = np.stack([u * c - v * b, v * a - u * b], axis=1) / (a * c - b * b)[:, None]
+        only_first = np.stack([u / a, 0 * u], axis=1)
+        only_second = np.stack([0 * v, v / c], axis=1)
+    # Of two unknowns, what the sum of squares gains by using one alone is u*u/a or v*v/c.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one = np.where((u * u / a >= v * v / c)[:, None], only_first, only_second)
+    inside = np.all(np.isfinite(both) & (both >= 0.0), axis=1)
+    solved: np.ndarray = np.where(inside[:, None], both, one)
+    return solved
+
+
+def _errors(
+    steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, found: np.ndarray, b2: np.ndarray
+) -> np.ndarray:
+    """Weighted root mean square of the difference in accuracy, of each solution."""
+    import numpy as np
+
+    below = found[:, :1] * steps + found[:, 1:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        difference = (1.0 / below + b2[:, None] - gaps) * weight
+        errors = np.sqrt(np.sum(difference**2, axis=1) / np.sum(weight**2))
+    known = np.all(below > 0.0, axis=1) & np.isfinite(errors)
+    kept: np.ndarray = np.where(known, errors, np.inf)
+    return kept
 
 
 def _rounded(value: float) -> float:
