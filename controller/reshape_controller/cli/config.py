@@ -64,6 +64,7 @@ SETTINGS = (
         "sidecar, terminate or none; overrules the preset's",
         choices=("sidecar", "terminate", "none"),
     ),
+    Setting("seed", None, "for policies that draw; default: drawn once for a log", int),
     Setting("gpus", None, "use at most so many of this machine's GPUs", int, 1, 1024),
     Setting("gpu_type", None, "type of the GPUs, as profiles name it"),
     Setting("simulated_gpus", None, "use so many simulated GPUs instead", int, 1, 64),

@@ -54,7 +54,9 @@ class Daemon:
         self._settings, self._store = settings, store
         self._tokens = Tokens(home.secret())
         self._loop = Loop(
-            store, Settings(settings.policy, settings.mechanism, settings.limits), WallClock()
+            store,
+            Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
+            WallClock(),
         )
         self._link = Link(self._loop.post, time.monotonic)
         self._executor = Executor(

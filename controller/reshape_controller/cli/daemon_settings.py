@@ -33,6 +33,7 @@ class DaemonSettings:
     container_costs: ContainerCosts | None = None
     profiles: ProfileFiles = ProfileFiles()
     limits: Limits = Limits()
+    seed: int | None = None
 
     def launcher(self) -> Launcher:
         """The launcher of this home, with the declared costs before it if there are any."""

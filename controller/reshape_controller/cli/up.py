@@ -46,6 +46,9 @@ def up(
     mechanism: Annotated[
         str | None, typer.Option(help="sidecar, terminate or none, instead of the preset's.")
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For policies that draw; default: drawn once and logged.")
+    ] = None,
     device_truth: Annotated[
         str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
     ] = None,
@@ -75,6 +78,7 @@ def up(
             "preset": preset,
             "policy": policy,
             "mechanism": mechanism,
+            "seed": seed,
             "device_truth": device_truth,
             "container_costs": costs,
             "profiles": profiles,
@@ -120,6 +124,7 @@ def checked(config: Config) -> DaemonSettings:
         ),
         policy=policy,
         mechanism=mechanism,
+        seed=config.number("seed"),
         device_truth=truth_file(config),
         container_costs=container_costs(config),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),

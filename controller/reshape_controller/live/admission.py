@@ -1,7 +1,7 @@
 """What is checked of a valid request before it may enter the log.
 
-Does: names that live jobs have, sizes that no host has, a size to be pinned to. Never: parses (records does), or queues.
-State: names that were let in and are not in the engine yet.
+Does: names that live jobs have, sizes that no host has, a size to be pinned to. Never: parses
+(records does), or queues. State: names that were let in and are not in the engine yet.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ SNAPSHOT_EVERY = 1000
 """Records between two snapshots: bounds what a start has to read."""
 APPEND_RETRY_S = 1.0
 """Pause before an append that failed is tried again; nothing else happens meanwhile."""
+SEED_MAX = 2**31 - 1
+"""Largest seed that is drawn where none was given."""
 IDLE_WAIT_MAX_S = 60.0
 """Longest sleep while nothing is awaited; the clock may have jumped."""
 
@@ -73,6 +75,8 @@ class Settings:
     policy: Policy
     mechanism: Mechanism = Mechanism.SIDECAR
     limits: Limits = Limits()
+    seed: int | None = None
+    """For policies that draw; None: that of the log, drawn when it began."""
     check_invariants: bool = True
 
 
@@ -121,18 +125,20 @@ class Loop:
         if found.mismatches:
             log.warning("other-commands-than-committed", seqs=found.mismatches[:10])
         self._effects = effects
-        settings = self.settings
+        settings, seed = self.settings, self.settings.seed
+        if seed is None:
+            seed = self.engine.state.seed if found.epoch else secrets.randbelow(SEED_MAX + 1)
+        policy = settings.policy.name
         self._waiting.appendleft(
             self._entry(
-                ev.ControllerStarted(
-                    self._epoch, settings.policy.name, settings.mechanism, settings.limits
-                )
+                ev.ControllerStarted(self._epoch, policy, settings.mechanism, settings.limits, seed)
             )
         )
         await self._commit_batch()
         effects.carry_out(self.engine, self.engine.outstanding())
         self.problem = ""
-        log.info("controller-started", epoch=self._epoch, seq=self.seq, jobs=len(self._jobs()))
+        jobs = len(self._jobs())
+        log.info("controller-started", epoch=self._epoch, seq=self.seq, jobs=jobs, seed=seed)
 
     async def run(self) -> None:
         """Work until ``stop``. Raises Fenced, or what the engine raised (a defect)."""
