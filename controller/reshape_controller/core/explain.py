@@ -1,17 +1,34 @@
 """A decision, told to people and to programs.
 
 Does: turns a plan that was recorded into a text that needs no knowledge of the code, and into
-JSON whose keys stay (event, options, chosen, reason_code, text). Never: decides, or reads a store:
-it is given the plan, the time, and names for job ids. State: none.
+JSON whose keys stay (event, options, chosen, reason_code, text, costs); finds in histories what it
+cost to carry it out. Never: decides, or reads a store: it is given the plan, the time, histories,
+and names for job ids. State: none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Option, Plan
+from reshape_controller.core.record import HistoryEntry, PhaseCost
+
+LAST_PHASE = "process start"
+"""With it a start or reshape has come to its end."""
+OTHERWISE = ("hand-over-ended", "refused", "withdrawn", "failure", "start-failed", "size-struck")
+"""Kinds of history after which nothing more comes of a decision as it was made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one phase of a decision's consequences took for one job."""
+
+    job: JobId
+    phase: PhaseCost
+
 
 SHOWN_MAX = 8
 """Options that the text shows; the JSON has every one that was kept."""
@@ -32,7 +49,33 @@ def gpus(number: int) -> str:
     return f"{number} GPU" if number == 1 else f"{number} GPUs"
 
 
-def explain_json(plan: Plan, *, at_s: float, policy: str, names: Mapping[JobId, str]) -> str:
+def costs_of(
+    plan: Plan, at_s: float, histories: Mapping[JobId, Sequence[HistoryEntry]]
+) -> tuple[Cost, ...]:
+    """What the starts and reshapes of a decision took, as far as that is known by now.
+
+    ``histories``: of the jobs that it names, oldest first.
+    """
+    found = []
+    for job in dict.fromkeys(target.job for target in plan.targets):
+        for entry in histories.get(job, ()):
+            if entry.at_s <= at_s:
+                continue
+            found += [Cost(job, phase) for phase in entry.costs]
+            done = any(phase.phase == LAST_PHASE for phase in entry.costs)
+            if done or entry.kind in OTHERWISE:
+                break
+    return tuple(found)
+
+
+def explain_json(
+    plan: Plan,
+    *,
+    at_s: float,
+    policy: str,
+    names: Mapping[JobId, str],
+    costs: Sequence[Cost] = (),
+) -> str:
     """The decision as JSON text, with stable keys. Times in seconds."""
     document = {
         "event": {
@@ -47,17 +90,62 @@ def explain_json(plan: Plan, *, at_s: float, policy: str, names: Mapping[JobId, 
         "targets": _option_value(Option(plan.targets), names)["targets"],
         "reason_code": plan.reason_code,
         "text": plan.text,
+        "costs": [
+            {
+                "job": cost.job,
+                "name": names.get(cost.job, cost.job),
+                "phase": cost.phase.phase,
+                "predicted_s": cost.phase.predicted_s,
+                "measured_s": cost.phase.measured_s,
+            }
+            for cost in costs
+        ],
     }
     return json.dumps(document, ensure_ascii=False, sort_keys=True)
 
 
-def explain_text(plan: Plan, *, at: str, policy: str, names: Mapping[JobId, str]) -> str:
+def explain_text(
+    plan: Plan,
+    *,
+    at: str,
+    policy: str,
+    names: Mapping[JobId, str],
+    costs: Sequence[Cost] = (),
+) -> str:
     """The decision as text. ``at`` is the time as it shall be shown."""
     name = _namer(names)
     lines = [f"{at}  {plan.text or 'Nothing was changed.'}"]
     lines.append(f"  decided by policy {policy}, reason {plan.reason_code}")
+    return "\n".join([*lines, *_options_text(plan, name), *_costs_text(costs, name)])
+
+
+def _costs_text(costs: Sequence[Cost], name: Callable[[JobId], str]) -> list[str]:
+    """Predicted beside measured seconds, in columns."""
+    if not costs:
+        return []
+    jobs = [name(cost.job) for cost in costs]
+    rows = [
+        (
+            "" if number and job == jobs[number - 1] else job,
+            cost.phase.phase,
+            f"{cost.phase.predicted_s:.1f} s",
+            f"{cost.phase.measured_s:.1f} s",
+        )
+        for number, (job, cost) in enumerate(zip(jobs, costs, strict=True))
+    ]
+    rows.insert(0, ("", "", "predicted", "measured"))
+    wide = [max(len(row[column]) for row in rows) for column in range(4)]
+    return ["  what it cost:"] + [
+        f"     {job:<{wide[0]}}  {phase:<{wide[1]}}  {said:>{wide[2]}}  {took:>{wide[3]}}"
+        for job, phase, said, took in rows
+    ]
+
+
+def _options_text(plan: Plan, name: Callable[[JobId], str]) -> list[str]:
+    """The best options, one in a line."""
     if not plan.options:
-        return "\n".join(lines)
+        return []
+    lines = []
     order = sorted(range(len(plan.options)), key=lambda number: number != plan.chosen)
     shown = sorted(order[:SHOWN_MAX], key=lambda number: _rank(plan.options[number], number))
     weighed = max(plan.weighed, len(plan.options))
@@ -71,7 +159,7 @@ def explain_text(plan: Plan, *, at: str, policy: str, names: Mapping[JobId, str]
         lines.append(f"{row}  {why}".rstrip())
     if any(option.makespan_s is not None for option in plan.options):
         lines.append("  time: predicted until all accepted jobs have ended")
-    return "\n".join(lines)
+    return lines
 
 
 def _row(plan: Plan, number: int, name: Callable[[JobId], str]) -> tuple[str, str, str, str]:

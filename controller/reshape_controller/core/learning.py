@@ -19,6 +19,7 @@ from reshape_controller.core.prediction.profiles import (
     blend,
     measure,
 )
+from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.state import State, Turn
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
 from reshape_sidecar.wire import Observed, PhaseTimes
@@ -63,8 +64,10 @@ def observe(turn: Turn, before: Job, seen: Observed) -> None:
         return
     launch = before.deadline
     if before.stage is Stage.LAUNCHING and job.stage is Stage.READY and launch is not None:
-        since_s = launch.at_s - launch.length_s
-        _learn_costs(turn.state, job, job_init_s=turn.now_s - since_s)
+        took_s = turn.now_s - (launch.at_s - launch.length_s)
+        believed = turn.state.profiles.overhead(job.spec.job_type)
+        _note_start(turn, job, PhaseCost("job start", believed.job_init_s, took_s))
+        _learn_costs(turn.state, job, job_init_s=took_s)
     if job.stage is not Stage.TRAINING or seen.generation != job.generation:
         return
     started = before.stage is not Stage.TRAINING
@@ -86,23 +89,23 @@ def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
     believed = turn.state.profiles.overhead(job.spec.job_type)
     parts = (times.import_s, times.build_s, times.restore_s, times.first_step_s)
     init_s = sum(part for part in parts if part is not None) if any(parts) else None
-    phases = (
+    seen = (
         ("checkpoint", believed.checkpoint_s, times.save_s),
         ("process stop", believed.process_stop_s, times.stop_s),
         ("process start", believed.process_init_s, init_s),
     )
+    phases = tuple(PhaseCost(name, said, took) for name, said, took in seen if took is not None)
     change = before.change
     if change is not None:
         cost_s = turn.now_s - change.asked_at_s
         job = replace(job, reshape_cost_s=cost_s)
         said = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
-        text = "; ".join(
-            f"{name} {measured:.1f} s, predicted {expected:.1f} s"
-            for name, expected, measured in phases
-            if measured is not None
-        )
+        whole = PhaseCost("whole reshape", said, cost_s)
+        text = "; ".join(map(_phase_text, phases))
         text = f"took {cost_s:.1f} s, predicted {said:.1f} s" + (f" ({text})" if text else "")
-        turn.note(job, "reshape-cost", text, cost_s)
+        turn.note(job, "reshape-cost", text, cost_s, (*phases, whole))
+    elif init_s is not None:
+        _note_start(turn, job, phases[-1])
     _learn_costs(
         turn.state,
         job,
@@ -111,6 +114,14 @@ def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
         process_stop_s=times.stop_s if change is not None else None,
     )
     return job
+
+
+def _note_start(turn: Turn, job: Job, cost: PhaseCost) -> None:
+    turn.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
+
+
+def _phase_text(cost: PhaseCost) -> str:
+    return f"{cost.phase} {cost.measured_s:.1f} s, predicted {cost.predicted_s:.1f} s"
 
 
 def _learn_costs(

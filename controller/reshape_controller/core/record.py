@@ -29,6 +29,15 @@ class LogRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseCost:
+    """What one phase of a start or reshape took, beside what had been predicted, in seconds."""
+
+    phase: str
+    predicted_s: float
+    measured_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """Something that happened to a job or host, for people and for timelines.
 
@@ -43,3 +52,5 @@ class HistoryEntry:
     generation: int = 0
     size: int = 0
     value: float | None = None
+    costs: tuple[PhaseCost, ...] = ()
+    """Of a start or reshape that has come to its end (or, the job start, to a part of it)."""

@@ -26,7 +26,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import JobView
 from reshape_controller.core.prediction.profiles import Learned, ProfileBook
-from reshape_controller.core.record import HistoryEntry
+from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
@@ -221,7 +221,14 @@ class Turn:
     def limits(self) -> Limits:
         return self.state.limits
 
-    def note(self, job: Job | None, kind: str, text: str, value: float | None = None) -> None:
+    def note(
+        self,
+        job: Job | None,
+        kind: str,
+        text: str,
+        value: float | None = None,
+        costs: tuple[PhaseCost, ...] = (),
+    ) -> None:
         """Add a line to the history."""
         if job is None:
             self.history.append(HistoryEntry(None, self.now_s, kind, text, value=value))
@@ -236,5 +243,6 @@ class Turn:
                 generation=job.generation,
                 size=len(job.gpus),
                 value=value,
+                costs=costs,
             )
         )

@@ -120,4 +120,7 @@ class JobDecisions(JobHandler):
         named = {job: None for decision in found for job in jobs_of(decision)}
         rows = [await store.job(job) for job in named]
         names = {other.id: other.name for other in rows if other is not None}
-        self.answer(Decisions(tuple(decision_view(decision, names) for decision in found)))
+        moved = {target.job: None for decision in found for target in decision.plan.targets}
+        histories = {job: await store.history(job, limit=LIMIT_MAX) for job in moved}
+        views = (decision_view(decision, names, histories) for decision in found)
+        self.answer(Decisions(tuple(views)))

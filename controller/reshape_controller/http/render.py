@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from reshape_controller.core.explain import explain_json, explain_text
+from reshape_controller.core.explain import costs_of, explain_json, explain_text
 from reshape_controller.core.model import Gpu, Host, Job, JobId, Length, LengthUnit
+from reshape_controller.core.record import HistoryEntry
 from reshape_controller.http.views import DecisionView, ErrorView, GpuView, HostView, JobView
 from reshape_controller.store.protocol import Decision, JobRow
 from reshape_sidecar import codec
@@ -60,12 +61,18 @@ def host_view(host: Host) -> HostView:
     return HostView(host.id, host.gpu_type, host.gpus, host.drained, host.present)
 
 
-def decision_view(decision: Decision, names: Mapping[JobId, str]) -> DecisionView:
-    """The view of a decision; ``names`` maps ids of jobs to their names."""
+def decision_view(
+    decision: Decision,
+    names: Mapping[JobId, str],
+    histories: Mapping[JobId, Sequence[HistoryEntry]],
+) -> DecisionView:
+    """The view of a decision; ``names`` maps ids of jobs to their names, ``histories`` has those of
+    the jobs that it started or reshaped."""
     plan, at_s, policy = decision.plan, decision.at_s, decision.policy
-    value = json.loads(explain_json(plan, at_s=at_s, policy=policy, names=names))
+    costs = costs_of(plan, at_s, histories)
+    value = json.loads(explain_json(plan, at_s=at_s, policy=policy, names=names, costs=costs))
     at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_s))
-    value["explanation"] = explain_text(plan, at=at, policy=policy, names=names)
+    value["explanation"] = explain_text(plan, at=at, policy=policy, names=names, costs=costs)
     value["seq"] = decision.seq
     view: DecisionView = codec.from_value(DecisionView, value)
     return view

@@ -179,6 +179,17 @@ class DecisionEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class CostView:
+    """A phase of a start or reshape that the decision brought about."""
+
+    job: str
+    name: str
+    phase: str
+    predicted_s: float
+    measured_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class DecisionView:
     """A decision. ``chosen`` is an index into ``options``; ``weighed`` counts those left out too;
     ``explanation`` is all of it for people."""
@@ -192,6 +203,8 @@ class DecisionView:
     text: str
     seq: int
     explanation: str
+    costs: tuple[CostView, ...] = ()
+    """Empty until something that it brought about has been measured."""
 
 
 @dataclass(frozen=True, slots=True)

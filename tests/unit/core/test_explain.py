@@ -6,9 +6,10 @@ import json
 
 import pytest
 
-from reshape_controller.core.explain import duration, explain_json, explain_text
+from reshape_controller.core.explain import costs_of, duration, explain_json, explain_text
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan
+from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.policies import make_policy
 from tests.clusters import PAPER, Cluster
 
@@ -115,3 +116,63 @@ def test_of_many_options_the_best_are_shown_and_the_number_of_all() -> None:
 )
 def test_durations_are_told_as_people_say_them(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def entry(job: str, at_s: float, kind: str, *costs: PhaseCost) -> HistoryEntry:
+    return HistoryEntry(JobId(job), at_s, kind, "", costs=costs)
+
+
+DONOR = (
+    entry("job1", 5.0, "start-cost", PhaseCost("process start", 6.0, 7.0)),
+    entry("job1", 10.0, "shrink-asked"),
+    entry(
+        "job1",
+        20.0,
+        "reshape-cost",
+        PhaseCost("checkpoint", 1.0, 0.25),
+        PhaseCost("process start", 6.0, 22.125),
+        PhaseCost("whole reshape", 8.0, 23.0),
+    ),
+    entry("job1", 90.0, "reshape-cost", PhaseCost("process start", 6.0, 1.0)),
+)
+NEWCOMER = (
+    entry("job2", 11.0, "start-cost", PhaseCost("job start", 3.0, 0.9)),
+    entry("job2", 21.0, "start-cost", PhaseCost("process start", 6.0, 9.0)),
+)
+
+
+def test_what_a_decision_cost_is_told_beside_what_was_predicted() -> None:
+    plan = decision()
+    costs = costs_of(plan, 10.0, {JobId("job1"): DONOR, JobId("job2"): NEWCOMER})
+    text = explain_text(plan, at="12:00:00", policy="adaptive", names=NAMES, costs=costs)
+    assert text.partition("have ended\n")[2] == (
+        "  what it cost:\n"
+        "                            predicted  measured\n"
+        "     vgg     job start          3.0 s     0.9 s\n"
+        "             process start      6.0 s     9.0 s\n"
+        "     resnet  checkpoint         1.0 s     0.2 s\n"
+        "             process start      6.0 s    22.1 s\n"
+        "             whole reshape      8.0 s    23.0 s"
+    )
+    document = json.loads(
+        explain_json(plan, at_s=10.0, policy="adaptive", names=NAMES, costs=costs)
+    )
+    assert document["costs"][0] == {
+        "job": "job2",
+        "name": "vgg",
+        "phase": "job start",
+        "predicted_s": 3.0,
+        "measured_s": 0.9,
+    }
+
+
+def test_costs_of_what_was_decided_before_or_after_are_not_this_decisions() -> None:
+    plan = decision()
+    failed = (entry("job2", 11.0, "hand-over-ended"), *NEWCOMER[1:])
+    assert costs_of(plan, 10.0, {JobId("job2"): failed}) == ()
+    assert [c.phase.measured_s for c in costs_of(plan, 10.0, {JobId("job1"): DONOR})] == [
+        0.25,
+        22.125,
+        23.0,
+    ]
+    assert costs_of(plan, 10.0, {}) == ()

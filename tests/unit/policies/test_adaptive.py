@@ -279,6 +279,14 @@ def test_a_gain_of_exactly_the_least_is_enough_and_a_millisecond_less_is_not() -
     assert said(ADAPTIVE.decide(short.snapshot()).targets) == {}
 
 
+def test_a_makespan_that_falls_by_exactly_the_least_is_enough_while_the_sum_falls_by_less() -> None:
+    """Waiting: 1000 + 1010 s. Giving: ``d`` ends after 1960, which is 50 less; the sum falls by
+    40. A millisecond for each step more, and the makespan falls by 49."""
+    for slow, taken in ((1.96, {"new": 2, "d": 2}), (1.961, {})):
+        cluster = Cluster().runs("d", 4, speed={2: slow, 4: 1.0}).waits("new", speed={2: 1.01})
+        assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
+
+
 def test_the_longest_wait_is_over_at_its_very_end() -> None:
     cluster = Cluster().runs("job1", 4, left=2000)
     cluster.waits("job2", speed={2: 1.0}, left=100, submitted_at_s=9_940.0, max_wait_s=60.001)
