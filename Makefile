@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check test-tensorflow test-mongo bench clean
+.PHONY: help setup demo test check test-tensorflow test-mongo bench bench-replay clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -34,6 +34,9 @@ test-tensorflow: setup  ## The tests that start real TensorFlow processes
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(BIN)/python -m pytest -m mongo
+
+bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
+	$(BIN)/python benchmarks/replay.py
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
