@@ -19,6 +19,7 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
     GpuId,
+    GpuState,
     HostId,
     Job,
     JobId,
@@ -26,6 +27,7 @@ from reshape_controller.core.model import (
     Length,
     LengthUnit,
     Mechanism,
+    Stage,
 )
 from reshape_controller.core.plan import Plan, Target
 from reshape_sidecar import codec
@@ -66,6 +68,8 @@ class Container:
     error: str | None = None
     reachable: bool = True
     """False: neither Desired nor reports get through."""
+    mute: bool = False
+    """True: it acts on what it is told, and its reports are late."""
     slow_init: bool = False
     saves: bool = True
     """False: a request to save is not answered by training; the deadline decides."""
@@ -134,13 +138,18 @@ class World:
             self.settle()
 
     def check(self) -> None:
-        """The ledger agrees with itself, and no two jobs have a process on one GPU."""
+        """The ledger agrees with itself, no two jobs have a process on one GPU, and a GPU with a
+        process is never another's or nobody's to have."""
         invariants.check(self.engine.state)
         on: dict[str, JobId] = {}
         for container in self.containers.values():
             for gpu in container.running:
                 other = on.setdefault(gpu, container.job)
                 assert other == container.job, f"{gpu} is used by {other} and {container.job}"
+                found = self.engine.state.gpus[GpuId(gpu)]
+                out_of_reach = found.state in (GpuState.LOST, GpuState.QUARANTINED)
+                theirs = out_of_reach or found.owner == container.job
+                assert theirs, f"{gpu} is {found.state}, and {container.job} runs on it"
 
     # --- the launcher and the SideCars
 
@@ -173,6 +182,16 @@ class World:
                 return
         raise AssertionError("the world does not come to rest")
 
+    def settle_until(self, name: str, stage: Stage) -> None:
+        """Let SideCars converge, one step each in turn, until the job has come to ``stage``."""
+        for _ in range(20):
+            for key in list(self.containers):
+                if self.job(name).stage is stage:
+                    return
+                if key in self.containers:
+                    self.converge(self.containers[key])
+        raise AssertionError(f"{name} is {self.job(name).stage}")
+
     def converge(self, c: Container) -> None:
         """One SideCar takes up its desired state as far as it can, and reports what changed."""
         if not c.reachable:
@@ -197,7 +216,7 @@ class World:
     def _take_up(self, c: Container, desired: Desired) -> None:
         fresh = desired.generation > c.generation
         c.epoch, c.generation = desired.epoch, desired.generation
-        if c.phase in (Phase.INITIALIZING, Phase.UNFIT):
+        if c.phase is Phase.INITIALIZING or (c.phase is Phase.UNFIT and desired.mode is Mode.RUN):
             return
         same = desired.mode is Mode.RUN and tuple(desired.devices) == c.running
         if same:
@@ -242,6 +261,8 @@ class World:
 
     def report(self, c: Container) -> None:
         c.sequence += 1
+        if c.mute:
+            return
         self.event(ev.SideCarReported(self.observed(c)))
 
     def observed(self, c: Container) -> Observed:

@@ -41,6 +41,15 @@ class Chaos:
         self.world.submit("b", 2)
         self.world.plan(("b", 2), ("a", 2), about="b")
 
+    def begin_growth(self) -> None:
+        """Job a trains on two of four and shall have all; whether it does, nobody has heard."""
+        self.world.auto = True
+        self.world.submit("a", 1, 2, 4)
+        self.world.plan(("a", 2))
+        self.world.auto = False
+        self.mute("a", 0)
+        self.world.plan(("a", 4))
+
     def act(self, what: str, job: str, number: int) -> None:
         getattr(self, what)(job, number)
         self.world.check()
@@ -115,9 +124,15 @@ class Chaos:
                 container.reachable = False
                 self.world.event(ev.SideCarFellSilent(container.job, container.attempt))
 
+    def mute(self, job: str, number: int) -> None:
+        """A SideCar acts on what it is told, and its reports are late."""
+        for container in self.world.containers.values():
+            if container.job == job:
+                container.mute = True
+
     def heard(self, job: str, number: int) -> None:
         for container in self.world.containers.values():
-            container.reachable = True
+            container.reachable, container.mute = True, False
 
     def stubborn(self, job: str, number: int) -> None:
         for container in self.world.containers.values():
@@ -201,6 +216,7 @@ class Chaos:
                 self.host_cleaned("a", HOSTS.index(host))
         for container in list(world.containers.values()):
             container.reachable, container.saves, container.slow_init = True, True, False
+            container.mute = False
         world.auto = True
         for container in list(world.containers.values()):
             if (container.job, container.attempt) in world.containers:
@@ -230,7 +246,7 @@ def candidate_plans(job: JobId) -> list[Plan]:
 OFTEN = ("submit", "plan", "plan", "plan", "converge", "converge", "converge", "converge", "verify")
 SOMETIMES = (
     "cancel", "crash", "delay", "deliver_late", "dirty", "effects_stop", "finish", "halt", "heard",
-    "kill", "restart", "resume", "save_deadline", "silent", "stubborn", "verify_late",
+    "kill", "mute", "restart", "resume", "save_deadline", "silent", "stubborn", "verify_late",
     "verify_late", "wait",
 )  # fmt: skip
 RARELY = ("drain", "undrain", "undrain", "host_silent", "host_cleaned", "host_cleaned")
@@ -245,15 +261,15 @@ STEPS = st.lists(
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
-    in_hand_over=st.booleans(),
+    beginning=st.sampled_from(["nothing", "hand_over", "growth"]),
     steps=STEPS,
 )
 def test_no_gpu_in_two_hands_and_nobody_waits_for_ever(
-    mechanism: Mechanism, in_hand_over: bool, steps: list[tuple[str, str, int]]
+    mechanism: Mechanism, beginning: str, steps: list[tuple[str, str, int]]
 ) -> None:
     chaos = Chaos(mechanism)
-    if in_hand_over:
-        chaos.begin_hand_over()
+    if beginning != "nothing":
+        getattr(chaos, f"begin_{beginning}")()
     for what, job, number in steps:
         chaos.act(what, job, number)
     chaos.heal()

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from reshape_controller.core import attempts, handover, ledger
 from reshape_controller.core.model import (
+    ChangeKind,
     DeadlineKind,
     GpuId,
     Host,
@@ -55,12 +56,14 @@ def strike(turn: Turn, job: Job, size: int, reason: str) -> None:
     turn.note(job, "size-struck", f"{size} GPUs: failed to start twice ({reason})")
     if job.sizes:
         attempts.end(turn, job, f"queued again: {size} GPUs did not work ({reason})")
-    elif job.progress.step > 0 or job.progress.checkpoint_step:
-        reason = f"no size is left at which it starts ({reason}); its checkpoint is kept"
-        attempts.end(turn, job, reason, after=JobState.HALTED)
     else:
-        job = attempts.finish(turn, job, JobState.FAILED, reason)
-        attempts.end(turn, job, reason)
+        _end_for_good(turn, job, f"no size is left at which it starts ({reason})")
+
+
+def unfit(turn: Turn, job: Job, reason: str) -> None:
+    """Its attempt cannot or must not train where it is, and trying again would not help."""
+    job = handover.part(turn, handover.abandon(turn, job, reason))
+    _end_for_good(turn, job, reason)
 
 
 def leave(turn: Turn, job: Job, reason: str, *, after: JobState) -> None:
@@ -93,14 +96,18 @@ def cancel(turn: Turn, job: Job, reason: str) -> None:
         turn.state.put_job(replace(job, deadline=deadline))
 
 
-def container_gone(turn: Turn, job: Job, reason: str) -> None:
+def container_gone(turn: Turn, job: Job, reason: str, exit_code: int | None) -> None:
     """The container with every process in it is gone; not asked for, it is a failure of the job."""
     turn.note(job, "container-gone", reason)
-    if job.stage is not Stage.ENDING:
+    if job.stage is not Stage.ENDING and not (exit_code == 0 and _told_to_end(job)):
         job = handover.part(turn, handover.abandon(turn, job, reason))
         ledger.release(turn, job, job.gpus, job.generation)
         job = attempts.count_failure(turn, _lost_work(replace(job, gpus=())), reason)
     else:
+        if job.change is not None and job.change.kind is ChangeKind.GROW:
+            job = handover.part(turn, job)
+        if job.halt_wanted:
+            job = handover.abandon(turn, job, "halted on request")
         if job.hand_over is not None:
             kept = tuple(gpu for gpu in job.gpus if gpu in job.hand_over.gpus)
             ledger.promise(turn, kept, job.id)
@@ -110,6 +117,21 @@ def container_gone(turn: Turn, job: Job, reason: str) -> None:
     if job.failures and job.state is JobState.SUBMITTED and job.hand_over is None:
         attempts.back_off(turn, job)
     handover.advance(turn, job.id)
+
+
+def _told_to_end(job: Job) -> bool:
+    """Whether its SideCar was told to save and end the container, and has not been heard since."""
+    ends = (ChangeKind.RELAUNCH, ChangeKind.LEAVE)
+    return job.change is not None and job.change.kind in ends
+
+
+def _end_for_good(turn: Turn, job: Job, reason: str) -> None:
+    """Halted with its checkpoint, for somebody to look; failed if it never trained."""
+    if job.progress.step > 0 or job.progress.checkpoint_step:
+        attempts.end(turn, job, f"{reason}; its checkpoint is kept", after=JobState.HALTED)
+        return
+    job = attempts.finish(turn, job, JobState.FAILED, reason)
+    attempts.end(turn, job, reason)
 
 
 def start_hung(turn: Turn, job: Job, reason: str) -> None:

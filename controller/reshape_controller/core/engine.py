@@ -24,6 +24,7 @@ from reshape_controller.core import (
 )
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
+from reshape_controller.core.limits import PLAN_AGAIN_MIN_S
 from reshape_controller.core.model import (
     Gpu,
     GpuState,
@@ -71,7 +72,10 @@ class Engine:
         Raises PlanRejected, with the state as it was but for the wish to plan, which is dropped.
         """
         turn = self._turn(now_s)
-        self.state.wake_at_s = plan.wake_at_s
+        if plan.wake_at_s is None:
+            self.state.wake_at_s = None
+        else:
+            self.state.wake_at_s = max(plan.wake_at_s, turn.now_s + PLAN_AGAIN_MIN_S)
         if not plan.targets:
             self.state.plan_wanted = False
             self._say_why_it_waits(plan)
@@ -123,9 +127,11 @@ class Engine:
 
     def _turn(self, now_s: float) -> Turn:
         self.state.now_s = max(self.state.now_s, now_s)
-        return Turn(self.state, self.state.now_s)
+        return Turn(self.state, self.state.now_s, observed_before=not self.state.observing)
 
     def _close(self, turn: Turn) -> Step:
+        if not (turn.observed_before or self.state.observing):
+            reports.resume_hand_overs(turn)
         for host in turn.freed:
             lighten.lighten(turn, host)
         return Step(tuple(turn.commands), tuple(turn.history))
@@ -212,7 +218,7 @@ class Engine:
             return
         if isinstance(event, ev.ContainerGone):
             reason = event.reason or f"its container ended (exit code {event.exit_code})"
-            endings.container_gone(turn, job, reason)
+            endings.container_gone(turn, job, reason, event.exit_code)
         elif job.stage is Stage.LAUNCHING:
             endings.launch_failed(turn, job, event.reason, retryable=event.retryable)
 

@@ -8,7 +8,7 @@ Never: chooses who gives or gets (that is the plan), or believes a release befor
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from reshape_controller.core import attempts, ledger
 from reshape_controller.core.model import (
@@ -29,23 +29,26 @@ from reshape_controller.core.state import Turn
 from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
 
 
-def begin(
-    turn: Turn,
-    newcomer: Job,
-    idle: tuple[GpuId, ...],
-    donors: tuple[tuple[JobId, tuple[GpuId, ...]], ...],
-) -> None:
-    """A plan gives ``idle`` GPUs to the newcomer, and what each donor gives up beyond what it
-    keeps (job, kept GPUs). Nothing is taken from a donor yet (R2)."""
+@dataclass(frozen=True, slots=True)
+class Giving:
+    """What a running job keeps, and what it gives to the newcomer; the rest becomes idle."""
+
+    donor: JobId
+    keeps: tuple[GpuId, ...]
+    gives: tuple[GpuId, ...]
+
+
+def begin(turn: Turn, newcomer: Job, idle: tuple[GpuId, ...], donors: tuple[Giving, ...]) -> None:
+    """A plan gives ``idle`` GPUs to the newcomer, and some of each donor's. Nothing is taken from
+    a donor yet (R2)."""
     ledger.reserve(turn, idle, newcomer.id)
     gpus = list(idle)
-    for donor_id, keeps in donors:
-        donor = turn.state.jobs[donor_id]
-        given = tuple(gpu for gpu in donor.gpus if gpu not in keeps)
-        ledger.promise(turn, given, newcomer.id)
-        turn.state.put_job(replace(donor, donation=Donation(newcomer.id, keeps)))
-        gpus += given
-    hand_over = HandOver(tuple(gpus), tuple(donor for donor, _ in donors))
+    for giving in donors:
+        donor = turn.state.jobs[giving.donor]
+        ledger.promise(turn, giving.gives, newcomer.id)
+        turn.state.put_job(replace(donor, donation=Donation(newcomer.id, giving.keeps)))
+        gpus += giving.gives
+    hand_over = HandOver(tuple(gpus), tuple(giving.donor for giving in donors))
     newcomer = replace(newcomer, hand_over=hand_over, deadline=None)
     turn.state.put_job(newcomer)
     turn.note(newcomer, "planned", _what_was_planned(newcomer, idle, hand_over))
@@ -79,18 +82,23 @@ def advance(turn: Turn, job_id: JobId) -> None:
     early = turn.state.mechanism is Mechanism.SIDECAR
     held = ledger.held_by(turn, job.id, hand_over.gpus)
     if job.stage is Stage.NONE and (held or early):
-        attempts.launch(turn, job, turn.state.gpus[hand_over.gpus[0]].host)
+        host = turn.state.hosts[turn.state.gpus[hand_over.gpus[0]].host]
+        if host.drained:
+            abandon(turn, job, f"{host.id} is drained")
+        else:
+            attempts.launch(turn, job, host.id)
     elif _may_ask_donors(turn, job, hand_over, early):
         _ask_donors(turn, job, hand_over)
     elif job.stage is Stage.READY and held and not turn.state.observing:
         _grant(turn, job, hand_over)
 
 
-def answer(turn: Turn, job: Job, outcome: Outcome) -> None:
-    """The SideCar's one outcome of the request that is under way (stage SAVING)."""
+def answer(turn: Turn, job: Job, outcome: Outcome, devices: tuple[str, ...]) -> None:
+    """The SideCar's one outcome of the request that is under way (stage SAVING). ``devices``:
+    those that its process trains on."""
     assert job.change is not None
     if outcome.kind is OutcomeKind.REFUSED:
-        _refused(turn, job, job.change)
+        _refused(turn, job, job.change, devices)
         return
     saved = "no checkpoint" if outcome.saved_step is None else f"step {outcome.saved_step} saved"
     job = replace(
@@ -117,9 +125,10 @@ def stopped(turn: Turn, job: Job) -> None:
         )
         turn.state.put_job(job)
         return
-    after = change.gpus_after
+    after = job.devices
     given = tuple(gpu for gpu in job.gpus if gpu not in after)
     ledger.use(turn, tuple(gpu for gpu in after if gpu not in job.gpus), job.id)
+    _free_rest(turn, job, change)
     ups, downs = len(after) > change.size_before, len(after) < change.size_before
     job = replace(
         job,
@@ -170,11 +179,12 @@ def withdraw(turn: Turn, job: Job, reason: str) -> None:
     change = job.change
     if change is None or job.stage is not Stage.SAVING or change.withdrawn:
         return
-    job = _drop_own_hand_over(turn, job, change)
+    if change.kind is not ChangeKind.GROW:  # what it grows onto may be in use until it answers
+        job = _drop_own_hand_over(turn, job)
     job = attempts.ask(turn, job, Mode.RUN, job.gpus)
     job = replace(
         job,
-        change=replace(change, gpus_after=job.gpus, for_job=None, withdrawn=True),
+        change=replace(change, for_job=None, withdrawn=True),
         reason=reason,
         deadline=attempts.until(turn, DeadlineKind.SAVE_ANSWER, turn.limits.save_answer_s),
     )
@@ -183,15 +193,23 @@ def withdraw(turn: Turn, job: Job, reason: str) -> None:
 
 
 def part(turn: Turn, donor: Job) -> Job:
-    """A donor leaves its hand-over because it ended by itself; its GPUs keep their promise."""
+    """A donor leaves its hand-over because it ended by itself; its GPUs keep their promise.
+
+    What it was told to grow onto becomes its own: it may train there already, unheard, so that
+    the release of these GPUs is verified like that of the others.
+    """
     to = donor.donation.to if donor.donation else donor.change.for_job if donor.change else None
     newcomer = turn.state.jobs.get(to) if to is not None else None
     if newcomer is not None and newcomer.hand_over is not None:
         donors = tuple(job for job in newcomer.hand_over.donors if job != donor.id)
         hand_over = replace(newcomer.hand_over, donors=donors)
         turn.state.put_job(replace(newcomer, hand_over=hand_over))
-    if donor.change is not None:
-        donor = _drop_own_hand_over(turn, donor, donor.change)
+    if donor.change is not None and donor.change.kind is ChangeKind.GROW:
+        more = _reserved(turn, donor, donor.change)
+        ledger.use(turn, more, donor.id)
+        donor = replace(donor, gpus=donor.gpus + more)
+    elif donor.change is not None:
+        donor = _drop_own_hand_over(turn, donor)
     donor = replace(donor, donation=None, change=None)
     turn.state.put_job(donor)
     return donor
@@ -251,10 +269,11 @@ def _grant(turn: Turn, job: Job, hand_over: HandOver) -> None:
     turn.note(job, "granted", f"{len(hand_over.gpus)} GPUs: {', '.join(hand_over.gpus)}")
 
 
-def _refused(turn: Turn, job: Job, change: Change) -> None:
+def _refused(turn: Turn, job: Job, change: Change, devices: tuple[str, ...]) -> None:
     """Nothing was stopped: training goes on at its size, and nothing was taken (R2, R9)."""
-    job = _drop_own_hand_over(turn, job, change)
-    if not change.withdrawn:
+    before = job.gpus
+    job = _drop_own_hand_over(turn, _where_it_trains(turn, job, change, devices))
+    if not change.withdrawn or job.gpus != before:
         job = attempts.ask(turn, job, Mode.RUN, job.gpus)
     wait_s = 0.0 if change.withdrawn else turn.limits.refusal_cooldown_s
     job = replace(
@@ -275,11 +294,42 @@ def _refused(turn: Turn, job: Job, change: Change) -> None:
     turn.state.plan_wanted = True
 
 
-def _drop_own_hand_over(turn: Turn, job: Job, change: Change) -> Job:
+def _where_it_trains(turn: Turn, job: Job, change: Change, devices: tuple[str, ...]) -> Job:
+    """A withdrawal may come when the SideCar had done, unheard, what was asked before it. If it
+    then refuses to go back, the change took place: the job has the GPUs that it trains on."""
+    may = job.gpus + _reserved(turn, job, change)
+    gpus = tuple(gpu for gpu in may if gpu in devices)
+    if not change.withdrawn or set(gpus) == set(job.gpus) or len(gpus) not in job.sizes:
+        return job
+    given = tuple(gpu for gpu in job.gpus if gpu not in gpus)
+    ledger.use(turn, tuple(gpu for gpu in gpus if gpu not in job.gpus), job.id)
+    # The process runs under the request's generation; older ones must be gone.
+    ledger.release(turn, job, given, job.generation - 2)
+    job = replace(
+        job,
+        gpus=gpus,
+        reshape_ups=job.reshape_ups + (len(gpus) > change.size_before),
+        reshape_downs=job.reshape_downs + (len(gpus) < change.size_before),
+        process_restarts=job.process_restarts + 1,
+    )
+    turn.state.put_job(job)
+    return job
+
+
+def _reserved(turn: Turn, job: Job, change: Change) -> tuple[GpuId, ...]:
+    """What is reserved for the job's own growth or relaunch."""
+    return tuple(gpu for gpu in change.gpus_after if ledger.held_by(turn, job.id, (gpu,)))
+
+
+def _free_rest(turn: Turn, job: Job, change: Change) -> None:
+    for gpu in _reserved(turn, job, change):
+        ledger.free(turn, turn.state.gpus[gpu])
+
+
+def _drop_own_hand_over(turn: Turn, job: Job) -> Job:
     """Free what was reserved for the job's own growth or relaunch."""
-    for gpu in change.gpus_after:
-        if ledger.held_by(turn, job.id, (gpu,)):
-            ledger.free(turn, turn.state.gpus[gpu])
+    if job.change is not None:
+        _free_rest(turn, job, job.change)
     job = replace(job, hand_over=None)
     turn.state.put_job(job)
     return job

@@ -10,26 +10,24 @@ from dataclasses import replace
 
 from reshape_controller.core import endings, ledger
 from reshape_controller.core import events as ev
-from reshape_controller.core.errors import UnknownHost
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
 from reshape_controller.core.state import Turn
 
 
 def take(turn: Turn, event: ev.Event) -> None:
-    """Take in one event of a host or a GPU. Raises UnknownHost."""
+    """Take in one event of a host or a GPU; one of an unknown host changes nothing."""
     match event:
         case ev.HostAdded(host, gpu_type, gpus):
             _host_added(turn, host, gpu_type, gpus)
-        case ev.HostFellSilent(host, reason):
-            endings.host_silent(turn, _host(turn, host), reason)
-        case ev.HostCleaned(host, reason):
-            endings.host_cleaned(turn, _host(turn, host), reason)
-        case ev.HostDrained(host, user):
-            _drain(turn, _host(turn, host), user)
-        case ev.HostUndrained(host, user):
-            turn.state.put_host(replace(_host(turn, host), drained=False))
-            turn.state.plan_wanted = True
-            turn.note(None, "host-undrained", f"{host} by {user or 'unknown'}")
+        case (
+            ev.HostFellSilent(host)
+            | ev.HostCleaned(host)
+            | ev.HostDrained(host)
+            | ev.HostUndrained(host)
+        ):
+            known = turn.state.hosts.get(host)
+            if known is not None:
+                _happened(turn, known, event)
         case ev.GpuCleared(gpu_id, user):
             gpu = turn.state.gpus.get(gpu_id)
             if gpu is not None and gpu.state is GpuState.QUARANTINED:
@@ -37,11 +35,18 @@ def take(turn: Turn, event: ev.Event) -> None:
                 turn.note(None, "gpu-cleared", f"{gpu_id} by {user or 'unknown'}")
 
 
-def _host(turn: Turn, host: HostId) -> Host:
-    found = turn.state.hosts.get(host)
-    if found is None:
-        raise UnknownHost(f"no host {host} in the inventory")
-    return found
+def _happened(turn: Turn, host: Host, event: ev.Event) -> None:
+    match event:
+        case ev.HostFellSilent(_, reason):
+            endings.host_silent(turn, host, reason)
+        case ev.HostCleaned(_, reason):
+            endings.host_cleaned(turn, host, reason)
+        case ev.HostDrained(_, user):
+            _drain(turn, host, user)
+        case ev.HostUndrained(_, user):
+            turn.state.put_host(replace(host, drained=False))
+            turn.state.plan_wanted = True
+            turn.note(None, "host-undrained", f"{host.id} by {user or 'unknown'}")
 
 
 def _host_added(turn: Turn, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]) -> None:

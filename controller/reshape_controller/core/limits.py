@@ -52,5 +52,7 @@ KUBERNETES = Limits(early_init_s=900.0, first_step_s=600.0)
 RETRY_BACKOFF_MAX_S = 300.0
 BATCH_EVENTS_MAX = 500
 BATCH_BYTES_MAX = 4 * 1024 * 1024
+PLAN_AGAIN_MIN_S = 1.0
+"""A policy that wants to be asked again at a time is not asked earlier than after this long."""
 PLAN_ROUNDS_MAX = 200
 """Plans taken in one batch; the rest wait for the next batch (never reached by a sane policy)."""

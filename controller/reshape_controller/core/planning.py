@@ -67,7 +67,7 @@ def apply(turn: Turn, plan: Plan) -> None:
 class _Start:
     job: JobId
     idle: tuple[GpuId, ...]
-    donors: tuple[tuple[JobId, tuple[GpuId, ...]], ...]
+    donors: tuple[handover.Giving, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +126,20 @@ def _start(
         raise PlanRejected(f"{job.id}: is initialised on {job.host}, not {target.host}")
     if _waits_until(job) > state.now_s:
         raise PlanRejected(f"{job.id}: waits after a failure")
-    donors, given = [], 0
+    donors, missing = [], target.size
     for shrink in shrinks:
         donor = state.jobs[shrink.job]
         if shrink.host != target.host:
             raise PlanRejected(f"{donor.id}: is on {donor.host}, {job.id} on {target.host}")
         if donor.refused_until_s > state.now_s:
             raise PlanRejected(f"{donor.id}: refused to save a short time ago")
-        donors.append((donor.id, donor.gpus[: shrink.size]))
-        given += len(donor.gpus) - shrink.size
-    from_idle = target.size - given
-    if from_idle < 0:
-        raise PlanRejected(f"{job.id}: {given} GPUs would be taken for {target.size}")
-    return _Start(job.id, _take(target, from_idle, idle), tuple(donors))
+        if missing == 0:
+            raise PlanRejected(f"{donor.id}: would give GPUs that {job.id} does not take")
+        # What it gives up and the newcomer does not take is idle once its release was verified.
+        gives = donor.gpus[shrink.size :][:missing]
+        donors.append(handover.Giving(donor.id, donor.gpus[: shrink.size], gives))
+        missing -= len(gives)
+    return _Start(job.id, _take(target, missing, idle), tuple(donors))
 
 
 def _growth(state: State, target: Target, idle: dict[HostId, list[GpuId]]) -> tuple[GpuId, ...]:
@@ -172,7 +173,7 @@ def _later_size(job: Job) -> int:
     if job.donation is not None:
         return len(job.donation.keeps)
     if job.change is not None:
-        return len(job.change.gpus_after)
+        return len(job.devices)
     return 0 if job.state.terminal else len(job.gpus)
 
 

@@ -35,7 +35,7 @@ def take(turn: Turn, seen: Observed) -> None:
         longest_save_s=max(job.longest_save_s, save_s),
     )
     turn.state.put_job(job)
-    for step in (_finished, _initialized, _outcome, _stopped, _first_step, _crashed):
+    for step in (_finished, _initialized, _outcome, _stopped, _first_step, _unfit, _crashed):
         current = turn.state.jobs.get(job.id)
         if current is None or current.stage in (Stage.NONE, Stage.ENDING):
             break
@@ -43,7 +43,6 @@ def take(turn: Turn, seen: Observed) -> None:
     learning.observe(turn, before, seen)
     if back:
         turn.state.plan_wanted = True
-        resume_hand_overs(turn)
 
 
 def silent(turn: Turn, job_id: JobId, attempt: int) -> None:
@@ -51,7 +50,7 @@ def silent(turn: Turn, job_id: JobId, attempt: int) -> None:
     job = turn.state.jobs.get(job_id)
     if job is None or job.attempt != attempt or job.stage is Stage.NONE:
         return
-    unanswered = not job.answered
+    turn.state.plan_wanted = turn.state.plan_wanted or not job.answered
     job = replace(job, answered=True, reachable=False, reason="its SideCar is unreachable")
     turn.state.put_job(job)
     turn.note(job, "unreachable", "no word of its SideCar; training is not touched")
@@ -60,15 +59,11 @@ def silent(turn: Turn, job_id: JobId, attempt: int) -> None:
         handover.abandon(turn, newcomer, f"the SideCar of {job.spec.name} is unreachable")
     if job.stage is Stage.READY and job.hand_over is not None and not job.hand_over.shrink_asked:
         handover.abandon(turn, job, "its SideCar is unreachable")
-    if unanswered:
-        turn.state.plan_wanted = True
-        resume_hand_overs(turn)
 
 
 def resume_hand_overs(turn: Turn) -> None:
-    """Go on with every hand-over, once every attempt has answered or is known to be silent."""
-    if turn.state.observing:
-        return
+    """Go on with every hand-over: every attempt has answered, is known to be silent, or is gone."""
+    turn.state.plan_wanted = True
     for job in sorted(turn.state.jobs.values(), key=lambda job: job.place):
         handover.advance(turn, job.id)
 
@@ -91,12 +86,6 @@ def settle(turn: Turn, job: Job) -> None:
 
 def _initialized(turn: Turn, job: Job, seen: Observed) -> None:
     if job.stage is not Stage.LAUNCHING or seen.generation != job.generation:
-        return
-    if seen.phase is Phase.UNFIT:
-        reason = seen.error or "its SideCar's self-check failed"
-        handover.abandon(turn, job, reason)
-        job = attempts.finish(turn, turn.state.jobs[job.id], JobState.FAILED, reason)
-        attempts.end(turn, job, reason)
         return
     if seen.phase is not Phase.INITIALIZED:
         return
@@ -126,7 +115,7 @@ def _outcome(turn: Turn, job: Job, seen: Observed) -> None:
     if outcome.complete and outcome.kind is OutcomeKind.STOPPING:
         endings.complete(turn, job, "its checkpoint says that training is complete")
         return
-    handover.answer(turn, job, outcome)
+    handover.answer(turn, job, outcome, seen.devices)
     current = turn.state.jobs[job.id]
     if current.stage is Stage.TRAINING:
         settle(turn, current)
@@ -160,6 +149,13 @@ def _finished(turn: Turn, job: Job, seen: Observed) -> None:
     trains = (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
     if seen.phase is Phase.FINISHED and job.stage in trains and job.gpus:
         endings.complete(turn, job, "training finished")
+
+
+def _unfit(turn: Turn, job: Job, seen: Observed) -> None:
+    waits = (Stage.LAUNCHING, Stage.READY, Stage.STARTING)
+    same = seen.generation == job.generation
+    if seen.phase is Phase.UNFIT and same and job.stage in waits:
+        endings.unfit(turn, job, seen.error or "its SideCar's self-check failed")
 
 
 def _crashed(turn: Turn, job: Job, seen: Observed) -> None:

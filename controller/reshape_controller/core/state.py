@@ -77,6 +77,7 @@ class State:
         self.hosts: dict[HostId, Host] = {}
         self.ended: dict[JobId, Job] = {}
         """Jobs dropped since the last ``take_touched``: their last projection is still owed."""
+        self._unanswered: dict[JobId, None] = {}
         self._touched_jobs: dict[JobId, None] = {}
         self._touched_gpus: dict[GpuId, None] = {}
         self._touched_hosts: dict[HostId, None] = {}
@@ -85,7 +86,7 @@ class State:
     @property
     def observing(self) -> bool:
         """Whether some attempt has not answered since the controller started (R6)."""
-        return any(not job.answered for job in self.jobs.values())
+        return bool(self._unanswered)
 
     def gpus_of_host(self, host: HostId) -> Iterator[Gpu]:
         """The GPUs of a host, by index."""
@@ -101,8 +102,12 @@ class State:
         )
 
     def put_job(self, job: Job) -> None:
-        """Replace a job; one that has ended and left its container is dropped."""
+        """Replace a job."""
         before = self.jobs.get(job.id)
+        if job.answered:
+            self._unanswered.pop(job.id, None)
+        else:
+            self._unanswered[job.id] = None
         self._touched_jobs[job.id] = None
         self.jobs[job.id] = job
         if job.deadline is not None and (before is None or before.deadline != job.deadline):
@@ -113,6 +118,7 @@ class State:
         self._touched_jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
+        self._unanswered.pop(job.id, None)
         self.views.pop(job.id, None)
 
     def put_gpu(self, gpu: Gpu) -> None:
@@ -214,6 +220,8 @@ class Turn:
     now_s: float
     commands: list[Command] = field(default_factory=list)
     history: list[HistoryEntry] = field(default_factory=list)
+    observed_before: bool = True
+    """Whether every attempt had answered (R6) before this turn."""
     freed: dict[HostId, None] = field(default_factory=dict)
     """Hosts on which a GPU became idle in this turn."""
 
