@@ -7,8 +7,8 @@ events_per_s, peak_rss_mb, decision_p50_ms, decision_p99_ms, decisions, plans}]}
 and the growth as replay-growth.svg beside it. Each row is one process and one run, from the inputs
 in memory to the metrics; imports and the drawing of the workload are not counted. The workload is
 job set one on half V100, half P100, hosts of eight, with 10,000 jobs in 44,000 s on 1,024 GPUs, and
-the growth at the same density; ``decision`` is ``policy.decide`` with the snapshot, cold: nothing is kept between
-decisions. On a busy machine wall and processor time differ; both are there.
+the growth at the same density; ``decision`` is ``policy.decide`` with the snapshot, cold: nothing
+is kept between decisions. On a busy machine wall and processor time differ; both are there.
 """
 
 from __future__ import annotations

@@ -120,10 +120,12 @@ class ProfileBook:
     profiles: dict[str, Profile] = field(default_factory=dict)
     learned: dict[str, Learned] = field(default_factory=dict)
     _seconds: dict[tuple[str, str, int], float] = field(
-        default_factory=dict, init=False, repr=False, compare=False
+        default_factory=dict, repr=False, compare=False
     )
-
     _tables: dict[tuple[str, str, tuple[int, ...]], dict[int, float]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    _overheads: dict[str, Overhead] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -134,8 +136,14 @@ class ProfileBook:
         return ProfileBook({**self.profiles, profile.job_type: profile}, learned)
 
     def with_learned(self, learned: Learned) -> ProfileBook:
-        """A book with what is now known of a type."""
-        return ProfileBook(self.profiles, {**self.learned, learned.job_type: learned})
+        """A book with what is now known of a type. Answers about speeds that this does not change
+        are kept."""
+        kind, known = learned.job_type, {**self.learned, learned.job_type: learned}
+        if learned.speed == self.learned_of(kind).speed:
+            return ProfileBook(self.profiles, known, self._seconds, self._tables)
+        seconds = {key: value for key, value in self._seconds.items() if key[0] != kind}
+        tables = {key: value for key, value in self._tables.items() if key[0] != kind}
+        return ProfileBook(self.profiles, known, seconds, tables)
 
     def of(self, job_type: str | None) -> Profile | None:
         """The recorded profile of a type."""
@@ -204,6 +212,12 @@ class ProfileBook:
 
     def overhead(self, job_type: str | None) -> Overhead:
         """Seconds of starts, saves and stops of a job of the type."""
+        found = self._overheads.get(job_type or DEFAULT_TYPE)
+        if found is None:
+            found = self._overheads[job_type or DEFAULT_TYPE] = self._overhead(job_type)
+        return found
+
+    def _overhead(self, job_type: str | None) -> Overhead:
         profile, default = self.of(job_type), self.of(None)
         base = profile.overhead if profile is not None else None
         if base is None:
