@@ -12,6 +12,7 @@ from rich.console import Group
 
 from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli import replay_tables as tables
+from reshape_controller.cli import sensitivity
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import Output, emit, note
@@ -94,6 +95,9 @@ def compare(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes; default: all cores.")
     ] = None,
+    assumptions: Annotated[
+        bool, typer.Option("--sensitivity", help="With each assumption 25 % lower and higher.")
+    ] = False,
     out: OutOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -109,7 +113,15 @@ def compare(
     asked = inputs.Asked(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
-    _compare_policies(asked, contenders, inputs.seeds_of(seeds), workers_for(workers), out, shown)
+    chosen = inputs.seeds_of(seeds)
+    if assumptions:
+        if len(contenders) < 2 or workload == ALL:
+            what = "it says what the first policy saves against the others, on one workload"
+            raise failed(Exit.USAGE, what, "--sensitivity", "name two policies or more")
+        setup = inputs.setup_of(asked)
+        sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
+    else:
+        _compare_policies(asked, contenders, chosen, workers_for(workers), out, shown)
 
 
 def _compare_policies(

@@ -1,0 +1,85 @@
+"""What becomes of a result when an assumed figure is 25 % lower or higher.
+
+Does: makes a setup for each assumption and each direction. The controller's profiles and the world
+change together: the question is not what a wrong profile does (``--spread`` asks that), but what
+another truth would have shown. Published figures stay as they are. Never: replays. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from reshape_controller.replay.setup import Setup
+from reshape_profiles.schema import ASSUMED, Profile, SpeedPoint
+
+CHANGE = 0.25
+COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
+SLOWER = ("K80", "P100")
+"""The second GPU type of the paper's clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """An assumption, the factor it was changed by, and what is replayed then."""
+
+    assumption: str
+    factor: float
+    setup: Setup
+
+
+def variations(setup: Setup) -> Iterator[Variation]:
+    """Every assumption, lower and higher."""
+    for factor in (1.0 - CHANGE, 1.0 + CHANGE):
+        for name, change in _SPEEDS.items():
+            profiles = tuple(_with_speed(one, factor, change) for one in setup.bundle.profiles)
+            bundle = replace(setup.bundle, profiles=profiles)
+            yield Variation(name, factor, setup.with_bundle(bundle))
+        for cost in COSTS:
+            overhead = setup.costs.overhead
+            changed = replace(overhead, **{cost: getattr(overhead, cost) * factor})
+            costs = replace(setup.costs, overhead=changed)
+            yield Variation(f"costs: {cost}", factor, replace(setup, costs=costs))
+        spread = replace(setup, spread=setup.spread * factor)
+        yield Variation("real speeds around the profiles (--spread)", factor, spread)
+    if setup.recipe is not None:
+        for sizes in ((1, 2, 4), (1, 2, 4, 6, 8), (2, 4, 8)):
+            name = "optional numbers of GPUs: " + ", ".join(str(size) for size in sizes)
+            yield Variation(name, 1.0, replace(setup, sizes=sizes))
+
+
+_Change = Callable[[Profile, SpeedPoint, float], float]
+
+
+def _all(profile: Profile, point: SpeedPoint, factor: float) -> float:
+    return point.seconds_per_step * factor
+
+
+def _loss(profile: Profile, point: SpeedPoint, factor: float) -> float:
+    """Seconds per step are those of one GPU over n, and what several GPUs lose on top."""
+    alone = next((p for p in profile.speed if p.gpus == 1 and p.gpu_type == point.gpu_type), None)
+    if alone is None:
+        return point.seconds_per_step
+    ideal = alone.seconds_per_step / point.gpus
+    return ideal + (point.seconds_per_step - ideal) * factor
+
+
+def _slower(profile: Profile, point: SpeedPoint, factor: float) -> float:
+    return point.seconds_per_step * (factor if point.gpu_type in SLOWER else 1.0)
+
+
+_SPEEDS: dict[str, _Change] = {
+    "all assumed seconds per step": _all,
+    "what a step loses on several GPUs": _loss,
+    "seconds per step on the slower GPU type": _slower,
+}
+
+
+def _with_speed(profile: Profile, factor: float, change: _Change) -> Profile:
+    speed = tuple(
+        replace(point, seconds_per_step=change(profile, point, factor))
+        if point.source.startswith(ASSUMED)
+        else point
+        for point in profile.speed
+    )
+    return replace(profile, speed=speed)
