@@ -183,6 +183,10 @@ class Reference:
             end = round(incoming.total_s * 1000)
             ends.append(end)
             free[start.host] += [end] * start.size
+            given = sum(
+                job.size - wanted[job.id].size for job in self.snapshot.running if job.id in wanted
+            )
+            free[start.host] += [round(release_s * 1000)] * (given - start.size)
         for host in self.snapshot.hosts:
             free[host.id] += [0] * (host.usable - len(free[host.id]))
             assert len(free[host.id]) == host.usable

@@ -107,7 +107,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     jobs = {job.id: job for job in (*snapshot.queued, *snapshot.running)}
     idle = {host.id: host.idle for host in snapshot.hosts}
     starts = [target for target in plan.targets if jobs[target.job].size == 0]
-    given = 0
+    gifts = []
     for target in plan.targets:
         before = jobs[target.job]
         assert target.size in before.sizes
@@ -116,14 +116,16 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
             idle[target.host] -= target.size
         elif target.host == before.host:
             idle[target.host] -= target.size - before.size
-            given += max(0, before.size - target.size)
+            gifts += [before.size - target.size] if target.size < before.size else []
         else:
             idle[target.host] -= target.size
         if before.size > target.size:
             assert len(starts) == 1
             assert starts[0].host == target.host
-    if given:
-        assert given <= starts[0].size
+    if gifts:
+        # All that the last one gives may be too much, but no donor is asked for nothing.
+        assert sum(gifts[:-1]) < starts[0].size
+        assert len(gifts) == 1 or sum(gifts) <= starts[0].size
     assert all(left >= 0 for left in idle.values())
     assert len({target.job for target in plan.targets}) == len(plan.targets)
 
@@ -193,7 +195,7 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     if overdue and not idle and not shrinks:
         several = candidates.from_several(forecast, newcomer, hosts, moves.donors(snapshot))
         shrinks = [candidate.targets for candidate in several]
-    quiet = [(*reference.weigh(c.targets), order(c.targets), c.targets) for c in idle]
+    quiet = [(*reference.weigh(c.targets), order(snapshot, c.targets), c.targets) for c in idle]
     base = min(quiet) if quiet else (*reference.weigh(()), (), ())
     ends = {job.id: reference.predictor.unchanged(job).total_s for job in snapshot.running}
     found = [base]
@@ -201,7 +203,7 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
         makespan, total = reference.weigh(targets)
         left_ms = max(round(ends[target.job] * 1000) for target in targets[1:])
         if overdue or worth(policy, (makespan, total), base[:2], left_ms):
-            found.append((makespan, total, order(targets), targets))
+            found.append((makespan, total, order(snapshot, targets), targets))
     if overdue and (quiet or shrinks):
         found = [entry for entry in found if entry[3]] + quiet
     return min(found)[3]
@@ -214,24 +216,33 @@ def worth(policy: Adaptive, option: tuple[int, int], base: tuple[int, int], left
     return base[0] - option[0] >= least or (base[0] >= option[0] and base[1] - option[1] >= least)
 
 
-def order(targets: tuple[Target, ...]) -> tuple[object, ...]:
+def order(snapshot: Snapshot, targets: tuple[Target, ...]) -> tuple[object, ...]:
     first, *others = targets
     shrinks = tuple((target.job, target.size) for target in others)
-    return (first.size, first.job, first.size, first.host, shrinks)
+    sizes = {job.id: job.size for job in snapshot.running}
+    given = sum(sizes[target.job] - target.size for target in others)
+    return (max(first.size, given), first.job, first.size, first.host, shrinks)
 
 
 def single_victims(snapshot: Snapshot, newcomer: JobView) -> list[tuple[Target, ...]]:
-    """Brute force over every size, host, victim and size of the victim."""
-    found = []
-    for size, host, victim in itertools.product(newcomer.sizes, snapshot.hosts, snapshot.running):
-        for keeps in range(1, victim.size):
-            missing = size - host.idle
-            if victim.host != host.id or victim.frozen or keeps not in victim.sizes:
-                continue
-            if missing > 0 and missing <= victim.size - keeps <= size:
-                found.append(
-                    (Target(newcomer.id, size, host.id), Target(victim.id, keeps, host.id))
-                )
+    """Brute force over every host, victim, size, and size of the victim. A victim that can give to
+    this newcomer without a rest leaves none; another leaves as small a rest as it can."""
+    found: list[tuple[Target, ...]] = []
+    for host, victim in itertools.product(snapshot.hosts, snapshot.running):
+        if victim.host != host.id or victim.frozen:
+            continue
+        enough = [
+            (size, keeps, victim.size - keeps)
+            for size, keeps in itertools.product(newcomer.sizes, victim.sizes)
+            if keeps < victim.size and 0 < size - host.idle <= victim.size - keeps
+        ]
+        if any(gives <= size for size, _, gives in enough):
+            enough = [entry for entry in enough if entry[2] <= entry[0]]
+        else:
+            least = {n: min(g for size, _, g in enough if size == n) for n, _, _ in enough}
+            enough = [entry for entry in enough if entry[2] == least[entry[0]]]
+        for size, keeps, _ in enough:
+            found.append((Target(newcomer.id, size, host.id), Target(victim.id, keeps, host.id)))
     return found
 
 

@@ -287,6 +287,22 @@ def test_a_makespan_that_falls_by_exactly_the_least_is_enough_while_the_sum_fall
         assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
 
 
+def test_a_victim_that_can_only_give_more_than_is_wanted_gives_it() -> None:
+    """The paper takes exactly what is missing, so its newcomer waits. The rest is idle then."""
+    cluster = Cluster().runs("job1", 4, speed={2: 1.1, 4: 1.0}).waits("job2", speed={1: 1.0})
+    assert both(cluster.snapshot()) == ({}, {"job2": 1, "job1": 2})
+
+
+def test_no_more_than_is_wanted_is_taken_where_it_can_be_had_without_a_rest() -> None:
+    """``exact`` has less training left than ``loose``, and may give one GPU."""
+    cluster = Cluster({"a": ("V100", 8)})
+    cluster.runs("exact", 4, speed={2: 1.1, 3: 1.05, 4: 1.0}, left=900)
+    cluster.runs("loose", 4, speed={2: 1.0, 4: 1.0}, left=1000).waits("new", speed={1: 1.0})
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    kept = [said(o.targets).get("exact") for o in plan.options if "exact" in said(o.targets)]
+    assert kept == [3]
+
+
 def test_the_longest_wait_is_over_at_its_very_end() -> None:
     cluster = Cluster().runs("job1", 4, left=2000)
     cluster.waits("job2", speed={2: 1.0}, left=100, submitted_at_s=9_940.0, max_wait_s=60.001)

@@ -7,7 +7,7 @@ and GPU times that follow from it. Never: weighs them. State: none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reshape_controller.core.model import HostId, JobId
@@ -53,32 +53,57 @@ def on_idle(forecast: Forecast, newcomer: JobView, hosts: list[HostView]) -> Ite
             )
 
 
+def gifts(donor: JobView, sizes: Sequence[int], idle: int) -> list[tuple[int, int]]:
+    """Sizes of a newcomer, each with a size that ``donor`` may keep for it beside ``idle`` GPUs:
+    those by which enough and not too much is given. Where there is none, those by which too much
+    is given, and as little of it as can be."""
+    kept = [keeps for keeps in donor.sizes if keeps < donor.size]
+    wanted = [size for size in sizes if size > idle]
+    exact = [
+        (size, keeps)
+        for size in wanted
+        for keeps in kept
+        if size - idle <= donor.size - keeps <= size
+    ]
+    return exact or spare(donor, wanted, idle)
+
+
+def spare(donor: JobView, sizes: Sequence[int], idle: int) -> list[tuple[int, int]]:
+    """For each size the largest that the donor may keep, whatever is left over."""
+    found = []
+    for size in sizes:
+        enough = [keeps for keeps in donor.sizes if size - idle <= donor.size - keeps]
+        if enough:
+            found.append((size, max(enough)))
+    return found
+
+
 def from_one(
     forecast: Forecast,
     newcomer: JobView,
     hosts: list[HostView],
     donors: dict[HostId, list[JobView]],
 ) -> Iterator[Candidate]:
-    """Starts on idle GPUs and on those that one running job gives up: for each of its smaller
-    sizes by which enough GPUs are free, and no more than the newcomer takes."""
+    """Starts on idle GPUs and on those that one running job gives up (see ``gifts``)."""
     for host in hosts:
         for donor in donors.get(host.id, ()):
-            for keeps in donor.sizes:
-                for size in newcomer.sizes:
-                    if 0 < size - host.idle <= donor.size - keeps <= size:
-                        yield shrink(forecast, newcomer, size, host, donor, keeps)
+            for size, keeps in gifts(donor, newcomer.sizes, host.idle):
+                yield shrink(forecast, newcomer, size, host, donor, keeps)
 
 
 def shrink(
     forecast: Forecast, newcomer: JobView, size: int, host: HostView, donor: JobView, keeps: int
 ) -> Candidate:
-    """A start on ``size`` GPUs of which ``donor`` gives all that it does not keep."""
+    """A start on ``size`` GPUs of which ``donor`` gives all that it does not keep; what the
+    newcomer does not take becomes idle."""
     predictor, kind = forecast.predictor, host.gpu_type
     before = forecast.ends_ms[donor.id]
     donor_end = to_ms(predictor.reshaped_to_s(donor, kind)[keeps])
-    end = to_ms(predictor.incoming_s(newcomer, kind, size) + predictor.release_s(donor))
-    gone = (0,) * (size - donor.size + keeps) + (before,) * donor.size
-    come = (donor_end,) * keeps + (end,) * size
+    release_s = predictor.release_s(donor)
+    end = to_ms(predictor.incoming_s(newcomer, kind, size) + release_s)
+    takes = donor.size - keeps
+    gone = (0,) * (size - takes) + (before,) * donor.size
+    come = (donor_end,) * keeps + (end,) * size + (to_ms(release_s),) * (takes - size)
     return Candidate(
         newcomer,
         size,
@@ -86,7 +111,7 @@ def shrink(
         ((donor, keeps),),
         ((donor.id, donor_end), (newcomer.id, end)),
         ((forecast.numbers[host.id], gone, come),),
-        moved=size,
+        moved=max(size, takes),
     )
 
 

@@ -141,6 +141,7 @@ def _host(
         then_s = predictor.reshaped_to_s(donor, kind)
         floor = max(queue.last_ms, forecast.latest_but(donor.id))
         sum_ms = forecast.ends_sum_ms + queue.sum_ms - before
+        exact = False
         for keeps in donor.sizes:
             takes = donor.size - keeps
             if takes <= 0:
@@ -150,6 +151,7 @@ def _host(
             for size, end in ends:
                 if not size - idle <= takes <= size:
                     continue
+                exact = True
                 known = alone or (
                     takes == size and before > late and donor_end > late and end > late
                 )
@@ -167,3 +169,28 @@ def _host(
                 worth = shorter >= least or (shorter >= 0 and base_total - total >= least)
                 rank = (makespan, total, size, newcomer.id, size, host.id, given)
                 (found.worth if worth else found.others).append(rank)
+        if not exact:
+            _spare(found, outlook, newcomer, host, donor, sizes, least, base)
+
+
+def _spare(
+    found: Swept,
+    outlook: Outlook,
+    newcomer: JobView,
+    host: HostView,
+    donor: JobView,
+    sizes: list[int],
+    least: int,
+    base: tuple[int, int],
+) -> None:
+    """The options of a donor that cannot but give too much; they are few."""
+    for size, keeps in candidates.spare(donor, sizes, host.idle):
+        option = candidates.shrink(outlook.forecast, newcomer, size, host, donor, keeps)
+        if not outlook.known(option.changes):
+            found.costly.append(option)
+            continue
+        makespan, total = outlook.weigh(option.ends, option.changes)
+        shorter = base[0] - makespan
+        worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
+        rank: Rank = (makespan, total, *option.order)
+        (found.worth if worth else found.others).append(rank)
