@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -30,6 +31,8 @@ from watch import RunFailed
 from reshape_controller.cli import gantt
 
 PIPE_COLUMNS = 100
+INTERRUPTED = 130
+"""The exit code that shells give a program that Ctrl-C ended."""
 LATE_REMEDY = (
     "more than 5 % of the steps came late: this machine was too busy for the pace of the simulated "
     "GPUs, and the figures are not valid. Close what else is running, or raise the seconds in "
@@ -40,6 +43,9 @@ LATE_REMEDY = (
 def main() -> int:
     """Run the demo; the exit code."""
     options = _options()
+    # Ctrl-C and a kill alike end the jobs and the daemon of the run first.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
     console = Console(width=width, highlight=False)
     clear(options.out)
@@ -58,6 +64,9 @@ def main() -> int:
     except RunFailed as error:
         console.print(f"[bold]failed[/bold]: {error}; logs are in {options.out}", soft_wrap=True)
         return 1
+    except KeyboardInterrupt:
+        console.print(f"[bold]stopped[/bold]; its jobs are cancelled, logs are in {options.out}")
+        return INTERRUPTED
     summary = summarize(runs, {costs.label: costs.said for costs in sets})
     (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     first = {label: {name: r[0] for name, r in found.items()} for label, found in runs.items()}
