@@ -44,19 +44,17 @@ def show(profile: Profile) -> str:
 
 
 def plot_text(profile: Profile) -> str:
-    """Speed against the number of GPUs, as bars of steps per second."""
-    parts = [f"{profile.job_type}: steps per second"]
-    for gpu_type in gpu_types(profile):
-        rows = [
-            (
-                f"{point.gpus} {gpu_type}",
-                1.0 / point.seconds_per_step,
-                f"{1.0 / point.seconds_per_step:.2f}  {_short(point)}",
-            )
-            for point in _of(profile, gpu_type)
-        ]
-        parts.append(bars(rows))
-    return "\n".join(parts)
+    """Speed against the number of GPUs, as bars of steps per second, all in one scale."""
+    rows = [
+        (
+            f"{gpu_type}  {point.gpus:>3} {'GPU ' if point.gpus == 1 else 'GPUs'}",
+            1.0 / point.seconds_per_step,
+            f"{1.0 / point.seconds_per_step:6.2f}  {_short(point)}",
+        )
+        for gpu_type in gpu_types(profile)
+        for point in _of(profile, gpu_type)
+    ]
+    return f"{profile.job_type}: steps per second\n{bars(rows)}"
 
 
 def plot_svg(profiles: Sequence[Profile], gpu_type: str) -> str:

@@ -169,20 +169,16 @@ def _speed_seen(turn: Turn, job: Job, seconds: float) -> Job:
             weight=SPEED_WEIGHT,
         ),
     )
-    if not known:
-        return job
-    job = _judge(turn, job, gpu_type, believed_s)
+    if known:
+        job = _judge(turn, job, gpu_type, believed_s)
     count = sum(e.count for e in job.measured if (e.gpu_type, e.gpus) == (gpu_type, size))
     settled = count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling
     if settled and kind not in (None, DEFAULT_TYPE):
         learned = state.profiles.learned_of(kind)
+        # A type of which nothing is known takes its first job's word as it is: that is its probe.
+        prior_s = believed_s / batches if known or learned.speed else None
         speed = measure(
-            learned.speed,
-            gpu_type,
-            size,
-            seconds / batches,
-            prior_s=believed_s / batches,
-            weight=TYPE_WEIGHT,
+            learned.speed, gpu_type, size, seconds / batches, prior_s=prior_s, weight=TYPE_WEIGHT
         )
         state.profiles = state.profiles.with_learned(replace(learned, speed=speed))
     return job

@@ -110,7 +110,10 @@ class RecordFields(BaseModel):
     )
     job_type: Label | None = Field(
         None,
-        description="profile to predict with; default: probed by a short measured run",
+        description=(
+            "profile to predict with, and what jobs of the type teach; default: none: predicted "
+            "from the first measured steps of the job itself"
+        ),
         examples=["resnet50-cifar10-b128"],
     )
     framework: Annotated[Framework, Field(strict=False)] | None = Field(

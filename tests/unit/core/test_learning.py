@@ -10,7 +10,11 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Step
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.prediction.profiles import DEFAULT_OVERHEAD, SPEED_WEIGHT
+from reshape_controller.core.prediction.profiles import (
+    DEFAULT_OVERHEAD,
+    SPEED_WEIGHT,
+    default_curve,
+)
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
@@ -67,6 +71,40 @@ def test_a_type_learns_from_its_jobs_by_a_small_weight() -> None:
         report(found, step, 3.0)
     learned = found.engine.state.profiles.seconds_per_step("kind", "V100", 2)
     assert learned == pytest.approx(2.1)
+
+
+def test_the_first_job_of_a_type_without_a_profile_is_its_probe_and_the_result_is_kept() -> None:
+    found = World().boot(4)
+    found.running("job", 2, 1, 2, 4, job_type="new")
+    for step in range(1, 3):
+        report(found, step, 3.4)
+    assert not found.engine.state.profiles.learned_of("new").speed
+    report(found, 3, 3.4)
+    book = State.load(found.engine.state.dump()).profiles
+    assert book.seconds_per_step("new", "V100", 2) == pytest.approx(3.4)
+    ratio = default_curve(4) / default_curve(2)
+    assert book.seconds_per_step("new", "V100", 4) == pytest.approx(3.4 * ratio)
+    assert kinds(found) == []
+
+
+def test_a_later_job_moves_a_type_without_a_profile_by_the_small_weight_only() -> None:
+    found = World().boot(4)
+    found.running("job", 2, 1, 2, 4, job_type="new")
+    for step in range(1, 14):
+        report(found, step, 3.0 if step < 13 else 4.0)
+    learned = found.engine.state.profiles.seconds_per_step("new", "V100", 2)
+    assert learned == pytest.approx(3.0 + 0.1 * 1.0)
+
+
+def test_a_job_without_a_type_teaches_nobody_but_itself() -> None:
+    found = World().boot(4)
+    found.running("job", 2, 1, 2, 4)
+    for step in range(1, 14):
+        report(found, step, 3.0)
+    assert found.job("job").measured[0].seconds_per_step == pytest.approx(3.0)
+    assert found.engine.state.profiles.learned == {} or not any(
+        known.speed for known in found.engine.state.profiles.learned.values()
+    )
 
 
 def test_a_straggling_job_is_said_to_straggle_once_and_teaches_its_type_nothing() -> None:

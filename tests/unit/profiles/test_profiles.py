@@ -165,8 +165,18 @@ def test_a_plot_shows_where_more_gpus_are_slower() -> None:
     profile = loader.bundled().of("vgg16-b64-imagenet")
     assert profile is not None
     lines = show.plot_text(profile).splitlines()
-    lengths = {line.split("  ")[0].strip(): line.count("█") for line in lines}
-    assert lengths["2 V100"] > lengths["1 V100"] > lengths["8 V100"]
+    lengths = {line.partition("GPU")[0].strip(): line.count("█") for line in lines}
+    assert lengths["V100    2"] > lengths["V100    1"] > lengths["V100    8"]
+
+
+def test_a_plot_has_one_scale_and_one_column_for_all_gpu_types_within_100_columns() -> None:
+    for profile in loader.bundled().profiles:
+        lines = show.plot_text(profile).splitlines()[1:]
+        assert max(map(len, lines), default=0) <= 100
+        assert len({line.index("█") for line in lines}) <= 1
+        longest = max(lines, key=lambda line: line.count("█"))
+        fastest = max(lines, key=lambda line: float(line.split("█")[-1].split()[0]))
+        assert longest.count("█") == fastest.count("█")
 
 
 def test_a_plot_as_svg_is_well_formed_and_has_a_line_for_each_type() -> None:
