@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from typer.testing import CliRunner
+from typer.testing import Result as Printed
+
+from reshape_controller.cli.main import build
 from reshape_controller.core.model import JobSpec, Length, LengthUnit, Mechanism
 from reshape_controller.policies import PRESETS, make_policy
 from reshape_controller.replay.inputs import Costs, WorkJob, Workload, cluster_of
@@ -72,3 +76,8 @@ def run(
 def with_costs(given: Scene, costs: Costs) -> Scene:
     """The same scene at other costs."""
     return replace(given, costs=costs)
+
+
+def reshape(*words: str) -> Printed:
+    """Run the command line in this process."""
+    return CliRunner().invoke(build(words), list(words))

@@ -8,23 +8,18 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.main import build
 from reshape_controller.replay import sweep as sweeps
 from reshape_controller.replay.rows import interval, savings
+from tests.replay_bed import reshape
 
 METRICS = (
     *("makespan_s", "mean_jct_s", "median_jct_s", "p95_jct_s", "mean_wait_s", "overhead_ratio"),
     *("reshape_ups", "reshape_downs", "pending_at_last_submission", "gpu_use_ratio"),
     *("gpu_idle_s", "lower_bound_makespan_s"),
 )
-
-
-def reshape(*arguments: str) -> Result:
-    return CliRunner().invoke(build(), list(arguments))
 
 
 def compared(*arguments: str) -> dict[str, object]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from reshape_controller.cli import judged
 from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli import replay_tables as tables
 from reshape_controller.cli.options import OutputOption, form, settings
@@ -40,6 +41,9 @@ def replay(
     last_s: LastOption = None,
     spread: SpreadOption = None,
     device_truth: TruthOption = None,
+    hindsight: Annotated[
+        bool, typer.Option("--hindsight", help="Which reshapes cost or saved most.")
+    ] = False,
     out: OutOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -50,6 +54,9 @@ def replay(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
     setup = inputs.setup_of(asked)
+    if hindsight:
+        judged.show(setup, chosen, seed, form(config))
+        return
     (run,) = swept(setup, (chosen,), (seed,), out, 1)
     row: Row = {"workload": setup.name, "cluster": setup.cluster.text, "costs": costs, **run.row}
     if out is not None:

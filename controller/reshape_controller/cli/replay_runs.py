@@ -29,15 +29,7 @@ def swept(
     workers: int,
 ) -> list[Run]:
     """Replay, with a progress bar on a terminal. Raises CliError."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console(stderr=True),
-        disable=not sys.stderr.isatty(),
-        transient=True,
-    )
+    bar = progress()
     try:
         with bar:
             task = bar.add_task(f"workload {setup.name}", total=len(contenders) * len(seeds))
@@ -55,6 +47,19 @@ def swept(
         raise failed(Exit.FAILED, f"a plan was rejected: {error}", "the policy") from None
     except OSError as error:
         raise unwritable(error) from None
+
+
+def progress() -> Progress:
+    """A progress bar on stderr, on a terminal only."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
 
 
 def keep(

@@ -1,0 +1,86 @@
+"""Bundles: what is in the folder, and what two of them differ in."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.replay_bed import reshape
+
+FIGURES = ("figure-06", "figure-07", "figure-08", "figure-09", "figure-10", "figure-11")
+
+
+def bundle(folder: Path, *more: str) -> Path:
+    arguments = ["compare", "-w", "two", "--jobs", "5", "--seeds", "2", "--workers", "1"]
+    policies = ["--policies", "adaptive,termination,default"]
+    found = reshape(*arguments, *policies, "--out", str(folder), *more)
+    assert found.exit_code == 0, found.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle(tmp_path_factory.mktemp("bundle"))
+
+
+def test_a_bundle_says_what_its_results_follow_from(made: Path) -> None:
+    config = json.loads((made / "config.json").read_text())
+    assert config["costs"]["set"] == "paper"
+    assert "assumed" in config["costs"]["source"]
+    assert config["policies"]["termination"] == "optimus+terminate"
+    assert config["seeds"] == [0, 1]
+    assert set(config["versions"]) >= {"python", "numpy", "scipy", "matplotlib"}
+    assert len(config["inputs"]) == 16
+
+
+def test_a_bundle_has_every_figure_as_svg_and_png(made: Path) -> None:
+    for name in (*FIGURES, "table-08"):
+        svg = (made / "figures" / f"{name}.svg").read_text()
+        assert svg.lstrip().startswith("<?xml")
+        assert (made / "figures" / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "21.9 %" in (made / "figures" / "table-08.svg").read_text()
+
+
+def test_the_same_replays_give_the_same_pictures(made: Path, tmp_path: Path) -> None:
+    again = bundle(tmp_path)
+    for path in sorted((made / "figures").glob("*.svg")):
+        assert path.read_bytes() == (again / "figures" / path.name).read_bytes(), path.name
+
+
+def test_jobs_events_decisions_and_course_can_be_read(made: Path) -> None:
+    with (made / "jobs.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert len(rows) == 3 * 2 * 5
+    assert {row["policy"] for row in rows} == {"adaptive", "termination", "default"}
+    for kind, key in (("events", "kind"), ("decisions", "reason_code"), ("course", "pending")):
+        text = (made / kind / "adaptive-0.jsonl").read_text()
+        entries = [json.loads(line) for line in text.splitlines()]
+        assert entries
+        assert all(key in entry for entry in entries)
+
+
+def test_the_report_has_the_papers_figures_and_why_ours_differ(made: Path) -> None:
+    text = (made / "report.md").read_text()
+    assert "| two: makespan below default | 34 % |" in text
+    assert "Why they differ" in text
+
+
+def test_two_bundles_differ_in_what_was_changed(made: Path, tmp_path: Path) -> None:
+    other = bundle(tmp_path, "--costs", "local")
+    found = reshape("compare", str(made), str(other), "-o", "json")
+    assert found.exit_code == 0, found.output
+    document = json.loads(found.stdout)
+    assert {"costs", "inputs"} == {name for name, _, _ in document["inputs"]}
+    assert any(one["metric"] == "mean_wait_s" and one["ratio"] < 0 for one in document["metrics"])
+    table = reshape("compare", str(made), str(other)).stdout
+    assert "makespan_s" in table
+    assert reshape("compare", str(made), str(made)).stdout.count("+0.0%") > 5
+
+
+def test_folders_that_are_no_bundles_are_named(made: Path, tmp_path: Path) -> None:
+    found = reshape("compare", str(made), str(tmp_path))
+    assert str(tmp_path / "config.json") in str(found.exception)
+    assert "1 folder was named" in str(reshape("compare", str(made)).exception)
