@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -11,12 +12,15 @@ import subprocess
 import sys
 import termios
 import unicodedata
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.daemon_bed import Bed
 from tests.daemon_bed import bed as make_bed
+from tests.json_schema import problems
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 READS = (
@@ -117,6 +121,43 @@ def test_a_pipe_gets_words_only_and_no_blanks_at_the_ends_of_lines(
     piped = bed.reshape(*words, TERM="xterm-256color").stdout
     assert "\x1b" not in piped
     assert [line for line in piped.splitlines() if line != line.rstrip()] == []
+
+
+SCHEMAS = {
+    ("get",): "JobPage",
+    ("get", "elastic"): "JobView",
+    ("describe", "elastic"): "JobView",
+    ("gpus",): "GpuList",
+    ("timeline",): "Timeline",
+}
+
+
+@pytest.mark.parametrize("words", SCHEMAS, ids=" ".join)
+def test_json_is_what_the_published_description_says(bed: Bed, words: tuple[str, ...]) -> None:
+    address = json.loads((bed.home / "address.json").read_text())
+    token = (bed.home / "token").read_text().strip()
+    request = urllib.request.Request(
+        f"{address['url']}/v1/openapi.json", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        root = json.load(answer)
+    schema = root["components"]["schemas"][SCHEMAS[words]]
+    assert problems(bed.json(*words), schema, root) == []
+    assert problems({"jobs": 3}, schema, root) != []
+
+
+@pytest.mark.parametrize("words", READS, ids=" ".join)
+def test_yaml_and_json_are_the_same_document(bed: Bed, words: tuple[str, ...]) -> None:
+    shown = yaml.safe_load(bed.reshape(*words, "-o", "yaml").stdout)
+    assert type(shown) is type(bed.json(*words))
+    assert _shape(shown) == _shape(bed.json(*words))
+
+
+def _shape(value: object) -> object:
+    """Names and nesting without values, which change from one look to the next."""
+    if isinstance(value, dict):
+        return {name: _shape(inner) for name, inner in value.items()}
+    return None
 
 
 def test_a_reader_that_leaves_early_is_no_error(bed: Bed) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import json
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from tests.demo_bed import ROOT, Process, Run, in_place, relaunched
+from tests.json_schema import problems
 
 # isort: split
 from summary import summarize
@@ -86,6 +88,16 @@ def test_assumed_costs_are_in_the_summary_only_when_they_were_run() -> None:
     assert both["costs"]["assumed"]["set"] == "paper"
     assert set(both["costs"]["measured"]) == {"presets"}
     assert alone["paced"] is True
+
+
+def test_the_summary_is_what_its_published_schema_says() -> None:
+    schema = json.loads((ROOT / "examples" / "demo" / "summary.schema.json").read_text())
+    said = {**SAID, "scale": 0.1, "source": "x"}
+    both = summarize({"measured": runs(), "assumed": runs()}, {"assumed": said})
+    assert problems(json.loads(json.dumps(both)), schema, schema) == []
+    both["costs"]["measured"]["presets"]["adaptive"]["makespan"] = 3
+    del both["paced"]
+    assert len(problems(both, schema, schema)) == 2
 
 
 def test_repeats_give_the_mean_and_the_spread() -> None:
