@@ -448,7 +448,24 @@ def test_a_server_that_is_not_there_is_named_without_the_password(
     asyncio.run(main())
 
 
-# --- cut connections and restarts
+# --- cancelled callers, cut connections and restarts
+
+
+def test_a_caller_that_is_cancelled_at_any_moment_ends(address: str) -> None:
+    async def work(store: MongoStore) -> None:
+        async def reads_for_ever() -> None:
+            while True:
+                await store.requests(10)
+
+        for number in range(60):
+            task = asyncio.create_task(reads_for_ever())
+            await asyncio.sleep(number * 0.0004)
+            task.cancel()
+            await asyncio.wait_for(asyncio.gather(task, return_exceptions=True), 10)
+            assert task.cancelled()
+        assert await store.last_seq() == 0
+
+    run(address, work)
 
 
 def test_every_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) -> None:

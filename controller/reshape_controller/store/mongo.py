@@ -9,6 +9,7 @@ Collections: ``log`` (the truth), ``snapshots``, ``jobs``, ``gpus``, ``hosts``, 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -85,6 +86,7 @@ class MongoStore:
         self.location = self._address.shown
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
         self._hints = Hints()
+        self._under_way: set[asyncio.Future[Any]] = set()
 
     async def open(self) -> None:
         """Connect, make what is missing, verify the log. Raises StoreCorrupt, StoreError."""
@@ -113,8 +115,9 @@ class MongoStore:
             raise
 
     async def close(self) -> None:
-        """End the connections; harmless when there are none."""
+        """Let what is under way end, then the connections; harmless when there are none."""
         await self._hints.stop()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
             self._client = None
@@ -206,8 +209,13 @@ class MongoStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
+        # In a task of its own: a cancellation that reaches the driver can be lost there (Python
+        # 3.11's asyncio.wait_for), and then a task that shall end goes on for ever.
+        work = asyncio.ensure_future(function(self._database(), *args, **kwargs))
+        self._under_way.add(work)
+        work.add_done_callback(self._under_way.discard)
         try:
-            return await function(self._database(), *args, **kwargs)
+            return await asyncio.shield(work)
         except (Damaged, PyMongoError, CodecError) as error:
             raise self._translated(error) from None
 

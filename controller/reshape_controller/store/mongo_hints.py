@@ -17,6 +17,7 @@ from reshape_controller.store.mongo_log import Database
 
 RETRY_S = 60.0
 """Pause before a stream that broke is opened again."""
+CANCEL_AGAIN_S = 0.05
 _ASKED: list[dict[str, Any]] = [
     {
         "$match": {
@@ -46,9 +47,10 @@ class Hints:
     async def stop(self) -> None:
         """End watching; harmless without."""
         task, self._task = self._task, None
-        if task is not None:
+        while task is not None and not task.done():
+            # Again and again: a cancellation can be lost inside the driver (asyncio.wait_for).
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await asyncio.wait((task,), timeout=CANCEL_AGAIN_S)
 
     async def wait(self, wait_s: float) -> None:
         """Wait until something was asked, at most ``wait_s`` seconds."""
