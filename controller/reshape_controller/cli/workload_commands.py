@@ -19,9 +19,10 @@ from reshape_controller.cli.replay_options import (
     ProfilesOption,
     SizesOption,
 )
+from reshape_controller.replay import convert as conversion
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import RECIPES
-from reshape_controller.replay.inputs import Workload
+from reshape_controller.replay.inputs import ReplayError, Workload
 
 workload_app = typer.Typer(help="Files of jobs for replays.", no_args_is_help=True)
 
@@ -73,3 +74,40 @@ def write(workload: Workload, form: Form, out: Path | None) -> None:
     except OSError as error:
         raise failed(Exit.USAGE, f"{out} cannot be written: {error.strerror}", "--out") from None
     note(f"{len(workload.jobs)} jobs written to {out}")
+
+
+@workload_app.command("convert")
+def convert(
+    trace: Annotated[Path, typer.Argument(metavar="CSV", help="A trace with a row for each job.")],
+    submit: Annotated[str, typer.Option(help="Column of the submission.")] = "submit_time",
+    gpus: Annotated[str, typer.Option(help="Column of the number of GPUs.")] = "gpu_num",
+    duration: Annotated[str, typer.Option(help="Column of the seconds.")] = "duration",
+    name: Annotated[str | None, typer.Option(help="Column of a unique name.")] = None,
+    job_set: Annotated[str, typer.Option(help="Job set to draw types from.")] = "one",
+    gpu_type: Annotated[str, typer.Option(help="GPU type of the durations.")] = "V100",
+    largest: Annotated[int, typer.Option(min=1, help="Most GPUs of a host.")] = 8,
+    profiles: ProfilesOption = None,
+    form: FormOption = Form.CSV,
+    out: FileOption = None,
+) -> None:
+    """Turn a public trace (GPUs and duration of each job) into a workload."""
+    try:
+        text = trace.read_text(encoding="utf-8")
+        found = conversion.convert(
+            text,
+            trace.name,
+            conversion.Columns(submit, gpus, duration, name),
+            inputs.profiles_of(profiles),
+            conversion.Assumed(job_set, gpu_type, largest),
+        )
+    except OSError as error:
+        raise inputs.unreadable(str(trace), error, "convert") from None
+    except UnicodeDecodeError:
+        raise failed(Exit.USAGE, f"{trace} is no text", "convert") from None
+    except ReplayError as error:
+        raise failed(Exit.USAGE, str(error), str(trace), "docs/replay.md has an example") from None
+    for line in found.assumptions:
+        note(f"assumed: {line}")
+    for reason, count in found.left_out:
+        note(f"left out: {count} rows {reason}")
+    write(found.workload, form, out)

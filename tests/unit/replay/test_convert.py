@@ -1,0 +1,91 @@
+"""Public traces: what becomes of a row, what is left out, and what is said about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.core.prediction.profiles import ProfileBook
+from reshape_controller.replay.convert import Assumed, Columns, Converted, convert
+from reshape_controller.replay.inputs import ReplayError
+from reshape_profiles.loader import bundled
+from tests.replay_bed import reshape
+
+COLUMNS = Columns("at", "gpus", "seconds", "id")
+HEAD = "id,at,gpus,seconds\n"
+ASSUMED = Assumed()
+
+
+def converted(rows: str, assumed: Assumed = ASSUMED) -> Converted:
+    return convert(HEAD + rows, "t.csv", COLUMNS, bundled(), assumed)
+
+
+def test_a_row_trains_as_long_as_it_did_on_the_gpus_that_it_had() -> None:
+    (job,) = converted("a,50,4,7200\n").workload.jobs
+    book = ProfileBook({profile.job_type: profile for profile in bundled().profiles})
+    step_s = book.seconds_per_step(job.spec.job_type, "V100", 4)
+    assert job.spec.length is not None
+    assert job.spec.length.value * step_s == pytest.approx(7200, abs=step_s)
+    assert job.spec.optional_gpus == (1, 2, 4, 8)
+    assert job.submit_s == 0.0
+
+
+def test_a_number_of_gpus_that_is_no_power_of_two_is_kept_beside_them() -> None:
+    (job,) = converted("a,50,3,7200\n").workload.jobs
+    assert job.spec.optional_gpus == (1, 2, 3, 4, 8)
+
+
+def test_jobs_come_in_the_order_of_their_dates() -> None:
+    rows = "late,2017-10-03 12:00:30,1,60\nearly,2017-10-03T12:00:00,1,60\n"
+    jobs = converted(rows).workload.jobs
+    assert [(job.spec.name, job.submit_s) for job in jobs] == [("early", 0.0), ("late", 30.0)]
+
+
+def test_rows_that_cannot_be_replayed_are_counted_by_reason() -> None:
+    rows = "a,0,1,60\nb,1,0,60\nc,2,16,60\nd,3,1,0\ne,4,0.5,60\nf,5,2.5,60\n"
+    assert converted(rows).left_out == (
+        ("with a part of a GPU", 1),
+        ("with more than 8 GPUs (a job lives on one host)", 1),
+        ("without a duration", 1),
+        ("without a whole GPU", 2),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "what"),
+    [
+        ("a,soon,1,60\n", "line 2: at is 'soon'"),
+        ("a,1,many,60\n", "line 2: gpus is 'many'"),
+        ("a,1,1,nan\n", "line 2: seconds is 'nan'"),
+        ("a,1,1\n", "line 2: has another number of cells"),
+        ("a,1,0,60\n", "no row is a job"),
+        ("a,1,1,60\na,2,1,60\n", "two jobs are called a"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(rows: str, what: str) -> None:
+    with pytest.raises(ReplayError) as error:
+        converted(rows)
+    assert what in str(error.value)
+
+
+def test_columns_job_sets_and_gpu_types_that_are_not_there_are_named() -> None:
+    with pytest.raises(ReplayError, match="no column 'gpus'; there are id, at"):
+        convert("id,at\n", "t.csv", COLUMNS, bundled(), Assumed())
+    with pytest.raises(ReplayError, match="no job set 'nine'"):
+        converted("a,0,1,60\n", Assumed(job_set="nine"))
+    with pytest.raises(ReplayError, match="has no speeds on H100"):
+        converted("a,0,1,60\n", Assumed(gpu_type="H100"))
+
+
+def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(tmp_path: Path) -> None:
+    source, target = tmp_path / "public.csv", tmp_path / "jobs.csv"
+    source.write_text(HEAD + "a,0,2,600\nb,60,1,900\nc,90,32,900\n")
+    words = ["workload", "convert", str(source), "--submit", "at", "--gpus", "gpus"]
+    found = reshape(*words, "--duration", "seconds", "--name", "id", "--out", str(target))
+    assert found.exit_code == 0, found.output
+    assert "assumed: durations" in found.stderr
+    assert "left out: 1 rows with more than 8 GPUs" in found.stderr
+    assert found.stdout == ""
+    again = reshape("replay", "-w", str(target), "-o", "json")
+    assert again.exit_code == 0, again.output
