@@ -63,7 +63,9 @@ def observe(turn: Turn, before: Job, seen: Observed) -> None:
     if job is None or job.attempt != before.attempt:
         return
     launch = before.deadline
-    if before.stage is Stage.LAUNCHING and job.stage is Stage.READY and launch is not None:
+    # With its GPUs at hand it is granted them in the same turn, and is never seen as ready.
+    up = before.stage is Stage.LAUNCHING and job.stage in (Stage.READY, Stage.STARTING)
+    if up and launch is not None:
         took_s = turn.now_s - (launch.at_s - launch.length_s)
         believed = turn.state.profiles.overhead(job.spec.job_type)
         _note_start(turn, job, PhaseCost("job start", believed.job_init_s, took_s))

@@ -107,6 +107,19 @@ def test_a_job_without_a_type_teaches_nobody_but_itself() -> None:
     )
 
 
+def test_the_job_start_is_learned_also_where_the_gpus_are_at_hand() -> None:
+    found = World().boot(4)
+    found.submit("job", 2, job_type="kind")
+    found.new_containers[JobId("job")] = {"slow_init": True}
+    found.plan(("job", 2))
+    found.now_s += 13.0
+    found.container("job").slow_init = False
+    found.settle()
+    learned = found.engine.state.profiles.learned_of("kind").job_init_s
+    assert learned == pytest.approx(DEFAULT_OVERHEAD.job_init_s + 0.3 * 10.0)
+    assert "start-cost" in found.kinds
+
+
 def test_a_straggling_job_is_said_to_straggle_once_and_teaches_its_type_nothing() -> None:
     found = world()
     for step in range(1, 9):
