@@ -1,4 +1,4 @@
-"""What people see and steer of decisions, by the real command on a real daemon: pin, explain, seed."""
+"""What people see and steer of decisions, by the real command on a real daemon."""
 
 from __future__ import annotations
 
