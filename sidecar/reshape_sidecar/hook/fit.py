@@ -53,6 +53,7 @@ class Fit:
         self.last_logs: Any = None
         self._epoch = 0
         self._batch = 0
+        self._step_judged = False
         self._step_began_s = 0.0
         self._pause_began_s: float | None = None
         self._boundary: SavedPosition | None = None
@@ -142,9 +143,11 @@ class Fit:
         if job.last_step_done():
             self.model.stop_training = True
         now_s = time.monotonic()
+        if not self._step_judged:
+            self._step_judged = True
+            job.telling.judged(judge.after_first_step(self.model, job.telling.verdict))
         if first:
             job.telling.phase_ended("first_step_s")
-            job.telling.judged(judge.after_first_step(self.model, job.telling.verdict))
             job.telling.phase(HookPhase.TRAINING)
         else:
             job.telling.step_took((now_s - self._step_began_s) / steps)

@@ -143,12 +143,14 @@ def _pipeline_operations(position: Any) -> Iterator[str]:
 
 
 def _step_graphs(model: Any) -> Iterator[Any]:
-    listing = getattr(model.train_function, "_list_all_concrete_functions", None)
-    if listing is None:
-        inner = getattr(model.train_function, "__wrapped__", None)
-        listing = getattr(inner, "_list_all_concrete_functions", None)
-    for concrete in listing() if listing is not None else ():
-        yield concrete.graph
+    function = model.train_function
+    candidates = [function]
+    for cell in getattr(function, "__closure__", None) or ():
+        candidates.append(cell.cell_contents)
+    for candidate in candidates:
+        listing = getattr(candidate, "_list_all_concrete_functions", None)
+        for concrete in listing() if listing is not None else ():
+            yield concrete.graph
 
 
 def _stateful_random(graphs: Any) -> Iterator[str]:

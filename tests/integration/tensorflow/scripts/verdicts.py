@@ -1,0 +1,87 @@
+"""Short fits whose trajectory a reshape would or would not keep, each with the hook's verdict."""
+
+import contextlib
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+x = np.zeros((32, 8), "float32")
+y = np.zeros((32, 1), "float32")
+pipeline = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(32)
+all_devices = tf.distribute.MirroredStrategy()
+one_device = tf.distribute.MirroredStrategy(["CPU:0"])
+
+
+class Noisy(keras.layers.Layer):
+    def call(self, x):
+        return x + tf.random.normal(tf.shape(x))
+
+
+class Sequence(keras.utils.PyDataset):
+    def __init__(self):
+        super().__init__()
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return x[:8], y[:8]
+
+
+def generator():
+    while True:
+        yield x[:8], y[:8]
+
+
+def batched(dataset):
+    return {"x": dataset.batch(8)}
+
+
+def on_python(a, b):
+    return tf.ensure_shape(tf.py_function(lambda v: v, [a], tf.float32), [8]), b
+
+
+arrays = {"x": x, "y": y, "batch_size": 8}
+CASES = {
+    "plain": ([], arrays),
+    "pipeline": ([], batched(pipeline)),
+    "no_strategy": ([], arrays, None),
+    "own_devices": ([], arrays, one_device),
+    "batch_normalization": ([keras.layers.BatchNormalization], arrays),
+    "synchronized": ([lambda: keras.layers.BatchNormalization(synchronized=True)], arrays),
+    "dropout": ([lambda: keras.Sequential([keras.layers.Dropout(0.5)])], arrays),
+    "no_dropout": ([lambda: keras.layers.Dropout(0.0)], arrays),
+    "noise": ([Noisy], arrays),
+    "uneven": ([], {"x": x[:29], "y": y[:29], "batch_size": 8}),
+    "random_map": ([], batched(pipeline.map(lambda a, b: (a + tf.random.uniform([8]), b)))),
+    "python_map": ([], batched(pipeline.map(on_python))),
+    "generator": ([], {"x": generator(), "steps_per_epoch": 4}),
+    "shuffled_sequence": ([], {"x": Sequence()}),
+    "sequence": ([], {"x": Sequence(), "shuffle": False}),
+}
+
+
+def watch(case):
+    """Print the verdict on the next fit."""
+    judge = sys.modules["_reshape_hook.hook.judge"]
+
+    def after_first_step(model, verdict):
+        verdict = original(model, verdict)
+        print(f"VERDICT {case}|{verdict.kind}|{verdict.reason}", flush=True)
+        return verdict
+
+    judge.after_first_step = after_first_step
+
+
+original = sys.modules["_reshape_hook.hook.judge"].after_first_step
+for case, (layers, arguments, *strategy) in CASES.items():
+    chosen = strategy[0] if strategy else all_devices
+    with chosen.scope() if chosen is not None else contextlib.nullcontext():
+        model = keras.Sequential(
+            [keras.layers.Input((8,)), *[layer() for layer in layers], keras.layers.Dense(1)]
+        )
+        model.compile("sgd", "mse")
+    watch(case)
+    model.fit(**arguments, verbose=0)
