@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from reshape_controller.core.model import JobState, Length, LengthUnit, Mechanism
+from reshape_controller.core.model import JobId, JobState, Length, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.prediction.profiles import (
@@ -203,3 +203,13 @@ def test_costs_of_the_default_type_stand_in_for_types_without_their_own() -> Non
     book = ProfileBook().with_profile(Profile("default", overhead=COSTS))
     book = book.with_profile(Profile("typed"))
     assert book.overhead("typed") == book.overhead(None) == COSTS
+
+
+def test_a_queued_job_that_trained_before_is_not_mistaken_for_a_fresh_one_of_its_kind() -> None:
+    """Equal records; only the step that the second has reached tells them apart."""
+    cluster = Cluster().waits("job")
+    fresh = cluster.snapshot().queued[0]
+    resumed = replace(fresh, id=JobId("resumed"), progress=Progress(step=900))
+    predictor = Predictor(cluster.snapshot())
+    assert predictor.incoming_s(fresh, "V100", 2) == pytest.approx(1000 * 4.0)
+    assert predictor.incoming_s(resumed, "V100", 2) == pytest.approx(100 * 4.0)

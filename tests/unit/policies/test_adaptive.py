@@ -166,6 +166,14 @@ def test_gpus_are_kept_for_a_job_that_waited_too_long() -> None:
     assert plan.about == "big"
 
 
+def test_hosts_that_are_too_small_for_a_job_that_waited_too_long_are_not_kept_for_it() -> None:
+    cluster = Cluster({"big": ("V100", 4), "small": ("V100", 2)})
+    cluster.runs("job", 4, on="big", speed={4: 1.0})
+    cluster.waits("late", speed={4: 1.0}, max_wait_s=0.0).waits("new", speed={2: 1.0})
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert [(t.job, t.host) for t in plan.targets] == [("new", "small")]
+
+
 def test_a_newcomer_and_its_victim_are_on_one_host() -> None:
     """One GPU is idle on each host: together they are no two."""
     cluster = Cluster({"a": ("V100", 3), "b": ("V100", 3)})
