@@ -21,7 +21,14 @@ POLL_S = 0.2
 RUN_WAIT_S = 900.0
 """A run that takes longer than this has failed."""
 ENDED = ("completed", "failed", "cancelled", "rejected")
-QUIET = ("decided", "reshape-cost", "profile-recorded", "host-added", "controller-started")
+QUIET = (
+    "decided",
+    "reshape-cost",
+    "start-cost",
+    "profile-recorded",
+    "host-added",
+    "controller-started",
+)
 """History that a first look does not need; `reshape describe` and `reshape explain` show it."""
 
 
