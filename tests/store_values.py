@@ -17,9 +17,11 @@ from reshape_controller.core.model import (
     JobState,
 )
 from reshape_controller.core.plan import Option, Plan, Target
+from reshape_controller.core.prediction.profiles import Curve, Learned, Measured
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store.digest import GENESIS, seal
-from reshape_controller.store.protocol import Changes, Decision, JobRow
+from reshape_controller.store.protocol import Changes, Decision, JobRow, ProfileRow
+from reshape_profiles.schema import AccuracyPoint, Overhead, Profile, SpeedPoint
 
 SPEC = JobSpec("mnist", ("python", "train.py", "--ä"), (1, 2))
 
@@ -73,4 +75,21 @@ def changes(seq: int, *rows: JobRow) -> Changes:
             HistoryEntry(None, float(seq), "second", f"b {seq}"),
         ),
         (Decision(seq, 0, float(seq), "paper", plan),),
+        (profile_row("resnet", seq),),
     )
+
+
+def profile_row(job_type: str, seq: int) -> ProfileRow:
+    """One of everything that is known of a job type."""
+    cost = Overhead(1.0, 2.0, 3.0, 4.0, float(seq), "measured")
+    profile = Profile(
+        job_type,
+        "a test",
+        64,
+        100,
+        (SpeedPoint("V100", 1, 0.5, "paper, Table IV"), SpeedPoint("V100", 2, 0.3)),
+        (AccuracyPoint(10, 0.5, "paper, Table V"),),
+        cost,
+    )
+    learned = Learned(job_type, (Measured("V100", 1, 0.4, seq),), 1.5, curve=Curve(0.1, 1.0, 0.0))
+    return ProfileRow(job_type, seq, profile, learned)

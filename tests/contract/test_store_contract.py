@@ -207,6 +207,7 @@ def test_projections_show_what_changed_and_its_seq(make: Callable[[], Store]) ->
         assert await store.hosts() == wanted.hosts
         assert await store.history(None) == wanted.history
         assert await store.decisions(None) == wanted.decisions
+        assert await store.profiles() == wanted.profiles
 
     run(make, write)
     run(make, work)
@@ -221,6 +222,7 @@ async def everything(store: Store) -> tuple[object, ...]:
         await store.hosts(),
         await store.history(None),
         await store.decisions(None),
+        await store.profiles(),
     )
 
 

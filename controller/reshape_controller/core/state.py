@@ -40,6 +40,8 @@ class Touched:
     jobs: tuple[JobId, ...]
     gpus: tuple[GpuId, ...]
     hosts: tuple[HostId, ...]
+    job_types: tuple[str, ...] = ()
+    """Types of which something else is known than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ class State:
         self.seed = 0
         self.wake_at_s: float | None = None
         """When to plan again although nothing may have happened."""
-        self.profiles = ProfileBook()
+        self._profiles = ProfileBook()
         self.views: dict[JobId, tuple[Job, JobView]] = {}
         """Views of the newest snapshot, beside the job that each was made of; a cache."""
         self.jobs: dict[JobId, Job] = {}
@@ -81,7 +83,24 @@ class State:
         self._touched_jobs: dict[JobId, None] = {}
         self._touched_gpus: dict[GpuId, None] = {}
         self._touched_hosts: dict[HostId, None] = {}
+        self._touched_types: dict[str, None] = {}
         self._due: list[tuple[float, str]] = []
+
+    @property
+    def profiles(self) -> ProfileBook:
+        """What is known of job types; another book replaces it."""
+        return self._profiles
+
+    @profiles.setter
+    def profiles(self, book: ProfileBook) -> None:
+        before = self._profiles
+        for kind, profile in book.profiles.items():
+            if before.profiles.get(kind) is not profile:
+                self._touched_types[kind] = None
+        for kind in (*before.learned, *book.learned):
+            if before.learned.get(kind) is not book.learned.get(kind):
+                self._touched_types[kind] = None
+        self._profiles = book
 
     @property
     def observing(self) -> bool:
@@ -152,9 +171,13 @@ class State:
     def take_touched(self) -> Touched:
         """What changed since the last call."""
         touched = Touched(
-            tuple(self._touched_jobs), tuple(self._touched_gpus), tuple(self._touched_hosts)
+            tuple(self._touched_jobs),
+            tuple(self._touched_gpus),
+            tuple(self._touched_hosts),
+            tuple(self._touched_types),
         )
         self._touched_jobs, self._touched_gpus, self._touched_hosts = {}, {}, {}
+        self._touched_types = {}
         return touched
 
     def dump(self) -> tuple[str, ...]:

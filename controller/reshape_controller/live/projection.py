@@ -12,7 +12,7 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.events import JobRejected
 from reshape_controller.core.model import JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
-from reshape_controller.store.protocol import Changes, Decision, JobRow
+from reshape_controller.store.protocol import Changes, Decision, JobRow, ProfileRow
 
 
 def changes_of(engine: Engine, record: LogRecord, history: Iterable[HistoryEntry]) -> Changes:
@@ -39,7 +39,14 @@ def changes_of(engine: Engine, record: LogRecord, history: Iterable[HistoryEntry
             for number, plan in enumerate(record.plans)
             if plan.targets or plan.options
         ),
+        profiles=tuple(profile_row(engine, kind, record.seq) for kind in touched.job_types),
     )
+
+
+def profile_row(engine: Engine, job_type: str, seq: int) -> ProfileRow:
+    """What the engine knows of a job type."""
+    book = engine.state.profiles
+    return ProfileRow(job_type, seq, book.profiles.get(job_type), book.learned.get(job_type))
 
 
 def _rejected(event: JobRejected, record: LogRecord) -> JobRow:

@@ -15,9 +15,9 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.core.state import State
-from reshape_controller.live.projection import changes_of
+from reshape_controller.live.projection import changes_of, profile_row
 from reshape_controller.store.digest import GENESIS
-from reshape_controller.store.protocol import Store
+from reshape_controller.store.protocol import Changes, ProfileRow, Store
 from reshape_sidecar import codec
 
 
@@ -60,7 +60,22 @@ async def recover(store: Store) -> Recovered:
         if record.seq > projected:
             await store.project(changes)
         seq, epoch = record.seq, record.epoch
+    await _repair_profiles(store, engine, seq)
     return Recovered(engine, seq, digest, epoch, snapshot_seq, tuple(mismatches))
+
+
+async def _repair_profiles(store: Store, engine: Engine, seq: int) -> None:
+    """Show what is known of job types, also in a store that an older version made."""
+    book = engine.state.profiles
+    shown = {row.job_type: row for row in await store.profiles()}
+    rows = (profile_row(engine, kind, seq) for kind in {**book.profiles, **book.learned})
+    missing = tuple(row for row in rows if not _shows(shown.get(row.job_type), row))
+    if missing:
+        await store.project(Changes(seq, engine.state.now_s, profiles=missing))
+
+
+def _shows(shown: ProfileRow | None, row: ProfileRow) -> bool:
+    return shown is not None and (shown.profile, shown.learned) == (row.profile, row.learned)
 
 
 def redo(engine: Engine, record: LogRecord) -> tuple[tuple[Command, ...], tuple[HistoryEntry, ...]]:

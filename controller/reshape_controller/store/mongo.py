@@ -4,7 +4,8 @@ Does: the store protocol with single-document writes that a majority acknowledge
 transaction, a session, or a validator. State: the database; the client's connections.
 
 Collections: ``log`` (the truth), ``snapshots``, ``jobs``, ``gpus``, ``hosts``, ``history``,
-``decisions``, ``inbox``, ``meta``.
+``decisions``, ``speed_profiles``, ``accuracy_profiles``, ``overhead_profiles``, ``inbox``,
+``meta``. docs/database.md describes each.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pymongo.errors import (
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
-from reshape_controller.store import mongo_inbox, mongo_log, mongo_projections
+from reshape_controller.store import mongo_inbox, mongo_log, mongo_profiles, mongo_projections
 from reshape_controller.store.form import Damaged
 from reshape_controller.store.mongo_address import MongoAddress, parse
 from reshape_controller.store.mongo_hints import Hints
@@ -35,6 +36,7 @@ from reshape_controller.store.protocol import (
     InboxItem,
     JobRow,
     Page,
+    ProfileRow,
     StoreCorrupt,
     StoreError,
 )
@@ -176,6 +178,9 @@ class MongoStore:
 
     async def decisions(self, job: JobId | None, *, limit: int = 100) -> tuple[Decision, ...]:
         return await self._on(mongo_projections.decisions, job, limit)
+
+    async def profiles(self) -> tuple[ProfileRow, ...]:
+        return await self._on(mongo_profiles.profiles)
 
     # --- inbox
     async def put_request(self, item: InboxItem) -> None:

@@ -18,6 +18,7 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
+from reshape_controller.store import mongo_profiles
 from reshape_controller.store.form import jobs_of, page_limit, place_of, unknown_page
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import (
@@ -60,6 +61,9 @@ async def project(database: Database, changes: Changes) -> None:
             for each in changes.decisions
         ],
     )
+    for row in changes.profiles:
+        for collection, write in mongo_profiles.writes(row).items():
+            await _write(database[collection], [write])
     try:
         await database.meta.update_one(
             {"_id": STAMP, "seq": {"$lt": seq}}, {"$set": {"seq": seq}}, upsert=True

@@ -15,7 +15,9 @@ from typing import Protocol
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import Gpu, Host, Job, JobId, JobState
 from reshape_controller.core.plan import Plan
+from reshape_controller.core.prediction.profiles import Learned
 from reshape_controller.core.record import HistoryEntry, LogRecord
+from reshape_profiles.schema import Profile
 
 SNAPSHOT_PART_BYTES_MAX = 4 * 1024 * 1024
 """Whoever writes a snapshot cuts it into parts of at most so many bytes of UTF-8."""
@@ -118,6 +120,16 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """What is known of a job type: what was recorded, and what running jobs taught beside it."""
+
+    job_type: str
+    seq: int
+    profile: Profile | None
+    learned: Learned | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """A plan that was applied, with everything that was weighed."""
 
@@ -140,6 +152,7 @@ class Changes:
     hosts: tuple[Host, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    profiles: tuple[ProfileRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +219,9 @@ class Store(Protocol):
 
     async def decisions(self, job: JobId | None, *, limit: int = 100) -> tuple[Decision, ...]:
         """Decisions about a job (None: all), oldest first; the newest ``limit`` of them."""
+
+    async def profiles(self) -> tuple[ProfileRow, ...]:
+        """Everything that is known of job types, by type."""
 
     # --- inbox
     async def put_request(self, item: InboxItem) -> None:

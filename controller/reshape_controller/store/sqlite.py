@@ -31,6 +31,7 @@ from reshape_controller.store.protocol import (
     InboxItem,
     JobRow,
     Page,
+    ProfileRow,
     StoreError,
 )
 from reshape_sidecar.codec import CodecError
@@ -143,6 +144,9 @@ class SqliteStore:
     async def decisions(self, job: JobId | None, *, limit: int = 100) -> tuple[Decision, ...]:
         return await self._on(sqlite_projections.decisions, job, limit)
 
+    async def profiles(self) -> tuple[ProfileRow, ...]:
+        return await self._on(sqlite_projections.profiles)
+
     # --- inbox
     async def put_request(self, item: InboxItem) -> None:
         await self._on(sqlite_inbox.put, item)
@@ -172,6 +176,7 @@ class SqliteStore:
         else:
             sqlite_file.create(self.path)
         self._connection = sqlite_file.connect(self.path)
+        sqlite_file.upgrade(self._connection)
         self._file = self._identity()
 
     def _close(self) -> None:

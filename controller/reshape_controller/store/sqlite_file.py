@@ -25,12 +25,18 @@ from reshape_controller.store.sqlite_chain import (
 
 APPLICATION_ID = 0x52534850
 """``RSHP``: tells our files from other people's."""
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 5.0
 QUICK_CHECK_BYTES_MAX = 256 * 1024 * 1024
 """Larger files are checked whole only by ``check``: the start must stay under two seconds."""
 
-SCHEMA = """
+_PROFILES = (
+    "CREATE TABLE profiles (job_type TEXT PRIMARY KEY, seq INTEGER NOT NULL, body TEXT NOT NULL);"
+)
+_UPGRADES = {1: _PROFILES}
+"""What each older schema lacks of the next. A new table is filled at the next start."""
+
+_SCHEMA_1 = """
 CREATE TABLE log (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, body TEXT NOT NULL);
 CREATE TABLE snapshots (
     seq INTEGER NOT NULL, part INTEGER NOT NULL, parts INTEGER NOT NULL,
@@ -67,6 +73,7 @@ CREATE TABLE inbox (
 CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
 INSERT INTO meta (name, value) VALUES ('projected_seq', 0);
 """
+SCHEMA = _SCHEMA_1 + _PROFILES
 
 
 def corrupt(path: Path, last_good_seq: int, message: str) -> StoreCorrupt:
@@ -164,7 +171,7 @@ def verify_version(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
         raise StoreError(f"{path}: is not a Reshape store; remedy: name another file")
-    if version != SCHEMA_VERSION:
+    if version != SCHEMA_VERSION and version not in _UPGRADES:
         age = "a newer" if version > SCHEMA_VERSION else "another"
         raise StoreError(
             f"{path}: was written by {age} Reshape (schema {version}, this one knows "
@@ -175,8 +182,11 @@ def verify_version(connection: sqlite3.Connection, path: Path) -> None:
 def verify_header(connection: sqlite3.Connection, path: Path) -> None:
     """Check that the file is a Reshape store of this version with all its tables."""
     verify_version(connection, path)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     memory = sqlite3.connect(":memory:")
-    memory.executescript(SCHEMA)
+    memory.executescript(_SCHEMA_1)
+    for older in range(1, version):
+        memory.executescript(_UPGRADES[older])
     query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
     wanted, found = (dict(c.execute(query).fetchall()) for c in (memory, connection))
     memory.close()
@@ -184,6 +194,15 @@ def verify_header(connection: sqlite3.Connection, path: Path) -> None:
     for name, sql in wanted.items():
         if name not in found or found[name] != sql:
             raise Damaged(last_good_seq(connection), f"table or index {name} is missing or altered")
+
+
+def upgrade(connection: sqlite3.Connection) -> None:
+    """Bring a verified store of an older schema up to this one's, all of it or nothing."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    for older in range(version, SCHEMA_VERSION):
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {_UPGRADES[older]} PRAGMA user_version={older + 1}; COMMIT;"
+        )
 
 
 def verify_pages(connection: sqlite3.Connection, pragma: str) -> None:

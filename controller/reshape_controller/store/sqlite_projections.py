@@ -14,7 +14,7 @@ import sqlite3
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.store.form import jobs_of, page_limit, place_of, unknown_page
-from reshape_controller.store.protocol import Changes, Decision, JobRow, Page
+from reshape_controller.store.protocol import Changes, Decision, JobRow, Page, ProfileRow
 from reshape_controller.store.sqlite_log import transaction
 from reshape_sidecar import codec
 
@@ -41,6 +41,10 @@ _PUT_DECISION = (
     "INSERT OR REPLACE INTO decisions (seq, number, at_s, policy, body) VALUES (?, ?, ?, ?, ?)"
 )
 _PUT_DECISION_JOB = "INSERT OR IGNORE INTO decision_jobs (job, seq, number) VALUES (?, ?, ?)"
+_PUT_PROFILE = """
+INSERT INTO profiles (job_type, seq, body) VALUES (?, ?, ?)
+ON CONFLICT (job_type) DO UPDATE SET seq = excluded.seq, body = excluded.body
+WHERE excluded.seq >= profiles.seq"""
 _STAMP = "INSERT OR REPLACE INTO meta (name, value) VALUES ('projected_seq', ?)"
 _ORDER = "submitted_at_s, place, id"
 
@@ -79,6 +83,9 @@ def project(connection: sqlite3.Connection, changes: Changes) -> None:
         connection.executemany(
             _PUT_DECISION_JOB,
             [(job, d.seq, d.number) for d in changes.decisions for job in jobs_of(d)],
+        )
+        connection.executemany(
+            _PUT_PROFILE, [(p.job_type, p.seq, codec.dumps(p)) for p in changes.profiles]
         )
         connection.execute(_STAMP, (max(seq, projected_seq(connection)),))
 
@@ -135,6 +142,12 @@ def hosts(connection: sqlite3.Connection) -> tuple[Host, ...]:
     """All hosts by id."""
     rows = connection.execute("SELECT body FROM hosts ORDER BY id").fetchall()
     return tuple(codec.loads(Host, body) for (body,) in rows)
+
+
+def profiles(connection: sqlite3.Connection) -> tuple[ProfileRow, ...]:
+    """What is known of job types, by type."""
+    rows = connection.execute("SELECT body FROM profiles ORDER BY job_type").fetchall()
+    return tuple(codec.loads(ProfileRow, body) for (body,) in rows)
 
 
 def history(

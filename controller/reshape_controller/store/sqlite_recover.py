@@ -121,7 +121,7 @@ def recover(path: Path, into: Path) -> Recovered:
 
 
 _INBOX_INTO = "INSERT OR IGNORE INTO inbox (id, kind, body) VALUES (?, ?, ?)"
-_PROJECTIONS = ("jobs", "gpus", "hosts", "history", "decisions", "decision_jobs")
+_PROJECTIONS = ("jobs", "gpus", "hosts", "history", "decisions", "decision_jobs", "profiles")
 
 
 class _Source:
@@ -203,7 +203,8 @@ def _copy_projections(
 ) -> None:
     """Rows that can be read; those after ``stamp`` are made again from the log anyway."""
     with transaction(target):
-        for table in _PROJECTIONS:
+        tables = {name for (name,) in source.execute("SELECT name FROM sqlite_master").fetchall()}
+        for table in (name for name in _PROJECTIONS if name in tables):
             columns = len(source.execute(f"SELECT * FROM {table} LIMIT 0").description)
             into = f"INSERT OR IGNORE INTO {table} VALUES ({','.join('?' * columns)})"
             rows = source.execute(f"SELECT * FROM {table} WHERE seq <= ?", (end,))

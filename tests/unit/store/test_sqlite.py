@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from reshape_controller.core.events import ProfileRecorded
+from reshape_controller.core.record import LogRecord
+from reshape_controller.live import recovery
 from reshape_controller.store import sqlite_file
+from reshape_controller.store.digest import seal
 from reshape_controller.store.protocol import InboxItem, StoreError
 from reshape_controller.store.sqlite import SqliteStore
-from tests.store_values import changes, job_row, record, records
+from reshape_controller.store.sqlite_recover import check, recover
+from tests.store_values import changes, job_row, profile_row, record, records
 
 
 def run(path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
@@ -336,3 +341,55 @@ def test_a_log_without_its_database_is_not_played_into_a_new_one(tmp_path: Path)
     asyncio.run(main())
     assert not path.exists()
     assert stray.read_bytes() == b"somebody removed the database beside me"
+
+
+def as_version_1(path: Path) -> None:
+    """Turn a store into one that the first schema made."""
+    with outside(path) as user:
+        user.executescript("DROP TABLE profiles; PRAGMA user_version=1;")
+    user.close()
+
+
+def test_a_store_of_the_first_schema_is_brought_up_to_this_one_and_keeps_everything(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+    run(path, lambda store: fill(store, 3))
+    as_version_1(path)
+
+    async def work(store: SqliteStore) -> None:
+        assert [each.seq async for each in store.read(0)] == [1, 2, 3]
+        await store.project(changes(3, job_row(1, 3)))
+        assert await store.profiles() == changes(3).profiles
+
+    run(path, work)
+    assert check(path).problems == ()
+
+
+def test_a_damaged_store_of_the_first_schema_is_recovered(tmp_path: Path) -> None:
+    path, into = tmp_path / "reshape.db", tmp_path / "new.db"
+    run(path, lambda store: fill(store, 3))
+    as_version_1(path)
+    assert recover(path, into).last_seq == 3
+    assert check(into).problems == ()
+
+
+def test_what_is_known_of_job_types_is_shown_again_at_the_next_start(tmp_path: Path) -> None:
+    path = tmp_path / "reshape.db"
+    wanted = profile_row("resnet", 1).profile
+    assert wanted is not None
+
+    async def work(store: SqliteStore) -> None:
+        event = ProfileRecorded(wanted)
+        await store.append(seal("", LogRecord(1, 1, "w", "paper", 1.0, (event,), (), (), "")))
+        await recovery.recover(store)
+        assert [row.profile for row in await store.profiles()] == [wanted]
+
+    async def again(store: SqliteStore) -> None:
+        assert await store.profiles() == ()
+        await recovery.recover(store)
+        assert [row.profile for row in await store.profiles()] == [wanted]
+
+    run(path, work)
+    as_version_1(path)
+    run(path, again)

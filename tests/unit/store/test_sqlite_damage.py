@@ -165,7 +165,7 @@ def test_a_file_of_another_program_is_not_called_damaged(tmp_path: Path) -> None
     assert state_of(tmp_path) == before
 
 
-@pytest.mark.parametrize(("version", "age"), [(2, "a newer"), (0, "another")])
+@pytest.mark.parametrize(("version", "age"), [(3, "a newer"), (0, "another")])
 def test_a_file_of_another_version_is_refused_with_both_versions(
     tmp_path: Path, version: int, age: str
 ) -> None:

@@ -1,0 +1,66 @@
+"""What is known of job types in MongoDB: speeds, accuracies and overheads, each with its source.
+
+Does: writes a document of each of three collections for a job type, and reads them back. Never:
+takes what people write there (``reshape profile import`` does that). State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pymongo import UpdateOne
+
+from reshape_controller.store.mongo_log import Database
+from reshape_controller.store.protocol import ProfileRow
+from reshape_sidecar import codec
+
+Document = dict[str, Any]
+SPEED, ACCURACY, OVERHEAD = "speed_profiles", "accuracy_profiles", "overhead_profiles"
+_COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
+
+
+def writes(row: ProfileRow) -> dict[str, UpdateOne]:
+    """The write to each collection."""
+    shown = {SPEED: _speed(row), ACCURACY: _accuracy(row), OVERHEAD: _overhead(row)}
+    older = {"_id": row.job_type, "seq": {"$lte": row.seq}}
+    return {
+        name: UpdateOne(older, {"$set": {**fields, "seq": row.seq}}, upsert=True)
+        for name, fields in shown.items()
+    }
+
+
+async def profiles(database: Database) -> tuple[ProfileRow, ...]:
+    """What is known of job types, by type."""
+    found = await database[SPEED].find({}, {"body": 1}).sort("_id", 1).to_list()
+    return tuple(codec.loads(ProfileRow, str(document.get("body"))) for document in found)
+
+
+def _speed(row: ProfileRow) -> Document:
+    profile, learned = row.profile, row.learned
+    return {
+        "text": profile.text if profile is not None else "",
+        "global_batch": profile.global_batch if profile is not None else None,
+        "steps_per_epoch": profile.steps_per_epoch if profile is not None else None,
+        "speeds": [asdict(point) for point in profile.speed] if profile is not None else [],
+        "measured": [asdict(entry) for entry in learned.speed] if learned is not None else [],
+        "body": codec.dumps(row),
+    }
+
+
+def _accuracy(row: ProfileRow) -> Document:
+    profile, learned = row.profile, row.learned
+    curve = learned.curve if learned is not None else None
+    return {
+        "accuracies": [asdict(p) for p in profile.accuracy] if profile is not None else [],
+        "curve": asdict(curve) if curve is not None else None,
+    }
+
+
+def _overhead(row: ProfileRow) -> Document:
+    overhead = row.profile.overhead if row.profile is not None else None
+    learned = row.learned
+    return {
+        "recorded": asdict(overhead) if overhead is not None else None,
+        "measured": {name: getattr(learned, name) for name in _COSTS} if learned else None,
+    }
