@@ -90,9 +90,11 @@ class Scheduler:
             ends[job.id] = end
             for gpu_type in range(self._types):
                 start = end - job.takes_ms[gpu_type]
-                late[gpu_type] = max(late[gpu_type], start)
                 known = by_size[gpu_type]
-                known[job.size] = max(known.get(job.size, start), start)
+                if start > late[gpu_type]:
+                    late[gpu_type] = start
+                if start > known.get(job.size, start - 1):
+                    known[job.size] = start
         return Listed(
             ends,
             sum(ends.values()),

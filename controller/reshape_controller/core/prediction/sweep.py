@@ -20,6 +20,11 @@ Rank = tuple[int, int, int, str, int, str, tuple[tuple[str, int], ...]]
 """Makespan, sum of completion times, and the candidate's ``order``: sorts as options do."""
 
 
+Ends = dict[tuple[str, int, float], list[tuple[int, int]]]
+"""By GPU type, idle GPUs, and seconds until a donor has released its own: the sizes that need a
+donor, and when the newcomer ends with each."""
+
+
 @dataclass(slots=True)
 class Swept:
     """What a sweep found. ``costly``: options whose effect on the queue is not known yet."""
@@ -49,16 +54,18 @@ def sweep(
     """
     found = Swept([], [], [])
     predictor = outlook.forecast.predictor
-    new_s: dict[str, dict[int, float]] = {}
+    ends: Ends = {}
     for host in hosts:
         sizes = [size for size in newcomer.sizes if size > host.idle]
         here = donors.get(host.id)
         if not sizes or not here:
             continue
-        kind = host.gpu_type
-        if kind not in new_s:
-            new_s[kind] = {n: predictor.incoming_s(newcomer, kind, n) for n in newcomer.sizes}
-        _host(found, outlook, newcomer, host, here, sizes, new_s[kind], least_ms, base)
+        for donor in here:
+            key = (host.gpu_type, host.idle, predictor.release_s(donor))
+            if key not in ends:
+                new_s = [predictor.incoming_s(newcomer, host.gpu_type, size) for size in sizes]
+                ends[key] = [(n, to_ms(s + key[2])) for n, s in zip(sizes, new_s, strict=True)]
+        _host(found, outlook, newcomer, host, here, sizes, ends, least_ms, base)
     return found
 
 
@@ -121,7 +128,7 @@ def _host(
     host: HostView,
     here: list[JobView],
     sizes: list[int],
-    new_s: dict[int, float],
+    end_of: Ends,
     least_ms: Callable[[int], int],
     base: tuple[int, int],
 ) -> None:
@@ -136,8 +143,7 @@ def _host(
     for donor in here:
         before = forecast.ends_ms[donor.id]
         least = least_ms(before)
-        release_s = predictor.release_s(donor)
-        ends = [(size, to_ms(new_s[size] + release_s)) for size in sizes]
+        ends = end_of[kind, idle, predictor.release_s(donor)]
         then_s = predictor.reshaped_to_s(donor, kind)
         floor = max(queue.last_ms, forecast.latest_but(donor.id))
         sum_ms = forecast.ends_sum_ms + queue.sum_ms - before
@@ -148,6 +154,7 @@ def _host(
                 break
             donor_end = to_ms(then_s[keeps])
             given = ((donor.id, keeps),)
+            least_end = donor_end if donor_end > floor else floor
             for size, end in ends:
                 if not size - idle <= takes <= size:
                     continue
@@ -160,7 +167,7 @@ def _host(
                     if not outlook.known(option.changes):
                         found.costly.append(option)
                         continue
-                makespan = max(floor, donor_end, end)
+                makespan = end if end > least_end else least_end
                 total = sum_ms + donor_end + end
                 if rest:
                     more = keeps * donor_end + size * end - donor.size * before
