@@ -23,7 +23,7 @@ RELATIVE_MAX = 1e-5
 RESUMED = {
     "arrays": [{"STOP_AT": "11"}, {"STOP_AT": "5"}],
     "no_callbacks": [],
-    "pipeline": [{"STOP_AT": "13"}],
+    "pipeline": [{"STOP_AT": "10"}, {"STOP_IN": "epoch_end"}],
     "repeated": [{"STOP_AT": "4"}],
     "unknown_length": [{"STOP_AT": "10"}, {"STOP_AT": "6"}],
     "sequence": [{"STOP_AT": "12"}],

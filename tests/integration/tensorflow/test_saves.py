@@ -99,6 +99,27 @@ def test_a_kill_during_saves_leaves_a_checkpoint_to_go_on_from(job: Job) -> None
     assert not [path for path in job.checkpoints.iterdir() if path.name.startswith(".tmp")]
 
 
+def test_a_request_while_another_save_runs_is_answered_by_the_next_one(job: Job) -> None:
+    """The signal arrives between two files of a periodic save."""
+    job.script = job.folder.parent / "script.py"
+    job.script.write_text(
+        "import os, signal\n"
+        "real, asked = os.fsync, []\n"
+        "def fsync(descriptor):\n"
+        "    if not asked and '/.tmp-a' in os.readlink(f'/proc/self/fd/{descriptor}'):\n"
+        "        asked.append(os.kill(os.getpid(), signal.SIGTERM))\n"
+        "    real(descriptor)\n"
+        "os.fsync = fsync\n" + QUICK.read_text()
+    )
+    first = job.run(STEP_S="0.7", EPOCHS="4")
+    assert first.code == EXIT_SAVED, first.err
+    saved = job.newest().manifest.step
+    assert steps(first) == [*range(1, saved + 1)]
+    last = job.run(EPOCHS="4")
+    assert last.code == 0, last.err
+    assert steps(first, last) == [*range(1, 21)]
+
+
 def test_a_full_checkpoint_folder_is_named_and_training_goes_on_until_there_is_space(
     job: Job,
 ) -> None:
