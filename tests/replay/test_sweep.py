@@ -11,6 +11,7 @@ import pytest
 
 from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.replay import setup as setups
 from reshape_controller.replay import sweep as sweeps
 from reshape_controller.replay.rows import interval, savings
 from tests.replay_bed import reshape
@@ -153,3 +154,14 @@ def test_an_unknown_policy_is_named_with_the_remedy(label: str, what: str) -> No
 def test_seeds_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(CliError, match="are no seeds"):
         inputs.seeds_of(text)
+
+
+def test_a_kept_replay_of_other_code_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("--policies", "adaptive", "--seeds", "1", "--workers", "1", "--out", str(tmp_path))
+    compared(*arguments)
+    first = sweeps.run_file(tmp_path, "adaptive", 0).read_text()
+    monkeypatch.setattr(setups, "code_mark", lambda: "another version")
+    compared(*arguments)
+    assert json.loads(sweeps.run_file(tmp_path, "adaptive", 0).read_text()) != json.loads(first)

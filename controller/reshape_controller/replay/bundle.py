@@ -19,7 +19,7 @@ from reshape_controller.core.explain import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.replay import figures
 from reshape_controller.replay.rows import Interval
-from reshape_controller.replay.setup import Contender, Setup
+from reshape_controller.replay.setup import Contender, Setup, code_mark
 from reshape_controller.replay.shell import Result, replay
 from reshape_controller.replay.sweep import Run
 from reshape_controller.replay.traces import csv_text
@@ -57,6 +57,7 @@ def configuration(
         "policies": {one.label: f"{one.policy.name}+{one.mechanism.value}" for one in contenders},
         "seeds": list(seeds),
         "inputs": setup.fingerprint(),
+        "code": code_mark(),
         "versions": versions(),
     }
 

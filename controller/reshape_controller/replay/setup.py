@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
@@ -20,6 +22,24 @@ from reshape_profiles.loader import Bundle
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 from reshape_sidecar.device_truth import DeviceTruth
+
+CODE = (
+    *("reshape_controller.core", "reshape_controller.core.prediction", "reshape_controller.fits"),
+    *("reshape_controller.policies", "reshape_controller.replay", "reshape_sidecar"),
+    "reshape_profiles",
+)
+"""Packages that a result depends on. Policies of other packages are not among them."""
+
+
+@cache
+def code_mark() -> str:
+    """A hash of the source of everything that decides, predicts and replays."""
+    found = hashlib.sha256()
+    for package in CODE:
+        for path in sorted(resources.files(package).iterdir(), key=lambda path: path.name):
+            if path.name.endswith(".py"):
+                found.update(f"{package}/{path.name}\n".encode() + path.read_bytes())
+    return found.hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +121,9 @@ class Setup:
         return replace(self, bundle=bundle, curves=curves_of(bundle.profiles))
 
     def fingerprint(self) -> str:
-        """Changes with anything that a result depends on, but seed and policy."""
-        parts = [codec.dumps(profile) for profile in self.bundle.profiles]
+        """Changes with anything that a result depends on, code included, but seed and policy."""
+        parts = [code_mark()]
+        parts += [codec.dumps(profile) for profile in self.bundle.profiles]
         parts += [codec.dumps(self.cluster), codec.dumps(self.costs), repr(self.recipe)]
         if self.workload is not None:
             parts += [codec.dumps(job.spec) + repr(job.submit_s) for job in self.workload.jobs]
