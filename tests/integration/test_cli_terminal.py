@@ -173,6 +173,16 @@ def test_a_reader_that_leaves_early_is_no_error(bed: Bed) -> None:
     assert errors == b""
 
 
+def test_a_watch_in_a_pipe_shows_the_table_at_once_and_without_escapes(bed: Bed) -> None:
+    with bed.start("get", "--watch") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().decode() for _ in range(3)]
+        process.kill()
+    assert lines[0].startswith("JOB")
+    assert "\x1b" not in "".join(lines)
+    assert any("elastic" in line for line in lines)
+
+
 def test_without_utf_8_the_timeline_is_plain_ascii(bed: Bed) -> None:
     piped = bed.reshape("timeline", PYTHONIOENCODING="ascii", LANG="C")
     assert piped.returncode == 0, piped.stderr

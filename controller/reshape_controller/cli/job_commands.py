@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import nullcontext
 from typing import Annotated
 
 import typer
@@ -153,14 +154,24 @@ def _all_pages(asked: Client, page: JobPage) -> JobPage:
 
 
 def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> None:
-    with Live(console=console(), auto_refresh=False) as live:
+    """Keep showing it: on a terminal in its place, in a pipe anew after each change of a state."""
+    out = console()
+    shown: tuple[tuple[object, ...], ...] | None = None
+    with Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext() as live:
         while True:
             jobs = (
                 _list(asked, every, after).jobs
                 if job is None
                 else (asked.get(JobView, f"/v1/jobs/{job}"),)
             )
-            live.update(job_tables.jobs_table(jobs, time.time()), refresh=True)
+            table = job_tables.jobs_table(jobs, time.time())
+            states = tuple((one.id, one.state, one.size, one.reason) for one in jobs)
+            if live is not None:
+                live.update(table, refresh=True)
+            elif states != shown:
+                emit(jobs, Output.TABLE, lambda table=table: table)  # type: ignore[misc]
+                sys.stdout.flush()
+            shown = states
             if job is not None and jobs[0].state in job_tables.ENDED:
                 return
             time.sleep(WATCH_S)
