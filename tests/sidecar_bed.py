@@ -122,11 +122,12 @@ class Bed:
         assert found is not None, "init is not alive"
         return found
 
-    def agent(self) -> int:
-        """Pid of the agent; waits until there is one."""
+    def agent(self, init: int | None = None) -> int:
+        """Pid of the agent (of the init with this pid); waits until there is one."""
 
         def look() -> int | None:
-            children = proc.descendants(self.init().pid, proc.snapshot())
+            parent = self.init().pid if init is None else init
+            children = proc.descendants(parent, proc.snapshot())
             found = [child.pid for child in children if b"agent/__main__.py" in _command(child.pid)]
             return found[0] if found else None
 
@@ -142,9 +143,9 @@ class Bed:
         training = self.process()
         return proc.alive(training.pid, training.start_time)
 
-    def kill_agent(self) -> int:
+    def kill_agent(self, init: int | None = None) -> int:
         """kill -9 of the agent; gives its pid."""
-        pid = self.agent()
+        pid = self.agent(init)
         os.kill(pid, signal.SIGKILL)
         return pid
 

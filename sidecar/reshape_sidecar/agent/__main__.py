@@ -9,13 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
+import os
 import sys
 import time
 from pathlib import Path
 
 
 def main() -> int:
-    """Exit code of the agent: 0 told to end, 1 init is gone or its files cannot be read."""
+    """Ends the process: 0 told to end, 1 init is gone, or its files cannot be read or written."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from reshape_sidecar.agent.init_link import InitGone
     from reshape_sidecar.agent.loop import Agent
@@ -32,15 +33,23 @@ def main() -> int:
     )
     logging.Formatter.converter = time.gmtime
 
-    async def run() -> None:
-        await Agent(folder).run()
+    async def run() -> int:
+        try:
+            await Agent(folder).run()
+        except (InitGone, OSError, CodecError) as error:
+            logging.getLogger("agent").error("%s", error)
+            return 1
+        except Exception:
+            logging.getLogger("agent").exception("a defect")
+            return 1
+        return 0
 
-    try:
-        asyncio.run(run())
-    except (InitGone, OSError, CodecError) as error:
-        logging.getLogger("agent").error("%s", error)
-        return 1
-    return 0
+    async def run_and_exit() -> None:
+        # At once: a thread that hangs on a disk must not keep init from starting the next agent.
+        os._exit(await run())
+
+    asyncio.run(run_and_exit())
+    return 1
 
 
 if __name__ == "__main__":

@@ -167,7 +167,8 @@ class Actions:
         if heard or self._link.forgotten or now_s >= end_by_s:
             self._init.send(init.End(limits.LEFTOVER_GRACE_S))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(state.wake.wait(), limits.HEARTBEAT_S)
+            async with asyncio.timeout(limits.HEARTBEAT_S):
+                await state.wake.wait()
 
 
 def _free_port() -> int:

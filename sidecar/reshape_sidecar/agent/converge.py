@@ -132,8 +132,6 @@ def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: 
 
 def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
     """What the SideCar says of itself and its training process."""
-    if memory.unfit is not None:
-        return Phase.UNFIT
     training = status.training
     stopping = (
         memory.outcome is not None
@@ -150,6 +148,8 @@ def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
         return Phase.STOPPING  # it ended, and how will be known in a moment
     if training is not None and not _left_in_order(memory, training, stopping):
         return Phase.CRASHED
+    if memory.unfit is not None:
+        return Phase.UNFIT
     if memory.generation > memory.stopped_generation and training is not None:
         refused = memory.answered and not stopping
         return Phase.INITIALIZED if refused else Phase.STOPPING
@@ -173,6 +173,9 @@ def _toward_outcome(
     training = status.training
     if training is None or not training.running:
         return Answer(_outcome_of_ended(memory, desired.generation))
+    if training.generation >= desired.generation:
+        # It was started for this very generation, so that was answered: the memory of it is lost.
+        return Answer(Outcome(desired.generation, OutcomeKind.STOPPING))
     earlier = memory.outcome
     if (
         earlier is not None

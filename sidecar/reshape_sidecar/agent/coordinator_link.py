@@ -67,7 +67,8 @@ class CoordinatorLink:
         """Report each change, and a heartbeat."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._dirty.wait(), limits.HEARTBEAT_S)
+                async with asyncio.timeout(limits.HEARTBEAT_S):
+                    await self._dirty.wait()
             self._dirty.clear()
             if not await self._exchange(0.0):
                 self._dirty.set()
@@ -75,10 +76,9 @@ class CoordinatorLink:
 
     async def push_once(self, timeout_s: float) -> None:
         """One last report, at most ``timeout_s``."""
-        try:
-            await asyncio.wait_for(self._exchange(0.0), timeout_s)
-        except TimeoutError:
-            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._exchange(0.0)
 
     async def _exchange(self, wait_s: float) -> bool:
         """One request; False if it brought nothing that can be used, so that a pause is due."""

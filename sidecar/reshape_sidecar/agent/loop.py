@@ -114,7 +114,7 @@ class Agent:
         state.memory = replace(state.memory, progress=progress, times=times)
         first = state.memory.trained_generation < report.generation
         if report.first_step_s is not None and first:
-            state.keep(trained_generation=report.generation)
+            state.note_trained(report.generation)
         if before is None or before.phase is not report.phase:
             state.wake.set()
             state.push()
@@ -163,7 +163,8 @@ class Agent:
                 continue
             dues = [moment for moment in (due_s, action.until_s) if moment is not None]
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(state.wake.wait(), min(dues) - now_s if dues else None)
+                async with asyncio.timeout(min(dues) - now_s if dues else None):
+                    await state.wake.wait()
 
     def _notice_first_step(self, now_s: float) -> float | None:
         """A program that cannot name its first step counts as running after a while; gives when,
@@ -179,5 +180,5 @@ class Agent:
         due_s = training.spawned_at_s + wait_s
         if now_s < due_s:
             return due_s
-        state.keep(trained_generation=training.generation)
+        state.note_trained(training.generation)
         return None

@@ -6,6 +6,9 @@ the agent got. Never: holds what init knows better (pids, exit codes). State: ``
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +16,9 @@ from reshape_sidecar import codec, durable
 from reshape_sidecar.wire import Desired, Outcome, PhaseTimes, Progress
 
 MEMORY_FILE = "agent.json"
+MILLISECONDS = 1000
+
+log = logging.getLogger("agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,8 @@ class Memory:
     """Persisted state. Times are seconds of the machine's monotonic clock, valid over restarts."""
 
     boot: int = 0
+    """Number of this start of the agent: the time of it in milliseconds, or one more than the
+    number before where that is higher."""
     desired: Desired | None = None
     learned_at_s: float = 0.0
     outcome: Outcome | None = None
@@ -74,14 +82,28 @@ class MemoryFile:
     def __init__(self, run: Path) -> None:
         self._path = run / MEMORY_FILE
 
-    def boot(self) -> Memory:
-        """What was remembered, for a new start of the agent. Raises OSError or CodecError."""
+    def boot(self, now_s: float) -> Memory:
+        """What was remembered, for a new start of the agent at ``now_s`` (Unix time).
+
+        A memory that is lost or damaged begins anew. Its number then still is the highest, because
+        it is a time: reports of a low number would be taken for late ones. Raises OSError if the
+        file is there and cannot be read.
+        """
         try:
             old = codec.loads(Memory, self._path.read_bytes())
         except FileNotFoundError:
             old = Memory()
-        memory = replace(old, boot=old.boot + 1)
-        self.save(memory)
+        except codec.CodecError as error:
+            log.error("%s is damaged and begins anew: %s", self._path, error)
+            with contextlib.suppress(OSError):
+                os.replace(self._path, self._path.with_suffix(".damaged"))
+            old = Memory()
+        memory = replace(old, boot=max(old.boot + 1, int(now_s * MILLISECONDS)))
+        try:
+            self.save(memory)
+        except OSError as error:
+            # Nothing was decided yet: an agent that says what it sees is better than none.
+            log.error("%s cannot be written: %s", self._path, error)
         return memory
 
     def save(self, memory: Memory) -> None:

@@ -11,8 +11,8 @@ from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.init.values import Status
 from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Observed, Phase
 
-SEQUENCES_PER_BOOT = 1_000_000_000
-"""Reports of one start of the agent; a later start's numbers are all higher."""
+SEQUENCES_PER_BOOT = 1_000_000
+"""Reports in one millisecond of an agent's life: a later start's numbers are all higher."""
 
 
 def observed(
@@ -28,6 +28,7 @@ def observed(
     training = status.training
     running = training is not None and training.running
     ended = memory.ended if phase in (Phase.CRASHED, Phase.FINISHED) else None
+    error = memory.unfit if phase is Phase.UNFIT else ended.error if ended else None
     return Observed(
         job=spec.job,
         attempt=spec.attempt,
@@ -42,7 +43,7 @@ def observed(
         outcome=memory.outcome,
         stopped_generation=memory.stopped_generation,
         exit_code=None if ended is None else ended.exit_code,
-        error=memory.unfit if memory.unfit is not None else ended.error if ended else None,
+        error=error,
         times=memory.times,
         gpu_use=gpu_use,
         process_restarts=memory.process_restarts,

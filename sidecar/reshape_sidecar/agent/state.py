@@ -7,6 +7,7 @@ decides, or shows a change of the memory before it is on the disk. State: this o
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,7 @@ class AgentState:
         self.folder = folder
         self.spec = folder.spec()
         self._file = MemoryFile(folder.run)
-        self.memory: Memory = self._file.boot()
+        self.memory: Memory = self._file.boot(time.time())
         self.moments = Moments(self.memory.learned_at_s)
         self.hook: HookReport | None = None
         """The newest report of the training process that runs."""
@@ -56,6 +57,12 @@ class AgentState:
         memory = replace(self.memory, **changes)
         self._file.save(memory)
         self.memory = memory
+        self.wake.set()
+        self.push()
+
+    def note_trained(self, generation: int) -> None:
+        """Its process has made its first step. Not worth a write to the disk: it is said again."""
+        self.memory = replace(self.memory, trained_generation=generation)
         self.wake.set()
         self.push()
 

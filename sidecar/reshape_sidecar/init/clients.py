@@ -10,12 +10,11 @@ import os
 import selectors
 import socket
 import struct
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from reshape_sidecar import codec
-from reshape_sidecar.init import files
+from reshape_sidecar.init import files, logs
 from reshape_sidecar.init.values import Request, Status
 from reshape_sidecar.limits import REQUEST_BYTES_MAX
 
@@ -54,7 +53,7 @@ class Clients:
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         _, user, _ = _UCRED.unpack(credentials)
         if user not in (os.getuid(), 0):
-            print(f"init: user {user} was refused on the socket", file=sys.stderr, flush=True)
+            logs.say(f"user {user} was refused on the socket")
             client.close()
             return
         client.setblocking(False)
@@ -82,7 +81,7 @@ class Clients:
         try:
             request: Request = codec.loads(Request, line)  # type: ignore[arg-type]
         except codec.CodecError as error:
-            print(f"init: a request was refused: {error}", file=sys.stderr, flush=True)
+            logs.say(f"a request was refused: {error}")
             self._close(client)
             return
         self._serve(request)

@@ -1,7 +1,8 @@
-"""Keeping the log files of a container from growing without bound.
+"""Init's own log lines, and keeping the log files of a container from growing without bound.
 
 Does: copies a file that is too long to NAME.1 and empties it. Its writers append, so they go on at
-its new end; what they write during the copy may be lost. Never: renames a file that is written to.
+its new end; what they write during the copy may be lost. Never: renames a file that is written to,
+or fails because a disk is full.
 """
 
 from __future__ import annotations
@@ -9,7 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
+import time
 from pathlib import Path
+
+
+def say(text: str) -> None:
+    """One line on init's own log; on a full disk it is not written."""
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with contextlib.suppress(OSError):
+        print(f"{stamp} init: {text}", file=sys.stderr, flush=True)
 
 
 def cap(folder: Path, bytes_max: int) -> None:

@@ -42,9 +42,12 @@ def spawn(command: Sequence[str], folder: str, env: Mapping[str, str], log: Path
 
     Returns the pid once the program was executed. Raises SpawnError if it was not.
     """
-    reader, writer = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
-    pid = os.fork()
+    try:
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        pid = os.fork()
+    except OSError as error:  # too many processes or open files
+        raise SpawnError(f"{command[0]} cannot be started in {folder}: {error}") from None
     if pid == 0:
         os.close(reader)
         _child(command, folder, env, log, writer, parent)

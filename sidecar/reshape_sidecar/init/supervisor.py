@@ -2,7 +2,8 @@
 
 Does: keeps the agent running, starts and ends training processes on request, reaps everything,
 writes down who runs. Standard library only. Never: decides anything about training, talks to the
-network, or ends because its agent or the controller did. State: in memory, told as ``Status``; if
+network, or ends because its agent or the controller did, a disk is full or its folder is gone
+(training would die with it). State: in memory, told as ``Status``; if
 init dies, its container is over (agent and training die with it), so nothing need be read back.
 """
 
@@ -12,7 +13,6 @@ import fcntl
 import os
 import selectors
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -84,29 +84,39 @@ class Supervisor:
         )
         me = InitFile(self._status.pid, self._status.start_time, files.boot_id())
         files.write_by_rename(self._run / INIT_FILE, codec.dumps(me))
-        _log(f"pid {me.pid} keeps {self._marker.job} attempt {self._marker.attempt}")
+        logs.say(f"pid {me.pid} keeps {self._marker.job} attempt {self._marker.attempt}")
         while True:
-            now_s = time.monotonic()
-            if self._term:
-                self._term = False
-                self._end(limits.GRACE_S)
-            self._reap(now_s)
-            self._tend_sweep(now_s)
-            if self._tend_end(now_s):
-                break
-            failure = self._agent.tend(now_s) if self._end_by_s is None else None
-            if failure:
-                _log(failure)
-            self._tend_logs(now_s)
-            if self._status != self._told:
-                self._told = self._status
-                clients.tell()
-            for key, _ in self._selector.select(self._wait_s()):
-                key.data()
+            try:
+                if self._turn(clients):
+                    break
+            except Exception as error:  # a defect here must not end a training that runs
+                logs.say(f"goes on after {error!r}")
+                time.sleep(limits.SWEEP_POLL_S)
         end = ExitFile(0, "ended on request; no process is left")
-        files.write_by_rename(self._run / EXIT_FILE, codec.dumps(end))
-        _log(end.reason)
+        self._write(EXIT_FILE, codec.dumps(end))
+        logs.say(end.reason)
         return end.exit_code
+
+    def _turn(self, clients: Clients) -> bool:
+        """Do what is due, then wait for a signal or a request; True once the container is over."""
+        now_s = time.monotonic()
+        if self._term:
+            self._term = False
+            self._end(limits.GRACE_S)
+        self._reap(now_s)
+        self._tend_sweep(now_s)
+        if self._tend_end(now_s):
+            return True
+        failure = self._agent.tend(now_s) if self._end_by_s is None else None
+        if failure:
+            logs.say(failure)
+        self._tend_logs(now_s)
+        if self._status != self._told:
+            self._told = self._status
+            clients.tell()
+        for key, _ in self._selector.select(self._wait_s()):
+            key.data()
+        return False
 
     # --- requests
 
@@ -117,7 +127,7 @@ class Supervisor:
             case Ring(generation):
                 self._ring(generation)
             case Withdraw(generation):
-                (self._run / KEEP_RUNNING_FILE).touch()
+                self._keep_running(True)
                 withdrawn = max(generation, self._status.withdrawn)
                 self._status = replace(self._status, withdrawn=withdrawn)
             case Sweep(generation, kill_after_s):
@@ -132,19 +142,19 @@ class Supervisor:
         newer = old is None or request.generation > old.generation
         if not newer or (old is not None and old.running) or self._status.ending:
             return
-        (self._run / KEEP_RUNNING_FILE).unlink(missing_ok=True)
+        self._keep_running(False)
         env = dict(request.env) | self._marker.environment()
         env[ENV_GENERATION] = str(request.generation)
         now_s = time.monotonic()
         log = self._logs / TRAINING_LOG
-        offset = log.stat().st_size if log.exists() else 0
         try:
+            offset = log.stat().st_size if log.exists() else 0
             pid = spawn.spawn(request.command, request.folder, env, log)
-        except spawn.SpawnError as error:
+        except (spawn.SpawnError, OSError) as error:
             training = Training(
                 request.generation, 0, 0, now_s, False, NOT_EXECUTABLE, now_s, str(error)
             )
-            _log(str(error))
+            logs.say(str(error))
         else:
             training = Training(
                 request.generation,
@@ -153,15 +163,15 @@ class Supervisor:
                 now_s,
                 log_offset_bytes=offset,
             )
-            _log(f"training of generation {request.generation} has pid {pid}")
+            logs.say(f"training of generation {request.generation} has pid {pid}")
         self._put_training(training)
 
     def _ring(self, generation: int) -> None:
         training = self._status.training
         if generation <= self._status.rung or training is None or not training.running:
             return
-        (self._run / KEEP_RUNNING_FILE).unlink(missing_ok=True)
-        _log(f"SIGTERM to training pid {training.pid} for generation {generation}")
+        self._keep_running(False)
+        logs.say(f"SIGTERM to training pid {training.pid} for generation {generation}")
         # Its pid is not reused before init reaps it, and init reaps only in this thread.
         os.kill(training.pid, signal.SIGTERM)
         self._status = replace(self._status, rung=generation, training=replace(training, rung=True))
@@ -182,12 +192,12 @@ class Supervisor:
         if self._end_by_s is not None:
             self._end_by_s = min(self._end_by_s, end_by_s)
             return
-        _log(f"the container ends within {grace_s:g} s")
+        logs.say(f"the container ends within {grace_s:g} s")
         self._end_by_s = end_by_s
         self._status = replace(self._status, ending=True)
         training = self._status.training
         if training is not None and training.running:
-            (self._run / KEEP_RUNNING_FILE).unlink(missing_ok=True)
+            self._keep_running(False)
             os.kill(training.pid, signal.SIGTERM)
             self._status = replace(self._status, training=replace(training, rung=True))
 
@@ -205,16 +215,31 @@ class Supervisor:
             code = code if code >= 0 else SIGNAL_BASE - code
             training = self._status.training
             if pid == self._agent.pid:
-                _log(self._agent.ended(code, now_s))
+                logs.say(self._agent.ended(code, now_s))
             elif training is not None and training.running and pid == training.pid:
-                _log(f"training pid {pid} ended with exit code {code}")
+                logs.say(f"training pid {pid} ended with exit code {code}")
                 self._put_training(
                     replace(training, running=False, exit_code=code, ended_at_s=now_s)
                 )
 
     def _put_training(self, training: Training) -> None:
         self._status = replace(self._status, training=training)
-        files.write_by_rename(self._run / TRAINING_FILE, codec.dumps(training))
+        self._write(TRAINING_FILE, codec.dumps(training))
+
+    def _write(self, name: str, text: str) -> None:
+        """Write down what others read; where that fails they know less, and init goes on."""
+        try:
+            files.write_by_rename(self._run / name, text)
+        except OSError as error:
+            logs.say(f"{name} cannot be written: {error}")
+
+    def _keep_running(self, wanted: bool) -> None:
+        """Whether a SIGTERM that was not served yet is taken back."""
+        path = self._run / KEEP_RUNNING_FILE
+        try:
+            path.touch() if wanted else path.unlink(missing_ok=True)
+        except OSError as error:
+            logs.say(f"{path} cannot be changed: {error}")
 
     def _tend_sweep(self, now_s: float) -> None:
         if self._sweeping is None:
@@ -266,8 +291,3 @@ class Supervisor:
 
     def _on_term(self, *_: object) -> None:
         self._term = True  # served by the loop: a handler may interrupt anything
-
-
-def _log(text: str) -> None:
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    print(f"{stamp} init: {text}", file=sys.stderr, flush=True)

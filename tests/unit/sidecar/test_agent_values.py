@@ -53,19 +53,41 @@ def test_what_is_older_or_not_meant_for_this_attempt_is_refused(
 
 def test_the_memory_survives_and_every_start_has_a_higher_number(tmp_path: Path) -> None:
     file = MemoryFile(tmp_path)
-    first = file.boot()
+    first = file.boot(1000.0)
     file.save(replace(first, desired=OLD, learned_at_s=7.5))
-    second = MemoryFile(tmp_path).boot()
-    assert (first.boot, second.boot) == (1, 2)
+    second = MemoryFile(tmp_path).boot(1000.0)
+    assert (first.boot, second.boot) == (1_000_000, 1_000_001)
     assert second.desired == OLD
-    assert MemoryFile(tmp_path).boot().boot == 3
+    assert MemoryFile(tmp_path).boot(5.0).boot == 1_000_002, "the clock was set back"
+    assert MemoryFile(tmp_path).boot(2000.0).boot == 2_000_000
+
+
+@pytest.mark.parametrize("text", [None, "", '{"type":"Memory","bo', '{"type":"Memory","x":1}'])
+def test_a_memory_that_is_lost_or_damaged_begins_anew_under_a_higher_number(
+    tmp_path: Path, text: str | None
+) -> None:
+    before = MemoryFile(tmp_path).boot(1000.0)
+    (tmp_path / "agent.json").unlink()
+    if text is not None:
+        (tmp_path / "agent.json").write_text(text)
+    after = MemoryFile(tmp_path).boot(1001.0)
+    assert after == Memory(boot=1_001_000)
+    assert after.boot > before.boot
+    assert (tmp_path / "agent.damaged").exists() == (text is not None)
+
+
+def test_the_number_of_a_start_needs_no_room_on_the_disk(tmp_path: Path) -> None:
+    file = MemoryFile(tmp_path / "missing")
+    assert file.boot(1000.0).boot == 1_000_000
+    with pytest.raises(OSError, match="No such file"):
+        file.save(Memory())
 
 
 def test_sequences_of_a_later_start_are_all_higher() -> None:
     memory = Memory(boot=2, desired=OLD)
     late = memory.boot * reporting.SEQUENCES_PER_BOOT
     seen = reporting.observed(spec("./t"), memory, Status(1, 1), True, late, ())
-    assert seen.sequence > 1 * reporting.SEQUENCES_PER_BOOT + 999_999_999
+    assert seen.sequence > 1 * reporting.SEQUENCES_PER_BOOT + 999_999
 
 
 def test_only_a_living_process_is_reported_with_its_pid_and_devices() -> None:

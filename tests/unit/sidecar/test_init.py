@@ -117,6 +117,17 @@ def test_a_program_that_cannot_be_executed_is_one_clear_error(
         spawn.spawn([program], folder, {"PATH": "/usr/bin:/bin"}, tmp_path / "log")
 
 
+def test_a_machine_without_room_for_a_process_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", full)
+    with pytest.raises(spawn.SpawnError, match="true cannot be started in /: .*unavailable"):
+        spawn.spawn(["true"], "/", {}, tmp_path / "log")
+
+
 def test_a_socket_path_may_be_longer_than_the_kernel_allows(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 120)
     folder.mkdir()
