@@ -25,7 +25,13 @@ from pymongo.errors import (
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
-from reshape_controller.store import mongo_inbox, mongo_log, mongo_profiles, mongo_projections
+from reshape_controller.store import (
+    mongo_audit,
+    mongo_inbox,
+    mongo_log,
+    mongo_profiles,
+    mongo_projections,
+)
 from reshape_controller.store.form import Damaged
 from reshape_controller.store.mongo_address import MongoAddress, parse
 from reshape_controller.store.mongo_hints import Hints
@@ -181,6 +187,23 @@ class MongoStore:
 
     async def profiles(self) -> tuple[ProfileRow, ...]:
         return await self._on(mongo_profiles.profiles)
+
+    # --- the projections against the log
+    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        return await self._on(mongo_audit.differing, wanted, end_seq)
+
+    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
+        await self._on(mongo_audit.rewrite, wanted, end_seq)
+
+    async def shown(self) -> AsyncIterator[str]:
+        try:
+            async for name in mongo_audit.names(self._database()):
+                yield name
+        except PyMongoError as error:
+            raise self._translated(error) from None
+
+    async def forget(self, names: tuple[str, ...]) -> None:
+        await self._on(mongo_audit.forget, names)
 
     # --- inbox
     async def put_request(self, item: InboxItem) -> None:

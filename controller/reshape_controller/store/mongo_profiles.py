@@ -1,6 +1,6 @@
 """What is known of job types in MongoDB: speeds, accuracies and overheads, each with its source.
 
-Does: writes a document of each of three collections for a job type, and reads them back. Never:
+Does: makes a document of each of three collections for a job type, and reads them back. Never:
 takes what people write there (``reshape profile import`` does that). State: none.
 """
 
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from typing import Any
-
-from pymongo import UpdateOne
 
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import ProfileRow
@@ -20,14 +18,9 @@ SPEED, ACCURACY, OVERHEAD = "speed_profiles", "accuracy_profiles", "overhead_pro
 _COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
 
 
-def writes(row: ProfileRow) -> dict[str, UpdateOne]:
-    """The write to each collection."""
-    shown = {SPEED: _speed(row), ACCURACY: _accuracy(row), OVERHEAD: _overhead(row)}
-    older = {"_id": row.job_type, "seq": {"$lte": row.seq}}
-    return {
-        name: UpdateOne(older, {"$set": {**fields, "seq": row.seq}}, upsert=True)
-        for name, fields in shown.items()
-    }
+def documents(row: ProfileRow) -> dict[str, Document]:
+    """The fields of its document in each collection."""
+    return {SPEED: _speed(row), ACCURACY: _accuracy(row), OVERHEAD: _overhead(row)}
 
 
 async def profiles(database: Database) -> tuple[ProfileRow, ...]:

@@ -9,10 +9,10 @@ field ``reshape``. A job that somebody inserted keeps that document, with its ``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pymongo import ReplaceOne, UpdateOne
+from pymongo import UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import BulkWriteError, DuplicateKeyError
 
@@ -43,33 +43,36 @@ async def projected_seq(database: Database) -> int:
 
 async def project(database: Database, changes: Changes) -> None:
     """Write what one append changed; the stamp comes last, so that what is missing is repeated."""
-    seq = changes.seq
-    await _write(database.jobs, await _job_writes(database, changes.jobs))
-    await _write(database.gpus, [_newest(gpu.id, seq, _gpu(gpu)) for gpu in changes.gpus])
-    await _write(database.hosts, [_newest(host.id, seq, _host(host)) for host in changes.hosts])
-    await _write(
-        database.history,
-        [
-            ReplaceOne({"_id": _number(seq, n)}, _entry(seq, n, entry), upsert=True)
-            for n, entry in enumerate(changes.history)
-        ],
-    )
-    await _write(
-        database.decisions,
-        [
-            ReplaceOne({"_id": _number(each.seq, each.number)}, _decision(each), upsert=True)
-            for each in changes.decisions
-        ],
-    )
-    for row in changes.profiles:
-        for collection, write in mongo_profiles.writes(row).items():
-            await _write(database[collection], [write])
+    await _project_jobs(database, changes.jobs)
+    writes: dict[str, list[UpdateOne]] = {}
+    for collection, identity, fields in documents_of(changes):
+        writes.setdefault(collection, []).append(_newest(identity, fields))
+    for collection, some in writes.items():
+        await write_all(database[collection], some)
     try:
         await database.meta.update_one(
-            {"_id": STAMP, "seq": {"$lt": seq}}, {"$set": {"seq": seq}}, upsert=True
+            {"_id": STAMP, "seq": {"$lt": changes.seq}},
+            {"$set": {"seq": changes.seq}},
+            upsert=True,
         )
     except DuplicateKeyError:
         return  # the stamp is newer
+
+
+def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
+    """What is shown of ``changes`` but for jobs: collection, ``_id``, fields."""
+    seq = changes.seq
+    for gpu in changes.gpus:
+        yield "gpus", gpu.id, {**_gpu(gpu), "seq": seq}
+    for host in changes.hosts:
+        yield "hosts", host.id, {**_host(host), "seq": seq}
+    for number, entry in enumerate(changes.history):
+        yield "history", _number(seq, number), _entry(seq, number, entry)
+    for decision in changes.decisions:
+        yield "decisions", _number(decision.seq, decision.number), _decision(decision)
+    for row in changes.profiles:
+        for collection, fields in mongo_profiles.documents(row).items():
+            yield collection, row.job_type, {**fields, "seq": row.seq}
 
 
 async def jobs(
@@ -148,8 +151,11 @@ async def _newest_of(
     return [str(document["body"]) for document in reversed(found)]
 
 
-async def _job_writes(database: Database, rows: tuple[JobRow, ...]) -> list[UpdateOne]:
-    """One write for each row, to the document that is its own already or that it came from."""
+async def job_documents(
+    database: Database, rows: tuple[JobRow, ...]
+) -> list[tuple[JobRow, object, Document]]:
+    """For each row the ``_id`` of the document that is its own already, or that it came from, and
+    the fields that it shows."""
     if not rows:
         return []
     places: dict[str, Any] = {}
@@ -161,16 +167,26 @@ async def _job_writes(database: Database, rows: tuple[JobRow, ...]) -> list[Upda
     if by_key:
         async for document in database.jobs.find(inserted, {"reshape.key": 1}):
             places[by_key[document["reshape"]["key"]]] = document["_id"]
-    writes = []
-    for row in rows:
-        fields = {
-            **_shown(row),
-            **{f"reshape.{name}": value for name, value in _own(row).items()},
-        }
-        place = places.get(row.id, row.id)
-        older = {"_id": place, "$or": [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]}
-        writes.append(UpdateOne(older, {"$set": fields}, upsert=place == row.id))
-    return writes
+    return [(row, places.get(row.id, row.id), _fields(row)) for row in rows]
+
+
+async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:
+    """Write the jobs; one whose document cannot take it gets a document of its own."""
+    found = await job_documents(database, rows)
+    writes = [_newest_job(row, place) for row, place, _ in found]
+    refused = await write_all(database.jobs, writes, may_fail=True)
+    own = [_newest_job(found[n][0], found[n][0].id) for n in refused]
+    await write_all(database.jobs, own)
+
+
+def _newest_job(row: JobRow, place: object) -> UpdateOne:
+    older = {"_id": place, "$or": [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]}
+    return UpdateOne(older, {"$set": _fields(row)}, upsert=place == row.id)
+
+
+def _fields(row: JobRow) -> Document:
+    own = {f"reshape.{name}": value for name, value in _own(row).items()}
+    return {**_shown(row), **own}
 
 
 def _shown(row: JobRow) -> Document:
@@ -254,11 +270,10 @@ def _decision(decision: Decision) -> Document:
     }
 
 
-def _newest(identity: str, seq: int, fields: Document) -> UpdateOne:
+def _newest(identity: str, fields: Document) -> UpdateOne:
     """Write unless the document shows a newer seq; then the server says "duplicate"."""
-    return UpdateOne(
-        {"_id": identity, "seq": {"$lte": seq}}, {"$set": {**fields, "seq": seq}}, upsert=True
-    )
+    older = {"_id": identity, "seq": {"$lte": fields["seq"]}}
+    return UpdateOne(older, {"$set": fields}, upsert=True)
 
 
 def _number(seq: int, number: int) -> str:
@@ -270,17 +285,22 @@ def _row(document: Document) -> JobRow:
     return codec.loads(JobRow, str(document.get("reshape", {}).get("body")))
 
 
-async def _write(
-    collection: AsyncCollection[Document],
-    writes: Sequence[UpdateOne | ReplaceOne[Document]],
-) -> None:
-    """Carry out all writes; a duplicate means that a newer document is there."""
+async def write_all(
+    collection: AsyncCollection[Document], writes: Sequence[UpdateOne], *, may_fail: bool = False
+) -> tuple[int, ...]:
+    """Carry out all writes; a duplicate means that a newer document is there.
+
+    Numbers of the writes that the server refused for what their document is; without ``may_fail``
+    there are none, and such a refusal is raised.
+    """
     if not writes:
-        return
+        return ()
     try:
         await collection.bulk_write(writes, ordered=False)
     except BulkWriteError as error:
         details = error.details
         others = [e for e in details.get("writeErrors", ()) if e.get("code") != DUPLICATE]
-        if others or details.get("writeConcernErrors"):
+        if details.get("writeConcernErrors") or (others and not may_fail):
             raise
+        return tuple(e["index"] for e in others)
+    return ()

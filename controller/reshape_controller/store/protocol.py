@@ -223,6 +223,20 @@ class Store(Protocol):
     async def profiles(self) -> tuple[ProfileRow, ...]:
         """Everything that is known of job types, by type."""
 
+    # --- the projections against the log (live.audit)
+    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        """Names (``jobs/ID``, ``history/SEQ-NUMBER``) of rows in ``wanted`` that are not shown, or
+        not so. A row that a newer append than ``end_seq`` has written is left out."""
+
+    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
+        """Show exactly ``wanted``, whatever is shown now, but for rows newer than ``end_seq``."""
+
+    def shown(self) -> AsyncIterator[str]:
+        """Names of all rows, in any order."""
+
+    async def forget(self, names: tuple[str, ...]) -> None:
+        """Remove rows by name."""
+
     # --- inbox
     async def put_request(self, item: InboxItem) -> None:
         """Durably leave a request for the controller (what a plain insert does)."""

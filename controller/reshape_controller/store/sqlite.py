@@ -17,6 +17,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store import (
+    sqlite_audit,
     sqlite_chain,
     sqlite_file,
     sqlite_inbox,
@@ -146,6 +147,20 @@ class SqliteStore:
 
     async def profiles(self) -> tuple[ProfileRow, ...]:
         return await self._on(sqlite_projections.profiles)
+
+    # --- the projections against the log
+    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        return await self._on(sqlite_audit.differing, wanted, end_seq)
+
+    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
+        await self._on(sqlite_audit.rewrite, wanted, end_seq)
+
+    async def shown(self) -> AsyncIterator[str]:
+        for name in await self._on(sqlite_audit.names):
+            yield name
+
+    async def forget(self, names: tuple[str, ...]) -> None:
+        await self._on(sqlite_audit.forget, names)
 
     # --- inbox
     async def put_request(self, item: InboxItem) -> None:

@@ -10,6 +10,7 @@ writes end in the same rows.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
@@ -45,6 +46,15 @@ _PUT_PROFILE = """
 INSERT INTO profiles (job_type, seq, body) VALUES (?, ?, ?)
 ON CONFLICT (job_type) DO UPDATE SET seq = excluded.seq, body = excluded.body
 WHERE excluded.seq >= profiles.seq"""
+_PUT = {
+    "jobs": _PUT_JOB,
+    "gpus": _PUT_GPU,
+    "hosts": _PUT_HOST,
+    "history": _PUT_HISTORY,
+    "decisions": _PUT_DECISION,
+    "decision_jobs": _PUT_DECISION_JOB,
+    "profiles": _PUT_PROFILE,
+}
 _STAMP = "INSERT OR REPLACE INTO meta (name, value) VALUES ('projected_seq', ?)"
 _ORDER = "submitted_at_s, place, id"
 
@@ -58,36 +68,29 @@ def projected_seq(connection: sqlite3.Connection) -> int:
 
 def project(connection: sqlite3.Connection, changes: Changes) -> None:
     """Write what one append changed, all of it or nothing."""
-    seq = changes.seq
     with transaction(connection):
-        connection.executemany(_PUT_JOB, [_job_values(row) for row in changes.jobs])
-        connection.executemany(
-            _PUT_GPU,
-            [
-                (g.id, g.host, g.index, g.state.value, g.owner, seq, codec.dumps(g))
-                for g in changes.gpus
-            ],
-        )
-        connection.executemany(_PUT_HOST, [(h.id, seq, codec.dumps(h)) for h in changes.hosts])
-        connection.executemany(
-            _PUT_HISTORY,
-            [
-                (seq, number, entry.job, entry.at_s, entry.kind, codec.dumps(entry))
-                for number, entry in enumerate(changes.history)
-            ],
-        )
-        connection.executemany(
-            _PUT_DECISION,
-            [(d.seq, d.number, d.at_s, d.policy, codec.dumps(d)) for d in changes.decisions],
-        )
-        connection.executemany(
-            _PUT_DECISION_JOB,
-            [(job, d.seq, d.number) for d in changes.decisions for job in jobs_of(d)],
-        )
-        connection.executemany(
-            _PUT_PROFILE, [(p.job_type, p.seq, codec.dumps(p)) for p in changes.profiles]
-        )
-        connection.execute(_STAMP, (max(seq, projected_seq(connection)),))
+        for table, values in rows_of(changes):
+            connection.execute(_PUT[table], values)
+        connection.execute(_STAMP, (max(changes.seq, projected_seq(connection)),))
+
+
+def rows_of(changes: Changes) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """What the tables show of ``changes``: table, and the values of its columns in their order."""
+    seq = changes.seq
+    for row in changes.jobs:
+        yield "jobs", _job_values(row)
+    for g in changes.gpus:
+        yield "gpus", (g.id, g.host, g.index, g.state.value, g.owner, seq, codec.dumps(g))
+    for h in changes.hosts:
+        yield "hosts", (h.id, seq, codec.dumps(h))
+    for number, entry in enumerate(changes.history):
+        yield "history", (seq, number, entry.job, entry.at_s, entry.kind, codec.dumps(entry))
+    for d in changes.decisions:
+        yield "decisions", (d.seq, d.number, d.at_s, d.policy, codec.dumps(d))
+        for job in jobs_of(d):
+            yield "decision_jobs", (job, d.seq, d.number)
+    for p in changes.profiles:
+        yield "profiles", (p.job_type, p.seq, codec.dumps(p))
 
 
 def jobs(

@@ -1,0 +1,118 @@
+"""The projections in MongoDB, compared with what they should show.
+
+Does: names documents that are missing or differ, writes them anew, removes documents by name.
+Never: knows what is right (``live.audit`` makes that from the log), or looks at fields that users
+added to their own documents. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from pymongo import UpdateOne
+
+from reshape_controller.store import mongo_profiles, mongo_projections
+from reshape_controller.store.mongo_log import Database, last_seq
+from reshape_controller.store.protocol import Changes
+
+Document = dict[str, Any]
+_COLLECTIONS = (
+    "gpus",
+    "hosts",
+    "history",
+    "decisions",
+    mongo_profiles.SPEED,
+    mongo_profiles.ACCURACY,
+    mongo_profiles.OVERHEAD,
+)
+_READ_MAX = 500
+
+
+async def differing(
+    database: Database, wanted: tuple[Changes, ...], end_seq: int
+) -> tuple[str, ...]:
+    """Names of documents that are not there, or not so."""
+    return tuple(name for name, *_ in await _wrong(database, wanted, end_seq))
+
+
+async def rewrite(database: Database, wanted: tuple[Changes, ...], end_seq: int) -> None:
+    """Show exactly ``wanted``."""
+    newest = await last_seq(database)
+    for name, identity, fields in await _wrong(database, wanted, end_seq):
+        collection = name.partition("/")[0]
+        stamp = "reshape.seq" if collection == "jobs" else "seq"
+        # Not over what a later append has written meanwhile.
+        older = {"$nor": [{stamp: {"$gt": end_seq, "$lte": newest}}]}
+        write = UpdateOne({"_id": identity, **older}, {"$set": fields}, upsert=True)
+        await mongo_projections.write_all(database[collection], [write])
+
+
+async def names(database: Database) -> AsyncIterator[str]:
+    """Names of all documents of the projections."""
+    async for document in database.jobs.find({"reshape.seq": {"$gt": 0}}, {"reshape.id": 1}):
+        yield f"jobs/{document['reshape'].get('id')}"
+    for collection in _COLLECTIONS:
+        async for document in database[collection].find({}, {"_id": 1}):
+            yield f"{collection}/{document['_id']}"
+
+
+async def forget(database: Database, rows: tuple[str, ...]) -> None:
+    """Remove documents by name."""
+    for name in rows:
+        collection, _, identity = name.partition("/")
+        field = "reshape.id" if collection == "jobs" else "_id"
+        await database[collection].delete_many({field: identity})
+
+
+async def _wrong(
+    database: Database, wanted: tuple[Changes, ...], end_seq: int
+) -> list[tuple[str, object, Document]]:
+    newest = await last_seq(database)
+    found = [
+        each for changes in wanted async for each in _wrong_jobs(database, changes, end_seq, newest)
+    ]
+    by_collection: dict[str, dict[str, Document]] = {}
+    for changes in wanted:
+        for collection, identity, fields in mongo_projections.documents_of(changes):
+            by_collection.setdefault(collection, {})[identity] = fields
+    for collection, expected in by_collection.items():
+        for some in _chunks(expected):
+            shown = {
+                document["_id"]: document
+                async for document in database[collection].find({"_id": {"$in": list(some)}})
+            }
+            for identity, fields in some.items():
+                document = shown.get(identity)
+                if document is None or _differs(document, fields, "seq", end_seq, newest):
+                    found.append((f"{collection}/{identity}", identity, fields))
+    return found
+
+
+async def _wrong_jobs(
+    database: Database, changes: Changes, end_seq: int, newest: int
+) -> AsyncIterator[tuple[str, object, Document]]:
+    for row, place, fields in await mongo_projections.job_documents(database, changes.jobs):
+        document = await database.jobs.find_one({"_id": place})
+        flat = _flat(document) if document is not None else None
+        if flat is None or _differs(flat, fields, "reshape.seq", end_seq, newest):
+            yield f"jobs/{row.id}", place, fields
+
+
+def _flat(document: Document) -> Document:
+    own = document.get("reshape")
+    inner = own if isinstance(own, dict) else {}
+    return {**document, **{f"reshape.{name}": value for name, value in inner.items()}}
+
+
+def _differs(shown: Document, fields: Document, stamp: str, end_seq: int, newest: int) -> bool:
+    seq = shown.get(stamp)
+    if isinstance(seq, int) and end_seq < seq <= newest:
+        return False
+    return any(name not in shown or shown[name] != value for name, value in fields.items())
+
+
+def _chunks(expected: dict[str, Document]) -> Iterator[dict[str, Document]]:
+    items = list(expected.items())
+    for first in range(0, len(items), _READ_MAX):
+        yield dict(items[first : first + _READ_MAX])

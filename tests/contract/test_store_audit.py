@@ -1,0 +1,150 @@
+"""Every store's projections can be compared with its log, and repaired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.commands import Command
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.model import FieldError, GpuId, HostId, JobId, JobSpec
+from reshape_controller.live.audit import audit
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.loop import Loop, Settings
+from reshape_controller.policies import make_policy
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import Changes, Store
+from reshape_controller.store.sqlite import SqliteStore
+from tests.mongo_server import any_server, fresh_database
+from tests.store_values import job_row, profile_row
+
+
+@pytest.fixture(scope="session")
+def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with any_server(tmp_path_factory.mktemp("mongo")) as server:
+        yield server.uri
+
+
+@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
+    if request.param == "sqlite":
+        yield lambda: SqliteStore(tmp_path / "reshape.db")
+        return
+    uri = request.getfixturevalue("mongo_uri")
+    with fresh_database(uri) as database:
+        yield lambda: MongoStore(database)
+
+
+class Nothing:
+    """Effects without effect."""
+
+    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
+        return None
+
+
+async def lived_in(store: Store) -> None:
+    """A store that a controller has written: jobs, decisions, a rejected record, a profile."""
+    loop = Loop(store, Settings(make_policy("adaptive")), WallClock())
+    await loop.start(Nothing())
+    work = asyncio.create_task(loop.run())
+    profile = profile_row("resnet", 1).profile
+    assert profile is not None
+    await loop.commit(ev.ProfileRecorded(profile))
+    await loop.commit(ev.HostAdded(HostId("host"), "V100", (GpuId("a"), GpuId("b"))))
+    for number in range(4):
+        spec = JobSpec(f"job-{number}", ("python", "x.py"), (1, 2), job_type="resnet")
+        await loop.commit(ev.JobSubmitted(JobId(f"job-{number}"), spec))
+    await loop.commit(ev.JobRejected(JobId("bad-1"), "bad", (FieldError("name", "no", "yes"),)))
+    await loop.commit(ev.CancelRequested(JobId("job-3"), "ada"))
+    loop.stop()
+    await work
+
+
+def run(make: Callable[[], Store], work: Callable[[Store], Awaitable[None]]) -> None:
+    async def main() -> None:
+        store = make()
+        await store.open()
+        try:
+            await lived_in(store)
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_projections_that_the_log_supports_are_sound(make: Callable[[], Store]) -> None:
+    async def work(store: Store) -> None:
+        found = await audit(store, repair=False)
+        assert (found.wrong, found.extra) == ((), ())
+        assert found.sound
+        assert found.begin_seq == 1
+        assert found.end_seq == await store.last_seq() == 9
+        assert found.rows > 15
+
+    run(make, work)
+
+
+def test_what_is_missing_differs_or_never_was_is_named_and_repaired(
+    make: Callable[[], Store],
+) -> None:
+    async def work(store: Store) -> None:
+        jobs, end = (await store.jobs()).rows, await store.last_seq()
+        history, decisions = await store.history(None), await store.decisions(None)
+        running = await store.job("job-0")
+        assert running is not None
+        names = [name async for name in store.shown()]
+        lost = tuple(name for name in names if name.startswith(("history/", "jobs/job-1")))
+        await store.forget(lost)
+        wrong = replace(running, user="mallory", seq=end)
+        await store.rewrite((Changes(end, 1.0, (wrong,)),), end)
+        await store.project(Changes(end, 1.0, (job_row(77, end),), (), (), (), ()))
+
+        found = await audit(store, repair=False)
+        assert not found.sound
+        assert {name for name in found.wrong if name.startswith("jobs/")} == {
+            "jobs/job-0",
+            "jobs/job-1",
+        }
+        assert found.extra == ("jobs/job-077",)
+        assert len(found.wrong) == len(lost) + 1
+        assert len([name for name in found.wrong if name.startswith("history/")]) == len(lost) - 1
+        assert len((await store.jobs()).rows) == len(jobs), "looking changes nothing"
+
+        assert (await audit(store, repair=True)).repaired
+        assert (await audit(store, repair=False)).sound
+        assert (await store.jobs()).rows == jobs
+        assert await store.history(None) == history
+        assert await store.decisions(None) == decisions
+
+    run(make, work)
+
+
+def test_a_row_that_a_newer_append_has_written_is_left_alone(make: Callable[[], Store]) -> None:
+    async def work(store: Store) -> None:
+        end = await store.last_seq()
+        row = await store.job("job-3")
+        assert row is not None
+        older = (Changes(end - 1, 1.0, (replace(row, user="older", seq=end - 1),)),)
+        assert await store.differing(older, end - 1) == ()
+        await store.rewrite(older, end - 1)
+        assert await store.job("job-3") == row
+
+    run(make, work)
+
+
+def test_a_row_from_beyond_the_log_is_wrong_and_is_replaced(make: Callable[[], Store]) -> None:
+    async def work(store: Store) -> None:
+        row = await store.job("job-0")
+        assert row is not None
+        await store.project(Changes(1, 1.0, (replace(row, seq=10_000),)))
+        found = await audit(store, repair=True)
+        assert found.wrong == ("jobs/job-0",)
+        assert await store.job("job-0") == row
+
+    run(make, work)
