@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from reshape_controller.policies import make_policy
 from reshape_controller.replay.case_study import BY_RESTART, COLD, IN_PLACE, PANELS, scene, steps
 from reshape_controller.replay.inputs import Costs, WorkJob, Workload
 from reshape_controller.replay.shell import Result, Scene, replay
+from tests.replay_bed import reshape
 
 STEP_4_S = 0.1 / 2.4
 STEP_2_S = 0.1 / 1.7
@@ -86,3 +88,14 @@ def test_each_panel_has_its_own_costs_and_says_so() -> None:
     names = [panel.costs.name for panel in PANELS]
     assert len(set(names)) == 3
     assert all(isinstance(panel.costs, Costs) and panel.costs.overhead.source for panel in PANELS)
+
+
+def test_the_command_prints_our_times_beside_the_papers() -> None:
+    found = reshape("replay", "--workload", "case-study", "-o", "json")
+    assert found.exit_code == 0, found.output
+    lines = json.loads(found.stdout)
+    assert [(line["panel"], line["job"]) for line in lines] == [
+        (panel.name, job) for panel in PANELS for job in ("job-1", "job-2")
+    ]
+    assert [line["paper_completed_s"] for line in lines] == [633, 1249, 1143, 815, 845, 692]
+    assert lines[1]["completed_s"] == pytest.approx(1249.0, abs=1.0)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli import judged
+from reshape_controller.cli import case_study, judged
 from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli import replay_tables as tables
 from reshape_controller.cli.options import OutputOption, form, settings
@@ -49,6 +49,9 @@ def replay(
 ) -> None:
     """Replay a workload under a policy in virtual time, on the engine that also runs live."""
     config = settings(None, output)
+    if workload == case_study.NAME:
+        case_study.show(form(config))
+        return
     chosen = inputs.contender(policy)
     asked = inputs.Asked(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth

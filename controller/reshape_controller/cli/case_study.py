@@ -1,0 +1,60 @@
+"""What ``replay --workload case-study`` shows: the paper's Figure 3, its times and ours. State:
+none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+
+from reshape_controller.cli.output import Output, emit, grid
+from reshape_controller.core.model import Mechanism
+from reshape_controller.policies import make_policy
+from reshape_controller.replay.case_study import PANELS, PRINTED, Panel, scene
+from reshape_controller.replay.shell import replay
+
+NAME = "case-study"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A job of a panel; times in seconds of the replay."""
+
+    panel: str
+    job: str
+    first_step_s: float
+    completed_s: float
+    paper_completed_s: float
+
+
+def show(shown: Output) -> None:
+    """Replay the three panels and print them."""
+    lines = [line for panel in PANELS for line in _lines(panel)]
+    emit(lines, shown, lambda: _table(lines))
+
+
+def _lines(panel: Panel) -> list[Line]:
+    fixed = panel.policy == "default"
+    policy = make_policy(panel.policy, **({"sizes": "largest"} if fixed else {}))
+    given = scene(panel.costs, sizes=((4,), (2,)) if fixed else ((1, 2, 4), (2,)))
+    result = replay(given, policy, Mechanism(panel.mechanism))
+    return [
+        Line(
+            panel.name,
+            row.job,
+            row.first_step_s or 0.0,
+            row.finished_s,
+            PRINTED[panel.name][row.job],
+        )
+        for row in result.jobs
+    ]
+
+
+def _table(lines: list[Line]) -> RenderableType:
+    headings = ("FIRST STEP", "COMPLETED", "PAPER", "DIFFERENCE")
+    table = grid("PANEL", "JOB", *headings, right=headings)
+    for line in lines:
+        away = line.completed_s - line.paper_completed_s
+        cells = (line.first_step_s, line.completed_s, line.paper_completed_s)
+        table.add_row(line.panel, line.job, *(f"{cell:,.0f} s" for cell in cells), f"{away:+,.0f}")
+    return table
