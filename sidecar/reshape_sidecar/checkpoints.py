@@ -119,14 +119,16 @@ def read_claim(folder: Path) -> Claim | None:
         ) from None
 
 
-def newest(folder: Path) -> Published | None:
+def newest(folder: Path, process: tuple[int, int] | None = None) -> Published | None:
     """The newest whole checkpoint that the claim of ``folder`` accepts; None if there is none.
 
     Accepted are the claim's base, what the claiming attempt published, and, should the base have
     been damaged since, what the base's attempt published before it. Every file is compared with
-    its size and SHA-256, so this reads the whole checkpoint.
+    its size and SHA-256, so this reads the whole checkpoint. Of what ``process`` (attempt and
+    generation) has published only the sizes are compared: it has just hashed what it synced, and
+    whoever loads it compares everything. That is not to be read a second time while a job waits.
     """
-    return _scan(folder, read_claim(folder))
+    return _scan(folder, read_claim(folder), process)
 
 
 def publish(
@@ -182,32 +184,39 @@ def publish(
     return Published(target, manifest)
 
 
-def verify(path: Path) -> Manifest:
-    """Manifest of the checkpoint folder ``path``; raises Torn unless every file is as it says."""
+def verify(path: Path, process: tuple[int, int] | None = None) -> Manifest:
+    """Manifest of the checkpoint folder ``path``; raises Torn unless every file is as it says.
+
+    ``process``: as in ``newest``.
+    """
     match = _NAME.match(path.name)
     try:
         manifest = codec.loads(Manifest, (path / MANIFEST_FILE).read_bytes())
         if match is None or (manifest.step, manifest.attempt) != tuple(map(int, match.group(1, 2))):
             raise Torn(f"{path}: the manifest is of another checkpoint")
+        hashed = (manifest.attempt, manifest.generation) == process
         for entry in manifest.files:
             parts = Path(entry.name).parts
             if Path(entry.name).is_absolute() or ".." in parts:
                 raise Torn(f"{path}: {entry.name} is outside of the checkpoint")
             file = path / entry.name
-            if file.stat().st_size != entry.size_bytes or durable.sha256(file) != entry.sha256:
+            same = file.stat().st_size == entry.size_bytes
+            if not same or not (hashed or durable.sha256(file) == entry.sha256):
                 raise Torn(f"{file}: size or SHA-256 differ from the manifest")
     except (OSError, codec.CodecError) as error:
         raise Torn(f"{path}: {error}") from None
     return manifest
 
 
-def _scan(folder: Path, held: Claim | None) -> Published | None:
+def _scan(
+    folder: Path, held: Claim | None, process: tuple[int, int] | None = None
+) -> Published | None:
     for _ in range(RESCANS):
         vanished = False
         for candidate in _accepted(_candidates(folder), held):
             path = folder / candidate.name
             try:
-                return Published(path, verify(path))
+                return Published(path, verify(path, process))
             except Torn:
                 vanished = vanished or not path.exists()
         if not vanished:

@@ -92,7 +92,9 @@ class Actions:
 
     async def _answer_killed(self, generation: int) -> None:
         state = self._state
-        saved = await asyncio.to_thread(endings.newest, state.spec)
+        training = state.status().training
+        of = 0 if training is None else training.generation
+        saved = await asyncio.to_thread(endings.newest, state.spec, of)
         if generation != state.memory.generation or state.memory.answered:
             return
         step = None if saved is None else saved.manifest.step

@@ -26,10 +26,11 @@ def checkpoint_folder(spec: AttemptSpec) -> Path:
     return Path(spec.checkpoints)
 
 
-def newest(spec: AttemptSpec) -> Published | None:
-    """The newest whole checkpoint; None also if the folder cannot be read, which is logged."""
+def newest(spec: AttemptSpec, generation: int) -> Published | None:
+    """The newest whole checkpoint, seen from the end of the process of ``generation``; None also
+    if the folder cannot be read, which is logged."""
     try:
-        return checkpoints.newest(checkpoint_folder(spec))
+        return checkpoints.newest(checkpoint_folder(spec), (spec.attempt, generation))
     except (OSError, checkpoints.CheckpointError) as error:
         log.error("checkpoints of %s: %s", spec.job, error)
         return None
@@ -37,7 +38,7 @@ def newest(spec: AttemptSpec) -> Published | None:
 
 def judge(spec: AttemptSpec, folder: Folder, training: Training, step: int) -> Ended:
     """How this training process ended; ``step`` is the last that it reported."""
-    saved = newest(spec)
+    saved = newest(spec, training.generation)
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
     complete = saved is not None and saved.manifest.complete
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)

@@ -187,8 +187,12 @@ def test_an_end_is_judged_by_the_newest_whole_checkpoint(tmp_path: Path) -> None
         )
     process = Training(2, 5, 5, 1.0, False, 75, rung=True)
     assert endings.judge(made, folder, process, step=20).saved_step == 20
-    next(ckpt.glob("step-0000000020*/weights")).write_bytes(b"1234!")
-    assert endings.judge(made, folder, process, step=20).saved_step == 10
+    file = next(ckpt.glob("step-0000000020*/weights"))
+    file.write_bytes(b"1234!")
+    later = replace(process, generation=3)
+    assert endings.judge(made, folder, later, step=20).saved_step == 10, "another process's: hashed"
+    file.write_bytes(b"1234")
+    assert endings.judge(made, folder, process, step=20).saved_step == 10, "its own: by size"
 
 
 def test_leaving_with_75_unasked_is_a_crash_that_says_so(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_machine_without_room_for_a_process_is_one_clear_error(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", full)
-    with pytest.raises(spawn.SpawnError, match="true cannot be started in /: .*unavailable"):
+    with pytest.raises(spawn.SpawnError, match=r"true cannot be started in /: .*unavailable"):
         spawn.spawn(["true"], "/", {}, tmp_path / "log")
 
 

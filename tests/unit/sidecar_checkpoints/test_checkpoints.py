@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints
+from reshape_sidecar import checkpoints, durable
 from reshape_sidecar.checkpoints import CheckpointError, Fenced, Published
 
 
@@ -84,6 +84,27 @@ def test_a_torn_newest_checkpoint_falls_back_to_the_one_before(tmp_path: Path, d
         text = (tmp_path / "step-0000000005-a1" / "manifest.json").read_text()
         (state.parent / "manifest.json").write_text(text)
     assert newest_step(tmp_path) == 5
+
+
+def test_what_a_process_has_just_published_is_not_read_again_at_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoints.claim(tmp_path, 1)
+    publish(tmp_path, 5)
+    state = publish(tmp_path, 9).path / "state.bin"
+    read: list[Path] = []
+    whole = durable.sha256
+    monkeypatch.setattr(durable, "sha256", lambda path: read.append(path) or whole(path))
+    own, other = (1, 1), (1, 2)
+    found = checkpoints.newest(tmp_path, own)
+    assert found is not None
+    assert (found.manifest.step, read) == (9, [])
+    checkpoints.newest(tmp_path, other)
+    assert {path.name for path in read} == {"state.bin", "part"}
+    state.write_bytes(b"shorter or longer")
+    found = checkpoints.newest(tmp_path, own)
+    assert found is not None
+    assert found.manifest.step == 5
 
 
 def test_a_torn_checkpoint_goes_away_when_training_has_passed_from_the_one_before(
@@ -231,10 +252,12 @@ def test_a_reader_looks_again_when_the_newest_was_replaced_under_its_eyes(
     real = checkpoints.verify
     steps = iter((6, 7))
 
-    def verify_while_training_goes_on(path: Path) -> checkpoints.Manifest:
+    def verify_while_training_goes_on(
+        path: Path, process: tuple[int, int] | None
+    ) -> checkpoints.Manifest:
         for step in steps:
             publish(tmp_path, step)
-        return real(path)
+        return real(path, process)
 
     monkeypatch.setattr(checkpoints, "verify", verify_while_training_goes_on)
     assert newest_step(tmp_path) == 7
