@@ -1,7 +1,7 @@
-"""Commands about the store's file: db check, db recover.
+"""Commands about the store: db init, db check (modules of their own), db recover.
 
-Does: reads the file itself, because it is asked when no daemon can open it. Never: changes it.
-State: none.
+Does: recovers from the file itself, because it is asked when no daemon can open it. Never: changes
+it. State: none.
 """
 
 from __future__ import annotations
@@ -11,36 +11,20 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.cli import db_check, db_init
+from reshape_controller.cli.db_check import FileArgument
+from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.store_place import store_error
 from reshape_controller.store.protocol import StoreError
-from reshape_controller.store.sqlite_recover import Checked, Recovered
-from reshape_controller.store.sqlite_recover import check as check_file
+from reshape_controller.store.sqlite_recover import Recovered
 from reshape_controller.store.sqlite_recover import recover as recover_file
 
-db_app = typer.Typer(help="The store's file.", no_args_is_help=True)
-
-FileArgument = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="A store; default: that of the home.")
-]
-
-
-@db_app.command("check")
-def check(file: FileArgument = None, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Read a store whole, and say what is wrong with it. Exit code 1 if something is."""
-    config = settings(home, output)
-    path = _path(file, config.home)
-    try:
-        found = check_file(path)
-    except StoreError as error:
-        raise store_error(error, str(path)) from None
-    emit(found, form(config), lambda: _checked_text(path, found))
-    if found.problems:
-        remedy = f"stop the daemon, then: reshape db recover {path}"
-        raise CliError(Exit.FAILED, *(Problem(p, str(path), remedy) for p in found.problems[:1]))
+db_app = typer.Typer(help="The store.", no_args_is_help=True)
+db_app.command("init")(db_init.init)
+db_app.command("check")(db_check.check)
 
 
 @db_app.command("recover")
@@ -69,15 +53,6 @@ def _path(file: str | None, home: Path) -> Path:
         what = "there is no store"
         raise failed(Exit.NOT_FOUND, what, str(path), "name the file, or its --home DIR")
     return path
-
-
-def _checked_text(path: Path, found: Checked) -> str:
-    state = "sound" if not found.problems else "DAMAGED"
-    lines = [
-        f"{path}: {state}; records {found.first_seq} to {found.last_good_seq} are good, "
-        f"{found.requests} requests wait"
-    ]
-    return "\n".join([*lines, *(f"  {problem}" for problem in found.problems)])
 
 
 def _shown(found: Recovered) -> object:

@@ -31,6 +31,7 @@ from reshape_controller.store import (
     mongo_log,
     mongo_profiles,
     mongo_projections,
+    mongo_schema,
 )
 from reshape_controller.store.form import Damaged
 from reshape_controller.store.mongo_address import MongoAddress, parse
@@ -56,25 +57,6 @@ SELECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 20.0
 """Longest wait for a reply; then the outcome is unknown, and the log is read to learn it."""
 
-_INDEXES: dict[str, tuple[list[tuple[str, int]], ...]] = {
-    "jobs": (
-        [("reshape.order", 1)],
-        [("reshape.id", 1)],
-        [("reshape.name", 1), ("reshape.order", 1)],
-        [("reshape.state", 1), ("reshape.order", 1)],
-        [("reshape.user", 1), ("reshape.order", 1)],
-        [("reshape.key", 1)],
-        [("reshape.seq", 1), ("reshape.taken", 1), ("_id", 1)],
-        [("name", 1)],
-        [("request", 1)],
-    ),
-    "gpus": ([("host", 1), ("number", 1)],),
-    "history": ([("job", 1), ("_id", 1)],),
-    "decisions": ([("jobs", 1), ("_id", 1)],),
-    "hosts": ([("request", 1)],),
-    "inbox": ([("error", 1), ("order", 1), ("_id", 1)],),
-    "snapshots": ([("seq", 1), ("part", 1)],),
-}
 _REMEDIES = {
     13: "it refuses the user this; remedy: give the user readWrite on the database",
     18: "it refuses the user or password; remedy: correct the credentials",
@@ -129,6 +111,10 @@ class MongoStore:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+    async def make_validators(self) -> tuple[str, ...]:
+        """Collections on which the server itself checks documents from now on."""
+        return await self._on(mongo_schema.make_validators)
 
     # --- the log
     async def last_seq(self) -> int:
@@ -271,7 +257,5 @@ class MongoStore:
 async def _prepare(database: Database) -> None:
     """Make the indexes that are missing, and verify what recovery will read."""
     await database.command("ping")
-    for collection, indexes in _INDEXES.items():
-        for keys in indexes:
-            await database[collection].create_index(keys)
+    await mongo_schema.make_indexes(database)
     await mongo_log.verify(database)

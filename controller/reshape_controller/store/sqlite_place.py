@@ -83,6 +83,10 @@ def _private(path: Path, mode: str) -> None:
         )
 
 
+class StoreInUse(StoreError):
+    """Another process has the file open."""
+
+
 class ProcessLock:
     """An advisory lock on ``<path>.lock``; the kernel drops it when the process dies."""
 
@@ -91,14 +95,14 @@ class ProcessLock:
         self._fd: int | None = None
 
     def take(self) -> None:
-        """Hold the lock from now on. Raises StoreError, naming the pid, if another has it."""
+        """Hold the lock from now on. Raises StoreInUse, naming the pid, if another has it."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pid = os.read(fd, 32).decode(errors="replace").strip() or "unknown"
             os.close(fd)
-            raise StoreError(
+            raise StoreInUse(
                 f"{self._path.with_suffix('')}: another controller has it open (pid {pid}); "
                 "remedy: talk to that one, or stop it first"
             ) from None
