@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.core import attempts, endings, handover, ledger
+from reshape_controller.core import attempts, endings, giving_up, ledger
 from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
 from reshape_controller.core.state import Turn
 
@@ -72,14 +72,14 @@ def _no_answer(turn: Turn, job: Job, deadline: Deadline) -> None:
     newcomer = turn.state.jobs.get(job.change.for_job) if job.change.for_job else None
     reason = f"{job.spec.name} did not answer the request to save"
     if newcomer is not None and newcomer.hand_over is not None:
-        handover.abandon(turn, newcomer, reason)
+        giving_up.abandon(turn, newcomer, reason)
     else:
-        handover.withdraw(turn, job, reason)
+        giving_up.withdraw(turn, job, reason)
 
 
 def _gpu_due(turn: Turn, gpu: Gpu) -> None:
     newcomer = turn.state.jobs.get(gpu.promised_to) if gpu.promised_to is not None else None
     reason = gpu.reason or "its release could not be verified in time"
     if newcomer is not None:
-        handover.abandon(turn, newcomer, f"GPU {gpu.id}: {reason}")
+        giving_up.abandon(turn, newcomer, f"GPU {gpu.id}: {reason}")
     ledger.quarantine(turn, turn.state.gpus[gpu.id], reason)

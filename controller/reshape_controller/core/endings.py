@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.core import attempts, handover, ledger
+from reshape_controller.core import attempts, giving_up, handover, ledger
 from reshape_controller.core.model import (
     ChangeKind,
     DeadlineKind,
@@ -23,7 +23,7 @@ from reshape_controller.core.state import Turn
 
 def complete(turn: Turn, job: Job, reason: str) -> None:
     """Training reached its end; whatever was asked of the job meanwhile is void (R7)."""
-    job = handover.part(turn, job)
+    job = giving_up.part(turn, job)
     ledger.release(turn, job, job.gpus, job.generation)
     job = attempts.finish(turn, replace(job, gpus=()), JobState.COMPLETED, reason)
     attempts.end(turn, job, reason)
@@ -31,7 +31,7 @@ def complete(turn: Turn, job: Job, reason: str) -> None:
 
 def leave_terminal(turn: Turn, job: Job) -> None:
     """A job that failed or was cancelled lets go of everything; its container ends."""
-    job = handover.part(turn, job)
+    job = giving_up.part(turn, job)
     attempts.end(turn, job, job.reason)
 
 
@@ -51,7 +51,7 @@ def start_failed(turn: Turn, job: Job, reason: str) -> None:
 def strike(turn: Turn, job: Job, size: int, reason: str) -> None:
     """Take a size out of the job's sizes; without another it is halted, or failed if it never
     trained at all."""
-    job = handover.part(turn, job)
+    job = giving_up.part(turn, job)
     job = replace(job, struck=(*job.struck, size), start_failures=())
     turn.note(job, "size-struck", f"{size} GPUs: failed to start twice ({reason})")
     if job.sizes:
@@ -62,7 +62,7 @@ def strike(turn: Turn, job: Job, size: int, reason: str) -> None:
 
 def unfit(turn: Turn, job: Job, reason: str) -> None:
     """Its attempt cannot or must not train where it is, and trying again would not help."""
-    job = handover.part(turn, handover.abandon(turn, job, reason))
+    job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
     _end_for_good(turn, job, reason)
 
 
@@ -70,12 +70,12 @@ def leave(turn: Turn, job: Job, reason: str, *, after: JobState) -> None:
     """A settled job gives everything back with its work saved, and is queued again or halted."""
     if job.donation is not None:
         newcomer = turn.state.jobs[job.donation.to]
-        handover.abandon(turn, newcomer, f"{job.spec.name}: {reason}")
+        giving_up.abandon(turn, newcomer, f"{job.spec.name}: {reason}")
         job = turn.state.jobs[job.id]
     if job.stage is Stage.TRAINING:
         handover.leave(turn, job, reason, after=after)
     elif job.stage in (Stage.LAUNCHING, Stage.READY):
-        job = handover.abandon(turn, job, reason)
+        job = giving_up.abandon(turn, job, reason)
         attempts.remove(turn, job, reason, after=after)
 
 
@@ -83,7 +83,7 @@ def cancel(turn: Turn, job: Job, reason: str) -> None:
     """End the job, whatever it is doing. What it holds is released and verified."""
     if job.state.terminal:
         return
-    job = handover.part(turn, handover.abandon(turn, job, reason))
+    job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
     job = attempts.finish(turn, job, JobState.CANCELLED, reason)
     if job.stage is Stage.NONE:
         attempts.without_container(turn, job, reason)
@@ -100,14 +100,14 @@ def container_gone(turn: Turn, job: Job, reason: str, exit_code: int | None) -> 
     """The container with every process in it is gone; not asked for, it is a failure of the job."""
     turn.note(job, "container-gone", reason)
     if job.stage is not Stage.ENDING and not (exit_code == 0 and _told_to_end(job)):
-        job = handover.part(turn, handover.abandon(turn, job, reason))
+        job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
         ledger.release(turn, job, job.gpus, job.generation)
         job = attempts.count_failure(turn, _lost_work(replace(job, gpus=())), reason)
     else:
         if job.change is not None and job.change.kind is ChangeKind.GROW:
-            job = handover.part(turn, job)
+            job = giving_up.part(turn, job)
         if job.halt_wanted:
-            job = handover.abandon(turn, job, "halted on request")
+            job = giving_up.abandon(turn, job, "halted on request")
         if job.hand_over is not None:
             kept = tuple(gpu for gpu in job.gpus if gpu in job.hand_over.gpus)
             ledger.promise(turn, kept, job.id)
@@ -137,7 +137,7 @@ def _end_for_good(turn: Turn, job: Job, reason: str) -> None:
 def start_hung(turn: Turn, job: Job, reason: str) -> None:
     """No first step by the deadline: like a failed start, but something still runs (R5)."""
     size = len(job.gpus)
-    job = handover.part(turn, replace(job, start_failures=(*job.start_failures, size)))
+    job = giving_up.part(turn, replace(job, start_failures=(*job.start_failures, size)))
     turn.note(job, "start-failed", f"at {size} GPUs: {reason}")
     if job.start_failures.count(size) >= turn.limits.start_failures_max:
         strike(turn, job, size, reason)
@@ -147,7 +147,7 @@ def start_hung(turn: Turn, job: Job, reason: str) -> None:
 
 def launch_failed(turn: Turn, job: Job, reason: str, *, retryable: bool) -> None:
     """The attempt could not be launched, or never came up."""
-    job = handover.abandon(turn, job, reason)
+    job = giving_up.abandon(turn, job, reason)
     if retryable:
         job = attempts.count_failure(turn, job, reason)
     else:
@@ -180,13 +180,13 @@ def _uproot_all(turn: Turn, host: Host, reason: str) -> None:
         if job is None:
             continue
         if job.host == host.id:
-            job = handover.part(turn, handover.abandon(turn, job, reason))
+            job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
             job = _lost_work(job)
             turn.note(job, "host-lost", reason)
             attempts.without_container(turn, job, reason)
         elif job.hand_over is not None and _on_host(turn, job.hand_over.gpus, host):
-            handover.withdraw(turn, job, reason)
-            handover.abandon(turn, turn.state.jobs[job_id], reason)
+            giving_up.withdraw(turn, job, reason)
+            giving_up.abandon(turn, turn.state.jobs[job_id], reason)
 
 
 def _on_host(turn: Turn, gpus: tuple[GpuId, ...], host: Host) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.core import attempts, endings, handover, learning
+from reshape_controller.core import attempts, endings, giving_up, handover, learning
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Stage
 from reshape_controller.core.state import Turn
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
@@ -56,9 +56,9 @@ def silent(turn: Turn, job_id: JobId, attempt: int) -> None:
     turn.note(job, "unreachable", "no word of its SideCar; training is not touched")
     if job.donation is not None:
         newcomer = turn.state.jobs[job.donation.to]
-        handover.abandon(turn, newcomer, f"the SideCar of {job.spec.name} is unreachable")
+        giving_up.abandon(turn, newcomer, f"the SideCar of {job.spec.name} is unreachable")
     if job.stage is Stage.READY and job.hand_over is not None and not job.hand_over.shrink_asked:
-        handover.abandon(turn, job, "its SideCar is unreachable")
+        giving_up.abandon(turn, job, "its SideCar is unreachable")
 
 
 def resume_hand_overs(turn: Turn) -> None:

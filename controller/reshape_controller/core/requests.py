@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.core import endings, handover
+from reshape_controller.core import endings, giving_up
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import Job, JobState, Stage
 from reshape_controller.core.state import Turn
@@ -29,7 +29,7 @@ def _halt(turn: Turn, job: Job, reason: str) -> None:
     if job.state.terminal or job.state is JobState.HALTED:
         return
     if job.stage is Stage.NONE:
-        job = handover.abandon(turn, job, reason)
+        job = giving_up.abandon(turn, job, reason)
         turn.state.put_job(replace(job, state=JobState.HALTED, reason=reason, deadline=None))
     elif job.stage is Stage.ENDING:
         turn.state.put_job(replace(job, after_end=JobState.HALTED, reason=reason))
