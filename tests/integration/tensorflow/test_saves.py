@@ -207,4 +207,8 @@ def test_a_paced_step_lasts_as_long_as_the_device_truth_says(job: Job) -> None:
     took = time.monotonic() - began
     assert ended.code == 0, ended.err
     assert took > 14 * 0.15
-    assert ended.reports[-1].progress.seconds_per_step == pytest.approx(0.15, rel=0.2)
+    # Never faster than the truth; slower only if the machine is, and then those steps are late.
+    last = ended.reports[-1].progress
+    assert last.seconds_per_step is not None
+    assert last.seconds_per_step > 0.14
+    assert last.late_steps > 0 or last.seconds_per_step < 0.18

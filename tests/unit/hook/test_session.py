@@ -98,7 +98,9 @@ def test_a_loop_is_paced(script: Path, tmp_path: Path) -> None:
     ended = Job(tmp_path / "job", script).run(
         RESHAPE_DEVICE_TRUTH=str(truth), RESHAPE_JOB_TYPE="loop"
     )
-    assert ended.reports[-1].progress.seconds_per_step == pytest.approx(0.1, rel=0.5), ended.err
+    seconds = ended.reports[-1].progress.seconds_per_step
+    assert seconds is not None, ended.err
+    assert seconds > 0.09, "never faster than the truth; a slow machine may be slower"
 
 
 def test_the_batch_example_knows_nothing_of_reshape_and_goes_on(tmp_path: Path) -> None:
