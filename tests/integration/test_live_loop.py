@@ -19,9 +19,10 @@ from reshape_controller.live.admission import Admission, Refused
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.desk import Conflict, Desk
 from reshape_controller.live.executor import Executor
+from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.link import Link
-from reshape_controller.live.loop import Fenced, Loop, Settings
+from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.live.recovery import recover, verify
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import StoreError
@@ -206,17 +207,17 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
         daemon = await start(tmp_path, launcher)
         first = await daemon.desk.submit(spec("first", 1, 2, 4), "ada")
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
-        last_seq = daemon.loop.seq + records_before
+        last_seq = daemon.loop.journal.seq + records_before
         carry_out = daemon.executor.carry_out
 
         def only_until(engine: object, commands: object) -> None:
-            if daemon.loop.seq < last_seq:
+            if daemon.loop.journal.seq < last_seq:
                 carry_out(engine, commands)  # type: ignore[arg-type]
 
         daemon.executor.carry_out = only_until  # type: ignore[method-assign,assignment]
         await daemon.desk.submit(spec("second", 2), "bob")
         end_s = time.monotonic() + 0.7
-        while daemon.loop.seq < last_seq and time.monotonic() < end_s:
+        while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:
             await asyncio.sleep(0.005)
         await daemon.die()
         daemon = await start(tmp_path, launcher)
@@ -235,14 +236,16 @@ def test_a_second_controller_on_the_log_is_fenced(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
             found = [record async for record in daemon.loop.store.read(0)]
-            daemon.loop.seq -= 1  # as if another controller had appended what we were about to
+            daemon.loop.journal.seq -= (
+                1  # as if another controller had appended what we were about to
+            )
             with pytest.raises(Fenced, match="another controller"):
                 await asyncio.wait_for(_next_append(daemon), WAIT_S)
             assert [r async for r in daemon.loop.store.read(0)] == found
 
     async def _next_append(daemon: Daemon) -> None:
         daemon.loop.post(ev.HostDrained(HOST, "x"))
-        daemon.loop._writer = "another"
+        daemon.loop.journal.writer = "another"
         await daemon.tasks[0]
 
     asyncio.run(scenario())
@@ -329,7 +332,7 @@ def test_names_of_live_jobs_are_refused_and_ended_jobs_cannot_be_cancelled(tmp_p
 def test_recovery_from_a_snapshot_gives_the_same_state_as_the_whole_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reshape_controller.live.loop.SNAPSHOT_EVERY", 4)
+    monkeypatch.setattr("reshape_controller.live.journal.SNAPSHOT_EVERY", 4)
 
     async def scenario() -> None:
         async with running(tmp_path) as daemon:

@@ -44,7 +44,7 @@ def test_a_store_behind_what_was_acknowledged_stops_the_loop_with_both_seqs(
         running = asyncio.create_task(loop.run())
         try:
             await loop.commit(ev.HostAdded(HostId("h"), "V100", (GpuId("g"),)))
-            last = loop.seq
+            last = loop.journal.seq
             with sqlite3.connect(path) as somebody:
                 somebody.execute("DELETE FROM log WHERE seq = ?", (last,))
             loop.post(ev.HostDrained(HostId("h")))

@@ -33,9 +33,10 @@ from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.desk import Desk
 from reshape_controller.live.executor import Executor
+from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.link import Link
-from reshape_controller.live.loop import Fenced, Loop, Settings, Stopped
+from reshape_controller.live.loop import Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
 from reshape_launcher.spec import Launcher

@@ -1,27 +1,52 @@
 """Where the live shell gets its time from; the only module that reads a clock for the engine.
 
-Does: Unix time in seconds, never decreasing within a process. Never: local time.
-State: the latest time that was given out.
+Does: Unix time in seconds that passes like a stopwatch, whatever the machine's clock does, and
+follows that little by little. Never: local time, or a jump: a deadline would come hours early or
+late by it. State: the latest time that was given out.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Protocol
+
+FOLLOW_RATIO = 0.1
+"""How much faster or slower than a second a second may pass, to follow the machine's clock."""
 
 
 class Clock(Protocol):
     def now_s(self) -> float:
         """Unix time in seconds."""
 
+    def not_before(self, at_s: float) -> None:
+        """Go on from ``at_s`` if that is later."""
+
 
 class WallClock:
-    """The machine's clock, clamped so that it never runs backwards."""
+    """The machine's clock without its jumps. ``wall_s`` and ``steady_s`` are its two clocks."""
 
-    def __init__(self) -> None:
-        self._latest_s = 0.0
+    def __init__(
+        self,
+        wall_s: Callable[[], float] = time.time,
+        steady_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._wall_s = wall_s
+        self._steady_s = steady_s
+        self._latest_s = wall_s()
+        self._looked_at_s = steady_s()
 
     def now_s(self) -> float:
-        """Unix time in seconds; after a step backwards it stands still until time catches up."""
-        self._latest_s = max(self._latest_s, time.time())
+        """Unix time in seconds; never decreases."""
+        steady_s = self._steady_s()
+        passed_s = steady_s - self._looked_at_s
+        self._looked_at_s = steady_s
+        self._latest_s += passed_s
+        behind_s = self._wall_s() - self._latest_s
+        most_s = passed_s * FOLLOW_RATIO
+        self._latest_s += max(-most_s, min(most_s, behind_s))
         return self._latest_s
+
+    def not_before(self, at_s: float) -> None:
+        """Go on from ``at_s`` if that is later: time that is in the log has passed."""
+        self._latest_s = max(self.now_s(), at_s)

@@ -113,7 +113,7 @@ class Desk:
 
     def ready(self) -> tuple[bool, str]:
         """Whether requests are taken now, and why not."""
-        problem = self._loop.problem or self._loop.store_problem
+        problem = self._loop.problem or self._loop.journal.problem
         return not problem, problem
 
     async def _live(self, key: str, what: str) -> Job:
@@ -137,8 +137,8 @@ class Desk:
         return HostId(host)
 
     async def _commit(self, event: ev.Event) -> None:
-        if self._loop.store_problem:
-            text = f"nothing was accepted; {self._loop.store_problem}"
+        if self._loop.journal.problem:
+            text = f"nothing was accepted; {self._loop.journal.problem}"
             raise NotReady(text)
         try:
             async with asyncio.timeout(COMMIT_WAIT_S):

@@ -18,10 +18,17 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Job, JobId, Stage
+from reshape_controller.core.state import State
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.live.link import Link
 from reshape_controller.live.tokens import Tokens
-from reshape_launcher.spec import ContainerStatus, Launcher, LaunchError, LaunchSpec
+from reshape_launcher.spec import (
+    ContainerStatus,
+    Launcher,
+    LaunchError,
+    LaunchSpec,
+    ReleaseCheck,
+)
 
 WATCH_EVERY_S = 1.0
 """Pause between two looks at the containers and at silent SideCars."""
@@ -72,23 +79,33 @@ class Executor:
                 case CheckRelease():
                     self._begin(command, self._check_release(command))
                 case Remove(_, job_id, attempt, grace_s):
-                    self._begin(("remove", job_id, attempt), self._remove(job_id, attempt, grace_s))
+                    self._begin_removal(job_id, attempt, grace_s, "its container was removed")
         for job_id in self._link.jobs():
             job = engine.state.jobs.get(job_id)
             if job is None or job.stage is Stage.NONE:
                 self._link.forget(job_id)
 
     async def watch(self, engine: Callable[[], Engine]) -> None:
-        """Look after containers and SideCars until cancelled."""
+        """Look after containers and SideCars until cancelled; neither waits for the other."""
+        await asyncio.gather(self._watch_containers(engine), self._watch_silence(engine))
+
+    async def _watch_containers(self, engine: Callable[[], Engine]) -> None:
+        trouble = ""
         while True:
             try:
                 there = frozenset(self._there)
                 statuses = await self._launcher.containers()
-                state = engine().state
-                self._look_at(there, statuses, tuple(state.jobs.values()))
-                self._link.check_silence(state.limits.silent_s)
-            except Exception:
-                log.exception("watch-failed")
+                self._look_at(there, statuses, engine().state)
+                trouble = ""
+            except Exception as error:
+                if repr(error) != trouble:
+                    log.exception("watch-failed")
+                trouble = repr(error)
+            await asyncio.sleep(WATCH_EVERY_S)
+
+    async def _watch_silence(self, engine: Callable[[], Engine]) -> None:
+        while True:
+            self._link.check_silence(engine().state.limits.silent_s)
             await asyncio.sleep(WATCH_EVERY_S)
 
     async def stop(self) -> None:
@@ -113,7 +130,8 @@ class Executor:
         task.add_done_callback(lambda done: self._ended(key, done))
 
     def _ended(self, key: object, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(key, None)
+        if self._tasks.get(key) is task:
+            del self._tasks[key]
         if not task.cancelled() and task.exception() is not None:
             log.error("effect-failed", effect=str(key), error=repr(task.exception()))
 
@@ -128,18 +146,29 @@ class Executor:
             log.exception("launch-failed", job=spec.job, attempt=attempt)
             self._post(ev.LaunchFailed(job, attempt, f"the launcher failed: {error!r}"))
 
-    async def _remove(self, job: JobId, attempt: int, grace_s: float) -> None:
+    def _begin_removal(self, job: JobId, attempt: int, grace_s: float, reason: str) -> None:
+        effect = self._remove(job, attempt, grace_s, reason)
+        self._begin(("remove", job, attempt), effect)
+
+    async def _remove(self, job: JobId, attempt: int, grace_s: float, reason: str) -> None:
+        launch = self._tasks.get(("launch", job, attempt))
+        if launch is not None:  # what it starts after the removal would never end
+            await asyncio.wait((launch,))
         await self._launcher.remove(job, attempt, grace_s)
         self._there.discard((job, attempt))
-        self._post(ev.ContainerGone(job, attempt, reason="its container was removed"))
+        self._post(ev.ContainerGone(job, attempt, reason=reason))
 
     async def _check_release(self, check: CheckRelease) -> None:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RELEASE_ROUND_S
         while True:
-            found = await self._launcher.check_release(
-                check.job, check.attempt, check.generation, tuple(check.gpus)
-            )
+            try:
+                found = await self._launcher.check_release(
+                    check.job, check.attempt, check.generation, tuple(check.gpus)
+                )
+            except Exception as error:
+                log.warning("release-check-failed", job=check.job, error=repr(error))
+                found = ReleaseCheck(False, f"it cannot be checked: {error!r}")
             if found.empty:
                 self._post(
                     ev.ReleaseVerified(check.job, check.attempt, check.generation, check.gpus)
@@ -157,17 +186,23 @@ class Executor:
         self,
         there: frozenset[tuple[str, int]],
         statuses: tuple[ContainerStatus, ...],
-        jobs: tuple[Job, ...],
+        state: State,
     ) -> None:
-        """Post the end of containers that were ``there`` before ``statuses`` were asked for."""
+        """Post the end of containers that were ``there`` before ``statuses`` were asked for.
+
+        One that is not listed at all may be there all the same (its folder is lost): it is removed
+        first.
+        """
         seen = {(status.job, status.attempt): status for status in statuses}
-        for job in jobs:
-            key = (str(job.id), job.attempt)
-            if job.stage is Stage.NONE or key not in there:
+        missable = {(str(j.id), j.attempt): j for j in state.jobs.values() if j.stage != Stage.NONE}
+        self._there -= there - missable.keys()
+        for key, job in missable.items():
+            if key not in there:
                 continue
             status = seen.get(key)
             if status is None:
-                self._container_gone(job.id, job.attempt, None, "its container is not there")
+                grace_s = state.limits.kill_after_s
+                self._begin_removal(job.id, job.attempt, grace_s, "its container is not there")
             elif not status.running:
                 self._container_gone(job.id, job.attempt, status.exit_code, status.reason)
 

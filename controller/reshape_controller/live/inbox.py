@@ -18,7 +18,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError, JobId, JobSpec
 from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.desk import Conflict, Desk, NotReady
-from reshape_controller.live.loop import Loop
+from reshape_controller.live.loop import CannotTake, Loop
 from reshape_controller.records import RecordInvalid, from_insert, load_json
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 
@@ -45,12 +45,12 @@ async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
     while True:
         try:
             items = await loop.store.requests(REQUESTS_MAX)
-            loop.store_answered()
+            loop.journal.answered()
             await _take(loop, admission, desk, items)
             if len(items) == REQUESTS_MAX:
                 continue  # more are waiting
         except StoreError as error:
-            loop.store_failed(str(error))
+            loop.journal.failed(str(error))
             log.error("inbox-unreadable", error=str(error))
         except ReshapeError as error:
             log.warning("inbox-deferred", error=str(error))
@@ -101,8 +101,15 @@ async def _commit(loop: Loop, admission: Admission, entries: list[_Entry]) -> No
     """Post all entries, wait until they are in the log, acknowledge them together."""
     if not entries:
         return
-    commits = (loop.commit(entry.event) for entry in entries if entry.event is not None)
-    await asyncio.gather(*commits)
+    posted = [entry for entry in entries if entry.event is not None]
+    commits = (loop.commit(entry.event) for entry in posted if entry.event is not None)
+    results = await asyncio.gather(*commits, return_exceptions=True)
+    for entry, result in zip(posted, results, strict=True):
+        if isinstance(result, CannotTake):  # taken again, it would end every daemon to come
+            await loop.store.refuse(entry.item, str(result))
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
     await loop.store.acknowledge(tuple(entry.item for entry in entries))
     _let_go(admission, entries)
 
@@ -118,7 +125,7 @@ async def _known(loop: Loop, job: JobId) -> bool:
     """Whether the log has this job already. Raises StoreError; NotReady while that is not known."""
     if job in loop.engine.state.jobs:
         return True
-    if loop.owes_projections:
+    if loop.journal.owes_projections:
         raise NotReady("the projections are behind the log, and an item may be in it already")
     row = await loop.store.job(job)
     return row is not None and row.id == job

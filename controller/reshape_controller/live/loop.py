@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import secrets
-import socket
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -22,7 +20,7 @@ import structlog
 from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
 from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine
+from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.errors import PlanRejected, ReshapeError
 from reshape_controller.core.limits import (
     BATCH_BYTES_MAX,
@@ -35,16 +33,12 @@ from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
+from reshape_controller.live.journal import APPEND_RETRY_S, Journal
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
-from reshape_controller.store.digest import GENESIS, seal
-from reshape_controller.store.protocol import Changes, SeqTaken, Store, StoreError, StoreLost
+from reshape_controller.store.protocol import Store
 from reshape_sidecar import codec
 
-SNAPSHOT_EVERY = 1000
-"""Records between two snapshots: bounds what a start has to read."""
-APPEND_RETRY_S = 1.0
-"""Pause before an append that failed is tried again; nothing else happens meanwhile."""
 SEED_MAX = 2**31 - 1
 """Largest seed that is drawn where none was given."""
 IDLE_WAIT_MAX_S = 60.0
@@ -53,12 +47,12 @@ IDLE_WAIT_MAX_S = 60.0
 log = structlog.get_logger("reshape.loop")
 
 
-class Fenced(ReshapeError):
-    """Another controller writes this log. This one stops; training is untouched."""
-
-
 class Stopped(ReshapeError):
     """The loop ended before it could say whether the event is in the log."""
+
+
+class CannotTake(ReshapeError):
+    """The engine fails at this very event (a defect): it is not to be sent again."""
 
 
 class Effects(Protocol):
@@ -94,24 +88,16 @@ class Loop:
         self.store = store
         self.settings = settings
         self.engine = Engine()
-        self.seq = 0
+        self.journal = Journal(store)
         self.stopped = asyncio.Event()
         self.problem = "is starting"
         """Why it is not ready; empty while it is."""
-        self.store_problem = ""
-        """Why the store cannot be used now, as its newest use found; empty while it can."""
         self._clock = clock
-        self._digest = GENESIS
-        self._epoch = 0
-        self._writer = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self._waiting: deque[_Waiting] = deque()
         self._taken: tuple[_Waiting, ...] = ()
         self._wake = asyncio.Event()
-        self._owed: deque[Changes] = deque()
-        self._snapshot_seq = 0
         self._refits = Refits()
         self._stopping = False
-        self._appending_fails = False
         self._effects: Effects | None = None
 
     async def start(self, effects: Effects) -> None:
@@ -120,8 +106,9 @@ class Loop:
         Raises StoreError, Fenced.
         """
         found = await recover(self.store)
-        self.engine, self.seq, self._digest = found.engine, found.seq, found.digest
-        self._snapshot_seq, self._epoch = found.snapshot_seq, found.epoch + 1
+        self.engine = found.engine
+        self.journal.take_over(found)
+        self._clock.not_before(self.engine.state.now_s)
         if found.mismatches:
             log.warning("other-commands-than-committed", seqs=found.mismatches[:10])
         self._effects = effects
@@ -131,14 +118,22 @@ class Loop:
         policy = settings.policy.name
         self._waiting.appendleft(
             self._entry(
-                ev.ControllerStarted(self._epoch, policy, settings.mechanism, settings.limits, seed)
+                ev.ControllerStarted(
+                    self.journal.epoch, policy, settings.mechanism, settings.limits, seed
+                )
             )
         )
         await self._commit_batch()
         effects.carry_out(self.engine, self.engine.outstanding())
         self.problem = ""
         jobs = len(self._jobs())
-        log.info("controller-started", epoch=self._epoch, seq=self.seq, jobs=jobs, seed=seed)
+        log.info(
+            "controller-started",
+            epoch=self.journal.epoch,
+            seq=self.journal.seq,
+            jobs=jobs,
+            seed=seed,
+        )
 
     async def run(self) -> None:
         """Work until ``stop``. Raises Fenced, or what the engine raised (a defect)."""
@@ -146,6 +141,7 @@ class Loop:
             while not self._stopping:
                 await self._sleep()
                 await self._commit_batch()
+            await self.journal.snapshot(self.engine.state.dump)
         except Exception as error:
             self.problem = str(error)
             raise
@@ -174,20 +170,6 @@ class Loop:
         self._wake.set()
         return await entry.done
 
-    @property
-    def owes_projections(self) -> bool:
-        """Whether something in the log cannot be read in the projections yet."""
-        return bool(self._owed)
-
-    def store_failed(self, error: str) -> None:
-        """The store could not be used: nothing more is accepted until it can."""
-        self.store_problem = f"store: {error}"
-
-    def store_answered(self) -> None:
-        """The store was used; whether it also takes appends is known from them alone."""
-        if not self._appending_fails:
-            self.store_problem = ""
-
     def _entry(self, event: ev.Event) -> _Waiting:
         return _Waiting(event, None, len(codec.dumps(event).encode()))
 
@@ -204,7 +186,7 @@ class Loop:
             return
         due_s = self.engine.next_deadline_s()
         wait_s = IDLE_WAIT_MAX_S if due_s is None else due_s - self._clock.now_s()
-        if self._owed:
+        if self.journal.owes_projections:
             wait_s = min(wait_s, APPEND_RETRY_S)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
@@ -231,20 +213,20 @@ class Loop:
         commands: list[Command] = []
         history: list[HistoryEntry] = []
         for entry in taken:
-            step = self.engine.step(entry.event, now_s)
+            step = self._step(entry, now_s)
             commands += step.commands
             history += step.history
         plans = self._decide(now_s, commands, history)
         if not taken and not plans:
-            if self._owed:
-                await self._project()
+            if self.journal.owes_projections:
+                await self.journal.project(None, self.engine.state.dump)
             return
         if self.settings.check_invariants:
             invariants.check(self.engine.state)
         record = LogRecord(
-            seq=self.seq + 1,
-            epoch=self._epoch,
-            writer=self._writer,
+            seq=0,
+            epoch=0,
+            writer="",
             policy=self.settings.policy.name,
             at_s=now_s,
             events=tuple(entry.event for entry in taken),
@@ -252,18 +234,26 @@ class Loop:
             commands=tuple(commands),
             digest="",
         )
-        record = seal(self._digest, record)
-        await self._append(record)
-        self.seq, self._digest = record.seq, record.digest
+        record = await self.journal.append(record, lambda: self._stopping)
         if self._effects is not None:
             self._effects.carry_out(self.engine, record.commands)
-        self._owed.append(changes_of(self.engine, record, history))
-        await self._project()
+        changes = changes_of(self.engine, record, history)
+        await self.journal.project(changes, self.engine.state.dump)
         for entry in taken:
             if entry.done is not None and not entry.done.done():
                 entry.done.set_result(record.seq)
         for fitted in self._refits.due(self.engine.state):
             self.post(fitted)
+
+    def _step(self, entry: _Waiting, now_s: float) -> Step:
+        try:
+            return self.engine.step(entry.event, now_s)
+        except Exception as error:
+            what = type(entry.event).__name__
+            log.error("engine-failed", taken=codec.dumps(entry.event), error=repr(error))
+            if entry.done is not None and not entry.done.done():
+                entry.done.set_exception(CannotTake(f"the engine cannot take {what}: {error!r}"))
+            raise
 
     def _decide(
         self, now_s: float, commands: list[Command], history: list[HistoryEntry]
@@ -293,40 +283,3 @@ class Loop:
         except Exception as error:
             log.exception("policy-failed", policy=self.settings.policy.name)
             return Plan(reason_code="policy-failed", text=f"the policy failed: {error!r}")
-
-    async def _append(self, record: LogRecord) -> None:
-        """Append, for as long as it takes: the engine has moved on and waits with us."""
-        while True:
-            try:
-                await self.store.append(record)
-                self._store_works()
-                return
-            except SeqTaken as taken:
-                found = taken.found
-                if (found.writer, found.digest) == (record.writer, record.digest):
-                    self._store_works()
-                    return
-                raise Fenced(f"{taken}: another controller took over; this one stops") from taken
-            except StoreError as error:
-                self._appending_fails = True
-                self.store_failed(str(error))
-                log.error("append-failed", seq=record.seq, error=str(error))
-                if self._stopping or isinstance(error, StoreLost):
-                    raise
-                await asyncio.sleep(APPEND_RETRY_S)
-
-    def _store_works(self) -> None:
-        self._appending_fails = False
-        self.store_problem = ""
-
-    async def _project(self) -> None:
-        """Write the projections; what cannot be written now is owed, and repaired at a start."""
-        try:
-            while self._owed:
-                await self.store.project(self._owed[0])
-                self._owed.popleft()
-            if self.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
-                await self.store.write_snapshot(self.seq, self.engine.state.dump())
-                self._snapshot_seq = self.seq
-        except StoreError as error:
-            log.error("projection-failed", seq=self.seq, error=str(error))

@@ -1,0 +1,244 @@
+"""Launchers that fail, events that the engine cannot take, clocks that jump: the daemon goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.model import GpuState, JobId, Stage
+from reshape_controller.live import executor as executor_module
+from reshape_controller.live import inbox
+from reshape_controller.live.admission import Admission
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.loop import CannotTake, Stopped
+from reshape_controller.live.recovery import recover
+from reshape_controller.store.sqlite import SqliteStore
+from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
+from tests.integration.test_live_loop import running, spec, start
+from tests.live_fakes import FakeLauncher
+
+
+class Faulty(FakeLauncher):
+    """A launcher whose answers can be made to fail or wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blind = False
+        self.forgets = False
+        self.checks_that_fail = 0
+        self.may_launch = asyncio.Event()
+        self.may_launch.set()
+        self.removed: list[tuple[str, int]] = []
+
+    async def launch(self, spec: LaunchSpec, token: str) -> None:
+        await self.may_launch.wait()
+        await super().launch(spec, token)
+
+    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+        await super().remove(job, attempt, grace_s)
+        self.removed.append((job, attempt))
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        if self.blind:
+            raise OSError(5, "Input/output error")
+        return () if self.forgets else await super().containers()
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        if self.checks_that_fail:
+            self.checks_that_fail -= 1
+            raise OSError(24, "Too many open files")
+        return await super().check_release(job, attempt, generation, devices)
+
+
+def test_sidecars_are_missed_also_while_the_launcher_cannot_say_what_runs(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = Faulty()
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        launcher.blind = True
+        for sidecar in launcher.running.values():
+            assert sidecar.task is not None
+            sidecar.task.cancel()
+        daemon.link._monotonic_s = lambda: asyncio.get_running_loop().time() + 1e6
+        await daemon.until(lambda: not daemon.loop.engine.state.jobs[first].reachable)
+        assert daemon.state_of(first) == ("running", 4), "training is not touched"
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_release_check_that_fails_is_tried_again_and_no_gpu_is_quarantined(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        launcher = Faulty()
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        launcher.checks_that_fail = 3
+        launcher.job(first).finish()
+        gpus = daemon.loop.engine.state.gpus
+        await daemon.until(lambda: all(gpus[gpu].state is GpuState.IDLE for gpu in gpus))
+        assert launcher.checks_that_fail == 0
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_container_that_is_being_launched_is_removed_after_its_launch(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = Faulty()
+        launcher.may_launch.clear()
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.loop.engine.state.jobs[first].stage is Stage.LAUNCHING)
+        await daemon.desk.cancel(first, "ada")
+        await asyncio.sleep(0.1)
+        launcher.may_launch.set()
+        await daemon.until(lambda: len(launcher.launches) == 1)
+        await daemon.until(lambda: daemon.state_of(first)[0] == "over")
+        assert launcher.removed == [(first, 1)]
+        assert all(sidecar.over for sidecar in launcher.running.values()), "it would live for ever"
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_container_that_is_not_listed_is_removed_before_it_counts_as_gone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = Faulty()
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        launcher.forgets = True
+        await daemon.until(lambda: (first, 1) in launcher.removed)
+        await daemon.until(lambda: daemon.loop.engine.state.jobs[first].failures == 1)
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
+def test_a_controller_that_was_stopped_in_order_starts_from_a_snapshot(
+    tmp_path: Path, clean: bool
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            await daemon.desk.submit(spec("first", 4), "ada")
+            if clean:
+                daemon.loop.stop()
+                await daemon.tasks[0]
+        store = SqliteStore(tmp_path / "store.db")
+        await store.open()
+        found = await recover(store)
+        assert (found.snapshot_seq == found.seq) == clean
+        await store.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_event_that_the_engine_cannot_take_fails_its_sender_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Engine.step
+
+    def defect(engine: Engine, event: ev.Event, now_s: float) -> Step:
+        if isinstance(event, ev.PinRequested):
+            raise ZeroDivisionError("a defect")
+        return step(engine, event, now_s)
+
+    monkeypatch.setattr(Engine, "step", defect)
+
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            bad = asyncio.create_task(daemon.loop.commit(ev.PinRequested(JobId("x"), 1)))
+            good = asyncio.create_task(
+                daemon.loop.commit(
+                    ev.HostUndrained(next(iter(daemon.loop.engine.state.hosts)), "op")
+                )
+            )
+            with pytest.raises(ZeroDivisionError):
+                await daemon.tasks[0]
+            with pytest.raises(CannotTake, match="cannot take PinRequested"):
+                await bad
+            with pytest.raises(Stopped, match="before it could answer"):
+                await good
+            assert "a defect" in daemon.loop.problem
+
+    asyncio.run(scenario())
+
+
+def test_time_goes_on_whatever_the_machines_clock_does() -> None:
+    wall, steady = [1000.0], [50.0]
+    clock = WallClock(lambda: wall[0], lambda: steady[0])
+    assert clock.now_s() == 1000.0
+    for jump_s in (-7200.0, 0.0, 86_400.0):
+        before_s = clock.now_s()
+        wall[0] += jump_s + 10.0
+        steady[0] += 10.0
+        passed_s = clock.now_s() - before_s
+        assert 9.0 <= passed_s <= 11.0, jump_s
+
+
+def test_the_clock_finds_back_to_the_machines_little_by_little() -> None:
+    wall, steady = [1000.0], [50.0]
+    clock = WallClock(lambda: wall[0], lambda: steady[0])
+    wall[0] += 600.0
+    for _ in range(7000):
+        wall[0] += 1.0
+        steady[0] += 1.0
+        clock.now_s()
+    assert clock.now_s() == pytest.approx(wall[0])
+
+
+def test_a_clock_begins_where_the_log_ended_if_that_is_later() -> None:
+    wall, steady = [1000.0], [50.0]
+    clock = WallClock(lambda: wall[0], lambda: steady[0])
+    clock.not_before(5000.0)
+    steady[0] += 10.0
+    assert clock.now_s() >= 5009.0, "a deadline of the log would wait until the clock caught up"
+    assert executor_module.RELEASE_POLL_S < executor_module.RELEASE_ROUND_S
+
+
+def test_an_inserted_record_that_the_engine_cannot_take_ends_one_daemon_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = Engine.step
+
+    def defect(engine: Engine, event: ev.Event, now_s: float) -> Step:
+        if isinstance(event, ev.JobSubmitted) and event.spec.name == "bad":
+            raise ZeroDivisionError("a defect")
+        return step(engine, event, now_s)
+
+    monkeypatch.setattr(Engine, "step", defect)
+    record = '{"name": "bad", "command": ["python", "x.py"], "optional_gpus": [1], "epochs": 1}'
+
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            admission = Admission(lambda: daemon.loop.engine.state)
+            watch = asyncio.create_task(inbox.watch(daemon.loop, admission, daemon.desk))
+            with sqlite3.connect(tmp_path / "store.db") as other:
+                other.execute("INSERT INTO inbox (kind, body) VALUES ('submit', ?)", (record,))
+            other.close()
+            with pytest.raises(ZeroDivisionError):
+                await asyncio.wait_for(daemon.tasks[0], 10.0)
+            while await daemon.loop.store.requests(1):
+                await asyncio.sleep(0.01)
+            watch.cancel()
+        async with running(tmp_path) as daemon:
+            assert await daemon.loop.store.requests(1) == ()
+            assert daemon.loop.problem == ""
+
+    asyncio.run(scenario())
