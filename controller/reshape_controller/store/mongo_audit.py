@@ -12,7 +12,7 @@ from typing import Any
 
 from pymongo import UpdateOne
 
-from reshape_controller.store import mongo_profiles, mongo_projections
+from reshape_controller.store import mongo_documents, mongo_profiles, mongo_projections
 from reshape_controller.store.mongo_log import Database, last_seq
 from reshape_controller.store.protocol import Changes
 
@@ -74,7 +74,7 @@ async def _wrong(
     ]
     by_collection: dict[str, dict[str, Document]] = {}
     for changes in wanted:
-        for collection, identity, fields in mongo_projections.documents_of(changes):
+        for collection, identity, fields in mongo_documents.documents_of(changes):
             by_collection.setdefault(collection, {})[identity] = fields
     for collection, expected in by_collection.items():
         for some in _chunks(expected):

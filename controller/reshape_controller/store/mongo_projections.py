@@ -9,7 +9,7 @@ field ``reshape``. A job that somebody inserted keeps that document, with its ``
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pymongo import UpdateOne
@@ -18,8 +18,9 @@ from pymongo.errors import BulkWriteError, DuplicateKeyError
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.store import mongo_profiles
-from reshape_controller.store.form import jobs_of, page_limit, place_of, unknown_page
+from reshape_controller.store import mongo_documents
+from reshape_controller.store.form import page_limit, unknown_page
+from reshape_controller.store.mongo_documents import Document
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import (
     REQUEST_KEY_LENGTH,
@@ -30,7 +31,6 @@ from reshape_controller.store.protocol import (
 )
 from reshape_sidecar import codec
 
-Document = dict[str, Any]
 DUPLICATE = 11000
 STAMP = "projections"
 
@@ -45,7 +45,7 @@ async def project(database: Database, changes: Changes) -> None:
     """Write what one append changed; the stamp comes last, so that what is missing is repeated."""
     await _project_jobs(database, changes.jobs)
     writes: dict[str, list[UpdateOne]] = {}
-    for collection, identity, fields in documents_of(changes):
+    for collection, identity, fields in mongo_documents.documents_of(changes):
         writes.setdefault(collection, []).append(_newest(identity, fields))
     for collection, some in writes.items():
         await write_all(database[collection], some)
@@ -57,22 +57,6 @@ async def project(database: Database, changes: Changes) -> None:
         )
     except DuplicateKeyError:
         return  # the stamp is newer
-
-
-def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
-    """What is shown of ``changes`` but for jobs: collection, ``_id``, fields."""
-    seq = changes.seq
-    for gpu in changes.gpus:
-        yield "gpus", gpu.id, {**_gpu(gpu), "seq": seq}
-    for host in changes.hosts:
-        yield "hosts", host.id, {**_host(host), "seq": seq}
-    for number, entry in enumerate(changes.history):
-        yield "history", _number(seq, number), _entry(seq, number, entry)
-    for decision in changes.decisions:
-        yield "decisions", _number(decision.seq, decision.number), _decision(decision)
-    for row in changes.profiles:
-        for collection, fields in mongo_profiles.documents(row).items():
-            yield collection, row.job_type, {**fields, "seq": row.seq}
 
 
 async def jobs(
@@ -167,7 +151,7 @@ async def job_documents(
     if by_key:
         async for document in database.jobs.find(inserted, {"reshape.key": 1}):
             places[by_key[document["reshape"]["key"]]] = document["_id"]
-    return [(row, places.get(row.id, row.id), _fields(row)) for row in rows]
+    return [(row, places.get(row.id, row.id), mongo_documents.fields_of(row)) for row in rows]
 
 
 async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:
@@ -181,104 +165,13 @@ async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:
 
 def _newest_job(row: JobRow, place: object) -> UpdateOne:
     older = {"_id": place, "$or": [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]}
-    return UpdateOne(older, {"$set": _fields(row)}, upsert=place == row.id)
-
-
-def _fields(row: JobRow) -> Document:
-    own = {f"reshape.{name}": value for name, value in _own(row).items()}
-    return {**_shown(row), **own}
-
-
-def _shown(row: JobRow) -> Document:
-    """What people look at."""
-    shown: Document = {
-        "name": row.name,
-        "user": row.user,
-        "state": row.state.value,
-        "submitted_at_s": row.submitted_at_s,
-        "errors": [
-            {"path": path, "message": message, "hint": hint} for path, message, hint in row.errors
-        ],
-    }
-    if row.job is not None:
-        shown |= {
-            "reason": row.job.reason,
-            "number_of_gpus": len(row.job.gpus),
-            "gpu_ids": list(row.job.gpus),
-            "job_type": row.job.spec.job_type,
-            "optional_gpus": list(row.job.spec.optional_gpus),
-            "host": row.job.host,
-            "step": row.job.progress.step,
-        }
-    return shown
-
-
-def _own(row: JobRow) -> Document:
-    """What the store goes by. ``order`` sorts as text: time of submission, place, id."""
-    return {
-        "id": row.id,
-        "seq": row.seq,
-        "name": row.name,
-        "user": row.user,
-        "state": row.state.value,
-        "order": f"{row.submitted_at_s:024.9f}|{place_of(row) + 1:012d}|{row.id}",
-        "body": codec.dumps(row),
-    }
-
-
-def _gpu(gpu: Gpu) -> Document:
-    return {
-        "host": gpu.host,
-        "number": gpu.index,
-        "state": gpu.state.value,
-        "job_id": gpu.owner,
-        "body": codec.dumps(gpu),
-    }
-
-
-def _host(host: Host) -> Document:
-    return {
-        "gpu_type": host.gpu_type,
-        "drained": host.drained,
-        "present": host.present,
-        "body": codec.dumps(host),
-    }
-
-
-def _entry(seq: int, number: int, entry: HistoryEntry) -> Document:
-    return {
-        "seq": seq,
-        "number": number,
-        "job": entry.job,
-        "at_s": entry.at_s,
-        "kind": entry.kind,
-        "text": entry.text,
-        "body": codec.dumps(entry),
-    }
-
-
-def _decision(decision: Decision) -> Document:
-    return {
-        "seq": decision.seq,
-        "number": decision.number,
-        "at_s": decision.at_s,
-        "policy": decision.policy,
-        "reason_code": decision.plan.reason_code,
-        "text": decision.plan.text,
-        "jobs": list(jobs_of(decision)),
-        "body": codec.dumps(decision),
-    }
+    return UpdateOne(older, {"$set": mongo_documents.fields_of(row)}, upsert=place == row.id)
 
 
 def _newest(identity: str, fields: Document) -> UpdateOne:
     """Write unless the document shows a newer seq; then the server says "duplicate"."""
     older = {"_id": identity, "seq": {"$lte": fields["seq"]}}
     return UpdateOne(older, {"$set": fields}, upsert=True)
-
-
-def _number(seq: int, number: int) -> str:
-    """An ``_id`` that sorts by seq, then number."""
-    return f"{seq:015d}-{number:06d}"
 
 
 def _row(document: Document) -> JobRow:

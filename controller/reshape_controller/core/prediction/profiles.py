@@ -2,8 +2,7 @@
 
 Does: answers how long a step, a start or a save of a job takes, from the best that is known: the
 job's own measurements, what its type learned, the recorded profile, a stated default. Never:
-changed in place: a change gives a new book, so a snapshot keeps the one that it was made with.
-State: values; the engine's state holds the newest book.
+changed in place: a change gives a new book. State: the engine's state holds the newest one.
 """
 
 from __future__ import annotations
@@ -30,10 +29,9 @@ _CURVE = (0.86928, 0.13072, 0.02288)
 
 
 def default_curve(gpus: int) -> float:
-    """Time of a step on ``gpus`` GPUs relative to one: a/n + b + c(n - 1).
+    """Time of a step on ``gpus`` GPUs relative to one: a/n + b + c(n - 1), longer again beyond six.
 
-    The three constants make 1.7 times the speed on two GPUs and 2.4 times on four, the figures of
-    the paper's introduction. Beyond six GPUs it grows again: more GPUs can be slower.
+    The constants give the paper's introduction: 1.7 times the speed on two GPUs, 2.4 on four.
     """
     split, fixed, exchange = _CURVE
     return split / gpus + fixed + exchange * (gpus - 1)
