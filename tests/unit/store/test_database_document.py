@@ -80,7 +80,7 @@ def test_the_example_of_the_log_is_a_record_that_fits_its_digest() -> None:
 
 
 def test_the_record_that_is_inserted_is_one_and_the_requests_are_known() -> None:
-    code = re.search(r"insert_one\((\{.*?\})\)", TEXT, flags=re.S)
+    code = re.search(r"insert_one\(\s*(\{.*?\})\s*\)", TEXT, flags=re.S)
     assert code is not None
     assert parse_record(json.loads(re.sub(r",(\s*\})", r"\1", code[1]))).name == "resnet"
     assert RequestKind(example("inbox")["kind"]) is RequestKind.CANCEL
