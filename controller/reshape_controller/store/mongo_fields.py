@@ -27,7 +27,7 @@ _WORDS: dict[str, tuple[RequestKind, ...]] = {
     "hosts": (RequestKind.DRAIN, RequestKind.UNDRAIN),
 }
 _PROJECTED: dict[str, Document] = {
-    "jobs": {"reshape.seq": {"$gt": 0}},
+    "jobs": {"reshape.order": {"$gt": ""}},
     "hosts": {"seq": {"$gt": 0}},
 }
 

@@ -124,7 +124,7 @@ async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
 
 async def _inserted(database: Database, limit: int) -> AsyncIterator[InboxItem]:
     jobs = _lenient(database.jobs)
-    waiting = {"reshape.seq": None, "reshape.taken": None}
+    waiting = {"reshape.order": None, "reshape.taken": None}
     async with jobs.find(waiting).sort("_id", 1).limit(max(1, limit)).batch_size(10) as documents:
         async for document in documents:
             identity = document.pop("_id")

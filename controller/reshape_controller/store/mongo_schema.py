@@ -15,13 +15,12 @@ from reshape_controller.store.mongo_log import Database
 
 INDEXES: dict[str, tuple[list[tuple[str, int]], ...]] = {
     "jobs": (
-        [("reshape.order", 1)],
         [("reshape.id", 1)],
         [("reshape.name", 1), ("reshape.order", 1)],
         [("reshape.state", 1), ("reshape.order", 1)],
         [("reshape.user", 1), ("reshape.order", 1)],
         [("reshape.key", 1)],
-        [("reshape.seq", 1), ("reshape.taken", 1), ("_id", 1)],
+        [("reshape.order", 1), ("reshape.taken", 1), ("_id", 1)],
         [("name", 1)],
         [("request", 1)],
     ),
