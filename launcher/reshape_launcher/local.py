@@ -15,10 +15,13 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from reshape_launcher import processes, starting
+from reshape_launcher.folders import AttemptFolders
 from reshape_launcher.spec import (
     ContainerStatus,
     LaunchError,
@@ -43,8 +46,12 @@ REMOVE_MARGIN_S = 5.0
 """Beyond the grace period init may take this long. Then: SIGKILL to everything."""
 FREE_MEMORY_BYTES = 512 << 20
 """A GPU with less used memory than this counts as empty (the driver itself uses some)."""
+LOOKS_MAX = 2
+CHANGES_MAX = 32
+"""Launches and removals at once. They may wait for a whole grace period; looks never wait for
+them, for a release that nobody looks at in time costs a GPU."""
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
-_ATTEMPT_NAME = re.compile(r"attempt-(\d+)\Z")
+T = TypeVar("T")
 
 
 class LocalLauncher:
@@ -64,29 +71,38 @@ class LocalLauncher:
         self._launching = threading.Lock()
         self._gone: dict[tuple[str, int], ContainerStatus] = {}
         """Attempts of which nothing is left: that is final."""
+        self._folders = AttemptFolders(self._root)
+        self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
+        self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""
         if not _JOB_NAME.match(spec.job):
             raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
-        await asyncio.to_thread(self._launch, spec, token)
+        await _on(self._changes, self._launch, spec, token)
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         """End the container: training may save for ``grace_s`` seconds, then KILL. Waits for it.
 
         Raises LaunchError if a process cannot be ended.
         """
-        await asyncio.to_thread(self._remove, job, attempt, grace_s)
+        await _on(self._changes, self._remove, job, attempt, grace_s)
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
-        """Every attempt that was started here. Where init died, what it left is killed first."""
-        return await asyncio.to_thread(self._containers)
+        """Every attempt that was started here. Where init died, what it left is killed first.
+
+        Raises OSError while that cannot be told: nothing is called gone that was not looked at.
+        """
+        return await _on(self._looks, self._containers)
 
     async def check_release(
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
-        """Whether nothing of ``attempt`` up to ``generation`` is alive or holds GPU memory."""
-        return await asyncio.to_thread(self._check_release, job, attempt, generation, devices)
+        """Whether nothing of ``attempt`` up to ``generation`` is alive or holds GPU memory.
+
+        Raises OSError while that cannot be told.
+        """
+        return await _on(self._looks, self._check_release, job, attempt, generation, devices)
 
     def log_path(self, job: str, attempt: int) -> str | None:
         """The folder with training.log, agent.log and init.log; None if there is none."""
@@ -128,7 +144,7 @@ class LocalLauncher:
         self._reap()
         found = []
         dead = []
-        for job, number in self._attempts():
+        for job, number in self._folders.attempts(self._gone):
             known = self._gone.get((job, number))
             if known is not None:
                 found.append(known)
@@ -154,21 +170,11 @@ class LocalLauncher:
             path = self._folder(job, number).run / EXIT_FILE
             end = codec.loads(ExitFile, path.read_bytes())
             status = ContainerStatus(job, number, False, end.exit_code, end.reason)
-        except (OSError, codec.CodecError):
+        except (FileNotFoundError, codec.CodecError):
             reason = "init was killed or the machine restarted; nothing of it is left"
             status = ContainerStatus(job, number, False, None, reason)
         self._gone[job, number] = status
         return status
-
-    def _attempts(self) -> list[tuple[str, int]]:
-        """Attempts whose init has written its pid at some time."""
-        found = []
-        for path in self._root.glob(f"*/attempt-*/run/{INIT_FILE}"):
-            folder = path.parents[1]
-            match = _ATTEMPT_NAME.match(folder.name)
-            if match is not None:
-                found.append((folder.parent.name, int(match.group(1))))
-        return found
 
     def _check_release(
         self, job: str, number: int, generation: int, devices: tuple[str, ...]
@@ -182,6 +188,8 @@ class LocalLauncher:
             if reading.memory_used_bytes > FREE_MEMORY_BYTES:
                 used_mib = reading.memory_used_bytes >> 20
                 return ReleaseCheck(False, f"GPU {reading.uuid} still holds {used_mib} MiB")
+        for uuid, why in gpu.unreadable(devices):
+            return ReleaseCheck(False, f"GPU {uuid} cannot be read: {why}")
         return ReleaseCheck(True)
 
     # --- remove
@@ -194,6 +202,8 @@ class LocalLauncher:
             give_up_s = time.monotonic() + grace_s + REMOVE_MARGIN_S
             while proc.alive(init.pid, init.start_time) and time.monotonic() < give_up_s:
                 time.sleep(POLL_S)
+        elif grace_s > 0:
+            processes.end(self._marker(job, number), grace_s + REMOVE_MARGIN_S)
         left = processes.kill(self._marker(job, number))
         self._reap()
         if left:
@@ -224,3 +234,7 @@ class LocalLauncher:
                 if os.waitpid(pid, os.WNOHANG)[0] == 0:
                     continue
             self._children.discard(pid)
+
+
+async def _on(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)

@@ -34,6 +34,24 @@ def living(markers: Iterable[Marker]) -> dict[Marker, list[Marked]]:
     return found
 
 
+def end(marker: Marker, wait_s: float) -> None:
+    """SIGTERM to an init whose files are lost, so that training saves and all ends in order.
+
+    Blocks until it is gone, at most ``wait_s`` seconds; returns at once where no init is alive.
+    """
+    give_up_s = time.monotonic() + wait_s
+    told = False
+    while time.monotonic() < give_up_s:
+        keepers = [entry for entry in living((marker,))[marker] if entry.generation is None]
+        if not keepers:
+            return
+        if not told:
+            told = True
+            for entry in keepers:
+                proc.send(entry.proc, signal.SIGTERM)
+        time.sleep(KILL_POLL_S)
+
+
 def kill(marker: Marker, wait_s: float = KILL_WAIT_S) -> list[Marked]:
     """SIGKILL to every process of the attempt until none is left; gives what would not go.
 
@@ -78,7 +96,7 @@ def up_to(marker: Marker, generation: int, run: Path) -> list[int]:
 
 
 def init_of(run: Path) -> InitFile | None:
-    """The attempt's init, if it is alive."""
+    """The attempt's init, if it is alive. Raises OSError if its file is there and unreadable."""
     found = _value(run / INIT_FILE, lambda text: codec.loads(InitFile, text))
     if found is None or found.boot_id != files.boot_id():
         return None
@@ -93,5 +111,5 @@ def training_of(run: Path) -> Training | None:
 def _value(path: Path, decode: Callable[[bytes], T]) -> T | None:
     try:
         return decode(path.read_bytes())
-    except (OSError, codec.CodecError):
+    except (FileNotFoundError, codec.CodecError):
         return None

@@ -13,6 +13,8 @@ from typing import Any
 from reshape_sidecar.wire import GpuUse
 
 PERCENT = 100.0
+UNKNOWN_TO_NVML = (2, 6)
+"""Codes of NVML for a name that is no UUID, and for one that it does not have."""
 _lock = threading.Lock()
 _nvml: Any = None
 _tried = False
@@ -39,6 +41,22 @@ def use(uuids: Iterable[str]) -> tuple[GpuUse, ...]:
         return ()
     found = (_read(nvml, uuid) for uuid in uuids)
     return tuple(reading for reading in found if reading is not None)
+
+
+def unreadable(uuids: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """GPUs that NVML knows and cannot read now, each with the reason: nobody may call them empty.
+    What NVML does not know (simulated devices) is not among them."""
+    nvml = _library()
+    if nvml is None:
+        return ()
+    found = []
+    for uuid in uuids:
+        try:
+            _memory(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
+        except nvml.NVMLError as error:
+            if getattr(error, "value", None) not in UNKNOWN_TO_NVML:
+                found.append((uuid, str(error) or type(error).__name__))
+    return tuple(found)
 
 
 def _read(nvml: Any, uuid: str) -> GpuUse | None:

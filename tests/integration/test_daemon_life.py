@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reshape_launcher import processes
 from tests.daemon_bed import CRASHES, DEADLINE_S, Bed, eventually, start_of
 from tests.daemon_bed import bed as make_bed
 
@@ -74,6 +76,26 @@ def test_kill_9_of_the_daemon_touches_no_job_and_work_goes_on_afterwards(bed: Be
     assert bed.reshape("cancel", "steady").returncode == 0
     bed.reaches(job, "cancelled")
     eventually(lambda: start_of(pid) is None, text="the training process is gone")
+
+
+@pytest.mark.parametrize("restarted", [True, False], ids=["machine", "container"])
+def test_a_restart_of_the_machine_is_no_failure_of_its_jobs(bed: Bed, restarted: bool) -> None:
+    bed.up()
+    job = bed.submit("steady", steps=100_000, retries=0)
+    bed.reaches(job, "running", size=4)
+    bed.stop(signal.SIGKILL)
+    init = processes.init_of(bed.home / "jobs" / job / "attempt-1" / "run")
+    assert init is not None
+    os.kill(init.pid, signal.SIGKILL)
+    eventually(lambda: start_of(init.pid) is None, text="init is gone")
+    if restarted:
+        (bed.home / "boot").write_text("an earlier boot")
+    bed.up()
+    if not restarted:
+        bed.reaches(job, "failed")
+        return
+    again = bed.reaches(job, "running", size=4)
+    assert (again["attempt"], again["failures"]) == (2, 0)
 
 
 def test_kill_9_in_the_middle_of_a_hand_over_loses_no_step_and_no_gpu(bed: Bed) -> None:

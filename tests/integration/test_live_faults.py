@@ -19,7 +19,7 @@ from reshape_controller.live.loop import CannotTake, Stopped
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.sqlite import SqliteStore
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
-from tests.integration.test_live_loop import running, spec, start
+from tests.integration.test_live_loop import HOST, running, spec, start
 from tests.live_fakes import FakeLauncher
 
 
@@ -130,10 +130,30 @@ def test_a_container_that_is_not_listed_is_removed_before_it_counts_as_gone(tmp_
     asyncio.run(scenario())
 
 
+def test_a_container_of_an_earlier_attempt_that_still_runs_is_ended(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = Faulty()
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        earlier = launcher.job(first)
+        await daemon.loop.commit(ev.HostCleaned(HOST, "said an operator, who was wrong"))
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        await daemon.until(lambda: earlier.over)
+        assert daemon.loop.engine.state.jobs[first].attempt == 2
+        assert launcher.removed == [(first, 1)]
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_a_controller_that_was_stopped_in_order_starts_from_a_snapshot(
-    tmp_path: Path, clean: bool
+    tmp_path: Path, clean: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("reshape_controller.live.journal.SNAPSHOT_AT_END_LEAST", 2)
+
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
             await daemon.desk.submit(spec("first", 4), "ada")

@@ -113,7 +113,7 @@ def test_a_hook_that_is_refused_withdraws_its_request_and_can_be_asked_again(job
     job.coordinator.until(
         "refused", lambda o: o.outcome is not None and o.outcome.generation == generation
     )
-    assert (job.folder.run / "keep-running").exists()
+    eventually("the request is taken back", (job.folder.run / "keep-running").exists)
     assert job.alive()
     job.coordinator.want(Mode.RUN, *DEVICES)
     final = job.coordinator.want(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import resource
 import signal
 import socket
 import time
@@ -40,6 +41,8 @@ from reshape_controller.live.loop import Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
 from reshape_launcher.spec import Launcher
+
+OPEN_FILES = 65536
 
 log = structlog.get_logger("reshape.daemon")
 
@@ -88,6 +91,9 @@ class Daemon:
     async def run(self, server: Server) -> None:
         """Recover, serve until a signal, stop. Raises StoreError, Fenced."""
         _on_signals(self._stop)
+        if self._settings.home.machine_restarted():
+            # Before any effect, and before the ends of its containers look like their failures.
+            self._loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
         await self._loop.start(self._executor)
         tasks = [
             asyncio.create_task(work, name=name)
@@ -145,6 +151,7 @@ async def serve(settings: DaemonSettings) -> None:
     home = settings.home
     home.prepare()
     lock = home.lock()
+    allow_open_files()
     store, launcher = settings.store.make(), settings.launcher()
     try:
         await store.open()
@@ -185,6 +192,14 @@ async def serve(settings: DaemonSettings) -> None:
     finally:
         await store.close()
         os.close(lock)
+
+
+def allow_open_files() -> None:
+    """As many open files as this user may have, within reason: each SideCar takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _check_devices(settings: DaemonSettings, store: Store) -> None:

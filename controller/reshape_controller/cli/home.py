@@ -3,7 +3,8 @@
 Does: makes the folder (0700) and the two secrets (0600) once, and tells clients where the daemon
 is. Never: shows a token, or opens the store. State: these files. ``token`` is the operator's,
 ``secret`` is what the tokens of attempts are derived from, ``address.json`` says where the newest
-daemon listens or did (its SideCars know that port), ``daemon.lock`` is held while one runs.
+daemon listens or did (its SideCars know that port), ``boot`` is the boot of the machine that it
+saw, ``daemon.lock`` is held while one runs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_sidecar import codec
+from reshape_sidecar.init import files
 
 TOKEN_BYTES = 32
 LOCK_TRIES = 10
@@ -148,6 +150,16 @@ class Home:
 
     def write_address(self, address: Address) -> None:
         self._publish("address.json", codec.dumps(address) + "\n")
+
+    def machine_restarted(self) -> bool:
+        """Whether the machine was started again since a daemon last asked; asked once per start.
+
+        It is written down before anybody acts on it: told twice, it would end jobs that run.
+        """
+        now, path = files.boot_id(), self.folder / "boot"
+        before = path.read_text(encoding="utf-8").strip() if path.exists() else now
+        self._publish("boot", now + "\n")
+        return before != now and files.UNKNOWN_BOOT not in (before, now)
 
     def _secret(self, name: str) -> str:
         path = self.folder / name

@@ -196,12 +196,16 @@ class Executor:
         seen = {(status.job, status.attempt): status for status in statuses}
         missable = {(str(j.id), j.attempt): j for j in state.jobs.values() if j.stage != Stage.NONE}
         self._there -= there - missable.keys()
+        grace_s = state.limits.kill_after_s
+        for old in statuses:
+            found = state.jobs.get(JobId(old.job))
+            if old.running and found is not None and old.attempt < found.attempt:
+                self._begin_removal(found.id, old.attempt, grace_s, "a later attempt goes on")
         for key, job in missable.items():
             if key not in there:
                 continue
             status = seen.get(key)
             if status is None:
-                grace_s = state.limits.kill_after_s
                 self._begin_removal(job.id, job.attempt, grace_s, "its container is not there")
             elif not status.running:
                 self._container_gone(job.id, job.attempt, status.exit_code, status.reason)

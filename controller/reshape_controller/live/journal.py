@@ -25,6 +25,8 @@ from reshape_controller.store.protocol import Changes, SeqTaken, Store, StoreErr
 
 SNAPSHOT_EVERY = 1000
 """Records between two snapshots: bounds what a start has to read."""
+SNAPSHOT_AT_END_LEAST = 100
+"""Fewer records than these are read again at a start rather than kept as a snapshot at a stop."""
 APPEND_RETRY_S = 1.0
 """Pause before an append that failed is tried again; nothing else happens meanwhile."""
 
@@ -99,13 +101,15 @@ class Journal:
             log.error("projection-failed", seq=self.seq, error=str(error))
             return
         if self.seq - self._snapshot_seq >= SNAPSHOT_EVERY:
-            await self.snapshot(dump)
+            await self._snapshot(dump)
 
-    async def snapshot(self, dump: Callable[[], tuple[str, ...]]) -> None:
-        """Keep the state, so that the next start reads no record before it. Never needed: a
-        snapshot that cannot be written is tried again later. None before its projections."""
-        if self._owed or self.seq == self._snapshot_seq:
-            return
+    async def end(self, dump: Callable[[], tuple[str, ...]]) -> None:
+        """Keep the state before a stop, so that the next start reads little."""
+        if not self._owed and self.seq - self._snapshot_seq >= SNAPSHOT_AT_END_LEAST:
+            await self._snapshot(dump)
+
+    async def _snapshot(self, dump: Callable[[], tuple[str, ...]]) -> None:
+        """Never needed: a snapshot that cannot be written is tried again later."""
         try:
             await self._store.write_snapshot(self.seq, dump())
             self._snapshot_seq = self.seq

@@ -141,7 +141,7 @@ class Loop:
             while not self._stopping:
                 await self._sleep()
                 await self._commit_batch()
-            await self.journal.snapshot(self.engine.state.dump)
+            await self.journal.end(self.engine.state.dump)
         except Exception as error:
             self.problem = str(error)
             raise

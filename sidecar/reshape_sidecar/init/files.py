@@ -11,6 +11,7 @@ from pathlib import Path
 
 SOCKET_MODE = 0o600
 BACKLOG = 64
+UNKNOWN_BOOT = "unknown"
 
 
 def write_by_rename(path: Path, text: str) -> None:
@@ -25,7 +26,7 @@ def boot_id() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
-        return "unknown"
+        return UNKNOWN_BOOT
 
 
 def listen(path: Path) -> socket.socket:

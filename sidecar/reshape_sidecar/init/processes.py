@@ -2,7 +2,7 @@
 
 Does: reads /proc and sends signals safely against pid reuse. Standard library only. Never: keeps
 anything between two looks, or takes a zombie for a living process. A process that vanishes while
-it is looked at is simply not there.
+it is looked at is simply not there; a look that fails otherwise raises OSError and shows nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
+
+_NOT_THERE = (FileNotFoundError, ProcessLookupError, PermissionError)
+"""Gone, or another user's. Anything else (too many open files) says nothing of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def read(pid: int) -> Proc | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
-    except (FileNotFoundError, ProcessLookupError, PermissionError):
+    except _NOT_THERE:
         return None
     # The name in parentheses may hold anything, also parentheses and spaces.
     fields = text[text.rindex(b")") + 2 :].split()
@@ -143,7 +146,7 @@ def _has_threads(pid: int) -> bool:
     """A process whose main thread ended looks like a zombie while others run."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
-    except OSError:
+    except _NOT_THERE:
         return False
 
 
@@ -151,7 +154,7 @@ def _names(pid: int) -> dict[str, str]:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             entries = file.read().split(b"\0")
-    except OSError:
+    except _NOT_THERE:
         return {}
     ours = (entry.partition(b"=") for entry in entries if entry.startswith(b"RESHAPE_"))
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in ours}

@@ -68,3 +68,25 @@ def test_without_nvml_nothing_is_invented(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(gpu, "_nvml", None)
     assert gpu.visible() == ()
     assert gpu.use(("GPU-0",)) == ()
+
+
+def test_a_gpu_that_is_lost_is_unreadable_and_one_that_nvml_does_not_know_is_none_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Code(NvmlError):
+        def __init__(self, value: int, text: str) -> None:
+            super().__init__(text)
+            self.value = value
+
+    class Failing(Nvml):
+        def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+            codes = {"GPU-1": Code(15, "GPU is lost"), "sim": Code(6, "Not Found")}
+            if uuid in codes:
+                raise codes[uuid]
+            return uuid
+
+    monkeypatch.setattr(gpu, "_tried", True)
+    monkeypatch.setattr(gpu, "_nvml", Failing())
+    assert gpu.unreadable(("GPU-0", "GPU-1", "sim")) == (("GPU-1", "GPU is lost"),)
+    monkeypatch.setattr(gpu, "_nvml", None)
+    assert gpu.unreadable(("GPU-0",)) == ()
