@@ -48,6 +48,8 @@ def rule_of(command: Command) -> str:
         return "pytest"
     if command.document in ("docs/operations.md", "docs/api.md"):
         return "daemon"
+    if command.document == "docs/database.md" and text.startswith("reshape up --store mongodb://"):
+        return "mongo"  # with the address of its own server: tests/integration/test_store_daemon.py
     return ""
 
 
