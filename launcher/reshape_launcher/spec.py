@@ -8,48 +8,28 @@ is no error, because effects are repeated after a restart of the controller.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Protocol
 
+from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 
-class DeviceMode(StrEnum):
-    """How the GPUs of a host are real."""
+__all__ = [
+    "ContainerStatus",
+    "DeviceMode",
+    "LaunchError",
+    "LaunchSpec",
+    "Launcher",
+    "ReleaseCheck",
+]
 
-    POOL = "pool"
-    """Real GPUs, told apart by NVML UUID (the paper's mode)."""
-    SIMULATED = "simulated"
-    """One TensorFlow logical CPU device per GPU; trains really, paced by the device truth."""
 
-
-@dataclass(frozen=True, slots=True)
-class LaunchSpec:
-    """Everything that a launcher and a SideCar need to know of one attempt of a job.
-
-    ``command`` is an argument list and never goes through a shell. Paths are absolute.
-    ``host_devices`` is the widest set that this container may ever be given on its host.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSpec(AttemptSpec):
+    """What a launcher needs to know of one attempt of a job: all that its SideCar is told, and the
+    host. ``host_devices`` is the widest set that this container may ever be given there;
+    ``python`` is the launcher's to say.
     """
 
-    job: str
-    attempt: int
-    name: str
     host: str
-    command: tuple[str, ...]
-    code: str
-    checkpoints: str
-    coordinator_url: str
-    epoch: int
-    device_mode: DeviceMode
-    host_devices: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    dataset: str | None = None
-    framework: str = "keras"
-    length_epochs: int | None = None
-    length_steps: int | None = None
-    global_batch: int | None = None
-    seed: int | None = None
-    device_truth: str | None = None
-    """Path of the device truth file that paces simulated devices; None: not paced."""
-    job_type: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from reshape_launcher import processes
-from reshape_launcher.spec import DeviceMode, LaunchSpec
+from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import agent as agent_package
 from reshape_sidecar import codec, durable
 from reshape_sidecar import init as init_package
@@ -32,10 +33,6 @@ START_WAIT_S = 20.0
 POLL_S = 0.01
 FOLDER_MODE = 0o700
 SECRET_MODE = 0o600
-_MODES = {
-    DeviceMode.POOL: attempt.DeviceMode.POOL,
-    DeviceMode.SIMULATED: attempt.DeviceMode.SIMULATED,
-}
 
 
 class NotStarted(Exception):
@@ -92,28 +89,9 @@ def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str]) -> int:
 
 
 def _attempt_spec(spec: LaunchSpec) -> AttemptSpec:
-    return AttemptSpec(
-        job=spec.job,
-        attempt=spec.attempt,
-        name=spec.name,
-        command=spec.command,
-        code=spec.code,
-        checkpoints=spec.checkpoints,
-        coordinator_url=spec.coordinator_url,
-        epoch=spec.epoch,
-        device_mode=_MODES[spec.device_mode],
-        host_devices=spec.host_devices,
-        env=spec.env,
-        dataset=spec.dataset,
-        framework=spec.framework,
-        length_epochs=spec.length_epochs,
-        length_steps=spec.length_steps,
-        global_batch=spec.global_batch,
-        seed=spec.seed,
-        device_truth=spec.device_truth,
-        job_type=spec.job_type,
-        python=sys.executable,
-    )
+    """The SideCar's part of a launch."""
+    told = {field.name: getattr(spec, field.name) for field in fields(AttemptSpec)}
+    return AttemptSpec(**{**told, "python": sys.executable})
 
 
 def _program(package_file: str | None) -> str:

@@ -21,7 +21,9 @@ class DeviceMode(StrEnum):
     """How the GPUs of this attempt are real."""
 
     POOL = "pool"
+    """Real GPUs, told apart by NVML UUID (the paper's mode)."""
     SIMULATED = "simulated"
+    """One TensorFlow logical CPU device per GPU; trains really, paced by the device truth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class AttemptSpec:
     global_batch: int | None = None
     seed: int | None = None
     device_truth: str | None = None
+    """Path of the device truth file that paces simulated devices; None: not paced."""
     job_type: str | None = None
     python: str | None = None
 
