@@ -25,7 +25,7 @@ from rich.console import Console
 from run import clear, run
 from scenario import COST_SET, GPUS, PRESETS, Costs, Preset, assumed, measured
 from summary import summarize
-from tables import comparison, is_kept, kept
+from tables import comparison, is_kept, kept, order
 from watch import RunFailed
 
 from reshape_controller.cli import gantt
@@ -136,6 +136,8 @@ def _show(console: Console, runs: dict[str, dict[str, list[Run]]], summary: Any)
     for label, costs in summary["costs"].items():
         console.rule()
         console.print(comparison(label, costs))
+        console.print()
+        console.print(order(costs), soft_wrap=True)
         console.print()
     console.print(kept(summary))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -20,6 +21,7 @@ PHASES = {
     "start_s": "process start",
     "rest_s": "rest",
 }
+ORDERED = {"makespan": "makespan_s", "mean completion": "mean_jct_s"}
 IDLE = ("unallocated", "reserved", "starting", "stopping")
 
 
@@ -97,6 +99,23 @@ def _whole(figures: Figures, name: str) -> str:
 
 def _count(figures: Figures, name: str) -> str:
     return f"{figures[name]:g}"
+
+
+def order(costs: Figures) -> RenderableType:
+    """The presets from the least to the most; ``≈`` where the repeats of two neighbours overlap."""
+    if any(len(figures["runs"]) == 1 for figures in costs["presets"].values()):
+        return Text("one run each says nothing of the order; REPEATS=3 shows the spread", "dim")
+    lines = [f"{label}: {_ordered(costs['presets'], name)}" for label, name in ORDERED.items()]
+    return Group(*map(Text, lines), Text("≈ within the spread: the repeats overlap", "dim"))
+
+
+def _ordered(presets: Mapping[str, Figures], name: str) -> str:
+    ranked = sorted(presets, key=lambda preset: (presets[preset][name], preset))
+    text = ranked[0]
+    for less, more in pairwise(ranked):
+        overlap = presets[less]["spread"][name][1] >= presets[more]["spread"][name][0]
+        text += f" {'≈' if overlap else '<'} {more}"
+    return text
 
 
 def kept(summary: Figures) -> RenderableType:

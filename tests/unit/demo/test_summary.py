@@ -17,7 +17,7 @@ from tests.json_schema import problems
 
 # isort: split
 from summary import summarize
-from tables import comparison, is_kept, kept
+from tables import comparison, is_kept, kept, order
 
 SAID = {"set": "paper", "container_start_s": 8.3, "container_stop_s": 9.0}
 
@@ -149,6 +149,29 @@ def test_a_phase_that_no_preset_has_gets_no_row() -> None:
 def test_the_spread_is_shown_where_there_were_repeats() -> None:
     found = summarize({"measured": {"adaptive": [in_place(), slower(in_place())]}}, {})
     assert "80.0–90.0" in shown(comparison("measured", found["costs"]["measured"]), 100)
+
+
+def test_the_order_says_where_repeats_overlap() -> None:
+    """80 to 90 s against 80 to 80 s overlap; against 100 to 100 s they do not."""
+    late = slower(slower(in_place()))
+    found = summarize(
+        {
+            "measured": {
+                "default": [named(late, "default")] * 2,
+                "termination": [named(in_place(), "termination")] * 2,
+                "adaptive": [in_place(), slower(in_place())],
+            }
+        },
+        {},
+    )
+    text = shown(order(found["costs"]["measured"]), 100)
+    assert "makespan: termination ≈ adaptive < default" in text
+
+
+def test_one_run_of_each_preset_claims_no_order() -> None:
+    text = shown(order(summarize({"measured": runs()}, {})["costs"]["measured"]), 100)
+    assert "REPEATS=3" in text
+    assert "<" not in text
 
 
 def test_each_promise_is_shown_with_whether_it_held() -> None:
