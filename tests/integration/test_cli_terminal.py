@@ -130,6 +130,7 @@ SCHEMAS = {
     ("get",): "JobPage",
     ("get", "elastic"): "JobView",
     ("describe", "elastic"): "JobView",
+    ("explain", "elastic"): "Decisions",
     ("gpus",): "GpuList",
     ("timeline",): "Timeline",
 }

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from reshape_sidecar import gpu
 from tests.daemon_bed import CRASHES, SAVES, Bed
@@ -93,8 +94,26 @@ RECORDS: dict[str, tuple[dict[str, object], str, str, str]] = {
 def test_a_bad_record_is_rejected_with_its_field_and_a_remedy(shared: Bed, row: str) -> None:
     record, what, where, remedy = RECORDS[row]
     path = shared.code / "bad.yaml"
-    path.write_text(json.dumps(record))
+    path.write_text(yaml.safe_dump(record))
     said(shared, "submit", str(path)).must_be(5, what, where, remedy)
+    assert "good" not in {job["name"] for job in shared.json("get")["jobs"]}
+
+
+@pytest.mark.parametrize("row", RECORDS)
+def test_a_bad_record_on_stdin_is_rejected_alike(shared: Bed, row: str) -> None:
+    record, what, _, remedy = RECORDS[row]
+    text = json.dumps({**record, "code": str(shared.code)})
+    said(shared, "submit", "-", stdin=text).must_be(5, what, "stdin", remedy)
+
+
+@pytest.mark.parametrize("row", RECORDS)
+def test_a_bad_record_over_http_is_rejected_alike(shared: Bed, row: str) -> None:
+    record, what, _, remedy = RECORDS[row]
+    status, body = shared.post("/v1/jobs", {**record, "code": str(shared.code)})
+    assert (status, body["code"]) == (422, "rejected")
+    assert what in f"{body['path']}: {body['message']}"
+    assert remedy in body["hint"]
+    assert body["errors"][0] == {name: body[name] for name in ("path", "message", "hint")}
     assert "good" not in {job["name"] for job in shared.json("get")["jobs"]}
 
 
