@@ -106,11 +106,11 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def api(folder: Path) -> AsyncIterator[Api]:
+async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     """A running daemon's inside with four GPUs on the host ``local``."""
     store, launcher = SqliteStore(folder / "store.sqlite"), FakeLauncher()
     await store.open()
-    loop = Loop(store, Settings(make_policy("adaptive"), limits=Limits()), WallClock())
+    loop = Loop(store, Settings(make_policy("adaptive"), limits=limits or Limits()), WallClock())
     monotonic_s = asyncio.get_running_loop().time
     link, tokens = Link(loop.post, monotonic_s), Tokens(b"secret")
     launcher.link = link

@@ -81,6 +81,8 @@ class FakeLauncher:
         self.running: dict[tuple[str, int], FakeSideCar] = {}
         self.launches: list[tuple[str, int, str]] = []
         self.fail_next: str | None = None
+        self.occupied = False
+        """What jobs released is not empty."""
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         self.launches.append((spec.job, spec.attempt, token))
@@ -110,6 +112,8 @@ class FakeLauncher:
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
         sidecar = self.running.get((job, attempt))
+        if self.occupied:
+            return ReleaseCheck(False, "1 GiB still used")
         if sidecar is None or sidecar.over or sidecar.observed.generation >= generation:
             return ReleaseCheck(True)
         return ReleaseCheck(False, "still running")

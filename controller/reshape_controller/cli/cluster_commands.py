@@ -1,4 +1,4 @@
-"""Commands about GPUs and hosts: gpus, drain, undrain.
+"""Commands about GPUs and hosts: gpus, clear, drain, undrain.
 
 Does: asks the daemon and prints. Never: decides. State: none.
 """
@@ -12,7 +12,7 @@ import typer
 from reshape_controller.cli.gpu_tables import gpus_table
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import emit
-from reshape_controller.http.views import GpuList, HostView
+from reshape_controller.http.views import GpuList, GpuView, HostView
 
 HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="Name of a host.")]
 
@@ -22,6 +22,17 @@ def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
     config = settings(home, output)
     found = client(config).get(GpuList, "/v1/gpus")
     emit(found, form(config), lambda: gpus_table(found.gpus))
+
+
+def clear(
+    gpu: Annotated[str, typer.Argument(metavar="GPU", help="Id of a quarantined GPU.")],
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Give a quarantined GPU back. Look first: nothing may run on it any more."""
+    config = settings(home, output)
+    view = client(config).post(GpuView, f"/v1/gpus/{gpu}/clear")
+    emit(view, form(config), lambda: f"{view.id} on {view.host} is {view.state}")
 
 
 def drain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:

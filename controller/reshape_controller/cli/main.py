@@ -30,6 +30,7 @@ COMMANDS = {
     "pin": "pin_commands",
     "unpin": "pin_commands",
     "gpus": "cluster_commands",
+    "clear": "cluster_commands",
     "drain": "cluster_commands",
     "undrain": "cluster_commands",
     "explain": "explain_commands",

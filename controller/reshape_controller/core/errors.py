@@ -23,5 +23,9 @@ class UnknownHost(ReshapeError):
     """A request names a host that is not in the inventory."""
 
 
+class UnknownGpu(ReshapeError):
+    """A request names a GPU that is not in the inventory."""
+
+
 class InvariantError(ReshapeError):
     """The state contradicts itself: a defect. The controller stops rather than go on."""

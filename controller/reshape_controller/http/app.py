@@ -39,6 +39,7 @@ ROUTES: tuple[Route, ...] = (
     (rf"/v1/jobs/{_KEY}/decisions", jobs.JobDecisions),
     (rf"/v1/jobs/{_KEY}/logs", logs.JobLogs),
     (r"/v1/gpus", cluster.Gpus),
+    (rf"/v1/gpus/{_KEY}/clear", cluster.GpuClear),
     (r"/v1/hosts", cluster.Hosts),
     (rf"/v1/hosts/{_KEY}/(drain|undrain)", cluster.HostAction),
     (r"/v1/timeline", cluster.TimelinePage),

@@ -10,18 +10,31 @@ from dataclasses import replace
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ApiError, ErrorBody
 from reshape_controller.http.render import gpu_view, host_view
-from reshape_controller.http.views import GpuList, Health, HostList
+from reshape_controller.http.views import GpuList, GpuView, Health, HostList
 from reshape_controller.live.clock import WallClock
+from reshape_controller.store.protocol import Store
+
+
+async def _gpus(store: Store) -> tuple[GpuView, ...]:
+    gpus, hosts = await store.gpus(), {host.id: host for host in await store.hosts()}
+    keys = {key: None for gpu in gpus for key in (gpu.owner, gpu.promised_to) if key}
+    rows = [await store.job(key) for key in keys]
+    names: dict[str, str] = {row.id: row.name for row in rows if row is not None}
+    return tuple(gpu_view(gpu, hosts.get(gpu.host), names) for gpu in gpus)
 
 
 class Gpus(Handler):
     async def get(self) -> None:
-        store = self.context.desk.store
-        gpus, hosts = await store.gpus(), {host.id: host for host in await store.hosts()}
-        keys = {key: None for gpu in gpus for key in (gpu.owner, gpu.promised_to) if key}
-        rows = [await store.job(key) for key in keys]
-        names: dict[str, str] = {row.id: row.name for row in rows if row is not None}
-        self.answer(GpuList(tuple(gpu_view(gpu, hosts.get(gpu.host), names) for gpu in gpus)))
+        self.answer(GpuList(await _gpus(self.context.desk.store)))
+
+
+class GpuClear(Handler):
+    """POST: a quarantined GPU is free again."""
+
+    async def post(self, gpu: str) -> None:
+        await self.context.desk.clear(gpu, self.user())
+        (found,) = (view for view in await _gpus(self.context.desk.store) if view.id == gpu)
+        self.answer(found)
 
 
 class Hosts(Handler):

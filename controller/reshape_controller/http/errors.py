@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core.errors import ReshapeError, UnknownHost, UnknownJob
+from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
 from reshape_controller.core.model import FieldError
 from reshape_controller.live.desk import Conflict, NotReady, Refused
 from reshape_controller.live.link import UnknownAttempt
@@ -67,12 +67,13 @@ def api_error(error: Exception) -> ApiError | None:
         case NotReady():
             return ApiError(503, ErrorBody("not-ready", str(error)))
         case Conflict():
-            hint = "reshape get shows what state it is in"
-            return ApiError(409, ErrorBody("conflict", str(error), "", hint))
+            return ApiError(409, ErrorBody("conflict", str(error), "", error.hint))
         case UnknownJob():
             return not_found(_first(error), "reshape get lists the jobs")
         case UnknownHost():
             return not_found(str(error), "reshape gpus lists the hosts")
+        case UnknownGpu():
+            return not_found(str(error), "reshape gpus lists them")
         case UnknownAttempt():
             return ApiError(410, ErrorBody("unknown-attempt", str(error)))
         case CodecError():

@@ -55,6 +55,7 @@ OPERATIONS = (
         query=("file", "tail", "offset", "attempt", "wait_s"),
     ),
     Operation("get", "/v1/gpus", "List GPUs", views.GpuList),
+    Operation("post", "/v1/gpus/{gpu}/clear", "Give a quarantined GPU back", views.GpuView),
     Operation("get", "/v1/hosts", "List hosts", views.HostList),
     Operation("post", "/v1/hosts/{host}/drain", "Empty a host", HostView),
     Operation("post", "/v1/hosts/{host}/undrain", "Use a host again", HostView),

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.errors import ReshapeError, UnknownHost, UnknownJob
-from reshape_controller.core.model import HostId, Job, JobId, JobSpec, JobState
+from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
+from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, JobState
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.loop import Loop, Stopped
 from reshape_controller.store.protocol import Store
@@ -26,11 +26,13 @@ COMMIT_WAIT_S = 30.0
 
 
 class Conflict(ReshapeError):
-    """The request does not fit the state that the job is in. ``as_asked``: it is what was asked."""
+    """The request does not fit the state that a job or GPU is in. ``as_asked``: it is what was
+    asked."""
 
-    def __init__(self, message: str, *, as_asked: bool = False) -> None:
+    def __init__(self, message: str, *, as_asked: bool = False, look: str = "get") -> None:
         super().__init__(message)
         self.as_asked = as_asked
+        self.hint = f"reshape {look} shows what state it is in"
 
 
 class NotReady(ReshapeError):
@@ -102,6 +104,17 @@ class Desk:
     async def undrain(self, host: str, user: str) -> None:
         """Let jobs start on a host again. Raises UnknownHost, NotReady."""
         await self._commit(ev.HostUndrained(self._host(host), user))
+
+    async def clear(self, gpu: str, user: str) -> None:
+        """Give a quarantined GPU back, on an operator's word that it is empty. Raises UnknownGpu,
+        Conflict, NotReady."""
+        known = self._loop.engine.state.gpus.get(GpuId(gpu))
+        if known is None:
+            raise UnknownGpu(f"no GPU {gpu!r} in the inventory")
+        if known.state is not GpuState.QUARANTINED:
+            text = f"GPU {gpu} is {known.state.value}, not quarantined; nothing to clear"
+            raise Conflict(text, look="gpus")
+        await self._commit(ev.GpuCleared(known.id, user))
 
     def log_folder(self, job: Job) -> Path | None:
         """Folder with training.log and the SideCar's own logs, if it can be read here."""
