@@ -16,8 +16,8 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 
 setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.lock
 
-demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets (PRESET= COSTS= REPEATS=)
-	$(BIN)/python examples/demo/demo.py $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %)
+demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets (PRESET= COSTS= REPEATS= STORE=)
+	$(BIN)/python examples/demo/demo.py $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(STORE:%=--store '%')
 
 test: setup  ## Set up and run the checks and all tests that need neither TensorFlow nor MongoDB
 	$(MAKE) check
@@ -30,7 +30,7 @@ check: setup  ## Format, lint, types and import contracts
 	$(BIN)/lint-imports
 
 test-tensorflow: setup  ## The tests that start real TensorFlow processes
-	$(BIN)/python -m pytest -m tensorflow
+	$(BIN)/python -m pytest -m "tensorflow and not mongo"
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(BIN)/python -m pytest -m mongo

@@ -1,6 +1,7 @@
 """The demo: two real TensorFlow jobs share four simulated GPUs, once under each of four presets.
 
     python examples/demo/demo.py [--out out/demo] [--preset NAME]... [--costs paper] [--repeats N]
+                                 [--store mongodb://HOST:PORT]
 
 Does what a user would do: starts a daemon on a fresh home, submits Job 1, then Job 2, and looks at
 both until they have ended; then the next preset. Prints what happens, then who had which GPU when
@@ -22,13 +23,14 @@ from typing import Any
 from figures import draw_all
 from observed import Run
 from rich.console import Console
-from run import clear, run
+from run import clear, run, server_of
 from scenario import COST_SET, GPUS, PRESETS, Costs, Preset, assumed, measured
 from summary import summarize
 from tables import comparison, is_kept, kept, order
 from watch import RunFailed
 
 from reshape_controller.cli import gantt
+from reshape_controller.cli.exits import CliError
 
 PIPE_COLUMNS = 100
 INTERRUPTED = 130
@@ -48,6 +50,11 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
     console = Console(width=width, highlight=False)
+    try:
+        server = server_of(options.store)
+    except CliError as error:
+        print(error.text(), file=sys.stderr)
+        return int(error.code)
     clear(options.out)
     presets = [preset for preset in PRESETS if preset.name in (options.preset or [preset.name])]
     console.print(
@@ -60,7 +67,7 @@ def main() -> int:
     runs: dict[str, dict[str, list[Run]]] = {}
     try:
         for costs in sets:
-            runs[costs.label] = _all_runs(presets, costs, options, console)
+            runs[costs.label] = _all_runs(presets, costs, options, server, console)
     except RunFailed as error:
         console.print(f"[bold]failed[/bold]: {error}; logs are in {options.out}", soft_wrap=True)
         return 1
@@ -96,6 +103,11 @@ def _options() -> argparse.Namespace:
         choices=[COST_SET],
         help="then run all again with these declared costs of containers",
     )
+    parser.add_argument(
+        "--store",
+        metavar="mongodb://HOST:PORT",
+        help="keep all on this server; each run makes a database of its own there, which stays",
+    )
     parser.add_argument("--repeats", type=_count, default=1, help="runs of each preset")
     return parser.parse_args()
 
@@ -108,7 +120,11 @@ def _count(text: str) -> int:
 
 
 def _all_runs(
-    presets: list[Preset], costs: Costs, options: argparse.Namespace, console: Console
+    presets: list[Preset],
+    costs: Costs,
+    options: argparse.Namespace,
+    server: str | None,
+    console: Console,
 ) -> dict[str, list[Run]]:
     """Each preset in turn, then all of them again: a slow moment does not meet one alone."""
     found: dict[str, list[Run]] = {preset.name: [] for preset in presets}
@@ -121,7 +137,7 @@ def _all_runs(
             folder = options.out / costs.label / preset.name
             folder = folder / str(repeat) if options.repeats > 1 else folder
             begin_s = time.monotonic()
-            found[preset.name].append(run(preset, costs, folder, console))
+            found[preset.name].append(run(preset, costs, folder, server, console))
             console.print(f"took {time.monotonic() - begin_s:.0f} s\n")
     return found
 

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 
 from reshape_controller.core.events import SideCarReported
 from reshape_controller.http.timeline import Timeline
 from reshape_controller.http.views import EventView, JobView
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.protocol import Store
 from reshape_sidecar.wire import PhaseTimes
 
 
@@ -64,15 +63,14 @@ class LogFacts:
     processes: tuple[Process, ...]
 
 
-def read_log(store_file: Path) -> LogFacts:
-    """Every report of every SideCar in the log of a stopped daemon."""
-    return asyncio.run(_read(store_file))
+def read_log(store: Store) -> LogFacts:
+    """Every report of every SideCar in the log of a stopped daemon. Opens and closes the store."""
+    return asyncio.run(_read(store))
 
 
-async def _read(store_file: Path) -> LogFacts:
+async def _read(store: Store) -> LogFacts:
     phases: dict[tuple[str, int, int], PhaseTimes] = {}
     late: dict[tuple[str, int, int, int], int] = {}
-    store = SqliteStore(store_file)
     await store.open()
     try:
         async for record in store.read(0):

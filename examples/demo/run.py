@@ -7,6 +7,7 @@ run's folder.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -20,9 +21,11 @@ from rich.console import Console
 from scenario import DEVICE_TRUTH, GPUS, RECORDS, SUBMIT_AT_S, Costs, Preset
 from watch import ENDED, Watch
 
+from reshape_controller.cli import config
 from reshape_controller.cli.client import connect
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
+from reshape_controller.cli.store_place import store_place
 from reshape_controller.http.timeline import Timeline
 from reshape_controller.http.views import JobPage, JobView
 
@@ -31,10 +34,25 @@ END_WAIT_S = 30.0
 """A cancelled job's container ends within this, or is left to the message."""
 
 
-def run(preset: Preset, costs: Costs, folder: Path, console: Console) -> Run:
+def server_of(flag: str | None) -> str | None:
+    """The server of ``--store`` or of the settings; None: files. Raises CliError."""
+    settings = config.load({"store": flag})
+    store_place(settings)
+    return settings.text("store")
+
+
+def run(preset: Preset, costs: Costs, folder: Path, server: str | None, console: Console) -> Run:
     """Run both jobs. Raises RunFailed; no process of the run is left either way."""
     home = Home((folder / "home").absolute())
-    with _daemon(home, preset, costs, folder / "daemon.log"):
+    environment = dict(os.environ)
+    if server is not None:
+        # A server has no fresh home: a database of the run's own.
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        environment["RESHAPE_STORE"] = _with_database(server, f"{preset.name}_{stamp}")
+    place = store_place(config.load({"home": str(home.folder)}, environment))
+    if place.server is not None:
+        console.print(f"its store is {place.text}")
+    with _daemon(home, preset, costs, folder / "daemon.log", environment):
         client = connect(home)
         watch = Watch(client, console)
         begin_s = time.monotonic()
@@ -46,7 +64,7 @@ def run(preset: Preset, costs: Costs, folder: Path, console: Console) -> Run:
         watch.until(lambda jobs: len(jobs) == len(RECORDS) and all(map(_is_over, jobs.values())))
         watch.read_all()
         timeline = client.get(Timeline, "/v1/timeline")
-    facts = read_log(home.store)
+    facts = read_log(place.make())
     return Run(
         preset=preset.name,
         jobs=tuple(watch.jobs.values()),
@@ -68,6 +86,14 @@ def clear(out: Path) -> None:
     out.mkdir(parents=True)
 
 
+def _with_database(server: str, name: str) -> str:
+    """The address with ``name`` behind the database that it names, or in place of none."""
+    address, mark, options = server.partition("?")
+    scheme, _, rest = address.partition("://")
+    host, _, given = rest.partition("/")
+    return f"{scheme}://{host}/{given or 'demo'}_{name}{mark}{options}"
+
+
 def reshape() -> list[str]:
     """The command ``reshape`` of this interpreter."""
     return [sys.executable, "-m", "reshape_controller.cli.main"]
@@ -84,7 +110,9 @@ def _inits(folder: Path) -> list[str]:
 
 
 @contextlib.contextmanager
-def _daemon(home: Home, preset: Preset, costs: Costs, log: Path) -> Iterator[None]:
+def _daemon(
+    home: Home, preset: Preset, costs: Costs, log: Path, environment: dict[str, str]
+) -> Iterator[None]:
     """A daemon that is ready, and is stopped with its jobs at the end."""
     command = [
         *(*reshape(), "up", "--home", str(home.folder), "--port", "0"),
@@ -94,7 +122,9 @@ def _daemon(home: Home, preset: Preset, costs: Costs, log: Path) -> Iterator[Non
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         # A session of its own: Ctrl-C ends the demo, which then ends the jobs and the daemon.
-        process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, start_new_session=True, env=environment
+        )
     try:
         _wait_until_ready(home, process, log)
         yield
