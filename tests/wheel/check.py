@@ -178,7 +178,14 @@ def bare(trial: Trial) -> str:
         *module_names("reshape_sidecar/hook"),
     ]
     imports(trial, bin_folder, names)
-    return f"{len(names)} modules on the standard library alone"
+    try:
+        away(trial, bin_folder, "reshape", "get")
+    except Wrong as error:
+        if "Traceback" in str(error) or "pip install 'reshape-gpu[controller]'" not in str(error):
+            raise
+    else:
+        raise Wrong("`reshape get` works without its extra: this check is of no use any more")
+    return f"{len(names)} modules on the standard library alone; the command names its extra"
 
 
 def sidecar(trial: Trial) -> str:

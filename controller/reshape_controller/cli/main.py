@@ -10,10 +10,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-
-import typer
+from typing import TYPE_CHECKING
 
 from reshape_controller.cli.exits import CliError, Exit, failed
+
+if TYPE_CHECKING:
+    import typer
 
 DEBUG = "RESHAPE_DEBUG"
 """Set, it lets the traceback of a defect out."""
@@ -52,6 +54,8 @@ GROUPS = {
 def build(words: Sequence[str] = ()) -> typer.Typer:
     """The command line; only the command that ``words`` begin with, if they do: to import all of
     them takes longer than most of them work."""
+    import typer  # here, so that an environment without it gets words, not a traceback
+
     app = typer.Typer(
         name="reshape",
         help="Elastic GPU training: change a job's number of GPUs inside its living container.",
@@ -94,6 +98,11 @@ def main() -> None:
         # The reader left (``reshape get | head``); nothing more can be said to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.OK)
+    except ModuleNotFoundError as error:
+        what = f"the command needs the package {error.name}, which is not installed"
+        remedy = "pip install 'reshape-gpu[controller]'"
+        print(failed(Exit.FAILED, what, sys.executable, remedy).text(), file=sys.stderr)
+        sys.exit(Exit.FAILED)
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
