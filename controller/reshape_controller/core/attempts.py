@@ -28,6 +28,18 @@ def save_deadline_s(state: State, job: Job) -> float:
     return max(state.limits.save_min_s, state.limits.save_factor * job.longest_save_s)
 
 
+def reshaped(turn: Turn, job: Job, before: int, after: int) -> Job:
+    """The job with its change of size counted, up or down; a mere move is neither."""
+    if after == before:
+        return job
+    return replace(
+        job,
+        reshape_ups=job.reshape_ups + (after > before),
+        reshape_downs=job.reshape_downs + (after < before),
+        reshaped_at_s=turn.now_s,
+    )
+
+
 def desired_of(state: State, job: Job) -> Desired | None:
     """What the job's SideCar shall be now; None where it has no container."""
     if job.stage is Stage.NONE:

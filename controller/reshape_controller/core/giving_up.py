@@ -129,13 +129,8 @@ def _where_it_trains(turn: Turn, job: Job, change: Change, devices: tuple[str, .
     ledger.use(turn, tuple(gpu for gpu in gpus if gpu not in job.gpus), job.id)
     # The process runs under the request's generation; older ones must be gone.
     ledger.release(turn, job, given, job.generation - 2)
-    job = replace(
-        job,
-        gpus=gpus,
-        reshape_ups=job.reshape_ups + (len(gpus) > change.size_before),
-        reshape_downs=job.reshape_downs + (len(gpus) < change.size_before),
-        process_restarts=job.process_restarts + 1,
-    )
+    job = attempts.reshaped(turn, job, change.size_before, len(gpus))
+    job = replace(job, gpus=gpus, process_restarts=job.process_restarts + 1)
     turn.state.put_job(job)
     return job
 

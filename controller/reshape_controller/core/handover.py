@@ -63,7 +63,7 @@ def grow(turn: Turn, job: Job, idle: tuple[GpuId, ...], host: HostId) -> None:
     if same_host and turn.state.mechanism is Mechanism.SIDECAR:
         _request(turn, job, Change(ChangeKind.GROW, len(job.gpus), after, None, turn.now_s))
         return
-    job = replace(job, hand_over=HandOver(after))
+    job = replace(job, hand_over=HandOver(after, size_before=len(job.gpus)))
     _request(turn, job, Change(ChangeKind.RELAUNCH, len(job.gpus), after, None, turn.now_s))
 
 
@@ -129,15 +129,11 @@ def stopped(turn: Turn, job: Job) -> None:
     given = tuple(gpu for gpu in job.gpus if gpu not in after)
     ledger.use(turn, tuple(gpu for gpu in after if gpu not in job.gpus), job.id)
     giving_up.free_rest(turn, job, change)
-    ups, downs = len(after) > change.size_before, len(after) < change.size_before
     job = replace(
-        job,
+        attempts.reshaped(turn, job, change.size_before, len(after)),
         gpus=after,
         stage=Stage.STARTING,
-        reshape_ups=job.reshape_ups + ups,
-        reshape_downs=job.reshape_downs + downs,
         process_restarts=job.process_restarts + 1,
-        reshaped_at_s=turn.now_s if ups or downs else job.reshaped_at_s,
         reason=f"starts again on {len(after)} GPUs",
         deadline=attempts.until(turn, DeadlineKind.FIRST_STEP, turn.limits.first_step_s),
     )
@@ -163,7 +159,7 @@ def _ask_donors(turn: Turn, newcomer: Job, hand_over: HandOver) -> None:
         keeps = donor.donation.keeps
         donor = replace(donor, donation=None)
         if relaunch:
-            donor = replace(donor, hand_over=HandOver(keeps))
+            donor = replace(donor, hand_over=HandOver(keeps, size_before=len(donor.gpus)))
         kind = ChangeKind.RELAUNCH if relaunch else ChangeKind.SHRINK
         change = Change(kind, len(donor.gpus), keeps, newcomer.id, turn.now_s)
         _request(turn, donor, change)
@@ -195,6 +191,8 @@ def _grant(turn: Turn, job: Job, hand_over: HandOver) -> None:
         state=JobState.RUNNING,
         started_at_s=turn.now_s if job.started_at_s is None else job.started_at_s,
     )
+    if hand_over.size_before:
+        job = attempts.reshaped(turn, job, hand_over.size_before, len(hand_over.gpus))
     job = attempts.start(turn, job, hand_over.gpus, f"starts on {len(hand_over.gpus)} GPUs")
     turn.note(job, "granted", f"{len(hand_over.gpus)} GPUs: {', '.join(hand_over.gpus)}")
 

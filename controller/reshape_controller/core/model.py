@@ -128,6 +128,8 @@ class HandOver:
     donors: tuple[JobId, ...] = ()
     shrink_asked: bool = False
     """Past the point of no return (R2)."""
+    size_before: int = 0
+    """GPUs that a job had which is launched again for this; 0: it had none."""
 
 
 @dataclass(frozen=True, slots=True)

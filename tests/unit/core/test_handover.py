@@ -559,6 +559,8 @@ class TestTerminate:
         a, b = world.job("a"), world.job("b")
         assert (a.attempt, len(a.gpus), a.steps_lost) == (2, 2, 0)
         assert (b.attempt, len(b.gpus)) == (1, 2)
+        assert [(job.reshape_ups, job.reshape_downs) for job in (a, b)] == [(0, 1), (0, 0)]
+        assert a.reshaped_at_s is not None
 
     def test_the_newcomer_is_launched_only_after_the_gpus_are_free(self) -> None:
         world = self.world()
@@ -574,6 +576,7 @@ class TestTerminate:
         world.running("a", 2, 1, 2, 4)
         world.plan(("a", 4))
         assert (world.job("a").attempt, len(world.job("a").gpus)) == (2, 4)
+        assert (world.job("a").reshape_ups, world.job("a").reshape_downs) == (1, 0)
 
     def test_a_refusal_takes_nothing(self) -> None:
         world = self.world()
