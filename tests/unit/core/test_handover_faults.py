@@ -1,0 +1,203 @@
+"""The hand-over, row by row: reports that lie, hosts and processes that die, clocks that jump."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.model import HostId, JobId, JobState, Stage
+from reshape_sidecar.wire import Phase
+from tests.hand_over_scenes import (
+    STATES,
+    assert_given_back,
+    hand_over_begun,
+    in_state,
+    initialise,
+    mid_shrink,
+    two_jobs,
+)
+from tests.world import World
+
+
+def test_late_and_duplicate_reports_change_nothing() -> None:
+    world = hand_over_begun()
+    late = world.observed(world.container("a"))
+    initialise(world)
+    before = world.engine.state.dump()
+    world.event(ev.SideCarReported(late))
+    world.event(ev.SideCarReported(replace(late, sequence=10_000, attempt=0)))
+    assert world.engine.state.dump() == before
+
+
+def test_an_unreachable_victim_before_the_shrink_aborts_the_hand_over() -> None:
+    world = hand_over_begun()
+    world.container("a").reachable = False
+    world.event(ev.SideCarFellSilent(JobId("a"), 1))
+    initialise(world)
+    assert_given_back(world)
+    assert world.job("b").stage is Stage.READY
+    assert "unreachable" in world.job("b").reason
+
+
+def test_an_unreachable_victim_after_the_shrink_is_waited_for() -> None:
+    world = hand_over_begun()
+    world.container("a").reachable = False
+    initialise(world)
+    assert world.job("a").stage is Stage.SAVING
+    world.event(ev.SideCarFellSilent(JobId("a"), 1))
+    world.wait(10 * 60)
+    assert world.job("a").stage is Stage.SAVING
+    assert [g.state.value for g in world.engine.state.gpus.values()] == ["in use"] * 4
+    world.container("a").reachable = True
+    world.settle()
+    assert world.job("b").stage is Stage.TRAINING
+    assert len(world.job("a").gpus) == 2
+
+
+def test_a_sidecar_that_never_answers_has_its_request_withdrawn() -> None:
+    world = mid_shrink()
+    world.auto = False
+    world.wait(world.limits.save_min_s + world.limits.save_answer_s + 1)
+    assert "withdrawn" in world.kinds
+    world.auto = True
+    world.settle()
+    assert_given_back(world)
+
+
+def test_a_released_gpu_that_is_not_empty_is_quarantined_with_the_reason() -> None:
+    world = hand_over_begun()
+    given = world.job("b").hand_over
+    assert given is not None
+    world.dirty_gpus = {given.gpus[1]}
+    initialise(world)
+    dirty = world.engine.state.gpus[given.gpus[1]]
+    why = ev.ReleaseNotEmpty(JobId("a"), 1, dirty.generation, (dirty.id,), "1 GiB still used")
+    world.event(why)
+    world.wait(world.limits.verify_s + 1)
+    dirty = world.engine.state.gpus[dirty.id]
+    assert (dirty.state.value, dirty.reason) == ("quarantined", "1 GiB still used")
+    assert world.job("b").stage is Stage.READY
+    assert world.engine.state.gpus[given.gpus[0]].state.value == "idle"
+    world.event(ev.GpuCleared(dirty.id, "op"))
+    world.dirty_gpus = set()
+    world.plan(("b", 2))
+    assert world.job("b").stage is Stage.TRAINING
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_silent_host_loses_its_gpus_and_its_jobs_go_elsewhere(state: str) -> None:
+    world = in_state(state)
+    for container in list(world.containers.values()):
+        container.reachable = False
+    world.event(ev.HostFellSilent(HostId("host-0"), "no heartbeat for 120 s"))
+    lost = [gpu.state.value for gpu in world.engine.state.gpus_of_host(HostId("host-0"))]
+    assert lost == ["lost"] * 4
+    a = world.job("a")
+    assert (a.state, a.stage, a.failures) == (JobState.SUBMITTED, Stage.NONE, 0)
+    world.plan(("a", 4), host="host-1")
+    assert world.job("a").host == "host-1"
+    assert world.job("a").attempt == 2
+    assert world.engine.desired(JobId("a")).attempt == 2  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_host_that_was_cleaned_is_used_again(state: str) -> None:
+    world = in_state(state)
+    for container in list(world.containers.values()):
+        container.reachable = False
+    world.event(ev.HostFellSilent(HostId("host-0"), "cut off"))
+    for key in list(world.containers):
+        del world.containers[key]
+    world.dirty_gpus = set()
+    world.event(ev.HostCleaned(HostId("host-0"), "rebooted"))
+    assert [g.state.value for g in world.engine.state.gpus_of_host(HostId("host-0"))] == (
+        ["idle"] * 4
+    )
+    world.plan(("a", 4), host="host-0")
+    assert world.job("a").stage is Stage.TRAINING
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_host_that_rebooted_at_once_frees_everything_of_before(state: str) -> None:
+    world = in_state(state)
+    for key in list(world.containers):
+        if world.containers[key].host == "host-0":
+            del world.containers[key]
+    world.dirty_gpus = set()
+    world.event(ev.HostCleaned(HostId("host-0"), "boot id changed"))
+    assert world.job("a").state is JobState.SUBMITTED
+    states = [g.state.value for g in world.engine.state.gpus_of_host(HostId("host-0"))]
+    assert states == ["idle"] * 4
+
+
+def test_a_clock_that_jumps_back_is_not_believed() -> None:
+    world = two_jobs()
+    world.now_s = 1000.0
+    world.train("a", 1)
+    world.now_s = 10.0
+    world.train("a", 1)
+    assert world.engine.state.now_s == 1000.0
+    world.submit("c", 1)
+    assert world.job("c").submitted_at_s == 1000.0
+
+
+def test_a_container_killed_in_training_is_launched_again_from_its_checkpoint() -> None:
+    world = World().boot()
+    world.running("a", 4, 4)
+    world.train("a", 7)
+    world.kill_container("a")
+    a = world.job("a")
+    assert (a.state, a.failures, a.steps_lost) == (JobState.SUBMITTED, 1, 7)
+    with pytest.raises(PlanRejected, match="waits after a failure"):
+        world.plan(("a", 4))
+    world.wait(world.limits.retry_backoff_s + 0.1)
+    world.plan(("a", 4))
+    assert (world.job("a").attempt, world.job("a").container_restarts) == (2, 1)
+
+
+def test_a_job_fails_when_its_retries_are_used_up() -> None:
+    world = World().boot()
+    world.running("a", 4, 4, retries=1)
+    world.crash("a")
+    assert world.job("a").state is JobState.RUNNING
+    world.crash("a")
+    assert world.job("a").state is JobState.FAILED
+    assert world.gpu_states() == ["idle"] * 4
+
+
+def test_a_crash_starts_the_process_again_in_its_living_container() -> None:
+    world = World().boot()
+    world.running("a", 4, 4)
+    world.crash("a")
+    a = world.job("a")
+    assert (a.stage, a.attempt, a.process_restarts, a.failures) == (Stage.TRAINING, 1, 1, 1)
+
+
+def test_a_first_step_that_never_comes_is_a_failed_start() -> None:
+    world = World().boot()
+    world.submit("a", 2, 4)
+    world.auto = False
+    world.plan(("a", 4))
+    world.converge(world.container("a"))
+    world.engine.desired(JobId("a"))
+    c = world.container("a")
+    c.generation, c.phase, c.running = world.job("a").generation, Phase.STARTING, ()
+    world.wait(world.limits.first_step_s + 1)
+    assert world.job("a").stage is Stage.ENDING
+    assert "start-failed" in world.kinds
+
+
+def test_an_unfit_container_fails_the_job_with_the_cause() -> None:
+    world = World().boot()
+    world.new_containers[JobId("a")] = {"slow_init": True}
+    world.submit("a", 4)
+    world.plan(("a", 4))
+    c = world.container("a")
+    c.phase, c.error, c.generation = Phase.UNFIT, "train.py is not there", 1
+    world.report(c)
+    assert world.job("a").state is JobState.FAILED
+    assert world.job("a").reason == "train.py is not there"
+    assert world.gpu_states() == ["idle"] * 4
