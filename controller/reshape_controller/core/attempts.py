@@ -6,8 +6,6 @@ jobs (core.handover), or takes one without evidence (core.ledger).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core.commands import Launch, Remove, SetDesired
 from reshape_controller.core.limits import RETRY_BACKOFF_MAX_S
 from reshape_controller.core.model import (
@@ -19,6 +17,7 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State, Turn
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
 

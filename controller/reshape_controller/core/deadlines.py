@@ -5,10 +5,9 @@ Never: takes a GPU from its owner because time has passed.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core import attempts, endings, giving_up, ledger
 from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 
 

@@ -6,8 +6,6 @@ Never: frees a GPU whose process may still run: it is released, and the release 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core import attempts, giving_up, handover, ledger
 from reshape_controller.core.model import (
     ChangeKind,
@@ -18,6 +16,7 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 
 

@@ -7,7 +7,7 @@ log. ``docs/architecture.md`` has the state tables.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reshape_controller.core import (
     attempts,
@@ -34,6 +34,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.core.record import HistoryEntry
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State, Touched, Turn
 from reshape_sidecar.wire import Desired
 
@@ -64,7 +65,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """What a policy sees now."""
-        return planning.snapshot(self.state)
+        return self.state.views.snapshot(self.state)
 
     def apply(self, plan: Plan, now_s: float) -> Step:
         """Start what a plan asks for; an empty plan ends the planning until something changes.

@@ -7,8 +7,6 @@ State: fields of the jobs, and the ledger.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core import attempts, ledger
 from reshape_controller.core.model import (
     Change,
@@ -19,6 +17,7 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 from reshape_sidecar.wire import Mode
 

@@ -8,7 +8,7 @@ Never: chooses who gives or gets (that is the plan), or believes a release befor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from reshape_controller.core import attempts, giving_up, ledger
 from reshape_controller.core.model import (
@@ -25,6 +25,7 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
 

@@ -6,11 +6,10 @@ a job without the evidence that the event is. State: ``State`` holds the hosts.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core import endings, ledger
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 
 

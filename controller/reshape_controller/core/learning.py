@@ -8,8 +8,6 @@ fields of the job, and the profile book.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
 from reshape_controller.core.prediction.profiles import (
     COST_WEIGHT,
@@ -20,6 +18,7 @@ from reshape_controller.core.prediction.profiles import (
     measure,
 )
 from reshape_controller.core.record import PhaseCost
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State, Turn
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
 from reshape_sidecar.wire import Observed, PhaseTimes

@@ -6,10 +6,9 @@ taken from its owner only on positive evidence: a verified release, or a host th
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, Job, JobId
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 
 

@@ -7,21 +7,19 @@ here and not in a policy.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core import handover, ledger
 from reshape_controller.core.model import HandOver, HostId, JobId
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 
 
 def lighten(turn: Turn, host: HostId) -> None:
     """GPUs became idle: a hand-over that has taken nothing yet takes them instead of a running
     job's (the replacing plan of R2: it takes less)."""
-    for newcomer in sorted(turn.state.jobs.values(), key=lambda job: job.place):
-        hand_over = newcomer.hand_over
-        if hand_over is None or hand_over.shrink_asked or not hand_over.donors:
-            continue
-        for donor_id in hand_over.donors:
+    jobs = turn.state.jobs
+    for newcomer in sorted((jobs[job] for job in turn.state.unasked), key=lambda job: job.place):
+        assert newcomer.hand_over is not None
+        for donor_id in newcomer.hand_over.donors:
             _spare(turn, newcomer.id, donor_id, host)
         handover.advance(turn, newcomer.id)
 

@@ -147,7 +147,7 @@ class AccuracySeen:
     accuracy: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """An accepted job. ``gpus`` are those it trains on or is told to train on (GPU state in use);
     ``place`` is its place in the queue, kept for life."""
@@ -235,7 +235,7 @@ class Job:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Gpu:
     """One GPU. A single ``owner``: two owners cannot be written down."""
 

@@ -7,10 +7,9 @@ and not a message (R3). Never: believes a report of an earlier attempt, or one t
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core import attempts, endings, giving_up, handover, learning
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Stage
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
 

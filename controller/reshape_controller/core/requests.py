@@ -6,11 +6,10 @@ Never: breaks a hand-over past its point of no return. State: fields of the job.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from reshape_controller.core import endings, giving_up
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import Job, JobState, Stage
+from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 
 

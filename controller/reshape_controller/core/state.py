@@ -24,9 +24,9 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
-from reshape_controller.core.plan import JobView
 from reshape_controller.core.prediction.profiles import Learned, ProfileBook
 from reshape_controller.core.record import HistoryEntry, PhaseCost
+from reshape_controller.core.views import Views
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
@@ -72,13 +72,14 @@ class State:
         self.wake_at_s: float | None = None
         """When to plan again although nothing may have happened."""
         self._profiles = ProfileBook()
-        self.views: dict[JobId, tuple[Job, JobView]] = {}
-        """Views of the newest snapshot, beside the job that each was made of; a cache."""
+        self.views = Views()
         self.jobs: dict[JobId, Job] = {}
         self.gpus: dict[GpuId, Gpu] = {}
         self.hosts: dict[HostId, Host] = {}
         self.ended: dict[JobId, Job] = {}
         """Jobs dropped since the last ``take_touched``: their last projection is still owed."""
+        self.unasked: dict[JobId, None] = {}
+        """Jobs that wait for GPUs of running jobs which were not asked yet."""
         self._unanswered: dict[JobId, None] = {}
         self._touched_jobs: dict[JobId, None] = {}
         self._touched_gpus: dict[GpuId, None] = {}
@@ -127,8 +128,13 @@ class State:
             self._unanswered.pop(job.id, None)
         else:
             self._unanswered[job.id] = None
+        if job.hand_over is not None and job.hand_over.donors and not job.hand_over.shrink_asked:
+            self.unasked[job.id] = None
+        else:
+            self.unasked.pop(job.id, None)
         self._touched_jobs[job.id] = None
         self.jobs[job.id] = job
+        self.views.job_changed(job.id)
         if job.deadline is not None and (before is None or before.deadline != job.deadline):
             heapq.heappush(self._due, (job.deadline.at_s, job.id))
 
@@ -137,18 +143,21 @@ class State:
         self._touched_jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
+        self.unasked.pop(job.id, None)
         self._unanswered.pop(job.id, None)
-        self.views.pop(job.id, None)
+        self.views.job_changed(job.id)
 
     def put_gpu(self, gpu: Gpu) -> None:
         self._touched_gpus[gpu.id] = None
         self.gpus[gpu.id] = gpu
+        self.views.host_changed(gpu.host)
         if gpu.verify_by_s is not None:
             heapq.heappush(self._due, (gpu.verify_by_s, gpu.id))
 
     def put_host(self, host: Host) -> None:
         self._touched_hosts[host.id] = None
         self.hosts[host.id] = host
+        self.views.host_changed(host.id)
 
     def next_deadline_s(self) -> float | None:
         """When the earliest deadline is due; None if nothing is awaited."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from reshape_controller.core.model import ChangeKind, Gpu, GpuId, GpuState, Job, JobId, Stage
-from reshape_controller.core.planning import is_queued
 from reshape_controller.core.state import State, Touched
+from reshape_controller.core.views import is_queued
 
 
 class Use(IntEnum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 from reshape_controller.core import events as ev
-from reshape_controller.core import planning
 from reshape_controller.core.model import GpuId, JobId, Mechanism
 from reshape_controller.core.state import State
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
@@ -21,7 +20,7 @@ def test_kept_views_are_those_that_a_fresh_state_gives() -> None:
             chaos.act(draw.choice(ACTIONS), draw.choice(JOBS), draw.randint(0, 29))
             state = chaos.world.engine.state
             fresh = State.load(state.dump())
-            assert planning.snapshot(state) == planning.snapshot(fresh)
+            assert state.views.snapshot(state) == fresh.views.snapshot(fresh)
 
 
 def test_the_view_of_a_job_that_did_not_change_is_kept() -> None:

@@ -1,0 +1,33 @@
+"""A changed copy of a frozen value, quickly.
+
+Does: what ``dataclasses.replace`` does, for the engine's values that change with every event. A job
+has 46 fields; setting each anew costs 8 microseconds, several times for each event, copying one
+dictionary one. So ``Job`` and ``Gpu`` have no slots. Never: changes a value. State: none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dataclasses import replace
+else:
+
+    def replace(value: Any, **changes: Any) -> Any:
+        """A copy with other values in some fields. Raises TypeError for a field that is none."""
+        try:
+            before = value.__dict__
+        except AttributeError:
+            return dataclasses.replace(value, **changes)
+        cls = type(value)
+        copy = object.__new__(cls)
+        fields = copy.__dict__
+        fields.update(before)
+        fields.update(changes)
+        if len(fields) != len(before):
+            raise TypeError(f"{cls.__name__} has not all of the fields {', '.join(changes)}")
+        return copy
+
+
+__all__ = ["replace"]

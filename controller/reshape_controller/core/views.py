@@ -1,0 +1,191 @@
+"""What a policy sees: a view of each job and host, made anew only where something changed.
+
+Does: keeps the views of the newest snapshot in its order, and remembers which jobs and hosts were
+replaced since; so a snapshot costs what changed, not what is there. Never: differs from what a
+fresh state gives (a test compares), or decides. State: a cache; only ``State`` tells it of changes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+from reshape_controller.core.model import (
+    DeadlineKind,
+    GpuState,
+    Host,
+    HostId,
+    Job,
+    JobId,
+    JobState,
+    Stage,
+)
+from reshape_controller.core.plan import HostView, JobView, Snapshot
+
+if TYPE_CHECKING:
+    from reshape_controller.core.state import State
+
+_Order = tuple[int, int, str]
+_UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
+
+
+def is_queued(job: Job) -> bool:
+    """Whether a plan may start the job."""
+    return (
+        job.state in (JobState.SUBMITTED, JobState.INITIALIZED)
+        and job.stage in (Stage.NONE, Stage.READY)
+        and job.hand_over is None
+        and job.reachable
+    )
+
+
+def waits_until(job: Job) -> float:
+    """When a job that failed may start again."""
+    deadline = job.deadline
+    if deadline is not None and deadline.kind is DeadlineKind.RETRY and job.stage is Stage.NONE:
+        return deadline.at_s
+    return 0.0
+
+
+class _Row:
+    """Views of jobs, by priority and place."""
+
+    def __init__(self) -> None:
+        self._orders: list[_Order] = []
+        self._views: list[JobView] = []
+        self._tuple: tuple[JobView, ...] | None = ()
+
+    def put(self, order: _Order, view: JobView) -> None:
+        at = bisect_left(self._orders, order)
+        self._orders.insert(at, order)
+        self._views.insert(at, view)
+        self._tuple = None
+
+    def remove(self, order: _Order) -> None:
+        at = bisect_left(self._orders, order)
+        del self._orders[at], self._views[at]
+        self._tuple = None
+
+    def all(self) -> tuple[JobView, ...]:
+        if self._tuple is None:
+            self._tuple = tuple(self._views)
+        return self._tuple
+
+
+class Views:
+    """One per state."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[JobId, None] = {}
+        self._hosts: dict[HostId, None] = {}
+        self._queued, self._running = _Row(), _Row()
+        self._rows: dict[JobId, tuple[_Row, _Order]] = {}
+        self._host_views: dict[HostId, HostView] = {}
+
+    def __len__(self) -> int:
+        """Views of jobs that are kept."""
+        return len(self._rows)
+
+    def job_changed(self, job: JobId) -> None:
+        """A job was put or dropped."""
+        self._jobs[job] = None
+
+    def host_changed(self, host: HostId) -> None:
+        """A host, or a GPU of it, was put."""
+        self._hosts[host] = None
+
+    def snapshot(self, state: State) -> Snapshot:
+        """What a policy may base its decision on."""
+        for job in self._jobs:
+            self._renew_job(state, job)
+        for host in self._hosts:
+            self._renew_host(state, host)
+        self._jobs, self._hosts = {}, {}
+        return Snapshot(
+            now_s=state.now_s,
+            mechanism=state.mechanism,
+            queued=self._queued.all(),
+            running=self._running.all(),
+            hosts=tuple(self._host_views.values()),
+            profiles=state.profiles,
+            seed=state.seed,
+        )
+
+    def _renew_job(self, state: State, job_id: JobId) -> None:
+        known = self._rows.pop(job_id, None)
+        if known is not None:
+            known[0].remove(known[1])
+        job = state.jobs.get(job_id)
+        if job is None:
+            return
+        view = _view(state, job)
+        row = self._queued if is_queued(job) else self._running
+        if row is self._running and view.size == 0:
+            return
+        order = (-job.spec.priority, job.place, job.id)
+        row.put(order, view)
+        self._rows[job_id] = (row, order)
+
+    def _renew_host(self, state: State, host_id: HostId) -> None:
+        host = state.hosts.get(host_id)
+        if host is None or not host.present or host.drained:
+            self._host_views.pop(host_id, None)
+            return
+        known = host_id in self._host_views
+        self._host_views[host_id] = _host_view(state, host)
+        if not known:
+            self._host_views = dict(sorted(self._host_views.items()))
+
+
+def _host_view(state: State, host: Host) -> HostView:
+    idle = usable = 0
+    for gpu in state.gpus_of_host(host.id):
+        idle += gpu.state is GpuState.IDLE and gpu.promised_to is None
+        usable += gpu.state not in _UNUSABLE
+    return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
+
+
+def _later_size(job: Job) -> int:
+    """The size after what is under way (R1)."""
+    if job.hand_over is not None:
+        return len(job.hand_over.gpus)
+    if job.donation is not None:
+        return len(job.donation.keeps)
+    if job.change is not None:
+        return len(job.devices)
+    return 0 if job.state.terminal else len(job.gpus)
+
+
+def _later_host(state: State, job: Job) -> HostId | None:
+    """The host after what is under way."""
+    return state.gpus[job.hand_over.gpus[0]].host if job.hand_over is not None else job.host
+
+
+def _view(state: State, job: Job) -> JobView:
+    host = _later_host(state, job)
+    trains = job.stage is Stage.TRAINING
+    return JobView(
+        id=job.id,
+        spec=job.spec,
+        state=job.state,
+        place=job.place,
+        sizes=job.sizes,
+        size=_later_size(job),
+        host=host,
+        frozen=job.frozen or not job.reachable,
+        initialized=job.stage is Stage.READY,
+        submitted_at_s=job.submitted_at_s,
+        started_at_s=job.started_at_s,
+        not_before_s=waits_until(job),
+        no_shrink_before_s=job.refused_until_s,
+        reshaped_at_s=job.reshaped_at_s,
+        progress=job.progress,
+        growable=job.spec.length is not None or job.progress.total_steps is not None,
+        gpu_type=state.hosts[host].gpu_type if host is not None else "",
+        pinned=job.pinned is not None,
+        trains=trains,
+        progress_at_s=job.progress_at_s if trains else None,
+        measured=job.measured,
+        reshape_cost_s=job.reshape_cost_s,
+        curve=job.curve,
+    )
