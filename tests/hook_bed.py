@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socketserver
 import subprocess
 import sys
 import threading
@@ -19,7 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
-from reshape_sidecar import checkpoints, codec, contract
+from reshape_profiles.hook_reports import listening
+from reshape_sidecar import checkpoints, contract
 from reshape_sidecar.contract import HookReport
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,42 +40,6 @@ class Ended:
     def lines(self, word: str) -> list[str]:
         """Lines of standard output that begin with ``word``."""
         return [line for line in self.out.splitlines() if line.startswith(word + " ")]
-
-
-class _Handler(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        length = 0
-        while (line := self.rfile.readline().strip()) != b"":
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length":
-                length = int(value)
-        report = codec.loads(HookReport, self.rfile.read(length))
-        self.server.reports.append(report)  # type: ignore[attr-defined]
-        self.wfile.write(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n")
-
-
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A killed process leaves half a request."""
-
-
-@contextlib.contextmanager
-def listening(path: Path) -> Iterator[list[HookReport]]:
-    """A small agent: the reports that arrive on the Unix socket ``path``."""
-    reports: list[HookReport] = []
-    server = _Server(str(path), _Handler)
-    server.reports = reports  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield reports
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-        path.unlink(missing_ok=True)
 
 
 @dataclass

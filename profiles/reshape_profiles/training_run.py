@@ -10,25 +10,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socketserver
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import reshape_sidecar
-from reshape_sidecar import codec, contract
+from reshape_profiles.hook_reports import listening
+from reshape_sidecar import contract
 from reshape_sidecar.contract import HookReport
 
 POLL_S = 0.02
 KILL_AFTER_S = 30.0
 """SIGKILL so long after the process was asked to save."""
 LOG_TAIL_BYTES = 2000
-BODY_MAX_BYTES = 1024 * 1024
 
 
 class RunFailed(Exception):
@@ -69,7 +67,7 @@ def run(script: Script, devices: Sequence[str]) -> RunFigures:
     """Run the script on ``devices`` and stop it. Raises RunFailed."""
     with tempfile.TemporaryDirectory(prefix="reshape-profile-") as name:
         folder = Path(name)
-        with _listening(folder / "s") as reports, (folder / "log").open("wb") as log:
+        with listening(folder / "s") as reports, (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 _command(script),
                 cwd=script.folder,
@@ -173,39 +171,3 @@ def _steps(reports: list[HookReport]) -> int:
 def _tail(log: Path) -> str:
     text = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
     return f" The script's last words:\n{text}" if text else " The script wrote nothing."
-
-
-class _Handler(socketserver.StreamRequestHandler):
-    def handle(self) -> None:
-        length = 0
-        while line := self.rfile.readline(BODY_MAX_BYTES).strip():
-            name, _, value = line.partition(b":")
-            if name.lower() == b"content-length" and value.strip().isdigit():
-                length = min(int(value), BODY_MAX_BYTES)
-        with contextlib.suppress(codec.CodecError):
-            reports: list[HookReport] = self.server.reports  # type: ignore[attr-defined]
-            reports.append(codec.loads(HookReport, self.rfile.read(length)))
-        self.wfile.write(b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n")
-
-
-class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A process that ends may leave half a request: it says nothing then."""
-
-
-@contextlib.contextmanager
-def _listening(path: Path) -> Iterator[list[HookReport]]:
-    """Reports that arrive on the Unix socket ``path``, in order of arrival."""
-    reports: list[HookReport] = []
-    server = _Server(str(path), _Handler)
-    server.reports = reports  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield reports
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
