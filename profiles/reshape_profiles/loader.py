@@ -1,9 +1,9 @@
-"""Profiles from files: TOML or JSON text in, checked values out.
+"""Profiles as documents: TOML or JSON in, checked values out, and back.
 
 Does: reads the bundled figures and those of users, expands the names of sources, and says of
 anything wrong where it is and what to do. Never: measures, or fills in a figure. State: none.
 
-A file has ``[[profile]]`` tables (JSON: a list ``profile``). Speeds are rows ``[gpu type, gpus,
+A document has ``[[profile]]`` tables (JSON: a list ``profile``). Speeds are rows ``[gpu type, gpus,
 seconds per step, source]``, accuracies rows ``[step, accuracy, source]``; the source may be left
 out (then the figure counts as assumed) and may be a name from the table ``[sources]``.
 """
@@ -11,11 +11,11 @@ out (then the figure counts as assumed) and may be a name from the table ``[sour
 from __future__ import annotations
 
 import json
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from reshape_profiles.schema import (
@@ -30,7 +30,14 @@ from reshape_profiles.schema import (
 BUNDLED = "data/paper.toml"
 _PROFILE_FIELDS = ("job_type", "text", "global_batch", "steps_per_epoch")
 _PROFILE_TABLES = ("speed", "accuracy", "overhead")
-_OVERHEADS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
+OVERHEADS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
+JOB_TYPE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
+"""As in the job records."""
+TEXT_CHARS_MAX = 1000
+POINTS_MAX = 2000
+"""Speeds, and accuracies, of one profile."""
+WHOLE_MAX = 2**53
+"""Whole numbers beyond it are not the same in every program that reads the store."""
 
 
 class ProfileError(ValueError):
@@ -39,6 +46,7 @@ class ProfileError(ValueError):
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +79,6 @@ def bundled() -> Bundle:
     return parse(tomllib.loads(text), BUNDLED)
 
 
-def load(path: Path) -> Bundle:
-    """Profiles of a TOML or JSON file. Raises ProfileError, OSError."""
-    text = path.read_text(encoding="utf-8")
-    try:
-        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except ValueError as error:
-        kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise ProfileError(str(path), f"is no {kind} ({error})") from None
-    return parse(document, str(path))
-
-
 def parse(document: Any, where: str) -> Bundle:
     """Profiles of a document that was read. Raises ProfileError."""
     table = _table(document, where)
@@ -98,6 +95,8 @@ def parse(document: Any, where: str) -> Bundle:
         found[profile.job_type] = profile
     sets = []
     for name, types in _table(table.get("sets", {}), f"{where}: sets").items():
+        if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
+            raise ProfileError(f"{where}: sets.{name}", "is no list of job types")
         unknown = [kind for kind in types if kind not in found]
         if unknown:
             raise ProfileError(f"{where}: sets.{name}", f"no profile of {', '.join(unknown)}")
@@ -110,8 +109,54 @@ def parse(document: Any, where: str) -> Bundle:
     return Bundle(tuple(found.values()), tuple(sets), tuple(costs))
 
 
-def write(profile: Profile) -> str:
-    """JSON text of one profile, as ``load`` reads it."""
+def document(profiles: Iterable[Profile]) -> dict[str, Any]:
+    """Profiles as a document that ``parse`` reads."""
+    return {"profile": [_table_of(profile) for profile in profiles]}
+
+
+def write(profiles: Iterable[Profile]) -> str:
+    """JSON text of profiles."""
+    return json.dumps(document(profiles), indent=2, ensure_ascii=False) + "\n"
+
+
+def bounded(profile: Profile, where: str) -> Profile:
+    """The same profile. Raises ProfileError for what no store and no job record could hold."""
+    if JOB_TYPE.fullmatch(profile.job_type) is None:
+        what = f"{profile.job_type[:100]!r} is no name of a job type"
+        raise ProfileError(f"{where}.job_type", f"{what}; use letters, digits, -, _ and .")
+    texts = [("text", profile.text)]
+    sources = {
+        "speed": [point.source for point in profile.speed],
+        "accuracy": [point.source for point in profile.accuracy],
+    }
+    for name, said in sources.items():
+        if len(said) > POINTS_MAX:
+            what = f"has {len(said)} figures; keep at most {POINTS_MAX}"
+            raise ProfileError(f"{where}.{name}", what)
+        texts += [(f"{name}[{n}]: source", source) for n, source in enumerate(said)]
+    texts += [(f"speed[{n}]: GPU type", point.gpu_type) for n, point in enumerate(profile.speed)]
+    if profile.overhead is not None:
+        texts.append(("overhead.source", profile.overhead.source))
+    for name, text in texts:
+        if len(text) > TEXT_CHARS_MAX or "\0" in text or not _is_unicode(text):
+            what = f"{text[:20]!r}... is no text of at most {TEXT_CHARS_MAX} characters"
+            raise ProfileError(f"{where}.{name}", f"{what}; shorten it")
+    wholes = [profile.global_batch or 0, profile.steps_per_epoch or 0]
+    wholes += [point.gpus for point in profile.speed] + [point.step for point in profile.accuracy]
+    if max(wholes) > WHOLE_MAX:
+        raise ProfileError(where, f"{max(wholes)} is too large; correct it (at most 2**53)")
+    return profile
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _table_of(profile: Profile) -> dict[str, Any]:
     value: dict[str, Any] = {
         "job_type": profile.job_type,
         "text": profile.text,
@@ -121,26 +166,19 @@ def write(profile: Profile) -> str:
         "accuracy": [[p.step, p.accuracy, p.source] for p in profile.accuracy],
         "overhead": asdict(profile.overhead) if profile.overhead is not None else None,
     }
-    kept = {name: entry for name, entry in value.items() if entry not in (None, "", [])}
-    return json.dumps({"profile": [kept]}, indent=2, ensure_ascii=False) + "\n"
+    return {name: entry for name, entry in value.items() if entry not in (None, "", [])}
 
 
 def _profile(value: Any, where: str, sources: Mapping[str, Any]) -> Profile:
     table = _table(value, where)
     _only(table, where, (*_PROFILE_FIELDS, *_PROFILE_TABLES))
-    speed = [
-        _row(row, f"{where}.speed[{number}]", sources, (str, int, float))
-        for number, row in enumerate(table.get("speed", []))
-    ]
-    accuracy = [
-        _row(row, f"{where}.accuracy[{number}]", sources, (int, float))
-        for number, row in enumerate(table.get("accuracy", []))
-    ]
+    speed = _rows(table, where, "speed", sources, (str, int, float))
+    accuracy = _rows(table, where, "accuracy", sources, (int, float))
     for name, kind in zip(_PROFILE_FIELDS, (str, str, int, int), strict=True):
         if name in table and type(table[name]) is not kind:
             raise ProfileError(f"{where}.{name}", f"{table[name]!r} is no {kind.__name__}")
     try:
-        return Profile(
+        profile = Profile(
             job_type=table.get("job_type", ""),
             text=table.get("text", ""),
             global_batch=table.get("global_batch"),
@@ -149,6 +187,7 @@ def _profile(value: Any, where: str, sources: Mapping[str, Any]) -> Profile:
             accuracy=tuple(AccuracyPoint(*row) for row in accuracy),
             overhead=_overhead(table.get("overhead"), f"{where}.overhead", sources),
         )
+        return bounded(profile, where)
     except ProfileError:
         raise
     except ValueError as error:
@@ -159,18 +198,31 @@ def _overhead(value: Any, where: str, sources: Mapping[str, Any]) -> Overhead | 
     if value is None:
         return None
     table = _table(value, where)
-    _only(table, where, (*_OVERHEADS, "source"))
-    missing = [name for name in _OVERHEADS if name not in table]
+    _only(table, where, (*OVERHEADS, "source"))
+    missing = [name for name in OVERHEADS if name not in table]
     if missing:
         raise ProfileError(where, f"{', '.join(missing)} missing; give all five, 0 where none")
     start, process, save, stop, end = (
-        _number(table[name], f"{where}.{name}") for name in _OVERHEADS
+        _number(table[name], f"{where}.{name}") for name in OVERHEADS
     )
     source = _source(table.get("source"), sources)
     try:
         return Overhead(start, process, save, stop, end, source)
     except ValueError as error:
         raise ProfileError(where, str(error)) from None
+
+
+def _rows(
+    table: Mapping[str, Any],
+    where: str,
+    name: str,
+    sources: Mapping[str, Any],
+    kinds: tuple[type, ...],
+) -> list[tuple[Any, ...]]:
+    rows = table.get(name, [])
+    if not isinstance(rows, list):
+        raise ProfileError(f"{where}.{name}", "is no list; write one row for each figure")
+    return [_row(row, f"{where}.{name}[{n}]", sources, kinds) for n, row in enumerate(rows)]
 
 
 def _row(
@@ -196,7 +248,10 @@ def _source(value: Any, sources: Mapping[str, Any]) -> str:
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ProfileError(where, f"{value!r} is no number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ProfileError(where, "is too large a number") from None
 
 
 def _table(value: Any, where: str) -> dict[str, Any]:

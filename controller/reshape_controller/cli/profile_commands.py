@@ -1,8 +1,7 @@
-"""Commands about profiles: profile show, profile plot, profile run.
+"""Commands about profiles: show, plot, run; import and export are a module of their own.
 
 Does: shows the bundled profiles or those of a file, and measures a script. Never: asks or changes
-a daemon: what it measures goes into a file, which ``reshape up --profiles FILE`` records. State:
-none.
+a daemon: what it measures goes into a file, which ``reshape profile import`` records. State: none.
 """
 
 from __future__ import annotations
@@ -14,17 +13,20 @@ from typing import Annotated
 import typer
 
 from reshape_controller.cli import devices as device_finder
+from reshape_controller.cli import profile_exchange, profile_files
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import emit, note
 from reshape_launcher.spec import DeviceMode
 from reshape_profiles import loader, profiler
 from reshape_profiles import show as shown
-from reshape_profiles.loader import Bundle, ProfileError
+from reshape_profiles.loader import Bundle
 from reshape_profiles.schema import Profile
 from reshape_profiles.training_run import RunFailed, Script
 
 profile_app = typer.Typer(help="What is known of job types.", no_args_is_help=True)
+profile_app.command("import")(profile_exchange.import_)
+profile_app.command("export")(profile_exchange.export)
 
 TypeArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[TYPE]...", help="Job types; default: all.")
@@ -103,9 +105,9 @@ def run(
         found = profiler.profile(script, devices.gpu_type, devices.gpus, numbers, costs, note)
     except RunFailed as error:
         raise failed(Exit.FAILED, str(error), shlex.join(command), "see above") from None
-    target.write_text(loader.write(found), encoding="utf-8")
+    target.write_text(loader.write((found,)), encoding="utf-8")
     typer.echo(shown.show(found))
-    note(f"written to {target}; reshape up --profiles {target} records it")
+    note(f"written to {target}; reshape profile import {target} records it")
 
 
 def _chosen(file: str | None, types: list[str] | None) -> tuple[Profile, ...]:
@@ -123,14 +125,7 @@ def _chosen(file: str | None, types: list[str] | None) -> tuple[Profile, ...]:
 def _bundle(file: str | None) -> Bundle:
     if file is None:
         return loader.bundled()
-    try:
-        return loader.load(Path(file))
-    except OSError as error:
-        what = f"profiles cannot be read: {error.strerror}"
-        raise failed(Exit.USAGE, what, file, "name a file of profiles (TOML or JSON)") from None
-    except ProfileError as error:
-        remedy = "docs/policies.md says how a file of profiles looks"
-        raise failed(Exit.USAGE, str(error), file, remedy) from None
+    return profile_files.load_file(file, "--file").bundle
 
 
 def _numbers(sizes: str) -> tuple[int, ...]:

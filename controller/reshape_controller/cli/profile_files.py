@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.output import note
 from reshape_controller.core.prediction.profiles import ProfileBook
-from reshape_profiles.loader import ProfileError, bundled, load
+from reshape_profiles.files import FORMS, Loaded, load
+from reshape_profiles.loader import ProfileError, bundled
 from reshape_profiles.schema import Profile
 
 
@@ -34,17 +36,20 @@ def read(name: str | None, where: str) -> ProfileFiles:
     """The profiles of a daemon; ``name`` is a file, ``where`` what named it. Raises CliError."""
     if name is None:
         return ProfileFiles(bundled().profiles)
+    return ProfileFiles(bundled().profiles, load_file(name, where).bundle.profiles)
+
+
+def load_file(name: str, where: str, part: str | None = None) -> Loaded:
+    """A file of profiles; what of it they do not hold is noted. Raises CliError."""
     path = Path(name).expanduser().absolute()
     try:
-        return ProfileFiles(bundled().profiles, load(path).profiles)
+        found = load(path, part)
     except OSError as error:
-        raise failed(
-            Exit.USAGE,
-            f"profiles cannot be read: {path}: {error.strerror}",
-            where,
-            "name a file of profiles (TOML or JSON)",
-        ) from None
+        what = f"profiles cannot be read: {path}: {error.strerror}"
+        raise failed(Exit.USAGE, what, where, FORMS) from None
     except ProfileError as error:
-        raise failed(
-            Exit.USAGE, str(error), where, "docs/policies.md says how a file of profiles looks"
-        ) from None
+        remedy = "correct it there; docs/policies.md says how a file of profiles looks"
+        raise failed(Exit.USAGE, error.message, error.path, remedy) from None
+    for text in found.notes:
+        note(f"{path.name}: {text}")
+    return found

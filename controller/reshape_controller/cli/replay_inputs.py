@@ -17,7 +17,8 @@ from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
 from reshape_controller.replay.inputs import Costs, ReplayError, Workload, cluster_of
 from reshape_controller.replay.setup import Contender, Setup, curves_of
 from reshape_controller.replay.truth import SPREAD
-from reshape_profiles.loader import Bundle, ProfileError, bundled, load
+from reshape_profiles.files import load
+from reshape_profiles.loader import Bundle, ProfileError, bundled
 from reshape_sidecar.device_truth import DeviceTruth, DeviceTruthError
 from reshape_sidecar.device_truth import load as load_truth
 
@@ -81,7 +82,7 @@ def profiles_of(name: str | None) -> Bundle:
     if name is None:
         return bundle
     try:
-        own = load(Path(name))
+        own = load(Path(name)).bundle
     except OSError as error:
         raise unreadable(name, error, "--profiles") from None
     except ProfileError as error:

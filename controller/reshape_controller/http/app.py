@@ -14,7 +14,7 @@ import tornado.httpserver
 import tornado.web
 
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.http import cluster, jobs, logs, sidecar
+from reshape_controller.http import cluster, jobs, logs, profiles, sidecar
 from reshape_controller.http.base import BODY_BYTES_MAX, Context, Handler, NotFound
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
 
@@ -42,6 +42,7 @@ ROUTES: tuple[Route, ...] = (
     (rf"/v1/gpus/{_KEY}/clear", cluster.GpuClear),
     (r"/v1/hosts", cluster.Hosts),
     (rf"/v1/hosts/{_KEY}/(drain|undrain)", cluster.HostAction),
+    (r"/v1/profiles", profiles.Profiles),
     (r"/v1/timeline", cluster.TimelinePage),
     (r"/v1/openapi.json", OpenApi),
     (r"/metrics", cluster.MetricsPage),

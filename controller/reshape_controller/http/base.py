@@ -51,6 +51,7 @@ class Handler(tornado.web.RequestHandler):
     """Base of all handlers."""
 
     context: Context
+    body_bytes_max = BODY_BYTES_MAX
 
     def initialize(self, context: Context) -> None:
         self.context = context
@@ -64,8 +65,9 @@ class Handler(tornado.web.RequestHandler):
         """Refuse what may not be asked. Raises ApiError."""
         self._check_host()
         self.authorize()
-        if len(self.request.body) > BODY_BYTES_MAX:
-            message = f"the body has {len(self.request.body)} bytes; at most {BODY_BYTES_MAX} fit"
+        if len(self.request.body) > self.body_bytes_max:
+            size = len(self.request.body)
+            message = f"the body has {size} bytes; at most {self.body_bytes_max} fit"
             raise ApiError(413, ErrorBody("too-large", message))
 
     def authorize(self) -> None:

@@ -14,6 +14,7 @@ from reshape_controller.live.desk import Conflict, NotReady, Refused
 from reshape_controller.live.link import UnknownAttempt
 from reshape_controller.records import RecordInvalid
 from reshape_controller.store.protocol import StoreError
+from reshape_profiles.loader import ProfileError
 from reshape_sidecar.codec import CodecError
 
 
@@ -64,6 +65,9 @@ def api_error(error: Exception) -> ApiError | None:
             return error
         case Refused() | RecordInvalid():
             return rejected(error.errors)
+        case ProfileError():
+            hint = "docs/policies.md says how profiles look"
+            return rejected((FieldError(error.path, error.message, hint),))
         case NotReady():
             return ApiError(503, ErrorBody("not-ready", str(error)))
         case Conflict():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.store.protocol import ProfileRow
 from reshape_sidecar.wire import GpuUse, PhaseTimes
 
 
@@ -228,3 +229,18 @@ class Health:
 
     status: str
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileList:
+    """What is known of job types: what was recorded, and what running jobs taught beside it."""
+
+    profiles: tuple[ProfileRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfilesRecorded:
+    """Job types whose profile was recorded now, and those whose was the same before."""
+
+    recorded: tuple[str, ...]
+    unchanged: tuple[str, ...]

@@ -17,6 +17,7 @@ from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, J
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.loop import Loop, Stopped
 from reshape_controller.store.protocol import Store
+from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Observed
 
 __all__ = ["Conflict", "Desk", "NotReady", "Refused"]
@@ -115,6 +116,20 @@ class Desk:
             text = f"GPU {gpu} is {known.state.value}, not quarantined; nothing to clear"
             raise Conflict(text, look="gpus")
         await self._commit(ev.GpuCleared(known.id, user))
+
+    async def record(self, profiles: tuple[Profile, ...]) -> tuple[str, ...]:
+        """Record what is known of job types; predictions go by it from then on. Raises NotReady.
+
+        The job types whose profile is new. One that is recorded as it is stays, with what running
+        jobs taught beside it.
+        """
+        book = self._loop.engine.state.profiles
+        fresh = [profile for profile in profiles if book.of(profile.job_type) != profile]
+        commits = [self._commit(ev.ProfileRecorded(profile)) for profile in fresh]
+        for result in await asyncio.gather(*commits, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+        return tuple(profile.job_type for profile in fresh)
 
     def log_folder(self, job: Job) -> Path | None:
         """Folder with training.log and the SideCar's own logs, if it can be read here."""

@@ -21,6 +21,7 @@ from reshape_controller.live.desk import Conflict, Desk, NotReady
 from reshape_controller.live.loop import CannotTake, Loop
 from reshape_controller.records import RecordInvalid, from_insert, load_json
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
+from reshape_profiles.loader import parse
 
 POLL_S = 1.0
 REQUESTS_MAX = 100
@@ -169,6 +170,10 @@ async def _ask(desk: Desk, item: InboxItem) -> None:
             await desk.drain(str(body["host"]), user)
         case RequestKind.UNDRAIN:
             await desk.undrain(str(body["host"]), user)
+        case RequestKind.CLEAR:
+            await desk.clear(str(body["gpu"]), user)
+        case RequestKind.PROFILE:
+            await desk.record(parse({"profile": body["profile"]}, "body").profiles)
 
 
 def _author(body: str) -> tuple[str, str]:

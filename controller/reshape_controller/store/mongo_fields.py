@@ -1,9 +1,10 @@
-"""Requests that people write as a field: ``request`` of a document of ``jobs`` or ``hosts``.
+"""Requests that people write as a field: ``request`` of a document of jobs, hosts or gpus.
 
 Does: hands them out, and takes each out again unless it was changed meanwhile. Never: carries one
 out, or loses one that came while another was answered. State: none.
 
     db.jobs.update_one({"name": "resnet"}, {"$set": {"request": "cancel"}})
+    db.jobs.update_one({"name": "resnet"}, {"$set": {"request": "pin", "request_size": 2}})
 
 The field is gone when the daemon has done what it says; else ``request_error`` says why not.
 """
@@ -22,51 +23,84 @@ from reshape_controller.store.protocol import InboxItem, RequestKind
 
 Document = dict[str, Any]
 PREFIX = "request:"
-_WORDS: dict[str, tuple[RequestKind, ...]] = {
-    "jobs": (RequestKind.CANCEL, RequestKind.HALT, RequestKind.RESUME),
+_UNPIN = "unpin"
+"""To pin to no size: a word of its own, so that a forgotten size is not one."""
+_WORDS: dict[str, tuple[str, ...]] = {
+    "jobs": (
+        RequestKind.CANCEL,
+        RequestKind.HALT,
+        RequestKind.RESUME,
+        RequestKind.PIN,
+        _UNPIN,
+    ),
     "hosts": (RequestKind.DRAIN, RequestKind.UNDRAIN),
+    "gpus": (RequestKind.CLEAR,),
 }
+_NOUNS = {"jobs": "job", "hosts": "host", "gpus": "gpu"}
 _PROJECTED: dict[str, Document] = {
     "jobs": {"reshape.order": {"$gt": ""}},
     "hosts": {"seq": {"$gt": 0}},
+    "gpus": {"seq": {"$gt": 0}},
 }
+_FIELDS = ("request", "request_size", "request_user")
 
 
 async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
     """What is asked in fields now. Values that are no request are answered here."""
     for collection, words in _WORDS.items():
         where = {"request": {"$exists": True}, **_PROJECTED[collection]}
-        fields = {"request": 1, "request_user": 1, "reshape.id": 1}
+        fields = {**dict.fromkeys(_FIELDS, 1), "reshape.id": 1}
         async for document in database[collection].find(where, fields).limit(max(1, limit)):
             identity, word = document["_id"], document.get("request")
-            if word not in list(words):
-                known = ", ".join(words)
-                await _answer(database, collection, identity, word, f"no request; one of: {known}")
+            size: Any = document.get("request_size")
+            refusal = _wrong(words, word, size)
+            if refusal:
+                await _answer(database, collection, identity, word, None, refusal)
                 continue
             subject = document["reshape"]["id"] if collection == "jobs" else identity
-            noun = "job" if collection == "jobs" else "host"
-            body = {noun: subject, "user": document.get("request_user") or ""}
-            place = [collection, identity, word]
+            body = {_NOUNS[collection]: subject, "user": document.get("request_user") or ""}
+            if word in (RequestKind.PIN, _UNPIN):
+                body["size"] = int(size) if word == RequestKind.PIN else None
+            place = [collection, identity, word, size if word == RequestKind.PIN else None]
             yield InboxItem(
                 PREFIX + json_util.dumps(place, json_options=json_util.CANONICAL_JSON_OPTIONS),
-                str(word),
+                RequestKind.PIN.value if word == _UNPIN else str(word),
                 json.dumps(body, default=str),
             )
+
+
+def _wrong(words: tuple[str, ...], word: object, size: object) -> str:
+    """Why this is no request; empty if it is one."""
+    if word not in list(words):
+        return f"no request; one of: {', '.join(words)}"
+    # Some clients write every number as a double.
+    whole = isinstance(size, (int, float)) and not isinstance(size, bool) and size % 1 == 0
+    if word == RequestKind.PIN and not whole:
+        return "request_size is no whole number; set it to one of the job's optional_gpus"
+    return ""
 
 
 async def answer(database: Database, item: str, refusal: str) -> None:
     """Take a request out that ``asked`` gave; ``refusal`` says why nothing came of it."""
     options = json_util.CANONICAL_JSON_OPTIONS
-    collection, identity, word = json_util.loads(item.removeprefix(PREFIX), json_options=options)
-    await _answer(database, collection, identity, word, refusal)
+    place = json_util.loads(item.removeprefix(PREFIX), json_options=options)
+    collection, identity, word, size = place
+    await _answer(database, collection, identity, word, size, refusal)
 
 
 async def _answer(
-    database: Database, collection: str, identity: object, word: object, refusal: str
+    database: Database,
+    collection: str,
+    identity: object,
+    word: object,
+    size: object,
+    refusal: str,
 ) -> None:
     # Only while it is still what was asked: a newer request waits for its own turn.
     where = {"_id": identity, **({"request": word} if isinstance(word, str) else {})}
-    change: Document = {"$unset": {"request": "", "request_user": ""}}
+    if size is not None:
+        where["request_size"] = size
+    change: Document = {"$unset": dict.fromkeys(_FIELDS, "")}
     if refusal:
         shown = word if isinstance(word, str) and len(word) < 100 else type(word).__name__
         change["$set"] = {"request_error": {"request": shown, "message": refusal}}

@@ -24,7 +24,7 @@ INDEXES: dict[str, tuple[list[tuple[str, int]], ...]] = {
         [("name", 1)],
         [("request", 1)],
     ),
-    "gpus": ([("host", 1), ("number", 1)],),
+    "gpus": ([("host", 1), ("number", 1)], [("request", 1)]),
     "hosts": ([("request", 1)],),
     "history": ([("job", 1), ("_id", 1)],),
     "decisions": ([("jobs", 1), ("_id", 1)],),

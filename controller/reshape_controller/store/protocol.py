@@ -84,6 +84,8 @@ class RequestKind(StrEnum):
     PIN = "pin"
     DRAIN = "drain"
     UNDRAIN = "undrain"
+    CLEAR = "clear"
+    PROFILE = "profile"
 
 
 def request_key(request: str) -> str:

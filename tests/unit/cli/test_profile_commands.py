@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.profile_commands import profile_app
-from reshape_profiles import loader, profiler
+from reshape_profiles import files, loader, profiler
 from reshape_profiles.schema import Overhead, Profile
 from reshape_profiles.training_run import RunFailed, Script
 
@@ -88,7 +88,7 @@ def test_a_run_writes_a_file_that_can_be_recorded(
     assert script.command == ("train.py", "--epochs", "3")
     assert (script.global_batch, script.simulated) == (64, True)
     assert (gpu_type, devices, sizes) == ("simulated", ("sim-0", "sim-1"), (1, 2))
-    assert loader.load(target).profiles[0].job_type == "mine"
+    assert files.load(target).bundle.profiles[0].job_type == "mine"
     again = refused("run", *options, "--into", str(target), "--", "train.py")
     assert again.problems[0].what == "there is a file already"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from reshape_profiles import profiler
-from reshape_profiles.loader import bundled, load, write
+from reshape_profiles.files import load
+from reshape_profiles.loader import bundled, write
 from reshape_profiles.training_run import RunFailed, Script, run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -63,8 +64,8 @@ def test_a_script_is_measured_on_each_number_of_devices(tmp_path: Path) -> None:
     assert (overhead.process_init_s, overhead.checkpoint_s) == (1.0, 0.125)
     assert (overhead.job_init_s, overhead.job_stop_s) == (COSTS.job_init_s, COSTS.job_stop_s)
     file = tmp_path / "mine.json"
-    file.write_text(write(found))
-    assert load(file).profiles == (found,)
+    file.write_text(write((found,)))
+    assert load(file).bundle.profiles == (found,)
 
 
 def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

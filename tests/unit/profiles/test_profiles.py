@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_profiles import loader, show
+from reshape_profiles import files, loader, show
 from reshape_profiles.schema import AccuracyPoint, Overhead, Profile, SpeedPoint
 
 README = Path(loader.__file__).parent / "data" / "README.md"
@@ -114,8 +114,8 @@ def test_a_profile_that_is_written_is_read_back(tmp_path: Path) -> None:
         Overhead(1, 2, 3, 4, 5, "measured"),
     )
     file = tmp_path / "mine.json"
-    file.write_text(loader.write(profile))
-    assert loader.load(file).profiles == (profile,)
+    file.write_text(loader.write((profile,)))
+    assert files.load(file).bundle.profiles == (profile,)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_wrong_file_is_refused_with_place_and_remedy(
     file = tmp_path / "profiles.toml"
     file.write_text(text)
     with pytest.raises(loader.ProfileError) as caught:
-        loader.load(file)
+        files.load(file)
     assert where in caught.value.path
     assert what in str(caught.value)
 

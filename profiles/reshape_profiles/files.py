@@ -1,0 +1,72 @@
+"""Files of profiles, whatever their form: TOML, JSON, CSV, or measured throughputs of Gavel's form.
+
+Does: tells the form by the file's name and content, reads it, and turns everything that can be
+wrong with it into one ProfileError. Never: reads a file without a bound. State: none.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reshape_profiles import gavel, loader, table
+from reshape_profiles.loader import Bundle, ProfileError
+
+FILE_BYTES_MAX = 16 * 1024 * 1024
+FORMS = "name a file of profiles (.toml, .json or .csv)"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The profiles of a file; ``notes`` say what of it they do not hold."""
+
+    bundle: Bundle
+    notes: tuple[str, ...] = ()
+
+
+def load(path: Path, part: str | None = None) -> Loaded:
+    """Profiles of a file. ``part``: which of several sets of throughputs. Raises ProfileError,
+    OSError."""
+    where = str(path)
+    with path.open("rb") as file:
+        data = file.read(FILE_BYTES_MAX + 1)
+    if len(data) > FILE_BYTES_MAX:
+        raise ProfileError(where, f"has more than {FILE_BYTES_MAX} bytes; split it")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ProfileError(where, f"is no UTF-8 text ({error.reason}); {FORMS}") from None
+    if path.suffix == ".json":
+        document = _json(text, where)
+        if gavel.is_one(document):
+            read = gavel.parse(document, where, part)
+            return Loaded(Bundle(read.profiles), read.left_out)
+        found = loader.parse(document, where)
+    elif path.suffix == ".csv":
+        found = table.parse(text, where)
+    else:
+        found = loader.parse(_toml(text, where), where)
+    if part is not None:
+        raise ProfileError(where, f"has no parts; leave {part!r} out")
+    return Loaded(found)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ProfileError(where, "is nested too deeply to be profiles") from None
+    except ValueError as error:
+        raise ProfileError(where, f"is no JSON ({error})") from None
+
+
+def _toml(text: str, where: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ProfileError(where, "is nested too deeply to be profiles") from None
+    except ValueError as error:
+        raise ProfileError(where, f"is no TOML ({error})") from None

@@ -1,0 +1,224 @@
+"""Files of profiles in every form: read, written, read again, and refused in one message."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape_profiles import files, gavel, loader, table
+from reshape_profiles.schema import AccuracyPoint, Overhead, Profile, SpeedPoint
+
+FULL = Profile(
+    "mine-b64",
+    'measured "here", by ada',
+    64,
+    100,
+    (SpeedPoint("V100", 1, 0.1 + 0.2, "measured"), SpeedPoint("K80", 2, 1 / 3)),
+    (AccuracyPoint(10, 0.2, "measured"), AccuracyPoint(20, 1 / 3)),
+    Overhead(1.5, 2, 3, 4, 5, "measured, twice"),
+)
+BARE = Profile("nothing-known")
+
+ORIGINAL: dict[str, Any] = {
+    "v100": {
+        "('TinyNet (batch size 16)', 1)": {"null": 40.0, "('TinyNet (batch size 8)', 1)": [1, 2]},
+        "('TinyNet (batch size 8)', 2)": {"null": 64.0},
+        "('TinyNet (batch size 4)', 4)": {"null": 100.0},
+        "('TinyNet (batch size 8)', 1)": {"null": 62.5},
+        "('TinyNet (batch size 32)', 1)": {"null": 0.0},
+        "('Walker', 1)": {"null": 7.5},
+        "('Walker', 2)": {"null": 14.0},
+    },
+    "v100_unconsolidated": {"('TinyNet (batch size 8)', 2)": {"null": 50.0}},
+}
+"""Made by hand, in the form of the files that come with Gavel."""
+
+
+def rows(*parts: str) -> dict[str, Any]:
+    """The same kind of figures as a list."""
+    return {
+        "columns": list(gavel.COLUMNS),
+        "rows": [
+            row
+            for part in parts
+            for row in (
+                [part, "TinyNet", 16, "v100", 1, 40.0],
+                [part, "TinyNet", 8, "v100", 2, 64.0],
+                [part, "Walker", None, "v100", 1, 7.5],
+            )
+        ],
+    }
+
+
+def file(folder: Path, name: str, content: object) -> Path:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "written"), [("a.json", loader.write), ("a.csv", table.write)], ids=["json", "csv"]
+)
+def test_every_figure_of_a_profile_comes_back_as_it_was(
+    tmp_path: Path, name: str, written: Any
+) -> None:
+    profiles = (FULL, BARE, *loader.bundled().profiles)
+    again = files.load(file(tmp_path, name, written(profiles)))
+    assert again.bundle.profiles == profiles
+    assert again.notes == ()
+
+
+def test_a_table_needs_only_the_columns_that_it_fills_in_any_order(tmp_path: Path) -> None:
+    text = (
+        "\ufeffgpus,job_type,seconds_per_step,gpu_type\r\n1,a,0.5,V100\r\n\r\n2,a, 0.25 ,V100\r\n"
+    )
+    (found,) = files.load(file(tmp_path, "a.csv", text)).bundle.profiles
+    assert found == Profile("a", speed=(SpeedPoint("V100", 1, 0.5), SpeedPoint("V100", 2, 0.25)))
+
+
+def test_throughputs_of_one_global_batch_are_one_profile(tmp_path: Path) -> None:
+    found = files.load(file(tmp_path, "gavel.json", ORIGINAL))
+    tiny = found.bundle.of("tinynet-b16")
+    assert tiny is not None
+    assert (tiny.global_batch, tiny.text) == (16, "TinyNet (batch size 16)")
+    # 16 samples: one batch of 16 on one GPU, two of 8, four of 4; the rate is the GPUs' sum.
+    assert [(p.gpu_type, p.gpus, p.seconds_per_step) for p in tiny.speed] == [
+        ("v100", 1, 1 / 40),
+        ("v100", 2, 2 / 64),
+        ("v100", 4, 4 / 100),
+        ("v100_unconsolidated", 2, 2 / 50),
+    ]
+    assert {p.source for p in tiny.speed} == {"measured: gavel.json"}
+    walker = found.bundle.of("walker")
+    assert walker is not None
+    assert (walker.global_batch, len(walker.speed)) == (None, 1)
+    assert found.notes == (
+        "left out: 1 figures of 0 steps/s (not measured, or out of memory)",
+        "left out: 1 figures of several GPUs without a batch size",
+        "left out: 1 figures of two jobs on the same GPUs",
+    )
+
+
+def test_throughputs_come_back_in_their_own_form(tmp_path: Path) -> None:
+    found = files.load(file(tmp_path, "gavel.json", ORIGINAL)).bundle
+    text, left_out = gavel.write(found.profiles)
+    assert left_out == ()
+    wanted = {
+        kind: {
+            job: {"null": rates["null"]}
+            for job, rates in table.items()
+            if rates["null"] and job != "('Walker', 2)"
+        }
+        for kind, table in ORIGINAL.items()
+    }
+    assert json.loads(text) == wanted
+    again = files.load(file(tmp_path, "gavel.json", text))
+    assert set(again.bundle.profiles) == set(found.profiles)
+
+
+def test_of_rows_for_the_same_figures_one_part_is_chosen(tmp_path: Path) -> None:
+    one = files.load(file(tmp_path, "one.json", rows("cluster"))).bundle
+    assert [p.job_type for p in one.profiles] == ["tinynet-b16", "walker"]
+    both = file(tmp_path, "both.json", rows("cluster", "model"))
+    with pytest.raises(
+        loader.ProfileError, match=r"rows of cluster, model.*choose one with --part"
+    ):
+        files.load(both)
+    with pytest.raises(loader.ProfileError, match="none of 'other'; there are cluster, model"):
+        files.load(both, "other")
+    first, _ = files.load(both, "model").bundle.profiles
+    assert first.speed[0].source == "measured: both.json, model"
+    with pytest.raises(loader.ProfileError, match="has no parts"):
+        files.load(file(tmp_path, "a.csv", table.write((FULL,))), "model")
+
+
+def test_what_the_form_of_throughputs_cannot_say_is_named() -> None:
+    odd = Profile("odd", global_batch=6, speed=(SpeedPoint("V100", 4, 1.0),))
+    text, left_out = gavel.write((FULL, odd))
+    assert json.loads(text)["K80"] == {"('mine-b64 (batch size 32)', 2)": {"null": 6.0}}
+    assert left_out == (
+        "mine-b64: all but its speeds",
+        "odd: a global batch of 6 on 4 GPUs cannot be said there",
+    )
+
+
+DEEP = "[" * 100_000
+JOB = "('TinyNet (batch size 16)', 1)"
+WRONG: list[tuple[str, object, str, str]] = [
+    ("a.csv", "", "line 1", "no column job_type"),
+    ("a.csv", "job_type,colour\n", "line 1", "unknown column 'colour'"),
+    ("a.csv", "job_type,gpus,gpus\n", "line 1", "two columns 'gpus'"),
+    ("a.csv", "job_type,gpus\na,two\n", "line 2: gpus", "'two' is no whole number"),
+    ("a.csv", "job_type,gpus\na,1\n", "line 2", "gpu_type, seconds_per_step missing"),
+    ("a.csv", "job_type,text\n,x\n", "line 2: job_type", "is empty"),
+    ("a.csv", "job_type,text\na,x,y\n", "line 2", "3 cells for 2 columns"),
+    ("a.csv", "job_type,text\na,x\na,y\n", "line 3: text", "'y', and was 'x' above"),
+    ("a.csv", "job_type,step,accuracy\na,1,1.5\n", "line 2", "between 0 and 1"),
+    ("a.csv", 'job_type,text\na,"x\n', "line 2", "is no CSV"),
+    ("a.csv", "job_type,gpu_type,gpus,seconds_per_step\na,V,1,nan\n", "line 2", "greater than 0"),
+    ("a.csv", "job_type,gpu_type,gpus,seconds_per_step\na,V,1,1\na,V,1,2\n", "a", "two speeds"),
+    ("a.csv", "job_type\na/b\n", "job_type", "'a/b' is no name of a job type"),
+    ("a.csv", f"job_type,global_batch\na,{10**30}\n", "a", "too large"),
+    ("a.json", "{", "", "is no JSON"),
+    ("a.json", DEEP, "", "nested too deeply"),
+    ("a.json", "[]", "", "is no table"),
+    ("a.json", '{"profile": [{"job_type": "a", "speed": 3}]}', "speed", "is no list"),
+    ("a.json", '{"profile": [{"job_type": "\\ud800"}]}', "job_type", "is no name"),
+    ("a.json", '{"profile": [{"job_type": "a", "text": "\\ud800"}]}', "text", "is no text"),
+    ("a.json", '{"sets": {"one": 3}}', "sets.one", "is no list"),
+    (
+        "a.json",
+        f'{{"profile": [{{"job_type": "a", "speed": [["V", {10**30}, 1]]}}]}}',
+        "profile[0]",
+        "too large",
+    ),
+    (
+        "a.json",
+        f'{{"profile": [{{"job_type": "a", "speed": [["V", 1, {10**400}]]}}]}}',
+        "speed[0][2]",
+        "too large a number",
+    ),
+    ("a.toml", "a = " + DEEP, "", "nested too deeply"),
+    ("a.json", {"v100": {JOB: {"null": "fast"}}}, JOB, "'fast' is no number of steps"),
+    ("a.json", {"v100": {JOB: {"null": -1}}}, JOB, "-1 steps per second"),
+    ("a.json", {"v100": {JOB: 7}}, JOB, "is no job with its rates"),
+    ("a.json", {"columns": ["a"], "rows": []}, "columns", "the columns are not file, model"),
+    ("a.json", {**rows(), "rows": [["a", "b"]]}, "rows[0]", "has not 6 entries"),
+    (
+        "a.json",
+        {**rows(), "rows": [["a", "b", 1, "c", 0, 1]]},
+        "rows[0]: num_gpus",
+        "0 is no whole",
+    ),
+    ("a.json", {**rows(), "rows": [["a", 1, 1, "c", 1, 1]]}, "rows[0]: model", "1 is no name"),
+    ("a.json", rows("a", "a"), "rows[3]", "a second rate of TinyNet on 1 v100"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "where", "what"), WRONG)
+def test_a_wrong_file_is_refused_with_its_place(
+    tmp_path: Path, name: str, content: object, where: str, what: str
+) -> None:
+    path = file(tmp_path, name, content)
+    with pytest.raises(loader.ProfileError) as caught:
+        files.load(path)
+    assert str(path) in caught.value.path
+    assert where in caught.value.path
+    assert what in caught.value.message
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_file_that_is_no_text_or_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(loader.ProfileError, match="is no UTF-8 text"):
+        files.load(path)
+    monkeypatch.setattr(files, "FILE_BYTES_MAX", 10)
+    path.write_text("job_type,text\n")
+    with pytest.raises(loader.ProfileError, match="more than 10 bytes"):
+        files.load(path)
