@@ -41,7 +41,8 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.plan import HostView, JobView, Policy, Snapshot
-from reshape_controller.core.prediction.profiles import Measured, ProfileBook, default_curve
+from reshape_controller.core.prediction.profiles import Measured, ProfileBook
+from reshape_controller.core.prediction.recorded import default_curve
 from reshape_controller.policies import make_policy
 from reshape_profiles.chart import line_chart
 from reshape_profiles.schema import Profile, SpeedPoint

@@ -22,9 +22,10 @@ from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import JobView, Plan, Policy, Snapshot, Target
 from reshape_controller.core.prediction import candidates, moves
 from reshape_controller.core.prediction import forecast as forecasts
+from reshape_controller.core.prediction.candidates import targets_of
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.predictor import Predictor
-from reshape_controller.core.prediction.sweep import rebuilt, rebuilt_growth, sweep, sweep_growths
+from reshape_controller.core.prediction.sweep import givers, sweep, sweep_growths
 from reshape_controller.policies import make_policy
 from reshape_controller.policies.adaptive import Adaptive
 from tests.clusters import COSTS, FREE, Cluster, Reference
@@ -293,12 +294,16 @@ def compare(snapshot: Snapshot, listed: int) -> None:
             bound = outlook.bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
-        swept = sweep(outlook, newcomer, hosts, donors, lambda left: 1, outlook.waits())
+        giving = givers(forecast, donors, lambda left: 1)
+        swept = sweep(outlook, newcomer, hosts, giving, outlook.waits())
         ranked = sorted(swept.worth + swept.others)
-        again = [rebuilt(forecast, newcomer, rank) for rank in ranked]
-        assert [(*reference.weigh(c.targets), *c.order) for c in again] == ranked
-        single = candidates.from_one(forecast, newcomer, hosts, donors)
-        assert {c.targets for c in (*again, *swept.costly)} == {c.targets for c in single}
+        single = {
+            option.targets: option.order
+            for option in candidates.from_one(forecast, newcomer, hosts, donors)
+        }
+        again = [targets_of(rank) for rank in ranked]
+        assert [(*reference.weigh(targets), *single[targets]) for targets in again] == ranked
+        assert {*again, *(option.targets for option in swept.costly)} == set(single)
         worth = [rank[:2] for rank in swept.worth]
         assert all(rank < outlook.waits() for rank in worth)
     grown = forecast.outlook()
@@ -306,11 +311,11 @@ def compare(snapshot: Snapshot, listed: int) -> None:
     for option in candidates.growths(forecast, hosts):
         assert grown.weigh(option.ends, option.changes) == reference.weigh(option.targets)
     swept = sweep_growths(grown, hosts, lambda left: 1, grown.waits())
-    again = [rebuilt_growth(forecast, rank) for rank in swept.worth + swept.others]
-    ranks = [(*reference.weigh(c.targets), *c.order) for c in again]
-    assert ranks == swept.worth + swept.others
-    wanted = [c.targets for c in candidates.growths(forecast, hosts)]
-    assert {c.targets for c in (*again, *swept.costly)} == set(wanted)
+    ranked = swept.worth + swept.others
+    wanted = {option.targets: option.order for option in candidates.growths(forecast, hosts)}
+    again = [targets_of(rank) for rank in ranked]
+    assert [(*reference.weigh(targets), *wanted[targets]) for targets in again] == ranked
+    assert {*again, *(option.targets for option in swept.costly)} == set(wanted)
     assert swept.count == len(wanted)
 
 

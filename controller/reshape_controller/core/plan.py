@@ -7,11 +7,14 @@ the plan against the state, and a plan that breaks a rule is rejected whole.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
 from reshape_controller.core.prediction.profiles import Curve, Measured, ProfileBook
 from reshape_sidecar.wire import Progress
+
+if TYPE_CHECKING:
+    from reshape_controller.core.prediction.predictor import Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class JobView:
     measured: tuple[Measured, ...] = ()
     reshape_cost_s: float | None = None
     curve: Curve | None = None
+    pace: Pace | None = field(default=None, init=False, compare=False, repr=False)
+    """What the predictor made of all this; its cache, and nobody else's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 
 from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import HostId, Mechanism
@@ -17,8 +18,8 @@ from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
 from reshape_controller.core.prediction import candidates, moves
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.predictor import Predictor
-from reshape_controller.core.prediction.sweep import rebuilt, rebuilt_growth, sweep, sweep_growths
-from reshape_controller.core.prediction.weighing import Weighed, Weighing, rank
+from reshape_controller.core.prediction.sweep import Givers, givers, sweep, sweep_growths
+from reshape_controller.core.prediction.weighing import Found, Weighing
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""
@@ -135,26 +136,25 @@ class _Decision:
         idle = list(candidates.on_idle(self._forecast, newcomer, hosts))
         outlook = self._forecast.outlook(newcomer.id)
         weighing = Weighing(outlook, self._policy.least_ms, "wait", idle)
-        active: list[Weighed] = []
-        count = 0
+        found = Found()
         if reshapes:
-            active, count = self._reshapes(weighing, newcomer, hosts, overdue=overdue)
-        if not idle and not count:
+            found = self._reshapes(weighing, newcomer, hosts, overdue=overdue)
+        if not idle and not found.count:
             self._nothing_fits(newcomer)
             return None
-        better = [entry for entry in active if overdue or weighing.worth(entry)]
+        better = [] if found.best is None else [found.best]
         if overdue:
             better += weighing.quiet
-        chosen = min(better, key=rank, default=weighing.base)
-        count += max(1, len(idle))
-        if chosen[2] is None:
+        chosen = min(better, default=weighing.base)
+        count = found.count + max(1, len(idle))
+        if len(chosen) == 2:
             text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough"
-            self._waits(newcomer, "waits-gain-too-small", text, weighing, active, count)
+            self._waits(newcomer, "waits-gain-too-small", text, weighing, found, count)
             return None
         code = "starts-on-idle"
-        if chosen[2].shrinks:
+        if chosen[6]:
             code = "shrinks-for-overdue" if overdue else "shrinks-for-newcomer"
-        return weighing.plan(code, chosen, active, count)
+        return weighing.plan(code, newcomer, chosen, found.kept(), count)
 
     def _may_reshape(self, newcomer: JobView, *, always: bool) -> bool:
         """Whether running jobs are looked at for this newcomer."""
@@ -169,18 +169,14 @@ class _Decision:
 
     def _reshapes(
         self, weighing: Weighing, newcomer: JobView, hosts: list[HostView], *, overdue: bool
-    ) -> tuple[list[Weighed], int]:
-        """Starts that take GPUs from running jobs: the best of them, and how many there are."""
-        least_ms, base = self._policy.least_ms, weighing.base
-        swept = sweep(weighing.outlook, newcomer, hosts, self._donors, least_ms, base[:2])
-        if overdue and not swept.count and base[2] is None:
+    ) -> Found:
+        """Starts that take GPUs from running jobs."""
+        swept = sweep(weighing.outlook, newcomer, hosts, self._givers, weighing.base[:2])
+        if overdue and not swept.count and len(weighing.base) == 2:
             several = candidates.from_several(self._forecast, newcomer, hosts, self._donors)
-            found = weighing.weigh_all(list(several), gate=False)
-            return found, len(found)
+            return weighing.best_of_all(list(several), gate=False)
         self._weighed_for += bool(swept.count)
-        return weighing.best_of(
-            swept, lambda entry: rebuilt(self._forecast, newcomer, entry), gate=not overdue
-        ), swept.count
+        return weighing.best_of(swept, gate=not overdue)
 
     def _grow(self) -> Plan | None:
         """Idle GPUs that nobody in the queue can use go to a running job, if it is worth it."""
@@ -193,23 +189,20 @@ class _Decision:
             plan = self._pinned(weighing, job) if job.pinned else None
             if plan is not None:
                 return plan
-        least_ms = self._policy.least_ms
-        swept = sweep_growths(weighing.outlook, self._hosts, least_ms, weighing.base[:2])
-        active = weighing.best_of(
-            swept, lambda entry: rebuilt_growth(self._forecast, entry), gate=True
+        swept = sweep_growths(
+            weighing.outlook, self._hosts, self._policy.least_ms, weighing.base[:2]
         )
-        better = [entry for entry in active if weighing.worth(entry)]
-        if not better:
-            if active:
-                first = min(active, key=rank)[2]
-                assert first is not None
-                text = "GPUs are idle, but no running job would gain enough from them"
-                self._waits(first.job, "keeps-sizes", text, weighing, active, swept.count + 1)
-            return None
-        chosen = min(better, key=rank)
-        assert chosen[2] is not None
-        code = "grows" if chosen[2].host == chosen[2].job.host else "moves"
-        return weighing.plan(code, chosen, active, swept.count + 1)
+        found = weighing.best_of(swept, gate=True)
+        if found.best is not None:
+            job = self._forecast.running[found.best[3]]
+            code = "grows" if found.best[5] == job.host else "moves"
+            return weighing.plan(code, job, found.best, found.kept(), swept.count + 1)
+        active = found.kept()
+        if active:
+            text = "GPUs are idle, but no running job would gain enough from them"
+            job = self._forecast.running[min(active)[3]]
+            self._waits(job, "keeps-sizes", text, weighing, found, swept.count + 1)
+        return None
 
     def _pinned(self, weighing: Weighing, job: JobView) -> Plan | None:
         """A pinned job gets its size as soon as it is idle on its host."""
@@ -218,7 +211,7 @@ class _Decision:
         if host is None or not job.size < size <= job.size + host.idle:
             return None
         entry = weighing.weigh(candidates.grow(self._forecast, job, size, host))
-        return weighing.plan("grows-to-pin", entry, [entry], 2)
+        return weighing.plan("grows-to-pin", job, entry, [entry], 2)
 
     def _donors_now(self) -> dict[HostId, list[JobView]]:
         """Running jobs that may shrink and are not cooling down, by host."""
@@ -232,6 +225,10 @@ class _Decision:
                 else:
                     self._wake(at_s)
         return found
+
+    @cached_property
+    def _givers(self) -> Givers:
+        return givers(self._forecast, self._donors, self._policy.least_ms)
 
     def _hold(self, newcomer: JobView) -> None:
         """Nobody else gets GPUs of a host on which a job could start that waited too long."""
@@ -254,17 +251,11 @@ class _Decision:
             self._waiting = Plan((), "waits-nothing-fits", text, newcomer.id)
 
     def _waits(
-        self,
-        job: JobView,
-        code: str,
-        text: str,
-        weighing: Weighing,
-        active: list[Weighed],
-        count: int,
+        self, job: JobView, code: str, text: str, weighing: Weighing, found: Found, count: int
     ) -> None:
         """Remember why the first of those that wait does so."""
         if self._waiting.about is None:
-            ranked = sorted([weighing.base, *active], key=rank)[:WAITING_KEPT_MAX]
+            ranked = sorted([weighing.base, *found.kept()])[:WAITING_KEPT_MAX]
             options = tuple(weighing.option(entry) for entry in ranked)
             self._waiting = Plan((), code, text, job.id, options, weighed=count)
 

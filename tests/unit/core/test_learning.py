@@ -13,8 +13,8 @@ from reshape_controller.core.plan import Plan
 from reshape_controller.core.prediction.profiles import (
     DEFAULT_OVERHEAD,
     SPEED_WEIGHT,
-    default_curve,
 )
+from reshape_controller.core.prediction.recorded import default_curve
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint

@@ -8,9 +8,9 @@ from reshape_controller.core.prediction.profiles import (
     Learned,
     Measured,
     ProfileBook,
-    default_curve,
     measure,
 )
+from reshape_controller.core.prediction.recorded import default_curve
 from reshape_profiles.schema import Profile, SpeedPoint
 
 

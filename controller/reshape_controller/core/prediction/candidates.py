@@ -13,7 +13,12 @@ from dataclasses import dataclass
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.forecast import Change, Forecast, to_ms
+from reshape_controller.core.prediction.forecast import Change, Forecast
+from reshape_controller.core.prediction.predictor import to_ms
+
+Rank = tuple[int, int, int, JobId, int, HostId, tuple[tuple[JobId, int], ...]]
+"""A weighed option: makespan, sum of completion times (ms), and the candidate's ``order``. Sorts as
+options do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +40,16 @@ class Candidate:
         return moves.start(self.job, self.size, self.host, *given)
 
     @property
-    def order(self) -> tuple[int, str, int, str, tuple[tuple[str, int], ...]]:
+    def order(self) -> tuple[int, JobId, int, HostId, tuple[tuple[JobId, int], ...]]:
         """The last ties: fewer GPUs moved, then ids and sizes."""
         shrinks = tuple((donor.id, keeps) for donor, keeps in self.shrinks)
         return (self.moved, self.job.id, self.size, self.host, shrinks)
+
+
+def targets_of(option: Rank) -> tuple[Target, ...]:
+    """What a plan that takes the option asks for."""
+    _, _, _, job, size, host, shrinks = option
+    return (Target(job, size, host), *(Target(donor, keeps, host) for donor, keeps in shrinks))
 
 
 def on_idle(forecast: Forecast, newcomer: JobView, hosts: list[HostView]) -> Iterator[Candidate]:

@@ -14,10 +14,18 @@ elsewhere; the latest f is a completion time and counts anyway.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from heapq import nlargest
 
-from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.prediction.list_schedule import Listed, Scheduler, Waiting
+from reshape_controller.core.prediction.list_schedule import (
+    Listed,
+    Reach,
+    Scheduler,
+    Waiting,
+    reach,
+)
 from reshape_controller.core.prediction.predictor import Predictor
 
 LISTED_MAX = 64
@@ -27,54 +35,58 @@ Change = tuple[int, tuple[int, ...], tuple[int, ...]]
 """On one host (by number): times at which GPUs no longer become free, and new ones."""
 
 
-def to_ms(seconds: float) -> int:
-    """Whole milliseconds."""
-    return round(seconds * 1000.0)
-
-
 class Forecast:
     """One per decision; ``outlook`` of it for each newcomer."""
 
     def __init__(self, snapshot: Snapshot, predictor: Predictor) -> None:
         self.snapshot = snapshot
         self.predictor = predictor
-        types = sorted({host.gpu_type for host in snapshot.hosts})
-        self.types = {gpu_type: number for number, gpu_type in enumerate(types)}
+        self.types = tuple(sorted({host.gpu_type for host in snapshot.hosts}))
+        number_of = {gpu_type: number for number, gpu_type in enumerate(self.types)}
         self.numbers = {host.id: number for number, host in enumerate(snapshot.hosts)}
-        self.type_of = [self.types[host.gpu_type] for host in snapshot.hosts]
-        self.ends_ms = {job.id: to_ms(predictor.unchanged_s(job)) for job in snapshot.running}
+        self.type_of = [number_of[host.gpu_type] for host in snapshot.hosts]
+        self.ends_ms = predictor.ends_ms(snapshot.running)
         self.free_ms = self._free()
-        self.gpus = sum(len(times) for times in self.free_ms)
-        self.free_sum_ms = sum(sum(times) for times in self.free_ms)
+        self.gpus = sum(map(len, self.free_ms))
+        self.free_sum_ms = sum(map(sum, self.free_ms))
         self.ends_sum_ms = sum(self.ends_ms.values())
-        self.running = {job.id: job for job in snapshot.running}
-        self.latest = sorted(((end, job) for job, end in self.ends_ms.items()), reverse=True)[:3]
-        self.waiting = [entry for job in snapshot.queued if (entry := self._waiting(job))]
+        self.latest = nlargest(3, zip(self.ends_ms.values(), self.ends_ms, strict=True))
+        waiting = self._waiting()
+        self.listed, self.rest = waiting[:LISTED_MAX], waiting[LISTED_MAX:]
+        self.rest_ms = sum(job.area_ms for job in self.rest)
+
+    @cached_property
+    def running(self) -> dict[JobId, JobView]:
+        """Running jobs by id."""
+        return {job.id: job for job in self.snapshot.running}
+
+    @cached_property
+    def queue(self) -> tuple[Scheduler, Listed]:
+        """The first queued jobs if nobody of them is started now, and what schedules them."""
+        scheduler = Scheduler(self.free_ms, self.type_of, len(self.types), self.listed)
+        return scheduler, scheduler.run(self.listed, {})
 
     def _free(self) -> list[list[int]]:
         """For each host, when each of its usable GPUs is free, in ascending order."""
-        held: dict[HostId, list[int]] = {host.id: [] for host in self.snapshot.hosts}
+        numbers, ends_ms = self.numbers, self.ends_ms
+        found: list[list[int]] = [[] for _ in self.snapshot.hosts]
         for job in self.snapshot.running:
-            if job.host in held:
-                held[job.host] += [self.ends_ms[job.id]] * job.size
-        found = []
-        for host in self.snapshot.hosts:
-            times = held[host.id]
-            times += [0] * (max(host.usable, host.idle) - len(times))
-            found.append(sorted(times))
+            if job.host in numbers:
+                found[numbers[job.host]] += [ends_ms[job.id]] * job.size
+        for host, times in zip(self.snapshot.hosts, found, strict=True):
+            usable = host.usable if host.usable > host.idle else host.idle
+            if usable > len(times):
+                times += [0] * (usable - len(times))
+            times.sort()
         return found
 
-    def _waiting(self, job: JobView) -> Waiting | None:
-        """A queued job for the list; None where no host can hold it."""
-        if not job.sizes or not self.types:
-            return None
-        size = min(job.sizes)
-        if all(len(times) < size for times in self.free_ms):
-            return None
-        takes = tuple(
-            to_ms(self.predictor.incoming_s(job, gpu_type, size)) for gpu_type in self.types
+    def _waiting(self) -> list[Waiting]:
+        """Queued jobs for the list; without those that no host can hold."""
+        most = max(map(len, self.free_ms), default=0)
+        listed = (
+            self.predictor.waiting(job, self.types) for job in self.snapshot.queued if job.sizes
         )
-        return Waiting(job.id, size, takes, size * min(takes))
+        return [job for job in listed if job.size <= most] if most else []
 
     def latest_but(self, job: JobId) -> int:
         """The latest completion of a running job other than ``job``."""
@@ -86,12 +98,14 @@ class Forecast:
     def outlook(self, newcomer: JobId | None = None) -> Outlook:
         """The queue as it counts while options of ``newcomer`` are weighed: it is one of those
         that are listed, wherever it stands."""
-        listed, rest = self.waiting[:LISTED_MAX], self.waiting[LISTED_MAX:]
-        own = next((job for job in rest if job.id == newcomer), None)
-        if own is not None:
-            rest = [listed[-1], *(job for job in rest if job is not own)]
-            listed = [*listed[:-1], own]
-        return Outlook(self, listed, sum(job.area_ms for job in rest), newcomer)
+        if newcomer is None or any(job.id == newcomer for job in self.listed):
+            return Outlook(self, self.listed, self.rest_ms, newcomer)
+        own = next((job for job in self.rest if job.id == newcomer), None)
+        if own is None:
+            return Outlook(self, self.listed, self.rest_ms, newcomer)
+        listed = [*self.listed[:-1], own]
+        rest_ms = self.rest_ms - own.area_ms + self.listed[-1].area_ms
+        return Outlook(self, listed, rest_ms, newcomer)
 
 
 class Outlook:
@@ -102,17 +116,32 @@ class Outlook:
     ) -> None:
         self.forecast = forecast
         self.rest_ms = rest_ms
-        self._all = listed
         self.others = [job for job in listed if job.id != newcomer]
-        self._scheduler = Scheduler(
-            forecast.free_ms, forecast.type_of, len(forecast.types), self._all
-        )
-        self.if_waiting = self._scheduler.run(self._all, {})
-        self.if_started = (
-            self._scheduler.run(self.others, {}) if newcomer is not None else self.if_waiting
-        )
-        self._area_ms = sum(job.area_ms for job in self.others)
-        self._takes_ms = sum(min(job.takes_ms) for job in self.others)
+        self._listed = len(listed)
+        if listed is forecast.listed:
+            self._scheduler, self.if_waiting = forecast.queue
+        else:
+            free_ms, type_of = forecast.free_ms, forecast.type_of
+            self._scheduler = Scheduler(free_ms, type_of, len(forecast.types), listed)
+            self.if_waiting = self._scheduler.run(listed, {})
+
+    @cached_property
+    def if_started(self) -> Listed:
+        """The schedule without the newcomer."""
+        alone = len(self.others) < self._listed
+        return self._scheduler.run(self.others, {}) if alone else self.if_waiting
+
+    @cached_property
+    def reach(self) -> Reach:
+        """Which GPUs those can use that wait when the newcomer does not."""
+        return reach(self.if_started, len(self.forecast.types))
+
+    @cached_property
+    def _at_best(self) -> Listed:
+        """No schedule is better than this: nobody waits, and there are no gaps."""
+        takes_ms = sum(min(job.takes_ms) for job in self.others)
+        area_ms = sum(job.area_ms for job in self.others)
+        return Listed(sum_ms=takes_ms, busy_ms=area_ms, bound=bool(self.others))
 
     def waits(self) -> tuple[int, int]:
         """Makespan and sum of completion times if nothing is done."""
@@ -122,13 +151,11 @@ class Outlook:
         self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
     ) -> tuple[int, int]:
         """Neither makespan nor sum can be lower than this (see ``weigh``)."""
-        at_best = Listed({}, self._takes_ms, busy_ms=self._area_ms, bound=bool(self.others))
-        return self._total(ends, changes, at_best)
+        return self._total(ends, changes, self._at_best)
 
     def known(self, changes: Sequence[Change]) -> bool:
         """Whether the queue fares as if nothing had changed: ``weigh`` is cheap then."""
-        base = self.if_started
-        return not self.others or all(self._out_of_reach(base, change) for change in changes)
+        return not self.others or all(self._out_of_reach(change) for change in changes)
 
     def weigh(
         self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
@@ -171,11 +198,11 @@ class Outlook:
             makespan = max(makespan, -(-busy // forecast.gpus))
         return makespan, total
 
-    def _out_of_reach(self, base: Listed, change: Change) -> bool:
+    def _out_of_reach(self, change: Change) -> bool:
         """Whether no listed job would see the difference: every time that changes is later than
         any listed job could use, or the host was and stays of no use to any."""
         host, gone, come = change
-        gpu_type = self.forecast.type_of[host]
+        base, gpu_type = self.reach, self.forecast.type_of[host]
         late = base.late_ms[gpu_type]
         if (not gone or min(gone) > late) and (not come or min(come) > late):
             return True

@@ -1,8 +1,8 @@
 """Greedy list scheduling of queued jobs, at their smallest size and in the order of the queue.
 
-Does: places each job where it ends first, in whole milliseconds from now, and tells beside it which
-GPUs could not have been of use to any. Never: prefers an order, or predicts how long a job takes:
-it is told. State: where each host's GPUs are free, as given.
+Does: places each job where it ends first, in whole milliseconds from now, and tells which GPUs
+could not have been of use to any. Never: prefers an order, or predicts how long a job takes: it is
+told. State: where each host's GPUs are free, as given.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Waiting:
 
     id: JobId
     size: int
+    gpu_types: tuple[str, ...]
     takes_ms: tuple[int, ...]
     area_ms: int
 
@@ -29,17 +30,39 @@ class Waiting:
 class Listed:
     """What came of a list schedule."""
 
-    ends_ms: dict[JobId, int]
+    placed: tuple[tuple[Waiting, int], ...] = ()
+    """Jobs with the time at which each ends."""
     sum_ms: int = 0
     last_ms: int = 0
     busy_ms: int = 0
     """By how much the sum of the times at which GPUs are free grew."""
-    late_ms: tuple[int, ...] = ()
-    """For each GPU type: a GPU that is free later than this was of no use to any listed job."""
-    late_by_size_ms: tuple[dict[int, int], ...] = ()
     touched: frozenset[int] = frozenset()
+    """Hosts that got jobs."""
     bound: bool = False
     """No schedule, but what none can be better than."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which GPUs a list schedule could use: one that is free later than this was of no use."""
+
+    late_ms: tuple[int, ...]
+    """For each GPU type."""
+    late_by_size_ms: tuple[dict[int, int], ...]
+    """For each GPU type, and each size of a listed job."""
+    touched: frozenset[int]
+
+
+def reach(listed: Listed, types: int) -> Reach:
+    """The reach of a schedule over GPUs of ``types`` types."""
+    by_size: tuple[dict[int, int], ...] = tuple({} for _ in range(types))
+    for job, end in listed.placed:
+        for known, takes_ms in zip(by_size, job.takes_ms, strict=True):
+            start = end - takes_ms
+            if start > known.get(job.size, start - 1):
+                known[job.size] = start
+    late = tuple(max(known.values(), default=-1) for known in by_size)
+    return Reach(tuple(max(-1, at) for at in late), by_size, listed.touched)
 
 
 class Scheduler:
@@ -53,80 +76,59 @@ class Scheduler:
         its GPU type, of ``types``; ``listed``: every job that will ever be scheduled."""
         self._free = free
         self._type_of = type_of
-        self._types = types
         self._sizes = sorted({job.size for job in listed})
-        self._heads: dict[tuple[int, int], list[tuple[int, int]]] = {
-            (gpu_type, size): [] for gpu_type in range(self._types) for size in self._sizes
+        self._heads: dict[int, list[list[tuple[int, int]]]] = {
+            size: [[] for _ in range(types)] for size in self._sizes
         }
         for host, times in enumerate(self._free):
             for size in self._sizes:
                 if len(times) >= size:
-                    self._heads[self._type_of[host], size].append((times[size - 1], host))
-        for head in self._heads.values():
-            heapify(head)
+                    self._heads[size][type_of[host]].append((times[size - 1], host))
+        for heads in self._heads.values():
+            for head in heads:
+                heapify(head)
 
     def run(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
         """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
-        free = dict(overlay)
-        heads = {key: head.copy() for key, head in self._heads.items()}
-        for host, times in overlay.items():
+        at_first = self._free
+        free = {host: times.copy() for host, times in overlay.items()}
+        heads = {size: [head.copy() for head in of] for size, of in self._heads.items()}
+        for host, times in free.items():
             self._push(heads, host, times)
-        ends: dict[JobId, int] = {}
-        busy = 0
-        late = [-1] * self._types
-        by_size: tuple[dict[int, int], ...] = tuple({} for _ in range(self._types))
+        placed: list[tuple[Waiting, int]] = []
+        busy = total = last = 0
         for job in listed:
-            placed = self._place(job, heads, free)
-            if placed is None:
+            size = job.size
+            end, chosen = -1, -1
+            for head, takes_ms in zip(heads[size], job.takes_ms, strict=True):
+                while head:
+                    start, host = head[0]
+                    times = free[host] if host in free else at_first[host]
+                    if times[size - 1] == start:
+                        if chosen < 0 or (start + takes_ms, host) < (end, chosen):
+                            end, chosen = start + takes_ms, host
+                        break
+                    heappop(head)
+            if chosen < 0:
                 continue
-            end, host = placed
-            before = free.get(host) or self._free[host]
-            after = before[job.size :]
-            at = bisect_right(after, end)
-            after[at:at] = [end] * job.size
-            busy += job.size * end - sum(before[: job.size])
-            free[host] = after
-            self._push(heads, host, after)
-            ends[job.id] = end
-            for gpu_type in range(self._types):
-                start = end - job.takes_ms[gpu_type]
-                known = by_size[gpu_type]
-                if start > late[gpu_type]:
-                    late[gpu_type] = start
-                if start > known.get(job.size, start - 1):
-                    known[job.size] = start
-        return Listed(
-            ends,
-            sum(ends.values()),
-            max(ends.values(), default=0),
-            busy,
-            tuple(late),
-            by_size,
-            frozenset(free) - frozenset(overlay),
-        )
-
-    def _place(
-        self,
-        job: Waiting,
-        heads: dict[tuple[int, int], list[tuple[int, int]]],
-        free: dict[int, list[int]],
-    ) -> tuple[int, int] | None:
-        best: tuple[int, int] | None = None
-        for gpu_type in range(self._types):
-            head = heads[gpu_type, job.size]
-            while head:
-                start, host = head[0]
-                times = free.get(host) or self._free[host]
-                if times[job.size - 1] == start:
-                    found = (start + job.takes_ms[gpu_type], host)
-                    best = found if best is None else min(best, found)
-                    break
-                heappop(head)
-        return best
+            if chosen not in free:
+                free[chosen] = at_first[chosen].copy()
+            times = free[chosen]
+            busy += size * end - sum(times[:size])
+            del times[:size]
+            at = bisect_right(times, end)
+            times[at:at] = [end] * size
+            self._push(heads, chosen, times)
+            placed.append((job, end))
+            total += end
+            if end > last:
+                last = end
+        touched = frozenset(free) - frozenset(overlay)
+        return Listed(tuple(placed), total, last, busy, touched)
 
     def _push(
-        self, heads: dict[tuple[int, int], list[tuple[int, int]]], host: int, times: list[int]
+        self, heads: dict[int, list[list[tuple[int, int]]]], host: int, times: list[int]
     ) -> None:
         for size in self._sizes:
             if len(times) >= size:
-                heappush(heads[self._type_of[host], size], (times[size - 1], host))
+                heappush(heads[size][self._type_of[host]], (times[size - 1], host))

@@ -1,18 +1,25 @@
 """How long jobs will take: the sums of the paper's section III.C, for each mechanism.
 
 Does: adds up starts, saves, stops and the training that is left, from the snapshot alone; each
-sum can be had by phase. Never: prefers a size, or looks at other jobs. State: the snapshot, and
-overheads that were looked up in it.
+sum can be had by phase. Never: prefers a size, or looks at other jobs. State: what it made of a
+job is kept on the job's view, and holds until the job or what is known of its type changes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S
+from reshape_controller.core.prediction.list_schedule import Waiting
+from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S, Answers
 from reshape_profiles.schema import Overhead
+
+
+def to_ms(seconds: float) -> int:
+    """Whole milliseconds."""
+    return round(seconds * 1000.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,27 @@ class Prediction:
         return sum(seconds for _, seconds in self.phases)
 
 
+@dataclass(slots=True)
+class Pace:
+    """What of the prediction of a job does not change with time."""
+
+    answers: Answers
+    """Of its type; with others, this is void."""
+    cost: Overhead
+    tail_s: float
+    """Last checkpoint and stops."""
+    left: float
+    """Iterations left at its last report; now, if it does not train."""
+    since_s: float | None
+    """When that was, if it trains."""
+    step_s: float
+    """Seconds of an iteration at its size, if it trains."""
+    speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Seconds of an iteration by GPU type and size."""
+    waiting: Waiting | None = None
+    """How a queued job counts in a list schedule."""
+
+
 class Predictor:
     """One per decision."""
 
@@ -33,18 +61,32 @@ class Predictor:
         self._now_s = snapshot.now_s
         self._book = snapshot.profiles
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
-        self._overheads: dict[str | None, Overhead] = {}
-        self._speeds_s: dict[tuple[object, ...], dict[int, float]] = {}
-        self._left: dict[JobId, float] = {}
-        self._fresh_s: dict[tuple[object, ...], float] = {}
+
+    def pace(self, job: JobView) -> Pace:
+        """What is kept of a job."""
+        pace = job.pace
+        if pace is None or pace.answers is not self._book.answers(job.spec.job_type):
+            pace = self._pace(job)
+            object.__setattr__(job, "pace", pace)  # a cache on a frozen value
+        return pace
+
+    def _pace(self, job: JobView) -> Pace:
+        kind = job.spec.job_type
+        cost = self._book.overhead(kind)
+        pace = Pace(self._book.answers(kind), cost, _tail_s(cost), 0.0, None, 1.0)
+        object.__setattr__(job, "pace", pace)
+        total = self.total_steps(job)
+        if total is None:
+            pace.left = DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
+            return pace
+        pace.left = total - job.progress.step
+        if job.progress_at_s is not None and job.size > 0:
+            pace.since_s, pace.step_s = job.progress_at_s, self.step_s(job, job.gpu_type, job.size)
+        return pace
 
     def overhead(self, job: JobView) -> Overhead:
         """Seconds of the job's starts, saves and stops."""
-        kind = job.spec.job_type
-        found = self._overheads.get(kind)
-        if found is None:
-            found = self._overheads[kind] = self._book.overhead(kind)
-        return found
+        return self.pace(job).cost
 
     def step_s(self, job: JobView, gpu_type: str, size: int) -> float:
         """Seconds of one iteration on ``size`` GPUs of a type."""
@@ -58,33 +100,23 @@ class Predictor:
 
     def speeds_s(self, job: JobView, gpu_type: str) -> dict[int, float]:
         """Seconds of one iteration at each of the job's sizes."""
-        kind, sizes = job.spec.job_type, job.spec.optional_gpus
-        key = (job.id, gpu_type) if job.measured else (kind, gpu_type, sizes, job.spec.global_batch)
-        found = self._speeds_s.get(key)
+        known = self.pace(job).speeds_s
+        found = known.get(gpu_type)
         if found is None:
+            kind, sizes = job.spec.job_type, job.spec.optional_gpus
             found = self._book.speeds_of_job(kind, job.measured, gpu_type, sizes)
             batches = 1.0 if job.measured else self._batches(job)
             if batches != 1.0:
                 found = {size: seconds * batches for size, seconds in found.items()}
-            self._speeds_s[key] = found
+            known[gpu_type] = found
         return found
 
     def remaining_steps(self, job: JobView) -> float:
         """Iterations left, now: the last report carried on at the speed of its size."""
-        found = self._left.get(job.id)
-        if found is None:
-            found = self._left[job.id] = self._remaining_steps(job)
-        return found
-
-    def _remaining_steps(self, job: JobView) -> float:
-        total = self.total_steps(job)
-        if total is None:
-            return DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
-        left = total - job.progress.step
-        if job.progress_at_s is not None and job.size > 0:
-            since_s = max(0.0, self._now_s - job.progress_at_s)
-            left -= since_s / self.step_s(job, job.gpu_type, job.size)
-        return max(0.0, left)
+        pace = self.pace(job)
+        if pace.since_s is None:
+            return max(0.0, pace.left)
+        return max(0.0, pace.left - max(0.0, self._now_s - pace.since_s) / pace.step_s)
 
     def total_steps(self, job: JobView) -> float | None:
         """Iterations of the whole job; None while nobody can know."""
@@ -152,11 +184,11 @@ class Predictor:
             fixed_s += cost.job_init_s
         if _has_begun(job):
             return fixed_s + self.train_s(job, gpu_type, size)
-        spec = job.spec
-        key = (spec.job_type, spec.length, spec.global_batch, job.gpu_type, gpu_type, size)
-        train_s = self._fresh_s.get(key)
+        spec, alike = job.spec, self._book.answers(job.spec.job_type).alike
+        key = (spec.length, spec.global_batch, job.gpu_type, gpu_type, size)
+        train_s = alike.get(key)
         if train_s is None:
-            train_s = self._fresh_s[key] = self.train_s(job, gpu_type, size)
+            train_s = alike[key] = self.train_s(job, gpu_type, size)
         return fixed_s + train_s
 
     def unchanged_s(self, job: JobView) -> float:
@@ -164,6 +196,31 @@ class Predictor:
         if job.trains and not job.frozen:
             return self.train_s(job, job.gpu_type, job.size) + _tail_s(self.overhead(job))
         return self.unchanged(job).total_s
+
+    def ends_ms(self, jobs: Iterable[JobView]) -> dict[JobId, int]:
+        """``unchanged_s`` of many running jobs, in whole milliseconds. One loop on purpose: every
+        decision needs it of all."""
+        now_s, answers, found = self._now_s, self._book.answers, {}
+        for job in jobs:
+            pace = job.pace
+            if pace is None or pace.answers is not answers(job.spec.job_type):
+                pace = self.pace(job)
+            if pace.since_s is None or job.frozen or now_s < pace.since_s:
+                found[job.id] = to_ms(self.unchanged_s(job))
+                continue
+            left = pace.left - (now_s - pace.since_s) / pace.step_s
+            train_s = left * pace.step_s if left > 0.0 else 0.0
+            found[job.id] = round((train_s + pace.tail_s) * 1000.0)
+        return found
+
+    def waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> Waiting:
+        """A queued job that has sizes, for the list schedule, at its smallest one."""
+        pace = self.pace(job)
+        if pace.waiting is None or pace.waiting.gpu_types != gpu_types:
+            size = min(job.sizes)
+            takes = tuple(to_ms(self.incoming_s(job, kind, size)) for kind in gpu_types)
+            pace.waiting = Waiting(job.id, size, gpu_types, takes, size * min(takes))
+        return pace.waiting
 
     def reshaped_to_s(
         self, job: JobView, gpu_type: str, *, moves: bool = False

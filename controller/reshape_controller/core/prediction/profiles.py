@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
+from reshape_controller.core.prediction.recorded import recorded_s, same_gpu
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
 
-DEFAULT_SECONDS_PER_STEP = 1.0
-"""One step on one GPU of a job of which nothing is known."""
 DEFAULT_WORK_S = 3600.0
 """Training left, on one GPU, of a job whose length is not known. It stays so until it is."""
 DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
@@ -24,17 +22,6 @@ TYPE_WEIGHT = 0.1
 """How far one measurement of a job moves what is believed of its type."""
 COST_WEIGHT = 0.3
 """How far one measured start, save or stop moves what is believed of its type."""
-
-_CURVE = (0.86928, 0.13072, 0.02288)
-
-
-def default_curve(gpus: int) -> float:
-    """Time of a step on ``gpus`` GPUs relative to one: a/n + b + c(n - 1), longer again beyond six.
-
-    The constants give the paper's introduction: 1.7 times the speed on two GPUs, 2.4 on four.
-    """
-    split, fixed, exchange = _CURVE
-    return split / gpus + fixed + exchange * (gpus - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +65,6 @@ class Learned:
     curve: Curve | None = None
 
 
-def same_gpu(recorded: str, found: str) -> bool:
-    """Whether a profile's GPU type is that of a host: the same name, or one part of it
-    (``V100`` of ``tesla-v100-sxm2-16gb``), in any case."""
-    recorded, found = recorded.lower(), found.lower()
-    return recorded == found or recorded in found.split("-")
-
-
 def blend(old: float | None, new: float, weight: float) -> float:
     """``old`` moved towards ``new`` by a bounded weight; ``new`` where nothing was known."""
     return new if old is None else old + weight * (new - old)
@@ -111,21 +91,25 @@ def measure(
     return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight)))
 
 
+@dataclass(slots=True, eq=False)
+class Answers:
+    """What a book has answered about a type. As soon as something else is known of the type there
+    is another one, so who keeps what follows from it can see that it still holds."""
+
+    seconds: dict[tuple[str, int], float] = field(default_factory=dict)
+    tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
+    overhead: Overhead | None = None
+    alike: dict[tuple[object, ...], float] = field(default_factory=dict)
+    """Predictions for jobs that have not begun, by all that they depend on."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProfileBook:
     """Profiles and learned values by job type. Immutable but for a cache of its own answers."""
 
     profiles: dict[str, Profile] = field(default_factory=dict)
     learned: dict[str, Learned] = field(default_factory=dict)
-    _seconds: dict[tuple[str, str, int], float] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-    _tables: dict[tuple[str, str, tuple[int, ...]], dict[int, float]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
-    _overheads: dict[str, Overhead] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _answers: dict[str, Answers] = field(default_factory=dict, repr=False, compare=False)
 
     def with_profile(self, profile: Profile) -> ProfileBook:
         """A book in which ``profile`` replaces what was recorded of its type. What was learned of
@@ -134,14 +118,20 @@ class ProfileBook:
         return ProfileBook({**self.profiles, profile.job_type: profile}, learned)
 
     def with_learned(self, learned: Learned) -> ProfileBook:
-        """A book with what is now known of a type. Answers about speeds that this does not change
-        are kept."""
+        """A book with what is now known of a type. Answers that this does not change are kept."""
         kind, known = learned.job_type, {**self.learned, learned.job_type: learned}
-        if learned.speed == self.learned_of(kind).speed:
-            return ProfileBook(self.profiles, known, self._seconds, self._tables)
-        seconds = {key: value for key, value in self._seconds.items() if key[0] != kind}
-        tables = {key: value for key, value in self._tables.items() if key[0] != kind}
-        return ProfileBook(self.profiles, known, seconds, tables)
+        answers = dict(self._answers)
+        before = answers.pop(kind, None)
+        if before is not None and learned.speed == self.learned_of(kind).speed:
+            answers[kind] = Answers(before.seconds, before.tables)
+        return ProfileBook(self.profiles, known, answers)
+
+    def answers(self, job_type: str | None) -> Answers:
+        """What was answered about a type so far."""
+        found = self._answers.get(job_type or DEFAULT_TYPE)
+        if found is None:
+            found = self._answers[job_type or DEFAULT_TYPE] = Answers()
+        return found
 
     def of(self, job_type: str | None) -> Profile | None:
         """The recorded profile of a type."""
@@ -167,16 +157,16 @@ class ProfileBook:
 
     def seconds_per_step(self, job_type: str | None, gpu_type: str, gpus: int) -> float:
         """Seconds of one step of a job of the type, as far as is known without the job itself."""
-        key = (job_type or DEFAULT_TYPE, gpu_type, gpus)
-        found = self._seconds.get(key)
+        seconds = self.answers(job_type).seconds
+        found = seconds.get((gpu_type, gpus))
         if found is None:
             profile = self.of(job_type)
-            found = _recorded(profile, gpu_type, gpus)
+            found = recorded_s(profile, gpu_type, gpus)
             known = self.learned_of(job_type).speed
             if known:
-                correct = _corrections(known, gpu_type, lambda t, n: _recorded(profile, t, n))
+                correct = _corrections(known, gpu_type, lambda t, n: recorded_s(profile, t, n))
                 found *= correct.get(gpus, correct[0])
-            self._seconds[key] = found
+            seconds[gpu_type, gpus] = found
         return found
 
     def seconds_of_job(
@@ -193,11 +183,11 @@ class ProfileBook:
         sizes: tuple[int, ...],
     ) -> dict[int, float]:
         """Seconds of one step of a job at each of ``sizes``, with its own measurements."""
-        key = (job_type or DEFAULT_TYPE, gpu_type, sizes)
-        table = self._tables.get(key)
+        tables = self.answers(job_type).tables
+        table = tables.get((gpu_type, sizes))
         if table is None:
             table = {size: self.seconds_per_step(job_type, gpu_type, size) for size in sizes}
-            self._tables[key] = table
+            tables[gpu_type, sizes] = table
         if len(measured) == 1 and measured[0].gpu_type == gpu_type:
             entry = measured[0]
             ratio = entry.seconds_per_step / self.seconds_per_step(job_type, gpu_type, entry.gpus)
@@ -210,10 +200,10 @@ class ProfileBook:
 
     def overhead(self, job_type: str | None) -> Overhead:
         """Seconds of starts, saves and stops of a job of the type."""
-        found = self._overheads.get(job_type or DEFAULT_TYPE)
-        if found is None:
-            found = self._overheads[job_type or DEFAULT_TYPE] = self._overhead(job_type)
-        return found
+        answers = self.answers(job_type)
+        if answers.overhead is None:
+            answers.overhead = self._overhead(job_type)
+        return answers.overhead
 
     def _overhead(self, job_type: str | None) -> Overhead:
         profile, default = self.of(job_type), self.of(None)
@@ -249,38 +239,6 @@ class ProfileBook:
 
 def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
-
-
-def _recorded(profile: Profile | None, gpu_type: str, gpus: int) -> float:
-    """Seconds of a step by the recorded figures; between and beyond them by the default curve.
-
-    On a GPU type without figures: as slow as on the slowest type that has some.
-    """
-    if profile is None or not profile.speed:
-        return DEFAULT_SECONDS_PER_STEP * default_curve(gpus)
-    points = {p.gpus: p.seconds_per_step for p in profile.speed if same_gpu(p.gpu_type, gpu_type)}
-    if not points:
-        slowest = max(
-            profile.speed, key=lambda p: (p.seconds_per_step / default_curve(p.gpus), p.gpu_type)
-        )
-        points = {
-            p.gpus: p.seconds_per_step for p in profile.speed if p.gpu_type == slowest.gpu_type
-        }
-    if gpus in points:
-        return points[gpus]
-    return default_curve(gpus) * _between(
-        sorted((size, seconds / default_curve(size)) for size, seconds in points.items()), gpus
-    )
-
-
-def _between(points: list[tuple[int, float]], x: int) -> float:
-    """Straight lines through ``points`` (ascending), level beyond the first and the last."""
-    if x <= points[0][0]:
-        return points[0][1]
-    for (x0, y0), (x1, y1) in pairwise(points):
-        if x <= x1:
-            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-    return points[-1][1]
 
 
 def _corrections(

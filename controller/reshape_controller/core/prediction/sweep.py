@@ -13,16 +13,9 @@ from dataclasses import dataclass
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
 from reshape_controller.core.prediction import candidates, moves
-from reshape_controller.core.prediction.candidates import Candidate
-from reshape_controller.core.prediction.forecast import Forecast, Outlook, to_ms
-
-Rank = tuple[int, int, int, str, int, str, tuple[tuple[str, int], ...]]
-"""Makespan, sum of completion times, and the candidate's ``order``: sorts as options do."""
-
-
-Ends = dict[tuple[str, int, float], list[tuple[int, int]]]
-"""By GPU type, idle GPUs, and seconds until a donor has released its own: the sizes that need a
-donor, and when the newcomer ends with each."""
+from reshape_controller.core.prediction.candidates import Candidate, Rank
+from reshape_controller.core.prediction.forecast import Forecast, Outlook
+from reshape_controller.core.prediction.predictor import to_ms
 
 
 @dataclass(slots=True)
@@ -39,33 +32,74 @@ class Swept:
         return len(self.worth) + len(self.others) + len(self.costly)
 
 
+@dataclass(frozen=True, slots=True)
+class Giver:
+    """A running job that may give GPUs: what of its options no newcomer changes."""
+
+    job: JobView
+    before_ms: int
+    """When it ends as it is."""
+    least_ms: int
+    """What its reshape has to save."""
+    others_ms: int
+    """When the last of the others ends."""
+    release_s: float
+    keeps: tuple[tuple[int, int, int, tuple[tuple[JobId, int]]], ...]
+    """Smaller sizes: the size, what it takes from the job, when the job ends then, and the two as
+    an option has them."""
+
+
+Givers = dict[HostId, list[Giver]]
+
+
+def givers(
+    forecast: Forecast, donors: dict[HostId, list[JobView]], least_ms: Callable[[int], int]
+) -> Givers:
+    """The ``donors`` of each host. ``least_ms`` gives what has to be saved, from what the victim
+    has left."""
+    found: Givers = {}
+    for host, jobs in donors.items():
+        if not jobs:
+            continue
+        found[host] = here = []
+        for job in jobs:
+            before = forecast.ends_ms[job.id]
+            then_s = forecast.predictor.reshaped_to_s(job, job.gpu_type)
+            keeps = tuple(
+                (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
+                for size in job.sizes
+                if size < job.size
+            )
+            others, release_s = forecast.latest_but(job.id), forecast.predictor.release_s(job)
+            here.append(Giver(job, before, least_ms(before), others, release_s, keeps))
+    return found
+
+
 def sweep(
     outlook: Outlook,
     newcomer: JobView,
     hosts: list[HostView],
-    donors: dict[HostId, list[JobView]],
-    least_ms: Callable[[int], int],
+    donors: Givers,
     base: tuple[int, int],
 ) -> Swept:
-    """Weigh every single-victim start of ``newcomer``.
-
-    ``least_ms`` gives what has to be saved, from what the victim has left; ``base`` is the makespan
-    and the sum of completion times of the best option that reshapes nobody.
-    """
+    """Weigh every single-victim start of ``newcomer``. ``base``: the makespan and the sum of
+    completion times of the best option that reshapes nobody."""
     found = Swept([], [], [])
     predictor = outlook.forecast.predictor
-    ends: Ends = {}
+    ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
     for host in hosts:
-        sizes = [size for size in newcomer.sizes if size > host.idle]
-        here = donors.get(host.id)
-        if not sizes or not here:
+        idle, here = host.idle, donors.get(host.id)
+        if not here or newcomer.sizes[-1] <= idle:
             continue
-        for donor in here:
-            key = (host.gpu_type, host.idle, predictor.release_s(donor))
+        for giver in here:
+            key = (host.gpu_type, idle, giver.release_s)
             if key not in ends:
-                new_s = [predictor.incoming_s(newcomer, host.gpu_type, size) for size in sizes]
-                ends[key] = [(n, to_ms(s + key[2])) for n, s in zip(sizes, new_s, strict=True)]
-        _host(found, outlook, newcomer, host, here, sizes, ends, least_ms, base)
+                ends[key] = [
+                    (size, to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2]))
+                    for size in newcomer.sizes
+                    if size > idle
+                ]
+            _one(found, outlook, newcomer, host, giver, ends[key], base)
     return found
 
 
@@ -78,7 +112,7 @@ def sweep_growths(
     if outlook.others or rest:
         found.costly = list(candidates.growths(forecast, hosts))
         return found
-    predictor, base_makespan, base_total = forecast.predictor, *base
+    predictor, base_makespan, base_total = forecast.predictor, base[0], base[1]
     by_id = {host.id: host for host in hosts}
     fits = candidates.Fits(hosts)
     for job in moves.growable(forecast.snapshot):
@@ -107,77 +141,47 @@ def sweep_growths(
     return found
 
 
-def rebuilt_growth(forecast: Forecast, rank: Rank) -> Candidate:
-    """The candidate that a rank stands for."""
-    job, size, host = forecast.running[JobId(rank[3])], rank[4], HostId(rank[5])
-    return candidates.grow(forecast, job, size, forecast.snapshot.hosts[forecast.numbers[host]])
-
-
-def rebuilt(forecast: Forecast, newcomer: JobView, rank: Rank) -> Candidate:
-    """The candidate that a rank stands for."""
-    _, _, _, _, size, host_id, ((donor_id, keeps),) = rank
-    host = forecast.snapshot.hosts[forecast.numbers[HostId(host_id)]]
-    donor = forecast.running[JobId(donor_id)]
-    return candidates.shrink(forecast, newcomer, size, host, donor, keeps)
-
-
-def _host(
+def _one(
     found: Swept,
     outlook: Outlook,
     newcomer: JobView,
     host: HostView,
-    here: list[JobView],
-    sizes: list[int],
-    end_of: Ends,
-    least_ms: Callable[[int], int],
+    giver: Giver,
+    ends: list[tuple[int, int]],
     base: tuple[int, int],
 ) -> None:
-    """The options on one host. One long loop on purpose: it runs thousands of times."""
-    forecast, queue = outlook.forecast, outlook.if_started
-    predictor, kind, idle = forecast.predictor, host.gpu_type, host.idle
-    late = queue.late_ms[forecast.type_of[forecast.numbers[host.id]]] if outlook.others else -1
-    alone = not outlook.others
-    base_makespan, base_total = base
-    gpus, rest = forecast.gpus, outlook.rest_ms
-    busy = forecast.free_sum_ms + queue.busy_ms + rest
-    for donor in here:
-        before = forecast.ends_ms[donor.id]
-        least = least_ms(before)
-        ends = end_of[kind, idle, predictor.release_s(donor)]
-        then_s = predictor.reshaped_to_s(donor, kind)
-        floor = max(queue.last_ms, forecast.latest_but(donor.id))
-        sum_ms = forecast.ends_sum_ms + queue.sum_ms - before
-        exact = False
-        for keeps in donor.sizes:
-            takes = donor.size - keeps
-            if takes <= 0:
-                break
-            donor_end = to_ms(then_s[keeps])
-            given = ((donor.id, keeps),)
-            least_end = donor_end if donor_end > floor else floor
-            for size, end in ends:
-                if not size - idle <= takes <= size:
+    """The options of one running job. One long loop on purpose: it runs thousands of times.
+    ``ends``: sizes of the newcomer that need a giver, and when it ends with each."""
+    forecast, queue, idle = outlook.forecast, outlook.if_started, host.idle
+    alone, rest = not outlook.others, outlook.rest_ms
+    late = -1 if alone else outlook.reach.late_ms[forecast.type_of[forecast.numbers[host.id]]]
+    before, least = giver.before_ms, giver.least_ms
+    floor = giver.others_ms if giver.others_ms > queue.last_ms else queue.last_ms
+    sum_ms = forecast.ends_sum_ms + queue.sum_ms - before
+    exact = False
+    for keeps, takes, donor_end, given in giver.keeps:
+        for size, end in ends:
+            if not size - idle <= takes <= size:
+                continue
+            exact = True
+            known = alone or (takes == size and before > late and donor_end > late and end > late)
+            if not known:
+                option = candidates.shrink(forecast, newcomer, size, host, giver.job, keeps)
+                if not outlook.known(option.changes):
+                    found.costly.append(option)
                     continue
-                exact = True
-                known = alone or (
-                    takes == size and before > late and donor_end > late and end > late
-                )
-                if not known:
-                    option = candidates.shrink(forecast, newcomer, size, host, donor, keeps)
-                    if not outlook.known(option.changes):
-                        found.costly.append(option)
-                        continue
-                makespan = end if end > least_end else least_end
-                total = sum_ms + donor_end + end
-                if rest:
-                    more = keeps * donor_end + size * end - donor.size * before
-                    makespan = max(makespan, -(-(busy + more) // gpus))
-                shorter = base_makespan - makespan
-                worth = shorter >= least or (shorter >= 0 and base_total - total >= least)
-                rank = (makespan, total, size, newcomer.id, size, host.id, given)
-                (found.worth if worth else found.others).append(rank)
-        if not exact:
-            _spare(found, outlook, newcomer, host, donor, sizes, least, base)
+            makespan = max(end, donor_end, floor)
+            total = sum_ms + donor_end + end
+            if rest:
+                busy = forecast.free_sum_ms + queue.busy_ms + rest
+                busy += keeps * donor_end + size * end - giver.job.size * before
+                makespan = max(makespan, -(-busy // forecast.gpus))
+            shorter = base[0] - makespan
+            worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
+            rank: Rank = (makespan, total, size, newcomer.id, size, host.id, given)
+            (found.worth if worth else found.others).append(rank)
+    if not exact:
+        _spare(found, outlook, newcomer, host, giver, [size for size, _ in ends], base)
 
 
 def _spare(
@@ -185,19 +189,18 @@ def _spare(
     outlook: Outlook,
     newcomer: JobView,
     host: HostView,
-    donor: JobView,
+    giver: Giver,
     sizes: list[int],
-    least: int,
     base: tuple[int, int],
 ) -> None:
     """The options of a donor that cannot but give too much; they are few."""
-    for size, keeps in candidates.spare(donor, sizes, host.idle):
-        option = candidates.shrink(outlook.forecast, newcomer, size, host, donor, keeps)
+    for size, keeps in candidates.spare(giver.job, sizes, host.idle):
+        option = candidates.shrink(outlook.forecast, newcomer, size, host, giver.job, keeps)
         if not outlook.known(option.changes):
             found.costly.append(option)
             continue
         makespan, total = outlook.weigh(option.ends, option.changes)
-        shorter = base[0] - makespan
+        shorter, least = base[0] - makespan, giver.least_ms
         worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
         rank: Rank = (makespan, total, *option.order)
         (found.worth if worth else found.others).append(rank)

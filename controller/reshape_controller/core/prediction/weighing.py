@@ -8,23 +8,39 @@ given. State: the base of one comparison.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from heapq import nsmallest
 
 from reshape_controller.core.explain import duration, gpus
-from reshape_controller.core.plan import Option, Plan
+from reshape_controller.core.plan import JobView, Option, Plan
 from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.candidates import Candidate
+from reshape_controller.core.prediction.candidates import Candidate, Rank, targets_of
 from reshape_controller.core.prediction.forecast import Outlook
-from reshape_controller.core.prediction.sweep import Rank, Swept
+from reshape_controller.core.prediction.sweep import Swept
 
-Weighed = tuple[int, int, Candidate | None]
-"""Makespan and sum of completion times (ms); without a candidate: nothing is done."""
+Nothing = tuple[int, int]
+"""Makespan and sum of completion times (ms) if nothing is done; before every option that is as
+good."""
 
 
-def rank(entry: Weighed) -> tuple[object, ...]:
-    """Makespan, sum of completion times, doing nothing, fewer GPUs moved, ids."""
-    makespan, total, candidate = entry
-    return (makespan, total, *(() if candidate is None else candidate.order))
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Options beside those that reshape nobody."""
+
+    best: Rank | None = None
+    """The best that is worth it."""
+    quick: list[Rank] = field(default_factory=list)
+    """All that were cheap to weigh."""
+    costly: list[Rank] = field(default_factory=list)
+    """Of the others those that could have won."""
+    count: int = 0
+
+    def kept(self) -> list[Rank]:
+        """What a plan may show of them."""
+        kept = nsmallest(moves.OPTIONS_KEPT_MAX, self.quick)
+        if self.best is not None and self.best not in kept and self.best not in self.costly:
+            kept.append(self.best)
+        return kept + self.costly
 
 
 class Weighing:
@@ -37,116 +53,107 @@ class Weighing:
         self.outlook = outlook
         self._least_ms = least_ms
         self._nothing = nothing
-        self.quiet = sorted((self.weigh(candidate) for candidate in quiet), key=rank)
-        self.base: Weighed = self.quiet[0] if self.quiet else (*outlook.waits(), None)
+        self.quiet = sorted(self.weigh(candidate) for candidate in quiet)
+        self.base: Rank | Nothing = self.quiet[0] if self.quiet else outlook.waits()
 
-    def weigh(self, candidate: Candidate) -> Weighed:
+    def weigh(self, candidate: Candidate) -> Rank:
         """What a candidate brings."""
-        return (*self.outlook.weigh(candidate.ends, candidate.changes), candidate)
+        return (*self.outlook.weigh(candidate.ends, candidate.changes), *candidate.order)
 
-    def worth(self, entry: Weighed) -> bool:
+    def worth(self, option: Rank) -> bool:
         """Whether a reshape saves enough: in the makespan, or in the sum of completion times
         while the makespan does not rise."""
-        candidate = entry[2]
-        assert candidate is not None
-        reshaped = [donor.id for donor, _ in candidate.shrinks] or [candidate.job.id]
+        reshaped = [donor for donor, _ in option[6]] or [option[3]]
         ends_ms = self.outlook.forecast.ends_ms
         least = self._least_ms(max(ends_ms[job] for job in reshaped))
-        shorter, sooner = self.base[0] - entry[0], self.base[1] - entry[1]
+        shorter, sooner = self.base[0] - option[0], self.base[1] - option[1]
         return shorter >= least or (shorter >= 0 and sooner >= least)
 
-    def best_of(
-        self, swept: Swept, rebuild: Callable[[Rank], Candidate], *, gate: bool
-    ) -> list[Weighed]:
+    def best_of(self, swept: Swept, *, gate: bool) -> Found:
         """The best of what was swept, and what is costly to weigh as far as it can win. With
         ``gate``, only what saves enough can win."""
-        ranks = [*swept.worth, *swept.others]
-        best = min(swept.worth if gate else ranks, default=None)
-        kept = nsmallest(moves.OPTIONS_KEPT_MAX, ranks)
-        if best is not None and best not in kept:
-            kept.append(best)
-        found: list[Weighed] = [(entry[0], entry[1], rebuild(entry)) for entry in kept]
-        so_far = best[:2] if best is not None else None
-        return found + self.weigh_all(swept.costly, gate=gate, best=so_far)
+        quick = swept.worth + swept.others
+        best = min(swept.worth if gate else quick, default=None)
+        best, costly = self._weigh_all(swept.costly, gate=gate, best=best)
+        return Found(best, quick, costly, swept.count)
 
-    def weigh_all(
-        self, found: Sequence[Candidate], *, gate: bool, best: tuple[int, int] | None = None
-    ) -> list[Weighed]:
+    def best_of_all(self, found: Sequence[Candidate], *, gate: bool) -> Found:
+        """The best of candidates, weighed as far as they can win."""
+        best, weighed = self._weigh_all(found, gate=gate, best=None)
+        return Found(best, [], weighed, len(weighed))
+
+    def _weigh_all(
+        self, found: Sequence[Candidate], *, gate: bool, best: Rank | None
+    ) -> tuple[Rank | None, list[Rank]]:
         """Weigh what can win against ``best``: first what is cheap to weigh; of the rest, in the
         order of what each could be at best, until none can beat the best so far."""
-        done: list[Weighed] = []
-        costly: list[tuple[int, int, Candidate]] = []
+        done: list[Rank] = []
+        costly: list[tuple[Rank, Candidate]] = []
 
         def take(candidate: Candidate) -> None:
             nonlocal best
-            entry = self.weigh(candidate)
-            done.append(entry)
-            if (best is None or entry[:2] < best) and (not gate or self.worth(entry)):
-                best = entry[:2]
+            option = self.weigh(candidate)
+            done.append(option)
+            if (best is None or option < best) and (not gate or self.worth(option)):
+                best = option
 
         for candidate in found:
             if self.outlook.known(candidate.changes):
                 take(candidate)
             else:
                 bound = self.outlook.bound(candidate.ends, candidate.changes)
-                costly.append((*bound, candidate))
-        for makespan, total, candidate in sorted(costly, key=rank):
-            if best is not None and (makespan, total) > best:
+                costly.append(((*bound, *candidate.order), candidate))
+        for at_best, candidate in sorted(costly, key=lambda entry: entry[0]):
+            if best is not None and at_best[:2] > best[:2]:
                 break
-            if not gate or self.worth((makespan, total, candidate)):
+            if not gate or self.worth(at_best):
                 take(candidate)
-        return done
+        return best, done
 
-    def option(self, entry: Weighed) -> Option:
+    def option(self, entry: Rank | Nothing) -> Option:
         """An option as it is kept."""
-        makespan, total, candidate = entry
-        if candidate is None:
-            return Option((), makespan / 1000, self._nothing, total / 1000)
-        reshapes = bool(candidate.shrinks) or candidate.job.size > 0
+        if len(entry) == 2:
+            return Option((), entry[0] / 1000, self._nothing, entry[1] / 1000)
+        reshapes = bool(entry[6]) or entry[3] in self.outlook.forecast.running
         too_little = reshapes and entry[:2] < self.base[:2] and not self.worth(entry)
         refused = "would save too little" if too_little else ""
-        return Option(candidate.targets, makespan / 1000, "", total / 1000, refused)
+        return Option(targets_of(entry), entry[0] / 1000, "", entry[1] / 1000, refused)
 
-    def plan(self, code: str, chosen: Weighed, active: list[Weighed], weighed: int) -> Plan:
-        """The plan that takes ``chosen``; ``active``: options beside the quiet ones."""
-        candidate = chosen[2]
-        assert candidate is not None
-        ranked = sorted([self.base, *self.quiet[1:], *active], key=rank)
-        keep = ranked[: moves.OPTIONS_KEPT_MAX]
-        needed = [
-            entry
-            for number, entry in enumerate((self.base, chosen))
-            if not any(entry is other for other in keep) and (number == 0 or entry is not self.base)
-        ]
+    def plan(self, code: str, job: JobView, chosen: Rank, active: list[Rank], weighed: int) -> Plan:
+        """The plan that takes ``chosen``, an option of ``job``; ``active``: options beside the
+        quiet ones."""
+        keep: list[Rank | Nothing] = sorted([self.base, *self.quiet[1:], *active])
+        needed = []
+        for entry in (self.base, chosen) if chosen != self.base else (chosen,):
+            if entry not in keep[: moves.OPTIONS_KEPT_MAX]:
+                needed.append(entry)
         keep = keep[: moves.OPTIONS_KEPT_MAX - len(needed)] + needed
-        number = next(number for number, entry in enumerate(keep) if entry is chosen)
         options = tuple(self.option(entry) for entry in keep)
-        text = self._text(chosen)
-        return Plan(candidate.targets, code, text, candidate.job.id, options, number, weighed)
+        text = self._text(job, chosen)
+        number = keep.index(chosen)
+        return Plan(targets_of(chosen), code, text, job.id, options, number, weighed)
 
-    def _text(self, chosen: Weighed) -> str:
+    def _text(self, job: JobView, chosen: Rank) -> str:
         """The decision in a sentence or two."""
-        makespan, total, candidate = chosen
-        assert candidate is not None
-        text = f"{_what(candidate)}. All jobs end in {duration(makespan / 1000)}"
+        makespan, total = chosen[:2]
+        text = f"{self._what(job, chosen)}. All jobs end in {duration(makespan / 1000)}"
         if makespan != self.base[0]:
-            waits = self.base[2] is None and not candidate.job.size
+            waits = len(self.base) == 2 and not job.size
             otherwise = "if it waited" if waits else "otherwise"
             text += f" instead of {duration(self.base[0] / 1000)} {otherwise}"
         elif total < self.base[1]:
             text += f" either way, but {duration((self.base[1] - total) / 1000)} sooner in sum"
         return text + " (predicted)."
 
-
-def _what(candidate: Candidate) -> str:
-    job, size = candidate.job, candidate.size
-    if not job.size:
-        text = f"{job.spec.name} starts on {gpus(size)} of {candidate.host}"
-    elif candidate.host == job.host:
-        text = f"{job.spec.name} grows from {job.size} to {gpus(size)}"
-    else:
-        text = f"{job.spec.name} moves from {gpus(job.size)} of {job.host} to {size}"
-        text += f" of {candidate.host}"
-    for donor, keeps in candidate.shrinks:
-        text += f"; {donor.spec.name} goes from {donor.size} to {keeps}"
-    return text
+    def _what(self, job: JobView, chosen: Rank) -> str:
+        _, _, _, _, size, host, shrinks = chosen
+        if not job.size:
+            text = f"{job.spec.name} starts on {gpus(size)} of {host}"
+        elif host == job.host:
+            text = f"{job.spec.name} grows from {job.size} to {gpus(size)}"
+        else:
+            text = f"{job.spec.name} moves from {gpus(job.size)} of {job.host} to {size} of {host}"
+        for donor, keeps in shrinks:
+            giver = self.outlook.forecast.running[donor]
+            text += f"; {giver.spec.name} goes from {giver.size} to {keeps}"
+        return text
