@@ -17,6 +17,8 @@ RESERVED_PREFIXES = ("RESHAPE_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "TF_CONFIG
 """Environment names of a job record that start so are refused: they are ours, or they are code."""
 
 ENV_JOB = "RESHAPE_JOB"
+ENV_NAME = "RESHAPE_JOB_NAME"
+"""The name of the job record; the id in RESHAPE_JOB has it and a part of its own."""
 ENV_ATTEMPT = "RESHAPE_ATTEMPT"
 ENV_GENERATION = "RESHAPE_GENERATION"
 """With job and attempt the marker by which the processes of one start are found in /proc."""

@@ -52,7 +52,7 @@ class Session:
         self._pacer = device_truth.pacer_of(
             settings.device_truth if settings.simulated else None,
             settings.job_type,
-            settings.job,
+            settings.name,
             len(settings.devices),
             complain,
         )

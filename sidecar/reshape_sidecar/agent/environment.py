@@ -105,6 +105,7 @@ def variables(
     env |= dict(spec.env)
     env |= {
         "PYTHONUNBUFFERED": "1",
+        contract.ENV_NAME: spec.name,
         contract.ENV_DEVICES: ",".join(devices),
         contract.ENV_DEVICE_MODE: spec.device_mode.value,
         contract.ENV_CHECKPOINTS: spec.checkpoints,

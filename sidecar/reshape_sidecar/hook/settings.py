@@ -22,6 +22,7 @@ class Settings:
     """The environment of one start. None means: the agent did not say."""
 
     job: str = ""
+    name: str = ""
     attempt: int = 0
     generation: int = 0
     devices: tuple[str, ...] = ()
@@ -73,6 +74,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings | None:
     devices = text(contract.ENV_DEVICES) or ""
     return Settings(
         job=text(contract.ENV_JOB) or "",
+        name=text(contract.ENV_NAME) or text(contract.ENV_JOB) or "",
         attempt=whole(contract.ENV_ATTEMPT, 0) or 0,
         generation=whole(contract.ENV_GENERATION, 0) or 0,
         devices=tuple(name for name in devices.split(",") if name),

@@ -38,7 +38,7 @@ def start() -> Training:
     shelf = Shelf(told)
     telling = Telling(Reporter(told.socket), told.generation, told.spawned_at_s)
     truth = told.device_truth if told.simulated else None
-    pacer = device_truth.pacer_of(truth, told.job_type, told.job, len(told.devices), complain)
+    pacer = device_truth.pacer_of(truth, told.job_type, told.name, len(told.devices), complain)
     shuffles = JobShuffles(shelf.shuffle_seed)
     saver = Saver(stop, shelf, telling, pacer)
     training = Training(told, saver, telling, pacer, shuffles)

@@ -103,6 +103,19 @@ def test_a_loop_is_paced(script: Path, tmp_path: Path) -> None:
     assert seconds > 0.09, "never faster than the truth; a slow machine may be slower"
 
 
+def test_a_loop_has_the_factor_that_the_truth_gives_its_record_by_name(
+    script: Path, tmp_path: Path
+) -> None:
+    truth = tmp_path / "truth.json"
+    truth.write_text('{"seconds_per_step": {"loop": {"2": 0.05}}, "factors": {"slow": 2.0}}')
+    ended = Job(tmp_path / "job", script).run(
+        RESHAPE_DEVICE_TRUTH=str(truth), RESHAPE_JOB_TYPE="loop", RESHAPE_JOB_NAME="slow"
+    )
+    seconds = ended.reports[-1].progress.seconds_per_step
+    assert seconds is not None, ended.err
+    assert seconds > 0.09
+
+
 def test_the_batch_example_knows_nothing_of_reshape_and_goes_on(tmp_path: Path) -> None:
     example = ROOT / "examples" / "batch_job" / "count.py"
     job = Job(tmp_path / "job", example, ("--items", "40"), launcher=())

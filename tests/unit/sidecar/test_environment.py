@@ -129,3 +129,7 @@ def test_a_pytorch_script_finds_a_process_group_of_one_and_torchrun_its_size() -
 def test_the_hook_lies_where_the_command_says() -> None:
     assert environment.hook_path().parts[-3:] == ("reshape_sidecar", "hook", "run.py")
     assert environment.hook_path().is_file()
+
+
+def test_a_process_is_told_the_name_of_its_record_beside_the_jobs_id() -> None:
+    assert variables(spec("./t", job="train-1a2b", name="train"))["RESHAPE_JOB_NAME"] == "train"
