@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from reshape_controller.core.commands import Command
 from reshape_controller.core.limits import Limits
@@ -189,8 +189,9 @@ class State:
         self._touched_types = {}
         return touched
 
-    def dump(self) -> tuple[str, ...]:
-        """The state as JSON texts; ``load`` of them gives an equal state."""
+    def dump(self, *, with_env: bool = True) -> tuple[str, ...]:
+        """The state as JSON texts; ``load`` of them gives an equal state. Without ``with_env`` the
+        environments of the job records, which may hold secrets, are left out."""
         head = _Head(
             self.epoch,
             self.now_s,
@@ -204,7 +205,7 @@ class State:
         )
         rows = [codec.dumps(v) for v in (*self.hosts.values(), *self.gpus.values())]
         rows += [codec.dumps(row) for row in self.profiles.rows()]
-        rows += [codec.dumps(job) for job in self.jobs.values()]
+        rows += [codec.dumps(job if with_env else _bare(job)) for job in self.jobs.values()]
         parts = ["\n".join(rows[i : i + _PART_ROWS]) for i in range(0, len(rows), _PART_ROWS)]
         return (codec.dumps(head), *parts)
 
@@ -239,6 +240,10 @@ class State:
             return True
         gpu = self.gpus.get(GpuId(key))
         return gpu is not None and gpu.verify_by_s == at_s
+
+
+def _bare(job: Job) -> Job:
+    return replace(job, spec=replace(job.spec, env=()))
 
 
 _Row = Host | Gpu | Job | Profile | Learned

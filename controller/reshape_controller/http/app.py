@@ -44,6 +44,7 @@ ROUTES: tuple[Route, ...] = (
     (rf"/v1/hosts/{_KEY}/(drain|undrain)", cluster.HostAction),
     (r"/v1/profiles", profiles.Profiles),
     (r"/v1/timeline", cluster.TimelinePage),
+    (r"/v1/state", cluster.StatePage),
     (r"/v1/openapi.json", OpenApi),
     (r"/metrics", cluster.MetricsPage),
     (r"/healthz", cluster.Healthz),

@@ -10,7 +10,7 @@ from dataclasses import replace
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import ApiError, ErrorBody
 from reshape_controller.http.render import gpu_view, host_view
-from reshape_controller.http.views import GpuList, GpuView, Health, HostList
+from reshape_controller.http.views import GpuList, GpuView, Health, HostList, StateView
 from reshape_controller.live.clock import WallClock
 from reshape_controller.store.protocol import Store
 
@@ -60,6 +60,11 @@ class TimelinePage(Handler):
         if any(job.ended_at_s is None for job in found.jobs):
             found = replace(found, to_s=max(found.to_s, WallClock().now_s()))
         self.answer(found)
+
+
+class StatePage(Handler):
+    async def get(self) -> None:
+        self.answer(StateView(self.context.desk.state()))
 
 
 class MetricsPage(Handler):

@@ -73,6 +73,12 @@ OPERATIONS = (
         body='{"profile": [...]}, as in a file of profiles',
     ),
     Operation("get", "/v1/timeline", "Who held which GPU when", Timeline, query=("from_s",)),
+    Operation(
+        "get",
+        "/v1/state",
+        "The controller's state, to continue it in virtual time; of one version only",
+        views.StateView,
+    ),
     Operation("get", "/v1/openapi.json", "This document", dict),
     Operation("get", "/metrics", "Prometheus figures"),
     Operation("get", "/healthz", "The process answers (no token needed)", views.Health),

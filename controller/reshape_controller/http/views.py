@@ -224,6 +224,13 @@ class HostList:
 
 
 @dataclass(frozen=True, slots=True)
+class StateView:
+    """The controller's state, in the form of its own snapshots: texts of JSON lines."""
+
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """``reason`` says why it is not ready."""
 

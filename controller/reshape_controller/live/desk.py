@@ -139,6 +139,10 @@ class Desk:
         """The newest report of the job's SideCar, fresher than the projections; None without."""
         return self._observed(job)
 
+    def state(self) -> tuple[str, ...]:
+        """The state of the engine as it is now, without the environments of job records."""
+        return self._loop.engine.state.dump(with_env=False)
+
     def ready(self) -> tuple[bool, str]:
         """Whether requests are taken now, and why not."""
         problem = self._loop.problem or self._loop.journal.problem

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.replay.truth import JobTruth
@@ -16,6 +17,20 @@ from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes, 
 _EPSILON = 1e-6
 """Of a step: what rounding may take from it."""
 _NO_TIMES = PhaseTimes()
+
+
+class What(StrEnum):
+    """What can happen to a container."""
+
+    READY = "ready"
+    FIRST_STEP = "first step"
+    REPORT = "report"
+    EVALUATED = "evaluated"
+    LAST_STEP = "last step"
+    FINISHED = "finished"
+    SAVED = "saved"
+    STOPPED = "stopped"
+    GONE = "gone"
 
 
 @dataclass(slots=True)

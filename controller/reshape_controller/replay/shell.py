@@ -44,6 +44,8 @@ class Scene:
     costs: Costs
     profiles: tuple[Profile, ...]
     truth: Truth
+    report_every_s: float | None = None
+    """Running processes report so often; None: ever more seldom."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,26 +119,28 @@ def replay(
     ``keep``: also the history, decisions and course; ``check``: the invariants after each round;
     ``on_decision``: stands in for ``policy.decide`` (to time it). Raises ReplayError, PlanRejected.
     """
-    run = _Run(scene, policy, mechanism, seed, keep, check, on_decision)
+    run = Shell(scene, policy, mechanism, seed, keep, check, on_decision)
     run.to_the_end()
     return run.result()
 
 
-class _Run:
+class Shell:
+    """One replay: engine, world and account, and the rounds between them."""
+
     def __init__(
         self,
         scene: Scene,
         policy: Policy,
         mechanism: Mechanism,
         seed: int,
-        keep: bool,
-        check: bool,
-        on_decision: Callable[[Engine], Plan] | None,
+        keep: bool = False,
+        check: bool = False,
+        on_decision: Callable[[Engine], Plan] | None = None,
     ) -> None:
         self.scene, self.policy, self.mechanism, self.seed = scene, policy, mechanism, seed
         self.keep, self.check = keep, check
         self.engine = Engine()
-        self.world = World(scene.cluster, scene.costs, scene.truth, mechanism)
+        self.world = World(scene.cluster, scene.costs, scene.truth, mechanism, scene.report_every_s)
         self.account = Account(len(scene.workload.jobs), keep)
         self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)
         self.history: list[HistoryEntry] = []
@@ -154,14 +158,18 @@ class _Run:
             world.born(job, entry.spec)
             world.expect(entry.submit_s, ev.JobSubmitted(job, entry.spec))
         self.round(self._beginning(), 0.0)
-        last_s, rounds = 0.0, 0
+        self.run_on(0.0)
+        self._all_ended()
+
+    def run_on(self, last_s: float) -> None:
+        """Round after round until nothing more happens. Raises ReplayError, PlanRejected."""
+        world, rounds = self.world, 0
         while (now_s := self._next_s()) is not None:
             rounds = rounds + 1 if now_s == last_s else 0
             if rounds > ROUNDS_AT_ONCE_MAX:
                 raise ReplayError(f"more than {ROUNDS_AT_ONCE_MAX} rounds at {now_s} s: a defect")
             last_s = now_s
             self.round(world.advance(now_s), now_s)
-        self._all_ended()
 
     def round(self, events: Sequence[ev.Event], now_s: float) -> None:
         """What the live loop does with a batch; the append is left out."""

@@ -12,34 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from enum import StrEnum
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism
 from reshape_controller.replay.agenda import Agenda, ticks_up
-from reshape_controller.replay.container import Container, Life
+from reshape_controller.replay.container import Container, Life, What
 from reshape_controller.replay.inputs import Cluster, Costs
 from reshape_controller.replay.truth import Truth
 from reshape_sidecar.wire import Desired, Mode, Outcome, OutcomeKind, Phase, PhaseTimes
 
 REPORT_FIRST_S = 30.0
 """A running process reports its speed so long after its first step, then after twice as long, and
-so on: what the controller believes of it has settled after a few."""
-
-
-class What(StrEnum):
-    """What can happen to a container."""
-
-    READY = "ready"
-    FIRST_STEP = "first step"
-    REPORT = "report"
-    EVALUATED = "evaluated"
-    LAST_STEP = "last step"
-    FINISHED = "finished"
-    SAVED = "saved"
-    STOPPED = "stopped"
-    GONE = "gone"
+so on: what the controller believes of it has settled after a few. A scene can ask for a steady
+pace instead, as SideCars have it."""
 
 
 _Entry = tuple[Container, int, What] | ev.Event
@@ -48,7 +34,14 @@ _Entry = tuple[Container, int, What] | ev.Event
 class World:
     """One per replay. ``now_s`` is set by ``advance``."""
 
-    def __init__(self, cluster: Cluster, costs: Costs, truth: Truth, mechanism: Mechanism) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        costs: Costs,
+        truth: Truth,
+        mechanism: Mechanism,
+        report_every_s: float | None = None,
+    ) -> None:
         self.now_s = 0.0
         self.lives: dict[JobId, Life] = {}
         self.containers: dict[tuple[JobId, int], Container] = {}
@@ -56,6 +49,7 @@ class World:
         self._truth = truth
         self._types = {host.id: host.gpu_type for host in cluster.hosts}
         self._in_place = mechanism is Mechanism.SIDECAR
+        self._report_every_s = report_every_s
         self._agenda: Agenda[_Entry] = Agenda()
         self._checks: dict[tuple[JobId, int], list[CheckRelease]] = {}
         self._happen = {
@@ -77,6 +71,13 @@ class World:
     def born(self, job: JobId, spec: JobSpec) -> None:
         """Make a job known. Raises ReplayError."""
         self.lives[job] = Life(self._truth.of(spec))
+
+    def adopt(self, container: Container) -> ev.Event:
+        """A container that is there already goes on; what its SideCar says now."""
+        self.containers[container.job, container.attempt] = container
+        if container.phase is Phase.RUNNING:
+            self._train_on(container)
+        return self._told(container, container.step)
 
     def next_s(self) -> float | None:
         """When something happens next."""
@@ -193,7 +194,7 @@ class World:
         c.phase, c.at_s = Phase.RUNNING, self.now_s
         self._train_on(c)
         if not self._truth.as_profiled:
-            self._put(REPORT_FIRST_S, c, What.REPORT)
+            self._put(self._report_every_s or REPORT_FIRST_S, c, What.REPORT)
         self._next_evaluation(c)
         return [self._told(c, c.step)]
 
@@ -203,7 +204,7 @@ class World:
         self._put(until_s - self.now_s, c, What.LAST_STEP)
 
     def _report(self, c: Container) -> list[ev.Event]:
-        self._put(self.now_s - c.at_s, c, What.REPORT)
+        self._put(self._report_every_s or self.now_s - c.at_s, c, What.REPORT)
         return [self._told(c, c.steps_at(self.now_s))]
 
     def _next_evaluation(self, c: Container) -> None:

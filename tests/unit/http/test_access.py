@@ -31,6 +31,7 @@ PATHS = (
     "/v1/gpus",
     "/v1/hosts",
     "/v1/timeline",
+    "/v1/state",
     "/v1/openapi.json",
     "/metrics",
     "/readyz",
