@@ -5,7 +5,8 @@ anything wrong where it is and what to do. Never: measures, or fills in a figure
 
 A document has ``[[profile]]`` tables (JSON: a list ``profile``). Speeds are rows ``[gpu type, gpus,
 seconds per step, source]``, accuracies rows ``[step, accuracy, source]``; the source may be left
-out (then the figure counts as assumed) and may be a name from the table ``[sources]``.
+out (then the figure counts as assumed) and may be a name from the table ``[sources]``. A table
+``[provenance]`` is for people: how the figures were measured.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def bundled() -> Bundle:
 def parse(document: Any, where: str) -> Bundle:
     """Profiles of a document that was read. Raises ProfileError."""
     table = _table(document, where)
-    _only(table, where, ("sources", "sets", "costs", "profile"))
+    _only(table, where, ("sources", "sets", "costs", "profile", "provenance"))
     sources = _table(table.get("sources", {}), f"{where}: sources")
     rows = table.get("profile", [])
     if not isinstance(rows, list):

@@ -138,13 +138,13 @@ def _compare_policies(
         setup = inputs.setup_of(replace(asked, workload=name))
         folder = out / name if out is not None and len(names) > 1 else out
         runs = swept(setup, contenders, seeds, folder, workers)
-        one = _comparison(setup, asked.costs, runs)
+        one = _comparison(setup, runs)
         if folder is not None:
             keep(folder, setup, contenders, runs, one.summary, one)
         found.append((setup, runs, one))
     if out is not None:
         _keep_report(out, found, len(seeds))
-    many = Comparisons(ALL, asked.costs, [one for _, _, one in found])
+    many = Comparisons(ALL, found[0][2].costs, [one for _, _, one in found])
     document: Comparison | Comparisons = many if asked.workload == ALL else many.workloads[0]
     drawn = [
         tables.many(one.summary, saved_pairs(one.rows), about(setup, seeds), len(seeds))
@@ -163,12 +163,12 @@ def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]
     ]
 
 
-def _comparison(setup: Setup, costs: str, runs: Sequence[Run]) -> Comparison:
+def _comparison(setup: Setup, runs: Sequence[Run]) -> Comparison:
     rows = [run.row for run in runs]
     saved = saved_pairs(rows)
     return Comparison(
         setup.name,
-        costs,
+        setup.costs.name,
         rows,
         summary(rows),
         setup.cluster.text,

@@ -1,4 +1,4 @@
-"""Commands about profiles: show, plot, run; import and export are a module of their own.
+"""Commands about profiles: show, plot, run; import, export and costs are modules of their own.
 
 Does: shows the bundled profiles or those of a file, and measures a script. Never: asks or changes
 a daemon: what it measures goes into a file, which ``reshape profile import`` records. State: none.
@@ -14,6 +14,7 @@ import typer
 
 from reshape_controller.cli import devices as device_finder
 from reshape_controller.cli import profile_exchange, profile_files
+from reshape_controller.cli.cost_commands import costs
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import emit, note
@@ -25,6 +26,7 @@ from reshape_profiles.schema import Profile
 from reshape_profiles.training_run import RunFailed, Script
 
 profile_app = typer.Typer(help="What is known of job types.", no_args_is_help=True)
+profile_app.command("costs")(costs)
 profile_app.command("import")(profile_exchange.import_)
 profile_app.command("export")(profile_exchange.export)
 
@@ -100,9 +102,9 @@ def run(
         steps=steps,
         timeout_s=timeout_s,
     )
-    costs = dict(loader.bundled().costs)["local"]
+    fallback = dict(loader.bundled().costs)["local"]
     try:
-        found = profiler.profile(script, devices.gpu_type, devices.gpus, numbers, costs, note)
+        found = profiler.profile(script, devices.gpu_type, devices.gpus, numbers, fallback, note)
     except RunFailed as error:
         raise failed(Exit.FAILED, str(error), shlex.join(command), "see above") from None
     target.write_text(loader.write((found,)), encoding="utf-8")

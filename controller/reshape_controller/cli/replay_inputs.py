@@ -96,12 +96,23 @@ def profiles_of(name: str | None) -> Bundle:
 
 
 def costs_of(bundle: Bundle, name: str) -> Costs:
-    """A named set of costs. Raises CliError."""
+    """A named set of costs, or that of a file (its name then says so). Raises CliError."""
     overhead = dict(bundle.costs).get(name)
-    if overhead is None:
-        known = ", ".join(known for known, _ in bundle.costs)
-        raise failed(Exit.USAGE, f"no costs {name!r}; there are {known}", "--costs")
-    return Costs(name, overhead)
+    if overhead is not None:
+        return Costs(name, overhead)
+    path = Path(name)
+    try:
+        found = load(path).bundle.costs if path.is_file() else ()
+    except OSError as error:
+        raise unreadable(name, error, "--costs") from None
+    except ProfileError as error:
+        raise failed(Exit.USAGE, str(error), "--costs") from None
+    if len(found) == 1:
+        return Costs(f"{found[0][0]} of {path.name}", found[0][1])
+    known = ", ".join(known for known, _ in bundle.costs)
+    what = f"{name} has {len(found)} sets of costs" if path.is_file() else f"no costs {name!r}"
+    remedy = f"one of {known}, or a file with one set, as reshape profile costs writes it"
+    raise failed(Exit.USAGE, what, "--costs", remedy)
 
 
 def trace_of(name: str, bundle: Bundle) -> Workload:

@@ -13,7 +13,9 @@ WorkloadOption = Annotated[
 ClusterOption = Annotated[
     str | None, typer.Option(metavar="8xV100+8xP100", help="Hosts; default: the workload's own.")
 ]
-CostsOption = Annotated[str, typer.Option(metavar="SET", help="Costs of starts, saves and stops.")]
+CostsOption = Annotated[
+    str, typer.Option(metavar="SET|FILE", help="Costs of starts, saves and stops.")
+]
 ProfilesOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Profiles over the bundled ones.")
 ]
@@ -34,4 +36,25 @@ TruthOption = Annotated[
 ]
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="FOLDER", help="Keep everything there; resumes.")
+]
+HindsightOption = Annotated[
+    bool, typer.Option("--hindsight", help="Which reshapes cost or saved most.")
+]
+LiveOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--live", metavar="FOLDER", help="Also on the real controller, paced; how far off?"
+    ),
+]
+SpeedUpOption = Annotated[float, typer.Option(help="Of --live: so many times as fast.")]
+RepeatsOption = Annotated[int, typer.Option(min=1, help="Of --live: live runs.")]
+FromLiveOption = Annotated[
+    bool, typer.Option("--from-live", help="Go on from a running daemon's queue: what if?")
+]
+AddHostOption = Annotated[
+    str | None, typer.Option(metavar="8xV100", help="Of --from-live: hosts more.")
+]
+AddGpusOption = Annotated[int, typer.Option(min=0, help="Of --from-live: GPUs more on each host.")]
+DrainOption = Annotated[
+    str | None, typer.Option(metavar="HOST", help="Of --from-live: without this host.")
 ]

@@ -1,0 +1,100 @@
+"""A daemon that a command starts for itself in a folder, and ends with its jobs.
+
+Does: runs ``reshape up`` on simulated GPUs as a process of its own, waits until it answers, and at
+the end cancels what still runs, waits until no container is left, and stops it. Never: touches a
+daemon that somebody else started. State: the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from reshape_controller.cli.client import Client, connect
+from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.home import Home
+from reshape_controller.http.views import JobPage, JobView
+
+START_WAIT_S = 60.0
+END_WAIT_S = 60.0
+"""Cancelled jobs save, stop, and their containers are gone within this."""
+POLL_S = 0.1
+ENDED = ("completed", "failed", "cancelled", "rejected")
+
+
+@contextlib.contextmanager
+def own_daemon(folder: Path, words: Sequence[str]) -> Iterator[Client]:
+    """A client of a daemon with its home in ``folder``; ``words`` go to ``reshape up``.
+
+    Raises CliError, with the end of its log, when it does not come up.
+    """
+    home, log = Home((folder / "home").absolute()), folder / "daemon.log"
+    command = [sys.executable, "-m", "reshape_controller.cli.main", "up"]
+    command += ["--home", str(home.folder), "--port", "0", *words]
+    settings = ("RESHAPE_", "XDG_CONFIG_HOME")
+    env = {name: text for name, text in os.environ.items() if not name.startswith(settings)}
+    env["XDG_CONFIG_HOME"] = str(folder)  # no settings but ours
+    with log.open("wb") as out:
+        # A session of its own: Ctrl-C ends the command, which then ends the jobs and the daemon.
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
+    try:
+        yield _ready(home, process, log)
+    finally:
+        if process.poll() is None:
+            _cancel_all(home)
+            process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(END_WAIT_S)
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def is_over(job: JobView) -> bool:
+    """Ended, and its container is gone too."""
+    return job.state in ENDED and job.stage == "none"
+
+
+def jobs_of(client: Client) -> dict[str, JobView]:
+    """All jobs of the daemon by name, oldest first."""
+    found: dict[str, JobView] = {}
+    after: str | None = None
+    while True:
+        page = client.get(JobPage, "/v1/jobs", after=after)
+        found.update({job.name: job for job in page.jobs})
+        if page.next_after is None:
+            return found
+        after = page.next_after
+
+
+def _ready(home: Home, process: subprocess.Popen[bytes], log: Path) -> Client:
+    end_s = time.monotonic() + START_WAIT_S
+    while process.poll() is None and time.monotonic() < end_s:
+        with contextlib.suppress(CliError):
+            client = connect(home)
+            client.ask("GET", "/readyz")
+            return client
+        time.sleep(POLL_S)
+    last = log.read_text(errors="replace").strip().splitlines()[-5:]
+    raise failed(Exit.FAILED, "its daemon did not start: " + " / ".join(last), str(log))
+
+
+def _cancel_all(home: Home) -> None:
+    end_s = time.monotonic() + END_WAIT_S
+    with contextlib.suppress(CliError):
+        client = connect(home)
+        while time.monotonic() < end_s:
+            jobs = jobs_of(client).values()
+            if all(map(is_over, jobs)):
+                return
+            for job in jobs:
+                if job.state not in ENDED:
+                    with contextlib.suppress(CliError):
+                        client.ask("POST", f"/v1/jobs/{job.id}/cancel")
+            time.sleep(POLL_S)

@@ -1,0 +1,107 @@
+"""How far a replay is from the run that it foretold.
+
+Does: compares the jobs of a replay with those of a live run of the same workload, and sums up
+several runs. Never: changes an input because of what it finds. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.metrics import JobRow
+from reshape_sidecar.device_truth import LATE_STEPS_RATIO_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Completion times of one job; the error is replay over live, less one."""
+
+    job: str
+    live_jct_s: float
+    replay_jct_s: float
+    error_ratio: float
+    live_reshapes: int
+    replay_reshapes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunError:
+    """One live run beside the replay. ``late_steps_ratio``: of the paced steps of all jobs."""
+
+    live_makespan_s: float
+    replay_makespan_s: float
+    makespan_error_ratio: float
+    mean_jct_error_ratio: float
+    late_steps_ratio: float
+    jobs: tuple[JobError, ...]
+
+    @property
+    def valid(self) -> bool:
+        """Whether the machine kept up with its device truth."""
+        return self.late_steps_ratio <= LATE_STEPS_RATIO_MAX
+
+    @property
+    def job_error_ratio(self) -> float:
+        """Mean size of the error of a job."""
+        return fmean(abs(job.error_ratio) for job in self.jobs)
+
+    @property
+    def worst_job_error_ratio(self) -> float:
+        """The largest of them."""
+        return max(abs(job.error_ratio) for job in self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of several runs."""
+
+    median: float
+    low: float
+    high: float
+
+
+def spread(values: Sequence[float]) -> Spread:
+    """Median, least and largest."""
+    return Spread(median(values), min(values), max(values))
+
+
+def run_error(
+    replayed: Sequence[JobRow], live: Sequence[JobRow], late_steps_ratio: float
+) -> RunError:
+    """Compare job by job. Raises ReplayError where the jobs are not the same."""
+    ours, theirs = _by_name(replayed), _by_name(live)
+    if list(ours) != list(theirs):
+        raise ReplayError("the live run and the replay have not the same jobs")
+    jobs = tuple(_job_error(name, theirs[name], ours[name]) for name in ours)
+    live_s, replay_s = _makespan_s(live), _makespan_s(replayed)
+    live_jct_s = fmean(job.live_jct_s for job in jobs)
+    return RunError(
+        live_s,
+        replay_s,
+        replay_s / live_s - 1.0,
+        fmean(job.replay_jct_s for job in jobs) / live_jct_s - 1.0,
+        late_steps_ratio,
+        jobs,
+    )
+
+
+def _by_name(rows: Sequence[JobRow]) -> Mapping[str, JobRow]:
+    return {str(row.job): row for row in sorted(rows, key=lambda row: row.job)}
+
+
+def _job_error(name: str, live: JobRow, replayed: JobRow) -> JobError:
+    return JobError(
+        name,
+        live.jct_s,
+        replayed.jct_s,
+        replayed.jct_s / live.jct_s - 1.0,
+        live.reshape_ups + live.reshape_downs,
+        replayed.reshape_ups + replayed.reshape_downs,
+    )
+
+
+def _makespan_s(rows: Sequence[JobRow]) -> float:
+    return max(row.finished_s for row in rows) - min(row.submitted_s for row in rows)

@@ -1,0 +1,112 @@
+"""A scene at a multiple of its speed, so that it can be lived through by a real controller.
+
+Does: divides times by the factor, and takes steps of a job together so that each lasts long enough
+to be paced; speeds that are believed and speeds that are true change alike. Never: changes a cost:
+starts, saves and stops are real ones there, and weigh more the higher the factor. State: none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from reshape_controller.core.model import Framework, JobSpec, Length, LengthUnit
+from reshape_controller.replay.inputs import HostSpec, ReplayError, WorkJob, Workload
+from reshape_controller.replay.shell import Scene
+from reshape_profiles.schema import Profile
+from reshape_sidecar.device_truth import DeviceTruth
+
+STEP_S = 0.1
+"""A step on the fastest number of GPUs lasts about so long: a busy machine wakes a process up
+some milliseconds late, and a step that ends 20 ms late counts as late."""
+SPEED_UP_MAX = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What both worlds are given: jobs in steps, what is believed, and what is true."""
+
+    workload: Workload
+    profiles: tuple[Profile, ...]
+    device: DeviceTruth
+
+
+def scaled(scene: Scene, speed_up: float, command: tuple[str, ...]) -> Scaled:
+    """The scene ``speed_up`` times as fast, its jobs running ``command``. Raises ReplayError."""
+    if not 1.0 <= speed_up <= SPEED_UP_MAX:
+        raise ReplayError(f"a speed-up of {speed_up:g}; give one from 1 to {SPEED_UP_MAX:g}")
+    if len(scene.cluster.hosts) != 1:
+        raise ReplayError(
+            f"cluster {scene.cluster.text}: a live run is on this machine alone; name one host, as "
+            "in --cluster 8xV100"
+        )
+    host = scene.cluster.hosts[0]
+    kinds = {job.spec.job_type for job in scene.workload.jobs}
+    profiles = [profile for profile in scene.profiles if profile.job_type in kinds]
+    together = {profile.job_type: _together(profile, host, speed_up) for profile in profiles}
+    jobs, seconds = [], {}
+    for job in scene.workload.jobs:
+        count = together[job.spec.job_type or ""]
+        spec, seconds[job.spec.name] = _job(scene, job.spec, host, count, speed_up, command)
+        jobs.append(WorkJob(job.submit_s / speed_up, spec))
+    return Scaled(
+        replace(scene.workload, jobs=tuple(jobs)),
+        tuple(
+            _profile(profile, host, together[profile.job_type], speed_up) for profile in profiles
+        ),
+        DeviceTruth(seconds, {}),
+    )
+
+
+def _together(profile: Profile, host: HostSpec, speed_up: float) -> int:
+    """Steps of the type that become one."""
+    known = [point.seconds_per_step for point in profile.speed if point.gpu_type == host.gpu_type]
+    if not known:
+        raise ReplayError(f"job type {profile.job_type}: no speeds on {host.gpu_type}")
+    return max(1, round(STEP_S * speed_up / min(known)))
+
+
+def _job(
+    scene: Scene,
+    spec: JobSpec,
+    host: HostSpec,
+    together: int,
+    speed_up: float,
+    command: tuple[str, ...],
+) -> tuple[JobSpec, dict[int, float]]:
+    """A job in steps, and its true seconds per step by number of GPUs."""
+    truth = scene.truth.of(spec)
+    if truth.accuracy is not None:
+        raise ReplayError(
+            f"job {spec.name}: has a target accuracy, and the paced program of a live run learns "
+            "nothing; give its length in epochs or steps"
+        )
+    sizes = tuple(size for size in spec.optional_gpus if size <= host.gpus)
+    if not sizes:
+        raise ReplayError(f"job {spec.name} fits on no host of {scene.cluster.text}")
+    longest_s = None if spec.max_wait_s is None else spec.max_wait_s / speed_up
+    steps = Length(LengthUnit.STEPS, float(max(1, math.ceil(truth.total_steps / together))))
+    changed = replace(
+        spec,
+        command=command,
+        framework=Framework.OTHER,
+        optional_gpus=sizes,
+        length=steps,
+        max_wait_s=longest_s,
+    )
+    factor = together / speed_up
+    return changed, {size: truth.step_s(host.gpu_type, size) * factor for size in sizes}
+
+
+def _profile(profile: Profile, host: HostSpec, together: int, speed_up: float) -> Profile:
+    points = tuple(
+        replace(point, seconds_per_step=point.seconds_per_step * together / speed_up)
+        for point in profile.speed
+        if point.gpu_type == host.gpu_type
+    )
+    return Profile(
+        profile.job_type,
+        f"{together} steps at a time, {speed_up:g} times as fast",
+        global_batch=profile.global_batch,
+        speed=points,
+    )

@@ -1,0 +1,62 @@
+"""``replay --from-live``: a daemon's queue goes on in virtual time, and the daemon as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.cli.client import connect
+from reshape_controller.cli.home import Home
+from tests.daemon_bed import Bed
+from tests.daemon_bed import bed as make_bed
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    yield from make_bed(tmp_path)
+
+
+def test_what_becomes_of_the_queue_is_told_and_nothing_is_changed(bed: Bed) -> None:
+    bed.up("--mechanism", "terminate")
+    first = bed.submit("first", steps=3000, optional_gpus=[4], env={"TOKEN": "do-not-tell"})
+    bed.reaches(first, "running", size=4)
+    second = bed.submit("second", steps=3000, optional_gpus=[4])
+    words = ("replay", "--from-live", "--add-gpus", "4")
+    found = bed.json(*words)
+    ends = {line["job"]: line for line in found["jobs"]}
+    assert set(ends) == {first, second}
+    assert found["as_it_is"]["policy"] == "adaptive+terminate"
+    assert found["what_if"]["makespan_s"] < found["as_it_is"]["makespan_s"]
+    assert ends[second]["what_if_s"] < ends[second]["as_it_is_s"]
+    assert ends[first]["gpus"] == 4
+    shown = bed.reshape(*words)
+    assert "4 GPUs more on each host" in shown.stdout
+    state = bed.reshape("get", second)
+    assert "submitted" in state.stdout
+    other = bed.json("replay", "--from-live", "--policy", "default")
+    assert other["what_if"]["policy"] == "default+none"
+
+
+def test_without_a_daemon_a_job_or_a_host_of_that_name_it_says_so(bed: Bed) -> None:
+    alone = bed.reshape("replay", "--from-live")
+    assert alone.returncode == 4
+    assert "no daemon" in alone.stderr
+    bed.up()
+    empty = bed.reshape("replay", "--from-live")
+    assert empty.returncode == 1
+    assert "nothing to continue" in empty.stderr
+    nowhere = bed.reshape("replay", "--from-live", "--drain", "mars")
+    assert nowhere.returncode == 2
+    assert "there are local" in nowhere.stderr
+
+
+def test_the_state_that_the_api_gives_has_no_environment_of_a_job(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("first", steps=3000, env={"TOKEN": "do-not-tell"})
+    bed.reaches(job, "running")
+
+    text = connect(Home(bed.home)).ask("GET", "/v1/state").body.decode()
+    assert job in text
+    assert "do-not-tell" not in text
