@@ -41,7 +41,10 @@ STYLE = {
 }
 INCHES = (4.6, 2.6)
 WIDE_INCHES = (7.2, 2.6)
+SIDE_INCHES = 0.1
+"""Beside each panel: a number below the last tick is wider than the tick."""
 PNG_DPI = 200
+GPU_TICKS = 4
 FIRST_COLUMN = 0.42
 """Part of a table's width."""
 Summaries = Mapping[str, Mapping[str, Mapping[str, Interval]]]
@@ -62,7 +65,8 @@ def draw(path: Path, panels: Sequence[Callable[[Axes], None]], inches: tuple[flo
             "figures need matplotlib, which is not installed: pip install 'reshape-gpu[figures]'"
         ) from None
     with rc_context(STYLE):
-        figure: Figure = Figure(figsize=inches, layout="constrained")
+        figure: Figure = Figure(figsize=inches)
+        figure.set_layout_engine("constrained", w_pad=SIDE_INCHES)
         for axes, panel in zip(
             figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
         ):
@@ -82,20 +86,30 @@ def name(label: str) -> str:
     return SHOWN.get(label, label)
 
 
+BOUND = "lower_bound_makespan_s"
+
+
 def figure_6(path: Path, summaries: Summaries) -> None:
-    """Makespan and mean completion time by workload; whiskers are the intervals of the medians."""
+    """Makespan (with its bound) and mean completion time by workload; whiskers are intervals."""
     draw(
         path,
         [
-            lambda axes: _bars(axes, summaries, "makespan_s", "makespan (1,000 s)"),
+            lambda axes: _bars(axes, summaries, "makespan_s", "makespan (1,000 s)", bound=BOUND),
             lambda axes: _bars(axes, summaries, "mean_jct_s", "mean completion time (1,000 s)"),
         ],
         WIDE_INCHES,
     )
 
 
-def _bars(axes: Axes, summaries: Summaries, metric: str, label: str) -> None:
+def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str = "") -> None:
     approaches = [one for one in APPROACHES if all(one in found for found in summaries.values())]
+    if bound and approaches:
+        heights = [summary[approaches[0]][bound].median / 1000 for summary in summaries.values()]
+        ends = (
+            [at - 0.42 for at in range(len(heights))],
+            [at + 0.42 for at in range(len(heights))],
+        )
+        axes.hlines(heights, *ends, color="black", linewidth=1.2, zorder=3, label="lower bound")
     width = 0.8 / max(1, len(approaches))
     for number, approach in enumerate(approaches):
         shade, _, hatch = look(approach)
@@ -137,7 +151,14 @@ def figure_7(path: Path, results: Mapping[str, Result]) -> None:
 
 def figure_10(path: Path, results: Mapping[str, Result]) -> None:
     """Allocated GPUs over time."""
-    draw(path, [lambda axes: _course(axes, results, "allocated", "allocated GPUs")], INCHES)
+
+    def panel(axes: Axes) -> None:
+        _course(axes, results, "allocated", "allocated GPUs")
+        most = max((m.allocated for one in results.values() for m in one.course), default=0)
+        if most % GPU_TICKS == 0:
+            axes.set_yticks(range(0, most + 1, max(1, most // GPU_TICKS)))
+
+    draw(path, [panel], INCHES)
 
 
 def _course(axes: Axes, results: Mapping[str, Result], field: str, label: str) -> None:

@@ -17,9 +17,9 @@ from reshape_controller.replay.rows import Interval, Row, savings
 
 WHY = """\
 Why they differ: the paper publishes neither its profiles nor the optional numbers of GPUs of its
-jobs, so speeds beyond its Table IV, accuracies, and the sizes 1, 2, 4 and 8 are assumed
-(profiles/README.md says what from); arrivals and job types are drawn anew for each seed; the costs
-are those of its case study, applied to every job type; and its default scheduler ran under
+jobs, so speeds beyond its Table IV, accuracies, and the sizes 1, 2, 4 and 8 are assumed (from what:
+profiles/reshape_profiles/data/README.md); arrivals and job types are drawn anew for each seed; the
+costs are those of its case study, applied to every job type; and its default scheduler ran under
 Kubernetes, ours is a model of it. No input was chosen for its result."""
 METRICS = (
     ("makespan_s", "makespan (s)", 0, 1.0),
