@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
@@ -17,27 +14,8 @@ from reshape_controller.live.audit import audit
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
-from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import Changes, Store
-from reshape_controller.store.sqlite import SqliteStore
-from tests.mongo_server import any_server, fresh_database
 from tests.store_values import job_row, profile_row
-
-
-@pytest.fixture(scope="session")
-def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with any_server(tmp_path_factory.mktemp("mongo")) as server:
-        yield server.uri
-
-
-@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
-    if request.param == "sqlite":
-        yield lambda: SqliteStore(tmp_path / "reshape.db")
-        return
-    uri = request.getfixturevalue("mongo_uri")
-    with fresh_database(uri) as database:
-        yield lambda: MongoStore(database)
 
 
 class Nothing:

@@ -8,9 +8,8 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pymongo
+import bson
 import pytest
 
 from reshape_controller.core.commands import Command
@@ -19,13 +18,15 @@ from reshape_controller.core.model import JobState
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.live import inbox
 from reshape_controller.live.admission import Admission
+from reshape_controller.live.audit import audit
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.desk import Desk
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import Store
 from reshape_controller.store.sqlite import SqliteStore
-from tests.mongo_server import any_server, fresh_database
+from tests.mongo_bed import Database
+from tests.strange_documents import LENIENT, STRANGE, fresh
 
 WAIT_S = 60.0
 GOOD = {"name": "good", "command": ["python", "x.py"], "optional_gpus": [1], "epochs": 1}
@@ -96,6 +97,16 @@ async def taken_in(store: Store, insert: Callable[[], None], jobs: int) -> None:
         await store.close()
 
 
+async def audited(address: str) -> bool:
+    """Whether the projections show what the log says."""
+    store = MongoStore(address)
+    await store.open()
+    try:
+        return (await audit(store, repair=False)).sound
+    finally:
+        await store.close()
+
+
 @pytest.fixture(autouse=True)
 def _polled_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbox, "POLL_S", 0.02)
@@ -123,24 +134,40 @@ def test_nonsense_inserted_into_sqlite_is_rejected_and_the_good_record_beside_it
 
 @pytest.mark.mongo
 def test_a_plain_insert_into_mongodb_becomes_a_job_and_nonsense_is_rejected_in_place(
-    tmp_path: Path,
+    address: str, user: Database
 ) -> None:
-    strange: tuple[dict[str, Any], ...] = ({}, {"name": {"$ne": None}}, {"a.b": 1}, {"reshape": 1})
-    with (
-        any_server(tmp_path) as server,
-        fresh_database(server.uri) as address,
-        pymongo.MongoClient[dict[str, Any]](address) as client,
-    ):
-        jobs = client.get_default_database().jobs
+    lenient = user.jobs.with_options(codec_options=LENIENT)
 
-        def insert() -> None:
-            jobs.insert_many([dict(each) for each in (*strange, GOOD)])
+    def insert() -> None:
+        for name in STRANGE:
+            user.jobs.insert_one(fresh(name))
+        user.jobs.insert_one(dict(GOOD))
 
-        asyncio.run(taken_in(MongoStore(address), insert, len(strange) + 1))
-        found = jobs.find_one({"name": "good"})
-        assert found is not None
-        assert (found["state"], found["command"]) == ("submitted", GOOD["command"])
-        rejected = list(jobs.find({"state": "rejected"}))
-        assert len(rejected) == len(strange)
-        for document in rejected:
-            assert set(document["errors"][0]) == {"path", "message", "hint"}
+    asyncio.run(taken_in(MongoStore(address), insert, len(STRANGE) + 1))
+    assert asyncio.run(audited(address)), "db check reads such documents, too"
+    found = user.jobs.find_one({"name": "good"})
+    assert found is not None
+    assert (found["state"], found["command"]) == ("submitted", GOOD["command"])
+    rejected = list(lenient.find({"state": "rejected"}))
+    assert len(rejected) == len(STRANGE)
+    for document in rejected:
+        assert set(document["errors"][0]) == {"path", "message", "hint"}
+
+
+@pytest.mark.mongo
+def test_whatever_is_inserted_as_a_request_is_answered_and_stays_nowhere(
+    address: str, user: Database
+) -> None:
+    # The largest is left out: beside "kind" there is no room for it in a document.
+    bodies = [name for name in STRANGE if len(bson.encode(fresh(name))) < 15_000_000]
+
+    def insert() -> None:
+        for name in bodies:
+            for kind in ("submit", "pin", "profile", "dance", {"$ne": 1}):
+                user.inbox.insert_one({"kind": kind, "body": fresh(name)})
+        user.jobs.insert_one(dict(GOOD))
+
+    asyncio.run(taken_in(MongoStore(address), insert, len(bodies) + 1))
+    left = list(user.inbox.with_options(codec_options=LENIENT).find({}))
+    assert all(isinstance(document["error"], str) for document in left)
+    assert len(left) <= 4 * len(bodies), "what became a rejected job is gone"

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pymongo
 import pytest
 
 from reshape_profiles import loader, table
 from reshape_profiles.schema import AccuracyPoint, Overhead, Profile, SpeedPoint
 from tests.daemon_bed import Bed, bed, eventually, start_of
-from tests.mongo_server import any_server, fresh_database
+from tests.mongo_bed import Database
 
 MINE = Profile(
     "mine",
@@ -39,13 +37,12 @@ def _bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
-def words(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+def words(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
     """What a daemon needs to find the store."""
     if request.param == "sqlite":
         yield ()
         return
-    with any_server(tmp_path) as server, fresh_database(server.uri) as address:
-        yield ("--store", address)
+    yield ("--store", request.getfixturevalue("address"))
 
 
 def write(bed: Bed, name: str, text: str) -> str:
@@ -99,28 +96,22 @@ def test_an_import_beside_a_running_job_leaves_its_process_alone(
 
 @pytest.mark.mongo
 def test_a_profile_is_recorded_by_a_plain_insert_and_is_in_three_collections(
-    bed: Bed, tmp_path: Path
+    bed: Bed, user: Database, address: str
 ) -> None:
-    with (
-        any_server(tmp_path) as server,
-        fresh_database(server.uri) as address,
-        pymongo.MongoClient[dict[str, Any]](address) as client,
-    ):
-        db = client.get_default_database()
-        bed.up("--store", address)
-        (document,) = loader.document((MINE,))["profile"]
-        db.inbox.insert_one({"kind": "profile", "body": {"profile": [document]}})
-        wrong = db.inbox.insert_one({"kind": "profile", "body": {"profile": [{"speed": 1}]}})
-        found = eventually(lambda: db.speed_profiles.find_one({"_id": "mine"}))
-        assert [point["seconds_per_step"] for point in found["speeds"]] == [0.5, 0.25]
-        accuracy = eventually(lambda: db.accuracy_profiles.find_one({"_id": "mine"}))
-        assert accuracy["accuracies"][0]["accuracy"] == 0.5
-        overhead = eventually(lambda: db.overhead_profiles.find_one({"_id": "mine"}))
-        assert overhead["recorded"]["job_stop_s"] == 5.0
-        here = {"_id": wrong.inserted_id, "error": {"$exists": True}}
-        refused = eventually(lambda: db.inbox.find_one(here))
-        assert "body: profile[0].speed: is no list" in refused["error"]
-        assert bed.reshape("profile", "export", "mine").stdout == loader.write((MINE,))
+    bed.up("--store", address)
+    (document,) = loader.document((MINE,))["profile"]
+    user.inbox.insert_one({"kind": "profile", "body": {"profile": [document]}})
+    wrong = user.inbox.insert_one({"kind": "profile", "body": {"profile": [{"speed": 1}]}})
+    found = eventually(lambda: user.speed_profiles.find_one({"_id": "mine"}))
+    assert [point["seconds_per_step"] for point in found["speeds"]] == [0.5, 0.25]
+    accuracy = eventually(lambda: user.accuracy_profiles.find_one({"_id": "mine"}))
+    assert accuracy["accuracies"][0]["accuracy"] == 0.5
+    overhead = eventually(lambda: user.overhead_profiles.find_one({"_id": "mine"}))
+    assert overhead["recorded"]["job_stop_s"] == 5.0
+    here = {"_id": wrong.inserted_id, "error": {"$exists": True}}
+    refused = eventually(lambda: user.inbox.find_one(here))
+    assert "body: profile[0].speed: is no list" in refused["error"]
+    assert bed.reshape("profile", "export", "mine").stdout == loader.write((MINE,))
 
 
 def test_what_cannot_be_imported_or_exported_is_one_error_with_place_and_remedy(

@@ -14,18 +14,12 @@ import pytest
 
 from reshape_profiles import loader
 from tests.daemon_bed import Bed, bed
-from tests.mongo_server import any_server, fresh_database
+from tests.mongo_server import fresh_database
 
 
 @pytest.fixture(name="bed")
 def _bed(tmp_path: Path) -> Iterator[Bed]:
     yield from bed(tmp_path)
-
-
-@pytest.fixture(scope="session")
-def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with any_server(tmp_path_factory.mktemp("mongo")) as server:
-        yield server.uri
 
 
 @pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
@@ -34,8 +28,7 @@ def words(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
     if request.param == "sqlite":
         yield ()
         return
-    with fresh_database(request.getfixturevalue("mongo_uri")) as address:
-        yield ("--store", address)
+    yield ("--store", request.getfixturevalue("address"))
 
 
 def spoil(bed: Bed, words: tuple[str, ...]) -> None:

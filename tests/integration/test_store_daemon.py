@@ -8,33 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pymongo
 import pytest
 
 from tests.daemon_bed import Bed, bed, eventually
-from tests.mongo_server import any_server, fresh_database
+from tests.mongo_bed import Database
 
 pytestmark = pytest.mark.mongo
-Database = pymongo.database.Database[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with any_server(tmp_path_factory.mktemp("mongo")) as running:
-        yield running.uri
-
-
-@pytest.fixture
-def address(uri: str) -> Iterator[str]:
-    with fresh_database(uri) as found:
-        yield found
-
-
-@pytest.fixture
-def db(address: str) -> Iterator[Database]:
-    """What a user has: a client of their own, and no Reshape in their program."""
-    with pymongo.MongoClient[dict[str, Any]](address, serverSelectionTimeoutMS=5000) as client:
-        yield client.get_default_database()
 
 
 @pytest.fixture(name="bed")
@@ -42,25 +21,25 @@ def _bed(tmp_path: Path) -> Iterator[Bed]:
     yield from bed(tmp_path)
 
 
-def document(db: Database, **where: Any) -> dict[str, Any]:
-    found = db.jobs.find_one(where)
+def document(user: Database, **where: Any) -> dict[str, Any]:
+    found = user.jobs.find_one(where)
     assert found is not None, where
     return found
 
 
-def ended(db: Database, mine: Any, state: str) -> dict[str, Any]:
+def ended(user: Database, mine: Any, state: str) -> dict[str, Any]:
     """The document of a job once it is in a state that is final."""
     final = ("completed", "failed", "cancelled", "rejected")
     found = eventually(
-        lambda: db.jobs.find_one({"_id": mine, "state": {"$in": list(final)}}),
-        text=f"{mine} has ended: {db.jobs.find_one({'_id': mine})}",
+        lambda: user.jobs.find_one({"_id": mine, "state": {"$in": list(final)}}),
+        text=f"{mine} has ended: {user.jobs.find_one({'_id': mine})}",
     )
     assert found["state"] == state, found
     return dict(found)
 
 
 def test_the_smallest_record_that_is_inserted_runs_to_completion(
-    bed: Bed, db: Database, address: str
+    bed: Bed, user: Database, address: str
 ) -> None:
     bed.up("--store", address)
     (bed.code / "hello.py").write_text("print('hello from', __file__)")
@@ -69,43 +48,43 @@ def test_the_smallest_record_that_is_inserted_runs_to_completion(
         "command": ["python", str(bed.code / "hello.py")],
         "optional_gpus": [1, 2, 4],
     }
-    mine = db.jobs.insert_one(smallest).inserted_id
-    found = ended(db, mine, "completed")
+    mine = user.jobs.insert_one(smallest).inserted_id
+    found = ended(user, mine, "completed")
     assert found["command"] == smallest["command"], "what was inserted stays as it was"
-    assert db.jobs.count_documents({}) == 1
+    assert user.jobs.count_documents({}) == 1
     assert "hello from" in bed.reshape("logs", "hello").stdout
 
 
 def test_inserted_jobs_hand_gpus_over_and_their_documents_show_it(
-    bed: Bed, db: Database, address: str
+    bed: Bed, user: Database, address: str
 ) -> None:
     bed.up("--store", address)
     big = json.loads(bed.record("big", steps=100_000).read_text()) | {"code": str(bed.code)}
     small = json.loads(bed.record("small", steps=20, optional_gpus=[2], max_wait_s=1).read_text())
-    mine = db.jobs.insert_one(big).inserted_id
-    eventually(lambda: db.jobs.find_one({"_id": mine, "number_of_gpus": 4, "state": "running"}))
-    other = db.jobs.insert_one(small | {"code": str(bed.code)}).inserted_id
-    eventually(lambda: db.jobs.find_one({"_id": mine, "number_of_gpus": 2}))
-    assert len(document(db, _id=mine)["gpu_ids"]) == 2
-    ended(db, other, "completed")
-    eventually(lambda: db.jobs.find_one({"_id": mine, "number_of_gpus": 4, "state": "running"}))
+    mine = user.jobs.insert_one(big).inserted_id
+    eventually(lambda: user.jobs.find_one({"_id": mine, "number_of_gpus": 4, "state": "running"}))
+    other = user.jobs.insert_one(small | {"code": str(bed.code)}).inserted_id
+    eventually(lambda: user.jobs.find_one({"_id": mine, "number_of_gpus": 2}))
+    assert len(document(user, _id=mine)["gpu_ids"]) == 2
+    ended(user, other, "completed")
+    eventually(lambda: user.jobs.find_one({"_id": mine, "number_of_gpus": 4, "state": "running"}))
     assert bed.reshape("cancel", "big").returncode == 0
-    ended(db, mine, "cancelled")
-    assert db.decisions.count_documents({"jobs": document(db, _id=mine)["reshape"]["id"]}) > 1
-    eventually(lambda: db.gpus.count_documents({"state": "idle"}) == 4)
+    ended(user, mine, "cancelled")
+    assert user.decisions.count_documents({"jobs": document(user, _id=mine)["reshape"]["id"]}) > 1
+    eventually(lambda: user.gpus.count_documents({"state": "idle"}) == 4)
 
 
 def test_a_daemon_that_is_killed_goes_on_from_the_server(
-    bed: Bed, db: Database, address: str
+    bed: Bed, user: Database, address: str
 ) -> None:
     bed.up("--store", address)
     record = json.loads(bed.record("long", steps=60).read_text()) | {"code": str(bed.code)}
-    mine = db.jobs.insert_one(record).inserted_id
-    eventually(lambda: db.jobs.find_one({"_id": mine, "state": "running"}))
-    attempts = document(db, _id=mine)["reshape"]["id"]
+    mine = user.jobs.insert_one(record).inserted_id
+    eventually(lambda: user.jobs.find_one({"_id": mine, "state": "running"}))
+    attempts = document(user, _id=mine)["reshape"]["id"]
     bed.stop(signal.SIGKILL)
     bed.up("--store", address)
-    ended(db, mine, "completed")
+    ended(user, mine, "completed")
     job = bed.job(attempts)
     assert job["attempt"] == 1, "training was not touched"
     assert "begins at step 0" in bed.reshape("logs", "long", "-n", "1000").stdout
@@ -133,23 +112,35 @@ def test_a_second_daemon_on_the_same_server_ends_the_first_and_both_say_why(
 
 
 def test_jobs_and_hosts_are_controlled_by_a_field_of_their_documents(
-    bed: Bed, db: Database, address: str
+    bed: Bed, user: Database, address: str
 ) -> None:
     bed.up("--store", address)
     record = json.loads(bed.record("long", steps=100_000).read_text()) | {"code": str(bed.code)}
-    mine = db.jobs.insert_one(record).inserted_id
-    eventually(lambda: db.jobs.find_one({"_id": mine, "state": "running"}))
-    db.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
-    refused = eventually(lambda: db.jobs.find_one({"_id": mine, "request_error": {"$ne": None}}))
+    mine = user.jobs.insert_one(record).inserted_id
+    eventually(lambda: user.jobs.find_one({"_id": mine, "state": "running"}))
+    user.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
+    refused = eventually(lambda: user.jobs.find_one({"_id": mine, "request_error": {"$ne": None}}))
     assert "not halted" in refused["request_error"]["message"]
-    db.jobs.update_one({"_id": mine}, {"$set": {"request": "halt"}})
-    halted = eventually(lambda: db.jobs.find_one({"_id": mine, "state": "halted"}))
+    pin = {"request": "pin", "request_size": 2, "request_user": "ada"}
+    user.jobs.update_one({"_id": mine}, {"$set": pin})
+    eventually(lambda: bed.job("long")["pinned"] == 2)
+    assert "by ada" in user.history.find_one({"kind": "pinned"}, {"text": 1})["text"]  # type: ignore[index]
+    user.jobs.update_one({"_id": mine}, {"$set": {**pin, "request_size": 3}})
+    wrong = {"_id": mine, "request_error.request": "pin"}
+    assert "3" in eventually(lambda: user.jobs.find_one(wrong))["request_error"]["message"]
+    user.jobs.update_one({"_id": mine}, {"$set": {"request": "unpin"}})
+    eventually(lambda: bed.job("long")["pinned"] is None)
+    user.gpus.update_one({}, {"$set": {"request": "clear"}})
+    refused = eventually(lambda: user.gpus.find_one({"request_error": {"$ne": None}}))
+    assert "not quarantined" in refused["request_error"]["message"]
+    user.jobs.update_one({"_id": mine}, {"$set": {"request": "halt"}})
+    halted = eventually(lambda: user.jobs.find_one({"_id": mine, "state": "halted"}))
     assert not {"request", "request_error"} & set(halted)
-    db.hosts.update_one({"_id": "local"}, {"$set": {"request": "drain", "request_user": "ada"}})
-    eventually(lambda: db.hosts.find_one({"_id": "local", "drained": True, "request": None}))
-    assert "ada" in db.history.find_one({"kind": "host-drained"}, {"text": 1})["text"]  # type: ignore[index]
-    db.hosts.update_one({"_id": "local"}, {"$set": {"request": "undrain"}})
-    db.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
-    eventually(lambda: db.jobs.find_one({"_id": mine, "state": "running"}))
-    db.jobs.update_one({"_id": mine}, {"$set": {"request": "cancel"}})
-    ended(db, mine, "cancelled")
+    user.hosts.update_one({"_id": "local"}, {"$set": {"request": "drain", "request_user": "ada"}})
+    eventually(lambda: user.hosts.find_one({"_id": "local", "drained": True, "request": None}))
+    assert "ada" in user.history.find_one({"kind": "host-drained"}, {"text": 1})["text"]  # type: ignore[index]
+    user.hosts.update_one({"_id": "local"}, {"$set": {"request": "undrain"}})
+    user.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
+    eventually(lambda: user.jobs.find_one({"_id": mine, "state": "running"}))
+    user.jobs.update_one({"_id": mine}, {"$set": {"request": "cancel"}})
+    ended(user, mine, "cancelled")

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import AsyncMongoClient
 from pymongo.errors import (
     AutoReconnect,
@@ -57,6 +58,11 @@ SELECT_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 20.0
 """Longest wait for a reply; then the outcome is unknown, and the log is read to learn it."""
 
+# What people write may be no UTF-8, and its dates beyond what Python has. Of ours it would be
+# damage, and the digests tell.
+_LENIENT: CodecOptions[dict[str, Any]] = CodecOptions(
+    unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
 _REMEDIES = {
     13: "it refuses the user this; remedy: give the user readWrite on the database",
     18: "it refuses the user or password; remedy: correct the credentials",
@@ -215,7 +221,7 @@ class MongoStore:
     def _database(self) -> Database:
         if self._client is None:
             raise StoreError(f"{self.location}: is not open; remedy: none, this is a defect")
-        return self._client[self._address.database]
+        return self._client.get_database(self._address.database, codec_options=_LENIENT)
 
     async def _on(
         self,

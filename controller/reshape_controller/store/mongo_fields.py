@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from bson import json_util
+from bson.codec_options import DatetimeConversion
+from bson.json_util import JSONMode, JSONOptions
 from pymongo.errors import WriteError
 
 from reshape_controller.store.mongo_log import Database
@@ -23,9 +25,13 @@ from reshape_controller.store.protocol import InboxItem, RequestKind
 
 Document = dict[str, Any]
 PREFIX = "request:"
+EXACT = JSONOptions(
+    json_mode=JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+"""An ``_id`` as text and back, whatever it is: also a date that Python does not have."""
 _UNPIN = "unpin"
 """To pin to no size: a word of its own, so that a forgotten size is not one."""
-_WORDS: dict[str, tuple[str, ...]] = {
+WORDS: dict[str, tuple[str, ...]] = {
     "jobs": (
         RequestKind.CANCEL,
         RequestKind.HALT,
@@ -47,7 +53,7 @@ _FIELDS = ("request", "request_size", "request_user")
 
 async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
     """What is asked in fields now. Values that are no request are answered here."""
-    for collection, words in _WORDS.items():
+    for collection, words in WORDS.items():
         where = {"request": {"$exists": True}, **_PROJECTED[collection]}
         fields = {**dict.fromkeys(_FIELDS, 1), "reshape.id": 1}
         async for document in database[collection].find(where, fields).limit(max(1, limit)):
@@ -63,7 +69,7 @@ async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
                 body["size"] = int(size) if word == RequestKind.PIN else None
             place = [collection, identity, word, size if word == RequestKind.PIN else None]
             yield InboxItem(
-                PREFIX + json_util.dumps(place, json_options=json_util.CANONICAL_JSON_OPTIONS),
+                PREFIX + json_util.dumps(place, json_options=EXACT),
                 RequestKind.PIN.value if word == _UNPIN else str(word),
                 json.dumps(body, default=str),
             )
@@ -82,8 +88,7 @@ def _wrong(words: tuple[str, ...], word: object, size: object) -> str:
 
 async def answer(database: Database, item: str, refusal: str) -> None:
     """Take a request out that ``asked`` gave; ``refusal`` says why nothing came of it."""
-    options = json_util.CANONICAL_JSON_OPTIONS
-    place = json_util.loads(item.removeprefix(PREFIX), json_options=options)
+    place = json_util.loads(item.removeprefix(PREFIX), json_options=EXACT)
     collection, identity, word, size = place
     await _answer(database, collection, identity, word, size, refusal)
 
@@ -96,8 +101,10 @@ async def _answer(
     size: object,
     refusal: str,
 ) -> None:
-    # Only while it is still what was asked: a newer request waits for its own turn.
-    where = {"_id": identity, **({"request": word} if isinstance(word, str) else {})}
+    # Only while it is still what was asked: a newer request waits for its own turn. (A text that
+    # was no UTF-8 cannot be asked for again.)
+    exact = isinstance(word, str) and "\ufffd" not in word
+    where = {"_id": identity, **({"request": word} if exact else {})}
     if size is not None:
         where["request_size"] = size
     change: Document = {"$unset": dict.fromkeys(_FIELDS, "")}

@@ -15,8 +15,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from bson import ObjectId, json_util
-from bson.codec_options import CodecOptions, DatetimeConversion
-from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import DuplicateKeyError, WriteError
 
 from reshape_controller.store import mongo_fields
@@ -29,10 +27,6 @@ _INSERTED = "jobs:"
 _BY_HAND = "inbox:"
 """Prefixes of the ids of documents that have no id of ours; the ``_id`` follows as JSON."""
 _UNREADABLE = '"a document that is nested too deeply"'
-# What people write may be no UTF-8, and its dates beyond what Python has.
-_LENIENT: CodecOptions[Document] = CodecOptions(
-    unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_AUTO
-)
 
 
 async def put(database: Database, item: InboxItem) -> None:
@@ -107,7 +101,7 @@ def _sorted(ids: tuple[str, ...]) -> tuple[list[object], list[str], list[object]
 
 
 async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
-    inbox = _lenient(database.inbox)
+    inbox = database.inbox
     order = [("order", 1), ("_id", 1)]
     async with (
         inbox.find({"error": None}).sort(order).limit(max(1, limit)).batch_size(10) as documents
@@ -123,7 +117,7 @@ async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
 
 
 async def _inserted(database: Database, limit: int) -> AsyncIterator[InboxItem]:
-    jobs = _lenient(database.jobs)
+    jobs = database.jobs
     waiting = {"reshape.order": None, "reshape.taken": None}
     async with jobs.find(waiting).sort("_id", 1).limit(max(1, limit)).batch_size(10) as documents:
         async for document in documents:
@@ -148,10 +142,6 @@ async def _mark(database: Database, identity: object, key: str) -> None:
         return  # its field names cannot be updated; the job gets a document of its own
 
 
-def _lenient(collection: AsyncCollection[Document]) -> AsyncCollection[Document]:
-    return collection.with_options(codec_options=_LENIENT)
-
-
 def _text(body: object) -> str:
     if isinstance(body, str):
         return body
@@ -162,10 +152,10 @@ def _text(body: object) -> str:
 
 
 def _encoded(identity: object, prefix: str) -> str:
-    return prefix + json_util.dumps(identity, json_options=json_util.CANONICAL_JSON_OPTIONS)
+    return prefix + json_util.dumps(identity, json_options=mongo_fields.EXACT)
 
 
 def _decoded(item: str, prefix: str) -> object:
     if not item.startswith(prefix):
         return item
-    return json_util.loads(item.removeprefix(prefix), json_options=json_util.CANONICAL_JSON_OPTIONS)
+    return json_util.loads(item.removeprefix(prefix), json_options=mongo_fields.EXACT)

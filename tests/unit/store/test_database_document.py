@@ -14,8 +14,10 @@ from reshape_controller.core.model import JobState
 from reshape_controller.records import parse_record
 from reshape_controller.store.digest import GENESIS, digest_of, record_of
 from reshape_controller.store.mongo_documents import documents_of, fields_of
+from reshape_controller.store.mongo_fields import WORDS
 from reshape_controller.store.mongo_schema import COLLECTIONS
 from reshape_controller.store.protocol import RequestKind
+from reshape_profiles.loader import parse
 from tests.store_values import changes, job_row
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "database.md").read_text(encoding="utf-8")
@@ -86,3 +88,17 @@ def test_the_record_that_is_inserted_is_one_and_the_requests_are_known() -> None
     assert RequestKind(example("inbox")["kind"]) is RequestKind.CANCEL
     for word in re.findall(r'"request": "(\w+)"', TEXT):
         assert RequestKind(word)
+
+
+def test_every_word_of_a_request_field_is_in_the_table_beside_its_collection() -> None:
+    table = re.findall(r"^\| `(jobs|hosts|gpus)` \| (.*?) \|", TEXT, flags=re.M)
+    told = {(place, word) for place, cell in table for word in re.findall(r"`(\w+)`", cell)}
+    assert told == {(place, str(word)) for place, words in WORDS.items() for word in words}
+
+
+def test_the_profile_that_is_inserted_is_one() -> None:
+    code = re.search(r"^profile = (\{.*\})$", TEXT, flags=re.M)
+    assert code is not None
+    (profile,) = parse({"profile": [json.loads(code[1])]}, "docs").profiles
+    assert profile.speed[0].gpus == 1
+    assert RequestKind("profile") is RequestKind.PROFILE

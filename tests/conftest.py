@@ -1,0 +1,32 @@
+"""The MongoDB server that every test marked ``mongo`` shares, and what a user has of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pymongo
+import pytest
+
+from tests.mongo_bed import Database
+from tests.mongo_server import any_server, fresh_database
+
+
+@pytest.fixture(scope="session")
+def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One server for the whole run."""
+    with any_server(tmp_path_factory.mktemp("mongo")) as running:
+        yield running.uri
+
+
+@pytest.fixture
+def address(mongo_uri: str) -> Iterator[str]:
+    """A database of the test's own."""
+    with fresh_database(mongo_uri) as found:
+        yield found
+
+
+@pytest.fixture
+def user(address: str) -> Iterator[Database]:
+    """Somebody with a client of their own on the same database, and no Reshape in their program."""
+    with pymongo.MongoClient[dict[str, object]](address, serverSelectionTimeoutMS=5000) as client:
+        yield client.get_default_database()

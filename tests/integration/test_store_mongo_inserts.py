@@ -1,0 +1,115 @@
+"""Records that people insert with a client of their own: handed out, answered in place."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from reshape_controller.core.model import JobState
+from reshape_controller.live.admission import job_id
+from reshape_controller.records import RecordInvalid, from_insert
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import InboxItem, StoreError
+from tests.mongo_bed import Database, row_of, run
+from tests.store_values import changes
+from tests.strange_documents import LENIENT, STRANGE, fresh
+
+pytestmark = pytest.mark.mongo
+
+
+def test_an_inserted_record_is_handed_out_and_its_document_becomes_the_jobs(
+    address: str, user: Database
+) -> None:
+    async def work(store: MongoStore) -> None:
+        fields = {"name": "resnet", "command": ["a"], "optional_gpus": [1, 2], "epochs": 1}
+        mine = user.jobs.insert_one(dict(fields)).inserted_id
+        (item,) = await store.requests(10)
+        assert item.kind == "submit"
+        assert json.loads(item.body) == fields
+        assert from_insert(item.body).name == "resnet"
+        job = job_id("resnet", item.id)
+        await store.project(changes(1, row_of(job, JobState.RUNNING, 1)))
+        await store.acknowledge((item.id,))
+        assert await store.requests(10) == ()
+        document = user.jobs.find_one({"_id": mine})
+        assert document is not None
+        assert (document["state"], document["command"]) == ("running", ["a"])
+        assert user.jobs.count_documents({}) == 1
+        await store.project(changes(2, row_of(job, JobState.COMPLETED, 2)))
+        await store.project(changes(1, row_of(job, JobState.RUNNING, 1)))
+        document = user.jobs.find_one({"_id": mine})
+        assert document is not None
+        assert document["state"] == "completed"
+        found = await store.job("resnet")
+        assert found is not None
+        assert (found.id, found.seq) == (job, 2)
+
+    run(address, work)
+
+
+def test_a_request_that_is_acknowledged_before_its_projection_is_not_handed_out_again(
+    address: str, user: Database
+) -> None:
+    async def work(store: MongoStore) -> None:
+        mine = user.jobs.insert_one({"name": "resnet"}).inserted_id
+        (item,) = await store.requests(10)
+        assert await store.requests(10) == (item,), "it is the same until it is acknowledged"
+        await store.acknowledge((item.id,))
+        await store.acknowledge((item.id,))
+        assert await store.requests(10) == ()
+        await store.project(changes(1, row_of(job_id("resnet", item.id), JobState.REJECTED, 1)))
+        document = user.jobs.find_one({"_id": mine})
+        assert document is not None
+        assert document["state"] == "rejected"
+        assert document["errors"] == [
+            {"path": "sizes", "message": "none given", "hint": "give one"}
+        ]
+
+    run(address, work)
+
+
+@pytest.mark.parametrize("name", sorted(STRANGE))
+def test_no_document_whatever_stops_the_inbox_or_stays_in_it(
+    address: str, user: Database, name: str
+) -> None:
+    async def work(store: MongoStore) -> None:
+        user.jobs.insert_one(fresh(name))
+        user.jobs.insert_one({"name": "good", "command": ["a"], "optional_gpus": [1]})
+        items: list[InboxItem] = []
+        while found := await store.requests(10):
+            for item in found:
+                if '"good"' not in item.body:
+                    with pytest.raises(RecordInvalid):
+                        from_insert(item.body)
+                rejected = row_of(job_id("any", item.id), JobState.REJECTED, 1)
+                await store.project(changes(1, rejected))
+                await store.acknowledge((item.id,))
+            items += found
+            assert len(items) <= 2, "what was acknowledged is not handed out again"
+        assert len(items) == 2
+        lenient = user.jobs.with_options(codec_options=LENIENT)
+        shown = [document["reshape"]["state"] for document in lenient.find({})]
+        assert shown == ["rejected", "rejected"]
+
+    run(address, work)
+
+
+def test_a_request_may_be_inserted_by_hand_with_a_document_as_body(
+    address: str, user: Database
+) -> None:
+    async def work(store: MongoStore) -> None:
+        user.inbox.insert_one({"kind": "cancel", "body": {"job": "resnet-1"}})
+        user.inbox.insert_one({"_id": {"odd": 1}, "kind": 7})
+        await store.put_request(InboxItem("api", "cancel", "{}"))
+        items = await store.requests(10)
+        by_hand = next(item for item in items if "resnet-1" in item.body)
+        assert (by_hand.kind, json.loads(by_hand.body)) == ("cancel", {"job": "resnet-1"})
+        assert len(items) == 3
+        await store.acknowledge(tuple(item.id for item in items))
+        assert await store.requests(10) == ()
+        assert user.inbox.count_documents({}) == 0
+        with pytest.raises(StoreError, match="cannot have the id"):
+            await store.put_request(InboxItem("jobs:1", "cancel", "{}"))
+
+    run(address, work)

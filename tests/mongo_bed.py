@@ -1,0 +1,45 @@
+"""Work on a MongoDB store for tests, and rows as the daemon would show them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pymongo
+
+from reshape_controller.core.model import JobId, JobState
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import JobRow
+from tests.store_values import job_row, records
+
+Database = pymongo.database.Database[dict[str, Any]]
+
+
+def run(address: str, work: Callable[[MongoStore], Awaitable[None]]) -> None:
+    """Open the store, do the work, close it."""
+
+    async def main() -> None:
+        store = MongoStore(address)
+        await store.open()
+        try:
+            await work(store)
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+async def fill(store: MongoStore, count: int) -> None:
+    """Append the first ``count`` records."""
+    for each in records(count):
+        await store.append(each)
+
+
+def row_of(job: str, state: JobState, seq: int, name: str = "resnet") -> JobRow:
+    """What is shown of the job with this id."""
+    row = job_row(1, seq, state=state, name=name)
+    if row.job is None:
+        return replace(row, id=JobId(job))
+    return replace(row, id=JobId(job), job=replace(row.job, id=JobId(job)))
