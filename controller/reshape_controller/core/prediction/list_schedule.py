@@ -7,7 +7,7 @@ told. State: where each host's GPUs are free, as given.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -114,10 +114,14 @@ class Scheduler:
             if chosen not in free:
                 free[chosen] = at_first[chosen].copy()
             times = free[chosen]
-            busy += size * end - sum(times[:size])
-            del times[:size]
-            at = bisect_right(times, end)
-            times[at:at] = [end] * size
+            if size == 1:
+                busy += end - times.pop(0)
+                insort(times, end)
+            else:
+                busy += size * end - sum(times[:size])
+                del times[:size]
+                at = bisect_right(times, end)
+                times[at:at] = [end] * size
             self._push(heads, chosen, times)
             placed.append((job, end))
             total += end

@@ -35,8 +35,10 @@ def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
     if snapshot.mechanism is Mechanism.NONE:
         return found
     for job in snapshot.running:
-        may = job.shrinkable and not job.frozen and job.no_shrink_before_s <= snapshot.now_s
-        if may and job.host in found and any(size < job.size for size in job.sizes):
+        if job.frozen or not job.sizes or job.sizes[0] >= job.size:
+            continue
+        may = job.shrinkable and job.no_shrink_before_s <= snapshot.now_s
+        if may and job.host in found:
             found[job.host].append(job)
     return found
 

@@ -14,7 +14,7 @@ from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.list_schedule import Waiting
 from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S, Answers
-from reshape_profiles.schema import Overhead
+from reshape_profiles.schema import DEFAULT_TYPE, Overhead
 
 
 def to_ms(seconds: float) -> int:
@@ -39,6 +39,7 @@ class Pace:
 
     answers: Answers
     """Of its type; with others, this is void."""
+    job_type: str
     cost: Overhead
     tail_s: float
     """Last checkpoint and stops."""
@@ -65,16 +66,16 @@ class Predictor:
     def pace(self, job: JobView) -> Pace:
         """What is kept of a job."""
         pace = job.pace
-        if pace is None or pace.answers is not self._book.answers(job.spec.job_type):
+        if pace is None or pace.answers is not self._book.answered.get(pace.job_type):
             pace = self._pace(job)
-            object.__setattr__(job, "pace", pace)  # a cache on a frozen value
         return pace
 
     def _pace(self, job: JobView) -> Pace:
         kind = job.spec.job_type
         cost = self._book.overhead(kind)
-        pace = Pace(self._book.answers(kind), cost, _tail_s(cost), 0.0, None, 1.0)
-        object.__setattr__(job, "pace", pace)
+        answers = self._book.answers(kind)
+        pace = Pace(answers, kind or DEFAULT_TYPE, cost, _tail_s(cost), 0.0, None, 1.0)
+        object.__setattr__(job, "pace", pace)  # a cache on a frozen value
         total = self.total_steps(job)
         if total is None:
             pace.left = DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
@@ -178,13 +179,14 @@ class Predictor:
 
     def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
         """The total of ``incoming``, kept for jobs that have not begun and are alike."""
-        cost = self.overhead(job)
-        fixed_s = cost.process_init_s + release_s + _tail_s(cost)
+        pace = self.pace(job)
+        cost = pace.cost
+        fixed_s = cost.process_init_s + release_s + pace.tail_s
         if not job.initialized:
             fixed_s += cost.job_init_s
         if _has_begun(job):
             return fixed_s + self.train_s(job, gpu_type, size)
-        spec, alike = job.spec, self._book.answers(job.spec.job_type).alike
+        spec, alike = job.spec, pace.answers.alike
         key = (spec.length, spec.global_batch, job.gpu_type, gpu_type, size)
         train_s = alike.get(key)
         if train_s is None:
@@ -194,16 +196,16 @@ class Predictor:
     def unchanged_s(self, job: JobView) -> float:
         """The total of ``unchanged``."""
         if job.trains and not job.frozen:
-            return self.train_s(job, job.gpu_type, job.size) + _tail_s(self.overhead(job))
+            return self.train_s(job, job.gpu_type, job.size) + self.pace(job).tail_s
         return self.unchanged(job).total_s
 
     def ends_ms(self, jobs: Iterable[JobView]) -> dict[JobId, int]:
         """``unchanged_s`` of many running jobs, in whole milliseconds. One loop on purpose: every
         decision needs it of all."""
-        now_s, answers, found = self._now_s, self._book.answers, {}
+        now_s, answered, found = self._now_s, self._book.answered, {}
         for job in jobs:
             pace = job.pace
-            if pace is None or pace.answers is not answers(job.spec.job_type):
+            if pace is None or pace.answers is not answered.get(pace.job_type):
                 pace = self.pace(job)
             if pace.since_s is None or job.frozen or now_s < pace.since_s:
                 found[job.id] = to_ms(self.unchanged_s(job))
@@ -226,7 +228,7 @@ class Predictor:
         self, job: JobView, gpu_type: str, *, moves: bool = False
     ) -> dict[int, float]:
         """The total of ``reshaped`` for each of the job's sizes."""
-        fixed_s = self.reshape_s(job, moves=moves) + _tail_s(self.overhead(job))
+        fixed_s = self.reshape_s(job, moves=moves) + self.pace(job).tail_s
         steps = self.remaining_steps(job)
         speeds_s = self.speeds_s(job, gpu_type)
         return {size: fixed_s + steps * speeds_s[size] for size in job.sizes}

@@ -96,6 +96,7 @@ class Answers:
     """What a book has answered about a type. As soon as something else is known of the type there
     is another one, so who keeps what follows from it can see that it still holds."""
 
+    recorded: dict[tuple[str, int], float] = field(default_factory=dict)
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
     overhead: Overhead | None = None
@@ -109,7 +110,7 @@ class ProfileBook:
 
     profiles: dict[str, Profile] = field(default_factory=dict)
     learned: dict[str, Learned] = field(default_factory=dict)
-    _answers: dict[str, Answers] = field(default_factory=dict, repr=False, compare=False)
+    answered: dict[str, Answers] = field(default_factory=dict, repr=False, compare=False)
 
     def with_profile(self, profile: Profile) -> ProfileBook:
         """A book in which ``profile`` replaces what was recorded of its type. What was learned of
@@ -120,17 +121,19 @@ class ProfileBook:
     def with_learned(self, learned: Learned) -> ProfileBook:
         """A book with what is now known of a type. Answers that this does not change are kept."""
         kind, known = learned.job_type, {**self.learned, learned.job_type: learned}
-        answers = dict(self._answers)
+        answers = dict(self.answered)
         before = answers.pop(kind, None)
-        if before is not None and learned.speed == self.learned_of(kind).speed:
-            answers[kind] = Answers(before.seconds, before.tables)
+        if before is not None:
+            same = learned.speed == self.learned_of(kind).speed
+            kept = (before.seconds, before.tables) if same else ()
+            answers[kind] = Answers(before.recorded, *kept)
         return ProfileBook(self.profiles, known, answers)
 
     def answers(self, job_type: str | None) -> Answers:
         """What was answered about a type so far."""
-        found = self._answers.get(job_type or DEFAULT_TYPE)
+        found = self.answered.get(job_type or DEFAULT_TYPE)
         if found is None:
-            found = self._answers[job_type or DEFAULT_TYPE] = Answers()
+            found = self.answered[job_type or DEFAULT_TYPE] = Answers()
         return found
 
     def of(self, job_type: str | None) -> Profile | None:
@@ -160,13 +163,19 @@ class ProfileBook:
         seconds = self.answers(job_type).seconds
         found = seconds.get((gpu_type, gpus))
         if found is None:
-            profile = self.of(job_type)
-            found = recorded_s(profile, gpu_type, gpus)
+            found = self._recorded(job_type, gpu_type, gpus)
             known = self.learned_of(job_type).speed
             if known:
-                correct = _corrections(known, gpu_type, lambda t, n: recorded_s(profile, t, n))
+                correct = _corrections(known, gpu_type, lambda t, n: self._recorded(job_type, t, n))
                 found *= correct.get(gpus, correct[0])
             seconds[gpu_type, gpus] = found
+        return found
+
+    def _recorded(self, job_type: str | None, gpu_type: str, gpus: int) -> float:
+        recorded = self.answers(job_type).recorded
+        found = recorded.get((gpu_type, gpus))
+        if found is None:
+            found = recorded[gpu_type, gpus] = recorded_s(self.of(job_type), gpu_type, gpus)
         return found
 
     def seconds_of_job(
