@@ -34,7 +34,9 @@ def take(turn: Turn, seen: Observed) -> None:
         longest_save_s=max(job.longest_save_s, save_s),
     )
     turn.state.put_job(job)
-    for step in (_finished, _initialized, _outcome, _stopped, _first_step, _unfit, _crashed):
+    # Most reports are of a job that trains on: nothing of the rest can be in them.
+    trains_on = job.stage is Stage.TRAINING and seen.phase is Phase.RUNNING
+    for step in () if trains_on else _STEPS:
         current = turn.state.jobs.get(job.id)
         if current is None or current.stage in (Stage.NONE, Stage.ENDING):
             break
@@ -182,6 +184,14 @@ def _merge(old: Progress, new: Progress) -> Progress:
     """The newest progress; what a fresh process cannot know yet is kept from before."""
     if new.step < old.step and new.loss is None and new.seconds_per_step is None:
         return replace(old, checkpoint_step=new.checkpoint_step or old.checkpoint_step)
+    if (
+        (new.total_steps is not None or old.total_steps is None)
+        and (new.steps_per_epoch or new.steps_per_epoch is old.steps_per_epoch)
+        and (new.checkpoint_step is not None or old.checkpoint_step is None)
+        and (new.trajectory or new.trajectory is old.trajectory)
+        and (new.trajectory_reason or new.trajectory_reason is old.trajectory_reason)
+    ):
+        return new
     return replace(
         new,
         total_steps=new.total_steps if new.total_steps is not None else old.total_steps,
@@ -192,3 +202,6 @@ def _merge(old: Progress, new: Progress) -> Progress:
         trajectory=new.trajectory or old.trajectory,
         trajectory_reason=new.trajectory_reason or old.trajectory_reason,
     )
+
+
+_STEPS = (_finished, _initialized, _outcome, _stopped, _first_step, _unfit, _crashed)

@@ -97,6 +97,7 @@ class Answers:
     is another one, so who keeps what follows from it can see that it still holds."""
 
     recorded: dict[tuple[str, int], float] = field(default_factory=dict)
+    has_speed: dict[str, bool] = field(default_factory=dict)
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
     overhead: Overhead | None = None
@@ -126,7 +127,7 @@ class ProfileBook:
         if before is not None:
             same = learned.speed == self.learned_of(kind).speed
             kept = (before.seconds, before.tables) if same else ()
-            answers[kind] = Answers(before.recorded, *kept)
+            answers[kind] = Answers(before.recorded, before.has_speed, *kept)
         return ProfileBook(self.profiles, known, answers)
 
     def answers(self, job_type: str | None) -> Answers:
@@ -147,8 +148,13 @@ class ProfileBook:
 
     def knows_speed(self, job_type: str | None, gpu_type: str) -> bool:
         """Whether a speed was recorded for the type on these GPUs."""
-        profile = self.of(job_type)
-        return profile is not None and any(same_gpu(p.gpu_type, gpu_type) for p in profile.speed)
+        has = self.answers(job_type).has_speed
+        known = has.get(gpu_type)
+        if known is None:
+            profile = self.of(job_type)
+            points = profile.speed if profile is not None else ()
+            known = has[gpu_type] = any(same_gpu(point.gpu_type, gpu_type) for point in points)
+        return known
 
     def batches(self, job_type: str | None, global_batch: int | None) -> float:
         """A record's batch over its profile's: a step takes so much longer, and an epoch has so

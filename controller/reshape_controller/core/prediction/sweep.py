@@ -84,8 +84,8 @@ def sweep(
 ) -> Swept:
     """Weigh every single-victim start of ``newcomer``. ``base``: the makespan and the sum of
     completion times of the best option that reshapes nobody."""
-    found = Swept([], [], [])
     predictor = outlook.forecast.predictor
+    rows: list[_Row] = []
     ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
     for host in hosts:
         idle, here = host.idle, donors.get(host.id)
@@ -99,7 +99,9 @@ def sweep(
                     for size in newcomer.sizes
                     if size > idle
                 ]
-            _one(found, outlook, newcomer, host, giver, ends[key], base)
+            rows.append((host, giver, ends[key]))
+    found = Swept([], [], [])
+    _weigh(found, outlook, newcomer, rows, base)
     return found
 
 
@@ -141,47 +143,51 @@ def sweep_growths(
     return found
 
 
-def _one(
-    found: Swept,
-    outlook: Outlook,
-    newcomer: JobView,
-    host: HostView,
-    giver: Giver,
-    ends: list[tuple[int, int]],
-    base: tuple[int, int],
+_Row = tuple[HostView, Giver, list[tuple[int, int]]]
+"""A running job on its host, with the sizes of the newcomer that need a giver and when it ends with
+each."""
+
+
+def _weigh(
+    found: Swept, outlook: Outlook, newcomer: JobView, rows: list[_Row], base: tuple[int, int]
 ) -> None:
-    """The options of one running job. One long loop on purpose: it runs thousands of times.
-    ``ends``: sizes of the newcomer that need a giver, and when it ends with each."""
-    forecast, queue, idle = outlook.forecast, outlook.if_started, host.idle
-    alone, rest = not outlook.others, outlook.rest_ms
-    late = -1 if alone else outlook.reach.late_ms[forecast.type_of[forecast.numbers[host.id]]]
-    before, least = giver.before_ms, giver.least_ms
-    floor = giver.others_ms if giver.others_ms > queue.last_ms else queue.last_ms
-    sum_ms = forecast.ends_sum_ms + queue.sum_ms - before
-    exact = False
-    for keeps, takes, donor_end, given in giver.keeps:
-        for size, end in ends:
-            if not size - idle <= takes <= size:
-                continue
-            exact = True
-            known = alone or (takes == size and before > late and donor_end > late and end > late)
-            if not known:
-                option = candidates.shrink(forecast, newcomer, size, host, giver.job, keeps)
-                if not outlook.known(option.changes):
-                    found.costly.append(option)
+    """One long loop on purpose: it runs thousands of times."""
+    forecast, queue = outlook.forecast, outlook.if_started
+    alone, rest, gpus, name = not outlook.others, outlook.rest_ms, forecast.gpus, newcomer.id
+    late_ms = () if alone else outlook.reach.late_ms
+    last, sums = queue.last_ms, forecast.ends_sum_ms + queue.sum_ms
+    area = forecast.free_sum_ms + queue.busy_ms + rest
+    base_makespan, base_total = base
+    worth, others = found.worth.append, found.others.append
+    for host, giver, ends in rows:
+        idle, before, least, floor = host.idle, giver.before_ms, giver.least_ms, giver.others_ms
+        floor = floor if floor > last else last
+        late = -1 if alone else late_ms[forecast.type_of[forecast.numbers[host.id]]]
+        exact = False
+        for keeps, takes, donor_end, given in giver.keeps:
+            for size, end in ends:
+                if not size - idle <= takes <= size:
                     continue
-            makespan = max(end, donor_end, floor)
-            total = sum_ms + donor_end + end
-            if rest:
-                busy = forecast.free_sum_ms + queue.busy_ms + rest
-                busy += keeps * donor_end + size * end - giver.job.size * before
-                makespan = max(makespan, -(-busy // forecast.gpus))
-            shorter = base[0] - makespan
-            worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
-            rank: Rank = (makespan, total, size, newcomer.id, size, host.id, given)
-            (found.worth if worth else found.others).append(rank)
-    if not exact:
-        _spare(found, outlook, newcomer, host, giver, [size for size, _ in ends], base)
+                exact = True
+                if not alone and (
+                    takes != size or before <= late or donor_end <= late or end <= late
+                ):
+                    option = candidates.shrink(forecast, newcomer, size, host, giver.job, keeps)
+                    if not outlook.known(option.changes):
+                        found.costly.append(option)
+                        continue
+                makespan = end if end > donor_end else donor_end
+                makespan = makespan if makespan > floor else floor
+                total = sums - before + donor_end + end
+                if rest:
+                    more = keeps * donor_end + size * end - giver.job.size * before
+                    makespan = max(makespan, -(-(area + more) // gpus))
+                shorter = base_makespan - makespan
+                saves = shorter >= least or (shorter >= 0 and base_total - total >= least)
+                rank: Rank = (makespan, total, size, name, size, host.id, given)
+                (worth if saves else others)(rank)
+        if not exact:
+            _spare(found, outlook, newcomer, host, giver, [size for size, _ in ends], base)
 
 
 def _spare(
