@@ -16,7 +16,7 @@ from reshape_controller.replay.shell import Scene
 from tests.replay_bed import FREE, ROUND, job, run, scene
 
 POLICIES = ("default", "adaptive+none", "paper+none", "optimus+none")
-ROUNDING_S = 0.05
+ROUNDING_S = 0.1
 """Of the program's tolerances over some thousand seconds, and of ticks."""
 
 
@@ -67,7 +67,7 @@ def tiny(draw: st.DrawFn) -> Scene:
 
 
 @given(given_scene=tiny(), policy=st.sampled_from(POLICIES))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_two_oracles_agree_and_no_policy_without_reshapes_beats_them(
     given_scene: Scene, policy: str
 ) -> None:

@@ -9,7 +9,7 @@ HiGHS solves it through scipy. Never: called by a replay. State: none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 
 from reshape_controller.replay.inputs import ReplayError, WorkJob
@@ -17,6 +17,9 @@ from reshape_controller.replay.shell import Scene
 
 JOBS_MAX = 6
 GPUS_MAX = 8
+SCALES = (1.0, 0.3, 3.0, 0.1, 0.7)
+"""Of the unit of time. HiGHS refuses an answer of its own that lies a hair beyond its tolerance;
+in another unit it does not. Figures near 1 suit its tolerances, which are absolute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ class _Program:
     def row(self, entries: dict[int, float], low: float, high: float) -> None:
         self.rows.append((entries, low, high))
 
-    def least(self, goal: int) -> float:
-        """The least value of a variable. Raises ReplayError."""
+    def least(self, goal: int) -> float | None:
+        """The least value of a variable; None where the solver gives up."""
         import numpy as np
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import lil_array
@@ -81,9 +84,7 @@ class _Program:
             constraints=LinearConstraint(matrix.tocsr(), *limits),
             options={"mip_rel_gap": 0.0},
         )
-        if not solved.success:
-            raise ReplayError(f"the optimum was not found: {solved.message}")
-        return float(solved.fun)
+        return float(solved.fun) if solved.success else None
 
 
 def unshaped_optimum_s(scene: Scene) -> float:
@@ -93,30 +94,48 @@ def unshaped_optimum_s(scene: Scene) -> float:
         raise ReplayError(f"more than {JOBS_MAX} jobs or {GPUS_MAX} GPUs: not tiny")
     found = [ways(scene, job) for job in jobs]
     late_s = jobs[-1].submit_s + sum(max(way.holds_s for way in own) for own in found)
+    for scale in SCALES:
+        least = _least(
+            scene,
+            [[_in_units(way, late_s * scale) for way in own] for own in found],
+            [job.submit_s / (late_s * scale) for job in jobs],
+            1.0 / scale,
+        )
+        if least is not None:
+            return least * late_s * scale - jobs[0].submit_s
+    raise ReplayError("the solver found no optimum, whatever the unit of time")
+
+
+def _least(scene: Scene, found: list[list[Way]], submits: list[float], late: float) -> float | None:
+    """The least end of the last job; all times in one unit, the latest is ``late``."""
+    jobs = range(len(found))
     program = _Program()
-    end = program.variable(late_s, whole=False)
-    starts = [program.variable(late_s, whole=False) for _ in jobs]
-    taken = [_job(program, scene, starts[n], end, job, found[n]) for n, job in enumerate(jobs)]
-    before = {pair: program.variable(1.0) for pair in permutations(range(len(jobs)), 2)}
+    end = program.variable(late, whole=False)
+    starts = [program.variable(late, whole=False) for _ in jobs]
+    taken = [_job(program, scene, starts[n], end, submits[n], found[n]) for n in jobs]
+    before = {pair: program.variable(1.0) for pair in permutations(jobs, 2)}
     for (first, second), orders in before.items():
         # Where the first is before the second, it has left its GPUs when that is launched.
-        holds = {column: way.holds_s for column, way in taken[first][0]}
-        row = {starts[second]: 1.0, starts[first]: -1.0, orders: -2 * late_s}
-        row |= {column: -seconds for column, seconds in holds.items()}
-        program.row(row, -2 * late_s, float("inf"))
+        row = {starts[second]: 1.0, starts[first]: -1.0, orders: -2 * late}
+        row |= {column: -way.holds_s for column, way in taken[first][0]}
+        program.row(row, -2 * late, float("inf"))
         for ours, theirs in zip(taken[first][1], taken[second][1], strict=True):
             both = {ours: 1.0, theirs: 1.0, orders: -1.0, before[second, first]: -1.0}
             program.row(both, -float("inf"), 1.0)
-    return program.least(end) - jobs[0].submit_s
+    return program.least(end)
+
+
+def _in_units(way: Way, unit_s: float) -> Way:
+    return replace(way, runs_s=way.runs_s / unit_s, holds_s=way.holds_s / unit_s)
 
 
 def _job(
-    program: _Program, scene: Scene, start: int, end: int, job: WorkJob, found: Sequence[Way]
+    program: _Program, scene: Scene, start: int, end: int, submit: float, found: Sequence[Way]
 ) -> tuple[list[tuple[int, Way]], list[int]]:
     """The variables of a job: which way it runs, and which GPUs it takes."""
     chosen = [(program.variable(1.0), way) for way in found]
     program.row({column: 1.0 for column, _ in chosen}, 1.0, 1.0)
-    program.row({start: 1.0}, job.submit_s, float("inf"))
+    program.row({start: 1.0}, submit, float("inf"))
     ends = {column: -way.runs_s for column, way in chosen}
     program.row({end: 1.0, start: -1.0} | ends, 0.0, float("inf"))
     gpus: list[int] = []
