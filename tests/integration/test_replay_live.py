@@ -83,9 +83,13 @@ def test_a_workload_is_replayed_and_lived_through_with_inputs_that_were_frozen(b
     inputs = bed.folder / "live" / "inputs"
     for name, mark in report["inputs"].items():
         assert hashlib.sha256((inputs / name).read_bytes()).hexdigest() == mark, name
-    assert {"workload.jsonl", "profiles.json", "device-truth.json", "costs.json"} <= set(
-        report["inputs"]
-    )
+    assert {
+        "workload.jsonl",
+        "profiles.json",
+        "device-truth.json",
+        "costs.json",
+        "record.json",
+    } <= set(report["inputs"])
     eventually(lambda: no_process_of(bed.folder / "live"), text="nothing of the run is left")
     again = bed.reshape(*words)
     assert again.returncode == 2

@@ -71,6 +71,19 @@ def test_what_several_gpus_lose_is_varied_and_one_gpu_is_not() -> None:
                 assert new.seconds_per_step > old.seconds_per_step
 
 
+def test_assumed_accuracies_are_varied_where_jobs_train_until_one() -> None:
+    name = "steps until an accuracy is reached"
+    assert name not in {one.assumption for one in variations(setup_of(Asked("three")))}
+    setup = setup_of(Asked("four"))
+    later = next(o for o in variations(setup) if o.assumption == name and o.factor > 1.0)
+    for before, after in zip(setup.bundle.profiles, later.setup.bundle.profiles, strict=True):
+        for old, new in zip(before.accuracy, after.accuracy, strict=True):
+            moved = old.source.startswith(ASSUMED) and old.step > 0
+            assert (new.step > old.step) == moved
+            assert new.accuracy == old.accuracy
+    assert later.setup.curves != setup.curves
+
+
 def test_sensitivity_is_printed_and_kept(tmp_path: Path) -> None:
     arguments = ["compare", "-w", "two", "--jobs", "3", "--seeds", "1", "--workers", "1"]
     arguments += ["--policies", "adaptive,default", "--sensitivity", "--out", str(tmp_path)]

@@ -26,7 +26,9 @@ from reshape_controller.cli.output import emit, grid, note
 from reshape_controller.cli.submit_command import read_record
 
 PACED = "paced program, a real process without TensorFlow"
-OWN_FIELDS = ("name", "optional_gpus", "epochs", "steps", "target_accuracy", "job_type")
+OWN_FIELDS = (
+    *("name", "optional_gpus", "epochs", "steps", "target_accuracy", "job_type", "global_batch"),
+)
 """Of a record; the measurement sets them itself."""
 
 
@@ -48,8 +50,8 @@ def costs(
         raise failed(Exit.USAGE, "there is a file already", str(into), "give another --out FILE")
     before = os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="reshape-costs-") as folder:
-        found = measured_costs.measure(_record(record, Path(folder)), rounds, Path(folder), note)
-    program = PACED if record is None else f"record {Path(record).name}"
+        found = measured_costs.measure(record_of(record, Path(folder)), rounds, Path(folder), note)
+    program = program_name(record)
     document = _document(name, found, program, rounds, before)
     try:
         into.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -60,14 +62,16 @@ def costs(
     note(f"written to {into}; reshape replay --costs {into} takes it")
 
 
-def _record(file: str | None, folder: Path) -> dict[str, Any]:
+def program_name(file: str | None) -> str:
+    """What is run, in words."""
+    return PACED if file is None else f"record {Path(file).name}"
+
+
+def record_of(file: str | None, folder: Path) -> dict[str, Any]:
+    """The fields of a record that say what is run: those of a file, or the paced program, which is
+    copied into ``folder``. Raises CliError."""
     if file is not None:
         return {k: v for k, v in read_record(file).items() if k not in OWN_FIELDS and v is not None}
-    return paced_record(folder)
-
-
-def paced_record(folder: Path) -> dict[str, Any]:
-    """The fields of a record that runs the paced program, which is copied into ``folder``."""
     code = folder.absolute() / "code"
     code.mkdir(exist_ok=True)
     shutil.copyfile(paced_program.__file__, code / "train.py")

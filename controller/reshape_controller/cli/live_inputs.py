@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reshape_controller.cli.cost_commands import paced_record
+from reshape_controller.cli.cost_commands import record_of
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.core.prediction.profiles import ProfileBook
 from reshape_controller.replay.inputs import Costs
@@ -28,12 +28,16 @@ from reshape_sidecar import device_truth
 
 REPORT_EVERY_S = 1.0
 """SideCars of hooked programs tell progress once a second."""
-WORKLOAD, PROFILES, TRUTH, COSTS = (
-    "workload.jsonl",
-    "profiles.json",
-    "device-truth.json",
-    "costs.json",
-)
+WORKLOAD, PROFILES, TRUTH = "workload.jsonl", "profiles.json", "device-truth.json"
+COSTS, RECORD = "costs.json", "record.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """So many times as fast as the workload; seconds of the fastest step of each job type."""
+
+    speed_up: float
+    step_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,13 @@ class Frozen:
             )
 
 
-def freeze(folder: Path, scene: Scene, speed_up: float) -> Frozen:
-    """Write the inputs into ``folder``, which is new. Raises ReplayError, OSError."""
-    found = scaled(scene, speed_up, ("python", "train.py"))
+def freeze(folder: Path, scene: Scene, pace: Pace, file: str | None) -> Frozen:
+    """Write the inputs into ``folder``, which is new. ``file``: the record of a program to run
+    instead of the paced one. Raises CliError, ReplayError, OSError."""
+    found = scaled(scene, pace.speed_up, pace.step_s)
     folder.mkdir(parents=True)
-    record = paced_record(folder)
+    record = record_of(file, folder)
+    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     _write(folder, found, scene.costs)
     for path in _files(folder):
         path.chmod(0o444)

@@ -17,8 +17,9 @@ from rich.progress import Progress, TaskID
 from rich.text import Text
 
 from reshape_controller.cli import live_inputs, live_run
-from reshape_controller.cli.cost_commands import PACED
+from reshape_controller.cli.cost_commands import program_name
 from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.live_inputs import Pace
 from reshape_controller.cli.output import Output, emit, grid, note
 from reshape_controller.cli.replay_inputs import as_usage
 from reshape_controller.cli.replay_runs import progress, unwritable
@@ -64,7 +65,8 @@ def show(
     chosen: Contender,
     seed: int,
     folder: Path,
-    speed_up: float,
+    pace: Pace,
+    record: str | None,
     repeats: int,
     shown: Output,
 ) -> None:
@@ -73,7 +75,7 @@ def show(
         raise failed(Exit.USAGE, "the folder is not empty", str(folder), "name a new one")
     load = os.getloadavg()[0]
     try:
-        frozen = live_inputs.freeze(folder / "inputs", setup.scene(seed), speed_up)
+        frozen = live_inputs.freeze(folder / "inputs", setup.scene(seed), pace, record)
         foretold = replay(frozen.scene, chosen.policy, chosen.mechanism, seed=seed)
         (folder / "replay.json").write_text(to_json(foretold.jobs, indent=2) + "\n", "utf-8")
         runs = _runs(frozen, chosen, seed, folder, foretold.jobs, repeats)
@@ -89,8 +91,8 @@ def show(
         seed=seed,
         costs=setup.costs.name,
         costs_source=setup.costs.overhead.source,
-        program=PACED,
-        speed_up=speed_up,
+        program=program_name(record),
+        speed_up=pace.speed_up,
         machine=f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores",
         load_before=load,
         inputs=dict(frozen.hashes),

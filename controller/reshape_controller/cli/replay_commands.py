@@ -25,15 +25,18 @@ from reshape_controller.cli.replay_options import (
     LiveOption,
     OutOption,
     ProfilesOption,
+    RecordOption,
     RepeatsOption,
     SizesOption,
     SpeedUpOption,
     SpreadOption,
+    StepOption,
     TruthOption,
     WorkloadOption,
 )
 from reshape_controller.cli.replay_runs import about, keep, swept
 from reshape_controller.replay.rows import Row, summary
+from reshape_controller.replay.scaled import STEP_S
 
 LIVE_CLUSTER = "8xV100"
 """Of a live run, which is on one host."""
@@ -58,6 +61,8 @@ def replay(
     live: LiveOption = None,
     speed_up: SpeedUpOption = 40.0,
     repeats: RepeatsOption = 3,
+    record: RecordOption = None,
+    step_s: StepOption = STEP_S,
     from_live: FromLiveOption = False,
     add_host: AddHostOption = None,
     add_gpus: AddGpusOption = 0,
@@ -86,9 +91,13 @@ def replay(
     )
     setup = inputs.setup_of(asked)
     if live is not None:
-        from reshape_controller.cli import live_replay  # late: brings the daemon's parts
+        from reshape_controller.cli import (  # late: brings the daemon's parts
+            live_inputs,
+            live_replay,
+        )
 
-        live_replay.show(setup, chosen, seed, live, speed_up, repeats, form(config))
+        pace = live_inputs.Pace(speed_up, step_s)
+        live_replay.show(setup, chosen, seed, live, pace, record, repeats, form(config))
         return
     if hindsight:
         judged.show(setup, chosen, seed, form(config))

@@ -48,6 +48,13 @@ LiveOption = Annotated[
 ]
 SpeedUpOption = Annotated[float, typer.Option(help="Of --live: so many times as fast.")]
 RepeatsOption = Annotated[int, typer.Option(min=1, help="Of --live: live runs.")]
+RecordOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Of --live: run this instead of a paced program."),
+]
+StepOption = Annotated[
+    float, typer.Option("--step", min=0.01, help="Of --live: seconds of the fastest steps.")
+]
 FromLiveOption = Annotated[
     bool, typer.Option("--from-live", help="Go on from a running daemon's queue: what if?")
 ]

@@ -18,6 +18,7 @@ from pathlib import Path
 from reshape_controller.core.explain import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.replay import figures
+from reshape_controller.replay.report import table_8
 from reshape_controller.replay.rows import Interval
 from reshape_controller.replay.setup import Contender, Setup, code_mark
 from reshape_controller.replay.shell import Result, replay
@@ -97,6 +98,8 @@ def write(
     figures.figure_9(pictures / "figure-09", {setup.name: times})
     figures.figure_10(pictures / "figure-10", shown)
     figures.figure_11(pictures / "figure-11", shown)
+    head, rows = table_8({setup.name: summary})
+    figures.table_8(pictures / "table-08", rows, head)
     return shown
 
 

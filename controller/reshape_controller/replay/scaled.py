@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from reshape_controller.core.model import Framework, JobSpec, Length, LengthUnit
+from reshape_controller.core.model import JobSpec, Length, LengthUnit
 from reshape_controller.replay.inputs import HostSpec, ReplayError, WorkJob, Workload
 from reshape_controller.replay.shell import Scene
 from reshape_profiles.schema import Profile
 from reshape_sidecar.device_truth import DeviceTruth
 
 STEP_S = 0.1
-"""A step on the fastest number of GPUs lasts about so long: a busy machine wakes a process up
-some milliseconds late, and a step that ends 20 ms late counts as late."""
+"""A step of the paced program on the fastest number of GPUs lasts about so long: a busy machine
+wakes a process up some milliseconds late, and a step that ends 20 ms late counts as late."""
 SPEED_UP_MAX = 10_000.0
 
 
@@ -31,8 +31,9 @@ class Scaled:
     device: DeviceTruth
 
 
-def scaled(scene: Scene, speed_up: float, command: tuple[str, ...]) -> Scaled:
-    """The scene ``speed_up`` times as fast, its jobs running ``command``. Raises ReplayError."""
+def scaled(scene: Scene, speed_up: float, step_s: float = STEP_S) -> Scaled:
+    """The scene ``speed_up`` times as fast, its fastest steps about ``step_s``. Raises
+    ReplayError."""
     if not 1.0 <= speed_up <= SPEED_UP_MAX:
         raise ReplayError(f"a speed-up of {speed_up:g}; give one from 1 to {SPEED_UP_MAX:g}")
     if len(scene.cluster.hosts) != 1:
@@ -43,11 +44,13 @@ def scaled(scene: Scene, speed_up: float, command: tuple[str, ...]) -> Scaled:
     host = scene.cluster.hosts[0]
     kinds = {job.spec.job_type for job in scene.workload.jobs}
     profiles = [profile for profile in scene.profiles if profile.job_type in kinds]
-    together = {profile.job_type: _together(profile, host, speed_up) for profile in profiles}
+    together = {
+        profile.job_type: _together(profile, host, speed_up, step_s) for profile in profiles
+    }
     jobs, seconds = [], {}
     for job in scene.workload.jobs:
         count = together[job.spec.job_type or ""]
-        spec, seconds[job.spec.name] = _job(scene, job.spec, host, count, speed_up, command)
+        spec, seconds[job.spec.name] = _job(scene, job.spec, host, count, speed_up)
         jobs.append(WorkJob(job.submit_s / speed_up, spec))
     return Scaled(
         replace(scene.workload, jobs=tuple(jobs)),
@@ -58,12 +61,12 @@ def scaled(scene: Scene, speed_up: float, command: tuple[str, ...]) -> Scaled:
     )
 
 
-def _together(profile: Profile, host: HostSpec, speed_up: float) -> int:
+def _together(profile: Profile, host: HostSpec, speed_up: float, step_s: float) -> int:
     """Steps of the type that become one."""
     known = [point.seconds_per_step for point in profile.speed if point.gpu_type == host.gpu_type]
     if not known:
         raise ReplayError(f"job type {profile.job_type}: no speeds on {host.gpu_type}")
-    return max(1, round(STEP_S * speed_up / min(known)))
+    return max(1, round(step_s * speed_up / min(known)))
 
 
 def _job(
@@ -72,7 +75,6 @@ def _job(
     host: HostSpec,
     together: int,
     speed_up: float,
-    command: tuple[str, ...],
 ) -> tuple[JobSpec, dict[int, float]]:
     """A job in steps, and its true seconds per step by number of GPUs."""
     truth = scene.truth.of(spec)
@@ -88,8 +90,6 @@ def _job(
     steps = Length(LengthUnit.STEPS, float(max(1, math.ceil(truth.total_steps / together))))
     changed = replace(
         spec,
-        command=command,
-        framework=Framework.OTHER,
         optional_gpus=sizes,
         length=steps,
         max_wait_s=longest_s,

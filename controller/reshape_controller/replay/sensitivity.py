@@ -40,6 +40,10 @@ def variations(setup: Setup) -> Iterator[Variation]:
             changed = replace(overhead, **{cost: getattr(overhead, cost) * factor})
             costs = replace(setup.costs, overhead=changed)
             yield Variation(f"costs: {cost}", factor, replace(setup, costs=costs))
+        if setup.recipe is not None and setup.recipe.targets:
+            slower = tuple(_with_accuracy(one, factor) for one in setup.bundle.profiles)
+            bundle = replace(setup.bundle, profiles=slower)
+            yield Variation("steps until an accuracy is reached", factor, setup.with_bundle(bundle))
         spread = replace(setup, spread=setup.spread * factor)
         yield Variation("real speeds around the profiles (--spread)", factor, spread)
     if setup.recipe is not None:
@@ -83,3 +87,13 @@ def _with_speed(profile: Profile, factor: float, change: _Change) -> Profile:
         for point in profile.speed
     )
     return replace(profile, speed=speed)
+
+
+def _with_accuracy(profile: Profile, factor: float) -> Profile:
+    accuracy = tuple(
+        replace(point, step=round(point.step * factor))
+        if point.source.startswith(ASSUMED)
+        else point
+        for point in profile.accuracy
+    )
+    return replace(profile, accuracy=accuracy)
