@@ -1,10 +1,12 @@
-"""How fast the SQLite store commits, and how fast it starts from a long log.
+"""How fast a store commits, and how fast the SQLite store starts from a long log.
 
     python benchmarks/store_append.py [--appends N] [--records N] [--jobs N] [--folder DIR]
+    python benchmarks/store_append.py --store mongodb://HOST:PORT [--appends N]
 
 Prints one JSON document with the conditions. An append is one durable commit of a batch as small
 as they come (one event); the loop puts up to 500 events into one. ``floor`` is a plain write and
-fdatasync of the same bytes to the same folder: what the disk allows anybody.
+fdatasync of the same bytes to the same folder: what the disk allows anybody. With ``--store`` the
+appends and projections alone are measured, on that server.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import json
 import os
 import platform
 import resource
+import secrets
 import sqlite3
 import statistics
 import sys
@@ -28,7 +31,8 @@ from reshape_controller.core.model import Job, JobId, JobSpec
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store import sqlite_file
 from reshape_controller.store.digest import GENESIS, body_of, seal
-from reshape_controller.store.protocol import Changes, JobRow
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import Changes, JobRow, Store
 from reshape_controller.store.sqlite import SqliteStore
 
 SPEC = JobSpec(
@@ -74,9 +78,8 @@ def floor(folder: Path, appends: int) -> dict[str, float]:
     return figures(seconds)
 
 
-async def append(folder: Path, appends: int) -> dict[str, dict[str, float]]:
+async def append(store: Store, appends: int) -> dict[str, dict[str, float]]:
     """Appends alone, and what one submission costs: append, then projection."""
-    store = SqliteStore(folder / "append.db")
     await store.open()
     only, projections, both, digest = [], [], [], GENESIS
     for seq in range(1, 2 * appends + 1):
@@ -159,34 +162,47 @@ async def start(path: Path) -> dict[str, float]:
     }
 
 
+def machine() -> dict[str, object]:
+    return {
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "load_1_min": round(os.getloadavg()[0], 2),
+        "record_bytes": len(body_of(made(1, GENESIS))),
+    }
+
+
 def conditions(folder: Path) -> dict[str, object]:
     mounts = Path("/proc/self/mounts").read_text()
     from reshape_controller.store.sqlite_place import filesystem_of
 
     return {
-        "python": platform.python_version(),
+        **machine(),
         "sqlite": sqlite3.sqlite_version,
-        "cpus": os.cpu_count(),
-        "load_1_min": round(os.getloadavg()[0], 2),
         "file_system": filesystem_of(folder.resolve(), mounts),
         "journal": "wal, synchronous=FULL",
-        "record_bytes": len(body_of(made(1, GENESIS))),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--store", help="a server; a database benchmark_append_* is written")
     parser.add_argument("--appends", type=int, default=2000)
     parser.add_argument("--records", type=int, default=100_000, help="length of the long log")
     parser.add_argument("--jobs", type=int, default=100_000, help="jobs stored beside it")
     parser.add_argument("--tail", type=int, default=1000, help="records after the snapshot")
     parser.add_argument("--folder", type=Path, help="where the disk is that shall be measured")
     asked = parser.parse_args()
+    if asked.store:
+        server = f"{asked.store.rstrip('/')}/benchmark_append_{secrets.token_hex(4)}"
+        said: dict[str, object] = {"conditions": {**machine(), "store": asked.store}}
+        said.update(asyncio.run(append(MongoStore(server), asked.appends)))
+        print(json.dumps(said, indent=2))
+        return
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         folder = Path(name)
         found: dict[str, object] = {"conditions": conditions(folder)}
         found["floor"] = floor(folder, asked.appends)
-        found.update(asyncio.run(append(folder, asked.appends)))
+        found.update(asyncio.run(append(SqliteStore(folder / "append.db"), asked.appends)))
         for label, snapshot in (("without", 0), ("with", asked.records - asked.tail)):
             path = folder / label / "start.db"
             fill(path, asked.records, asked.jobs, snapshot)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import platform
@@ -21,10 +22,13 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import structlog
+from pymongo import AsyncMongoClient
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
@@ -41,6 +45,9 @@ from reshape_controller.store.protocol import InboxItem, Store
 from reshape_controller.store.sqlite import SqliteStore
 
 SPEC = JobSpec("job", ("python", "train.py", "--epochs", "{epochs}"), (1, 2, 4), code="/data/code")
+
+
+Insert = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 class NoEffects:
@@ -107,7 +114,26 @@ async def submit(store: Store, jobs: int, clients: int) -> dict[str, object]:
     }
 
 
-async def insert(store: Store, jobs: int) -> dict[str, object]:
+@contextlib.asynccontextmanager
+async def by_hand(store: Store, server: str | None) -> AsyncIterator[Insert]:
+    """What inserts a record as a user does: into ``jobs`` of a server, by a client of its own."""
+    if server is None:
+
+        async def put(body: dict[str, Any]) -> None:
+            await store.put_request(InboxItem(secrets.token_hex(8), "submit", json.dumps(body)))
+
+        yield put
+        return
+    async with AsyncMongoClient[dict[str, Any]](server) as client:
+        collection = client.get_default_database().jobs
+
+        async def insert_one(body: dict[str, Any]) -> None:
+            await collection.insert_one(body)
+
+        yield insert_one
+
+
+async def insert(store: Store, put: Insert, jobs: int) -> dict[str, object]:
     """From a plain insert to the decision about it, at random moments of the poll."""
     seconds: list[float] = []
     async with Running(store) as loop:
@@ -118,7 +144,7 @@ async def insert(store: Store, jobs: int) -> dict[str, object]:
         for number in range(jobs):
             body = {"name": f"one-{number}", "command": ["a"], "optional_gpus": [1], "code": "/"}
             begin = time.perf_counter()
-            await store.put_request(InboxItem(secrets.token_hex(8), "submit", json.dumps(body)))
+            await put(body)
             job = None
             while job is None:
                 live = loop.engine.state.jobs.values()
@@ -205,9 +231,13 @@ def main() -> None:
     own = secrets.token_hex(4)
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
 
+        def server(part: str) -> str | None:
+            return f"{asked.store.rstrip('/')}/benchmark_{part}_{own}" if asked.store else None
+
         def make(part: str) -> Store:
-            if asked.store:
-                return MongoStore(f"{asked.store.rstrip('/')}/benchmark_{part}_{own}")
+            address = server(part)
+            if address is not None:
+                return MongoStore(address)
             return SqliteStore(Path(name) / part / "store.sqlite")
 
         async def run(part: str) -> dict[str, object]:
@@ -217,7 +247,8 @@ def main() -> None:
                 if part == "submit":
                     return await submit(store, asked.submissions, asked.clients)
                 if part == "insert":
-                    return await insert(store, asked.inserts)
+                    async with by_hand(store, server(part)) as put:
+                        return await insert(store, put, asked.inserts)
                 await fill(store, asked.jobs, asked.per_append, asked.queued)
             finally:
                 await store.close()

@@ -24,8 +24,9 @@ class Proxy:
         self._port = port
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._server.getsockname()[1]
-        self._command = b""
+        self._commands: tuple[bytes, ...] = ()
         self._to_cut = 0
+        self._to_pass = 0
         self.cuts = 0
         self._guard = threading.Lock()
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
@@ -61,11 +62,13 @@ class Proxy:
         finally:
             self._down = False
 
-    def cut_next(self, command: str, count: int = 1) -> None:
-        """The server does the next commands of this name; their replies are lost."""
+    def cut_next(self, *commands: str, count: int = 1, after: int = 0) -> None:
+        """The server does the next commands of these names; their replies are lost. The first
+        ``after`` of them get theirs."""
         with self._guard:
             # As BSON writes it: a text under this name, and not a text that says so.
-            self._command, self._to_cut = b"\x02" + command.encode() + b"\x00", count
+            self._commands = tuple(b"\x02" + name.encode() + b"\x00" for name in commands)
+            self._to_cut, self._to_pass = count, after
 
     def _start(self, work: object, *arguments: object) -> None:
         assert callable(work)
@@ -110,7 +113,9 @@ class Proxy:
         upstream.sendall(request)
         reply = _message(upstream)
         with self._guard:
-            lost = self._to_cut > 0 and self._command in request
+            meant = self._to_cut > 0 and any(name in request for name in self._commands)
+            lost = meant and self._to_pass == 0
+            self._to_pass -= meant and not lost
             self._to_cut -= lost
             self.cuts += lost
         if lost or not reply:

@@ -5,6 +5,8 @@ given port, ends it. Never: leaves a process behind: the server ends when its st
 State: the build in ``out/mongo-server``.
 
 What it cannot show: transactions, majority, crash durability. Those need MONGODB_URI.
+
+    python -m tests.mongo_server COMMAND... URI ...    # runs it with the server's address for URI
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +33,7 @@ BUILD = Path(__file__).parents[1] / "out" / "mongo-server"
 BUILD_S = 300.0
 START_S = 60.0
 STOP_S = 20.0
+STORE_PASSWORD = "testing"
 
 
 @dataclass
@@ -40,11 +45,34 @@ class Server:
     process: subprocess.Popen[bytes] | None
 
 
+@dataclass(frozen=True)
+class Certificate:
+    """A key with a certificate that signs itself. ``ca`` is that, as a client names it."""
+
+    keystore: Path
+    ca: Path
+
+
+def certificate(folder: Path, name: str) -> Certificate:
+    """A fresh one for 127.0.0.1, made by the JDK's own tool."""
+    made = Certificate(folder / f"{name}.p12", folder / f"{name}.pem")
+    place = ("-alias", name, "-keystore", str(made.keystore), "-storepass", STORE_PASSWORD)
+    about = ("-dname", f"CN={name}", "-ext", "san=ip:127.0.0.1", "-ext", "bc=ca:true")
+    _run("keytool", "-genkeypair", "-keyalg", "EC", *about, "-validity", "2", *place)
+    _run("keytool", "-exportcert", "-rfc", "-file", str(made.ca), *place)
+    return made
+
+
 @contextmanager
-def server(folder: Path, *, port: int = 0, file: Path | None = None) -> Iterator[Server]:
+def server(
+    folder: Path, *, port: int = 0, file: Path | None = None, tls: Certificate | None = None
+) -> Iterator[Server]:
     """Our own server; with ``file`` it keeps its data there when it is ended by ``stop``."""
     ready = folder / f"ready-{time.monotonic_ns()}"
-    command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", build(), "WireServer"]
+    command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", build()]
+    if tls is not None:
+        command += [f"-Dkeystore={tls.keystore}", f"-Dstorepass={STORE_PASSWORD}"]
+    command += ["WireServer"]
     command += [str(ready), str(port), *([str(file)] if file is not None else [])]
     with open(folder / "server.log", "ab") as log:
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -124,3 +152,14 @@ def _run(*command: str) -> None:
     )
     if done.returncode:
         raise RuntimeError(f"{command[0]} failed: {(done.stdout + done.stderr)[-2000:]}")
+
+
+def main(words: list[str]) -> int:
+    """Run a command beside a server of our own, in memory; its exit code."""
+    with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as running:
+        command = [running.uri if word == "URI" else word for word in words]
+        return subprocess.run(command, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

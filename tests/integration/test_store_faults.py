@@ -144,6 +144,34 @@ def test_a_server_that_lost_acknowledged_records_stops_the_daemon_and_not_the_tr
         assert log.count_documents({}) == newest - 2
 
 
+def test_a_server_that_was_killed_and_came_back_without_its_records_is_refused(
+    bed: Bed, tmp_path: Path
+) -> None:
+    with server(tmp_path) as first:
+        bed.up("--store", f"{first.uri}killed")
+        _, pid, started = training(bed)
+        with pymongo.MongoClient[dict[str, Any]](first.uri) as client:
+            newest = max(each["_id"] for each in client["killed"].log.find({}, {"_id": 1}))
+        assert first.process is not None
+        first.process.kill()
+        first.process.wait()
+        port = first.port
+        eventually(lambda: not ready(bed), text="the daemon is not ready")
+    with server(tmp_path, port=port) as second:
+        # The first thing that the daemon wants to keep shows what is missing: this, or its own.
+        assert refused(bed, "meanwhile") != ""
+        assert bed.daemon is not None
+        assert bed.daemon.wait(90) == 1
+        said = bed.log.read_text()
+        assert "ends at seq 0, but seq " in said
+        acknowledged = int(said.rpartition("ends at seq 0, but seq ")[2].split()[0])
+        assert acknowledged >= newest, "the last that the daemon had acknowledged"
+        assert started is not None
+        assert start_of(pid) == started, "training goes on without a daemon"
+        with pymongo.MongoClient[dict[str, Any]](second.uri) as client:
+            assert client["killed"].log.count_documents({}) == 0, "no other truth was begun there"
+
+
 def test_a_job_runs_to_its_end_while_replies_of_every_kind_are_lost(
     bed: Bed, tmp_path: Path
 ) -> None:
@@ -160,7 +188,7 @@ def test_a_job_runs_to_its_end_while_replies_of_every_kind_are_lost(
                     break
                 proxy.cut_next(CONTROL[number % len(CONTROL)])
                 time.sleep(0.3)
-            proxy.cut_next("none", 0)
+            proxy.cut_next(count=0)
             eventually(lambda: db.jobs.find_one({"_id": mine, "state": "completed"}))
             assert proxy.cuts > 3
             assert db.jobs.count_documents({}) == 1

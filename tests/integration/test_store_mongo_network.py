@@ -61,7 +61,7 @@ def test_a_caller_that_is_cancelled_at_any_moment_ends(address: str) -> None:
     run(address, work)
 
 
-def test_every_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) -> None:
+def test_a_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) -> None:
     first, second = records(2)
     item = InboxItem("r1", "submit", "{}")
     change = changes(1, job_row(1, 1))

@@ -6,9 +6,15 @@ import de.bwaldvogel.mongo.backend.memory.MemoryBackend;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
+import java.security.KeyStore;
+import java.security.PrivateKey;
+import java.security.cert.X509Certificate;
 import java.util.List;
 
-/** A server that speaks MongoDB's wire protocol, for tests. Arguments: READYFILE PORT [H2FILE]. */
+/**
+ * A server that speaks MongoDB's wire protocol, for tests. Arguments: READYFILE PORT [H2FILE].
+ * With the property keystore (and its password, storepass) it speaks TLS by the key in that file.
+ */
 public class WireServer {
     public static void main(String[] arguments) throws Exception {
         MongoBackend backend =
@@ -19,6 +25,14 @@ public class WireServer {
             @Override public int getWireVersion() { return 13; }
         });
         MongoServer server = new MongoServer(backend);
+        String keystore = System.getProperty("keystore");
+        if (keystore != null) {
+            char[] password = System.getProperty("storepass").toCharArray();
+            KeyStore keys = KeyStore.getInstance(Path.of(keystore).toFile(), password);
+            String name = keys.aliases().nextElement();
+            server.enableSsl((PrivateKey) keys.getKey(name, password), null,
+                (X509Certificate) keys.getCertificate(name));
+        }
         server.bind("127.0.0.1", Integer.parseInt(arguments[1]));
         Runtime.getRuntime().addShutdownHook(new Thread(server::shutdown));
         Path ready = Path.of(arguments[0]);

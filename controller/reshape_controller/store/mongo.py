@@ -63,6 +63,7 @@ REPLY_TIMEOUT_S = 20.0
 _LENIENT: CodecOptions[dict[str, Any]] = CodecOptions(
     unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
+_CERTIFICATE = "certificate verify failed"
 _REMEDIES = {
     13: "it refuses the user this; remedy: give the user readWrite on the database",
     18: "it refuses the user or password; remedy: correct the credentials",
@@ -248,6 +249,11 @@ class MongoStore:
             text = f"a projection cannot be read ({error}); remedy: reshape db check"
         elif isinstance(error, ConfigurationError):
             text = "its address or certificates cannot be used; remedy: correct the settings"
+        elif isinstance(error, AutoReconnect) and _CERTIFICATE in str(error):
+            text = (
+                "its certificate cannot be accepted; remedy: name the file of the CA that signed "
+                "it (--store-ca), and the host as the certificate does"
+            )
         elif isinstance(error, AutoReconnect):
             text = "does not answer; remedy: look whether it runs and can be reached"
         elif isinstance(error, DocumentTooLarge):
