@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pymongo
@@ -16,7 +16,7 @@ from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import Changes, InboxItem, SeqTaken, StoreError
 from tests.mongo_bed import Database, row_of
 from tests.mongo_proxy import Proxy
-from tests.mongo_server import fresh_database
+from tests.mongo_server import Server, fresh_database, server
 from tests.store_values import changes, job_row, records
 
 pytestmark = pytest.mark.mongo
@@ -28,6 +28,13 @@ FIELD = 'request:["jobs", "job-001", "cancel", null]'
 SHOWN = changes(1, job_row(1, 1))
 NEWER = changes(2, job_row(1, 2, state=JobState.RUNNING), job_row(2, 2))
 OWN = changes(2, row_of(job_id("new", INSERTED), JobState.RUNNING, 2, "new"))
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Not that of MONGODB_URI: a client of a replica set finds its way past a proxy."""
+    with server(tmp_path_factory.mktemp("own")) as running:
+        yield running
 
 
 async def lived_in(store: MongoStore, user: Database) -> None:
@@ -95,10 +102,10 @@ def everything(user: Database) -> dict[str, list[dict[str, Any]]]:
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_reply_that_is_lost_at_any_write_changes_nothing_in_the_end(
-    mongo_uri: str, name: str
+    own: Server, name: str
 ) -> None:
     least, operation = OPERATIONS[name]
-    port = int(mongo_uri.partition("://")[2].rpartition(":")[2].strip("/"))
+    port = own.port
     with Proxy(port) as proxy:
 
         async def with_cut(address: str, user: Database, number: int | None) -> bool:
@@ -122,7 +129,7 @@ def test_a_reply_that_is_lost_at_any_write_changes_nothing_in_the_end(
 
         def done(number: int | None) -> tuple[bool, dict[str, list[dict[str, Any]]]]:
             with (
-                fresh_database(mongo_uri) as address,
+                fresh_database(own.uri) as address,
                 pymongo.MongoClient[dict[str, Any]](address) as client,
             ):
                 user = client.get_default_database()

@@ -12,7 +12,12 @@ from typing import Any
 
 from pymongo import UpdateOne
 
-from reshape_controller.store import mongo_documents, mongo_profiles, mongo_projections
+from reshape_controller.store import (
+    mongo_documents,
+    mongo_inbox,
+    mongo_profiles,
+    mongo_projections,
+)
 from reshape_controller.store.mongo_log import Database, last_seq
 from reshape_controller.store.protocol import Changes
 
@@ -27,6 +32,9 @@ _COLLECTIONS = (
     mongo_profiles.OVERHEAD,
 )
 _READ_MAX = 500
+_COPIES = "copies of jobs/"
+_NO_TEXT = "_id "
+"""Before an ``_id`` that is no text, and so none of ours."""
 
 
 async def differing(
@@ -50,17 +58,33 @@ async def rewrite(database: Database, wanted: tuple[Changes, ...], end_seq: int)
 
 async def names(database: Database) -> AsyncIterator[str]:
     """Names of all documents of the projections."""
-    async for document in database.jobs.find({"reshape.seq": {"$gt": 0}}, {"reshape.id": 1}):
-        yield f"jobs/{document['reshape'].get('id')}"
+    fields = {"reshape.id": 1, "reshape.key": 1}
+    async for document in database.jobs.find({"reshape.seq": {"$gt": 0}}, fields):
+        if mongo_projections.is_copy(document):
+            yield mongo_inbox.encoded(document["_id"], _COPIES)
+        else:
+            yield f"jobs/{document['reshape'].get('id')}"
     for collection in _COLLECTIONS:
         async for document in database[collection].find({}, {"_id": 1}):
-            yield f"{collection}/{document['_id']}"
+            identity, start = document["_id"], f"{collection}/"
+            if isinstance(identity, str):
+                yield start + identity
+            else:
+                yield mongo_inbox.encoded(identity, start + _NO_TEXT)
 
 
 async def forget(database: Database, rows: tuple[str, ...]) -> None:
-    """Remove documents by name."""
+    """Remove documents by name. A copy of a job's document stays, and becomes a new insert."""
     for name in rows:
+        if name.startswith(_COPIES):
+            copy = {"_id": mongo_inbox.decoded(name, _COPIES)}
+            await database.jobs.update_one(copy, {"$unset": {"reshape": ""}})
+            continue
         collection, _, identity = name.partition("/")
+        if identity.startswith(_NO_TEXT):
+            odd = {"_id": mongo_inbox.decoded(identity, _NO_TEXT)}
+            await database[collection].delete_one(odd)
+            continue
         field = "reshape.id" if collection == "jobs" else "_id"
         await database[collection].delete_many({field: identity})
 

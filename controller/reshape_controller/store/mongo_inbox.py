@@ -110,7 +110,7 @@ async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
             identity, kind = document["_id"], document.get("kind")
             own = isinstance(identity, str) and "order" in document
             yield InboxItem(
-                identity if own else _encoded(identity, _BY_HAND),
+                identity if own else encoded(identity, _BY_HAND),
                 kind if isinstance(kind, str) else "",
                 _text(document.get("body")),
             )
@@ -122,8 +122,7 @@ async def _inserted(database: Database, limit: int) -> AsyncIterator[InboxItem]:
     async with jobs.find(waiting).sort("_id", 1).limit(max(1, limit)).batch_size(10) as documents:
         async for document in documents:
             identity = document.pop("_id")
-            item = _encoded(identity, _INSERTED)
-            key = request_key(item)
+            item, key = encoded(identity, _INSERTED), key_of(identity)
             mark = document.get("reshape")
             if isinstance(mark, dict) and mark.get("key") == key:
                 del document["reshape"]
@@ -151,11 +150,22 @@ def _text(body: object) -> str:
         return _UNREADABLE
 
 
-def _encoded(identity: object, prefix: str) -> str:
+def key_of(identity: object) -> str:
+    """What ``reshape.key`` is in the document of this ``_id``, and in no copy of it."""
+    return request_key(encoded(identity, _INSERTED))
+
+
+def encoded(identity: object, prefix: str) -> str:
+    """An ``_id`` as text."""
     return prefix + json_util.dumps(identity, json_options=mongo_fields.EXACT)
 
 
 def _decoded(item: str, prefix: str) -> object:
     if not item.startswith(prefix):
         return item
+    return decoded(item, prefix)
+
+
+def decoded(item: str, prefix: str) -> object:
+    """The ``_id`` that ``encoded`` made a text of."""
     return json_util.loads(item.removeprefix(prefix), json_options=mongo_fields.EXACT)

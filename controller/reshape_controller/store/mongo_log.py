@@ -26,7 +26,8 @@ READ_BATCH = 100
 
 async def last_seq(database: Database) -> int:
     """Seq of the newest record; 0 for an empty log."""
-    newest = await database.log.find_one({}, {"_id": 1}, sort=[("_id", -1)])
+    # Of numbers alone: what else somebody inserted there is no record.
+    newest = await database.log.find_one({"_id": {"$gt": 0}}, {"_id": 1}, sort=[("_id", -1)])
     return int(newest["_id"]) if newest is not None else 0
 
 
@@ -156,7 +157,8 @@ async def _complete(database: Database) -> list[int]:
     """Seqs of the snapshots that have all their parts, ascending; there are three at most."""
     found: dict[int, int] = {}
     wanted: dict[int, int] = {}
-    async for part in database.snapshots.find({}, {"seq": 1, "parts": 1}):
+    ours = {"seq": {"$gt": 0}, "parts": {"$gt": 0}}
+    async for part in database.snapshots.find(ours, {"seq": 1, "parts": 1}):
         found[part["seq"]] = found.get(part["seq"], 0) + 1
         wanted[part["seq"]] = part["parts"]
     return sorted(seq for seq, count in found.items() if count == wanted[seq])

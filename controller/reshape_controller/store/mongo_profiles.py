@@ -25,7 +25,8 @@ def documents(row: ProfileRow) -> dict[str, Document]:
 
 async def profiles(database: Database) -> tuple[ProfileRow, ...]:
     """What is known of job types, by type."""
-    found = await database[SPEED].find({}, {"body": 1}).sort("_id", 1).to_list()
+    ours = {"seq": {"$gt": 0}}
+    found = await database[SPEED].find(ours, {"body": 1}).sort("_id", 1).to_list()
     return tuple(codec.loads(ProfileRow, str(document.get("body"))) for document in found)
 
 

@@ -21,6 +21,7 @@ from reshape_controller.core.record import HistoryEntry
 from reshape_controller.store import mongo_documents
 from reshape_controller.store.form import page_limit, unknown_page
 from reshape_controller.store.mongo_documents import Document
+from reshape_controller.store.mongo_inbox import key_of
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import (
     REQUEST_KEY_LENGTH,
@@ -33,6 +34,8 @@ from reshape_sidecar import codec
 
 DUPLICATE = 11000
 STAMP = "projections"
+OURS: Document = {"seq": {"$gt": 0}}
+"""What people insert beside our documents is nothing to read; ``db check`` names it."""
 
 
 async def projected_seq(database: Database) -> int:
@@ -104,14 +107,14 @@ async def job(database: Database, key: str) -> JobRow | None:
 async def gpus(database: Database) -> tuple[Gpu, ...]:
     """All GPUs by host and number."""
     order = [("host", 1), ("number", 1), ("_id", 1)]
-    found = await database.gpus.find({}, {"body": 1}).sort(order).to_list()
-    return tuple(codec.loads(Gpu, document["body"]) for document in found)
+    found = await database.gpus.find(OURS, {"body": 1}).sort(order).to_list()
+    return tuple(codec.loads(Gpu, str(document.get("body"))) for document in found)
 
 
 async def hosts(database: Database) -> tuple[Host, ...]:
     """All hosts by id."""
-    found = await database.hosts.find({}, {"body": 1}).sort("_id", 1).to_list()
-    return tuple(codec.loads(Host, document["body"]) for document in found)
+    found = await database.hosts.find(OURS, {"body": 1}).sort("_id", 1).to_list()
+    return tuple(codec.loads(Host, str(document.get("body"))) for document in found)
 
 
 async def history(database: Database, job: JobId | None, limit: int) -> tuple[HistoryEntry, ...]:
@@ -131,8 +134,8 @@ async def _newest_of(
 ) -> list[str]:
     if limit <= 0:
         return []  # MongoDB takes 0 for "all"
-    found = await collection.find(where, {"body": 1}).sort("_id", -1).limit(limit).to_list()
-    return [str(document["body"]) for document in reversed(found)]
+    cursor = collection.find({**where, **OURS}, {"body": 1}).sort("_id", -1).limit(limit)
+    return [str(document.get("body")) for document in reversed(await cursor.to_list())]
 
 
 async def job_documents(
@@ -144,14 +147,21 @@ async def job_documents(
         return []
     places: dict[str, Any] = {}
     known = {"reshape.id": {"$in": [row.id for row in rows]}}
-    async for document in database.jobs.find(known, {"reshape.id": 1}):
-        places[document["reshape"]["id"]] = document["_id"]
+    async for document in database.jobs.find(known, {"reshape.id": 1, "reshape.key": 1}):
+        if not is_copy(document):
+            places[document["reshape"]["id"]] = document["_id"]
     by_key = {row.id[-REQUEST_KEY_LENGTH:]: row.id for row in rows if row.id not in places}
     inserted = {"reshape.key": {"$in": list(by_key)}, "reshape.id": None}
     if by_key:
         async for document in database.jobs.find(inserted, {"reshape.key": 1}):
             places[by_key[document["reshape"]["key"]]] = document["_id"]
     return [(row, places.get(row.id, row.id), mongo_documents.fields_of(row)) for row in rows]
+
+
+def is_copy(document: Document) -> bool:
+    """Whether somebody inserted a job's document again, with what is ours in it."""
+    own, identity = document["reshape"], document["_id"]
+    return bool(identity != own.get("id") and own.get("key") != key_of(identity))
 
 
 async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:

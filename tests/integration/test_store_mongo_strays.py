@@ -1,0 +1,105 @@
+"""Documents that somebody put beside ours: no reason to fail, and named by ``db check``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bson import ObjectId
+
+from reshape_controller.core.model import JobState
+from reshape_controller.live.admission import job_id
+from reshape_controller.live.audit import audit
+from reshape_controller.records import RecordInvalid, from_insert
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import Changes
+from tests.mongo_bed import Database, row_of, run
+from tests.store_values import changes, job_row, records
+
+pytestmark = pytest.mark.mongo
+PROJECTIONS = (
+    *("gpus", "hosts", "history", "decisions"),
+    *("speed_profiles", "accuracy_profiles", "overhead_profiles"),
+)
+STRAYS: tuple[dict[str, Any], ...] = ({}, {"_id": "mine"}, {"_id": 7, "seq": "x"}, {"seq": None})
+
+
+def test_strays_in_any_collection_are_not_read_and_stop_nobody(
+    address: str, user: Database
+) -> None:
+    made = records(3)
+
+    async def work(store: MongoStore) -> None:
+        await store.append(made[0])
+        await store.project(changes(1, job_row(1, 1)))
+        wanted = changes(1, job_row(1, 1))
+        for name in (*PROJECTIONS, "snapshots", "meta"):
+            user[name].insert_many([dict(stray) for stray in STRAYS])
+        user.log.insert_many([{}, {"_id": "mine"}, {"_id": {"a": 1}}])
+        assert await store.gpus() == wanted.gpus
+        assert await store.hosts() == wanted.hosts
+        assert await store.history(None) == wanted.history
+        assert await store.decisions(None) == wanted.decisions
+        assert await store.profiles() == wanted.profiles
+        assert await store.latest_snapshot() is None
+        assert await store.last_seq() == 1
+        await store.append(made[1])
+        await store.project(changes(2, job_row(1, 2)))
+        assert await store.projected_seq() == 2
+
+    run(address, work)
+
+    async def again(store: MongoStore) -> None:
+        assert [each async for each in store.read(0)] == list(made[:2])
+        await store.write_snapshot(2, ("a",))
+        assert await store.latest_snapshot() == (2, ("a",))
+
+    run(address, again)
+
+
+def test_a_check_names_strays_and_takes_them_away(address: str, user: Database) -> None:
+    async def work(store: MongoStore) -> None:
+        for name in PROJECTIONS:
+            user[name].insert_many([dict(stray) for stray in STRAYS])
+        found = await audit(store, repair=True)
+        assert found.extra_count == len(PROJECTIONS) * len(STRAYS)
+        assert "gpus/mine" in found.extra
+        assert any(name.startswith('gpus/_id {"$oid"') for name in found.extra)
+        assert (await audit(store, repair=False)).sound
+        assert [user[name].count_documents({}) for name in PROJECTIONS] == [0] * len(PROJECTIONS)
+
+    run(address, work)
+
+
+@pytest.mark.parametrize("inserted", [True, False], ids=["of an insert", "of a submitted job"])
+def test_a_copy_of_a_jobs_document_takes_nothing_from_it_and_is_handed_in_by_a_check(
+    address: str, user: Database, inserted: bool
+) -> None:
+    async def work(store: MongoStore) -> None:
+        job = "resnet-1"
+        if inserted:
+            user.jobs.insert_one({"name": "resnet", "command": ["a"], "optional_gpus": [1]})
+            (item,) = await store.requests(10)
+            job = job_id("resnet", item.id)
+        await store.project(changes(1, row_of(job, JobState.RUNNING, 1)))
+        if inserted:
+            await store.acknowledge((item.id,))
+        original = user.jobs.find_one({"reshape.id": job})
+        assert original is not None
+        for _ in range(3):  # before and behind it, whatever order a server has
+            user.jobs.insert_one({**original, "_id": ObjectId()})
+        user.jobs.insert_one({**original, "_id": 0})
+        await store.project(changes(2, row_of(job, JobState.COMPLETED, 2)))
+        shown = user.jobs.find_one({"_id": original["_id"]})
+        assert shown is not None
+        assert (shown["state"], shown["reshape"]["seq"]) == ("completed", 2)
+        assert await store.requests(10) == ()
+        await store.forget(tuple([n async for n in store.shown() if n.startswith("copies")]))
+        handed_in = await store.requests(10)
+        assert len(handed_in) == 4, "now they are inserts like any other"
+        with pytest.raises(RecordInvalid, match="state: is filled in by Reshape"):
+            from_insert(handed_in[0].body)
+        await store.project(Changes(3, 3.0))
+        assert user.jobs.count_documents({"reshape.id": job}) == 1
+
+    run(address, work)
