@@ -89,7 +89,7 @@ class _Decision:
     def __init__(self, policy: Adaptive, snapshot: Snapshot) -> None:
         self._policy = policy
         self._snapshot = snapshot
-        self._forecast = Forecast(snapshot, Predictor(snapshot))
+        self._predictor = Predictor(snapshot)
         self._hosts = list(snapshot.hosts)
         self._most_idle = max((host.idle for host in self._hosts), default=0)
         self._waiting = Plan()
@@ -219,12 +219,17 @@ class _Decision:
         for host, jobs in moves.donors(self._snapshot).items():
             cool = found[host] = []
             for job in jobs:
-                at_s = self._policy.cool_at_s(self._forecast.predictor, job)
+                at_s = self._policy.cool_at_s(self._predictor, job)
                 if at_s <= self._snapshot.now_s:
                     cool.append(job)
                 else:
                     self._wake(at_s)
         return found
+
+    @cached_property
+    def _forecast(self) -> Forecast:
+        """Made when there is something to weigh."""
+        return Forecast(self._snapshot, self._predictor)
 
     @cached_property
     def _givers(self) -> Givers:

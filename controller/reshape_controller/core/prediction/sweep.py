@@ -122,6 +122,7 @@ def sweep_growths(
         most = job.size + own.idle if own is not None else 0
         before = forecast.ends_ms[job.id]
         least, floor = least_ms(before), forecast.latest_but(job.id)
+        ends_s: dict[tuple[str, bool], dict[int, float]] = {}
         for size in job.sizes:
             if size < job.size:
                 continue
@@ -131,8 +132,10 @@ def sweep_growths(
                     places.append(other)
             for host in places:
                 here = host is own
-                then_s = predictor.reshaped_to_s(job, host.gpu_type, moves=not here)
-                end = to_ms(then_s[size])
+                kind = host.gpu_type
+                if (kind, here) not in ends_s:
+                    ends_s[kind, here] = predictor.reshaped_to_s(job, kind, moves=not here)
+                end = to_ms(ends_s[kind, here][size])
                 makespan = max(floor, end)
                 total = forecast.ends_sum_ms - before + end
                 shorter = base_makespan - makespan
