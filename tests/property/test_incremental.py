@@ -1,0 +1,102 @@
+"""What is kept between decisions changes none: forecasts and plans are those built from nothing.
+
+Kept are the views of jobs and hosts, what was predicted of a job, and what a profile book answered.
+A state that was dumped and loaded has nothing of that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.model import JobId, Mechanism
+from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.state import State
+from reshape_controller.policies import make_policy
+from reshape_profiles.schema import Overhead, Profile, SpeedPoint
+from reshape_sidecar.wire import Phase
+from tests.property.test_handover import JOBS, OFTEN, RARELY, SIZES, SOMETIMES, Chaos
+
+KINDS = ("quick", "slow", None)
+POLICIES = tuple(make_policy(name) for name in ("adaptive", "paper", "optimus", "default"))
+LEARNS = ("speed", "speed", "speed", "profile", "pin", "decide", "decide", "wait")
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(OFTEN * 2 + LEARNS * 3 + SOMETIMES + RARELY),
+        st.sampled_from(JOBS),
+        st.integers(0, 29),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+class Taught(Chaos):
+    """Jobs of two types that report speeds, and a policy that is asked."""
+
+    def submit(self, job: str, number: int) -> None:
+        if JobId(job) not in self.world.engine.state.jobs:
+            kind = KINDS[number % 3]
+            self.world.submit(job, *SIZES[number % 5], job_type=kind, priority=number % 2)
+
+    def speed(self, job: str, number: int) -> None:
+        """A training process reports steps, and how long they took."""
+        for container in self.world.containers.values():
+            if container.job == job and container.phase is Phase.RUNNING:
+                container.step += 10
+                container.sequence += 1
+                seen = self.world.observed(container)
+                progress = replace(seen.progress, seconds_per_step=0.3 + 0.17 * number)
+                self.world.event(ev.SideCarReported(replace(seen, progress=progress)))
+                return
+
+    def profile(self, job: str, number: int) -> None:
+        """Somebody records other figures of a type, or of jobs without one."""
+        points = tuple(SpeedPoint("V100", n, (1.0 + number) / n) for n in (1, 4))
+        cost = Overhead(3.1, 1.7, 0.3 + number, 0.9, 2.3)
+        kind = KINDS[number % 3] or "default"
+        self.world.event(ev.ProfileRecorded(Profile(kind, speed=points, overhead=cost)))
+
+    def pin(self, job: str, number: int) -> None:
+        self.world.event(ev.PinRequested(JobId(job), (None, 1, 2, 4)[number % 4], "somebody"))
+
+    def decide(self, job: str, number: int) -> None:
+        """What ``adaptive`` wants is done."""
+        engine = self.world.engine
+        if engine.state.observing:
+            return
+        plan = POLICIES[0].decide(engine.snapshot())
+        try:
+            self.world.apply(plan)
+        except PlanRejected as refused:
+            raise AssertionError(f"a plan of adaptive is refused: {refused}") from refused
+
+
+def same_as_from_nothing(state: State) -> None:
+    """Views, forecast and decisions of the state against those of one that was loaded."""
+    fresh = State.load(state.dump())
+    seen = state.views.snapshot(state), fresh.views.snapshot(fresh)
+    assert seen[0] == seen[1]
+    kept, built = (Forecast(snapshot, Predictor(snapshot)) for snapshot in seen)
+    assert kept.ends_ms == built.ends_ms
+    assert kept.free_ms == built.free_ms
+    assert (kept.listed, kept.rest) == (built.listed, built.rest)
+    assert kept.queue[1] == built.queue[1]
+    for policy in POLICIES:
+        assert policy.decide(seen[0]) == policy.decide(seen[1])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]), steps=STEPS)
+def test_what_is_kept_between_decisions_changes_none(
+    mechanism: Mechanism, steps: list[tuple[str, str, int]]
+) -> None:
+    taught = Taught(mechanism)
+    for what, job, number in steps:
+        taught.act(what, job, number)
+        same_as_from_nothing(taught.world.engine.state)
