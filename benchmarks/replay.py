@@ -1,19 +1,26 @@
-"""How fast a replay is, and how that grows with jobs and with GPUs.
+"""How fast a replay is, how that grows with jobs and with GPUs, and how long a cold decision takes.
 
     .venv/bin/python benchmarks/replay.py [--quick] [--policy NAME] [--out FOLDER]
 
-Writes out/bench/replay.json: ``{conditions, rows: [{policy, gpus, jobs, wall_s, cpu_s,
-events_per_s, peak_rss_mb, decision_p50_ms, decision_p99_ms, decisions, plans}]}``, and prints it;
-and the growth as replay-growth.svg beside it. Each row is one process and one run, from the inputs
-in memory to the metrics; imports and the drawing of the workload are not counted. The workload is
-job set one on half V100, half P100, hosts of eight, with 10,000 jobs in 44,000 s on 1,024 GPUs, and
-the growth at the same density; ``decision`` is ``policy.decide`` with the snapshot, cold: nothing
-is kept between decisions. On a busy machine wall and processor time differ; both are there.
+Writes three files to out/bench. ``replay.json`` is ``{rows: [{policy, gpus, jobs, wall_s,
+events_per_s, peak_rss_mb, decision_p99_ms}]}``, one row for each bar and then those of the growth.
+``replay-details.json`` has the same rows with all that was measured, bars and conditions, and
+``cold``: decisions on clusters that the policy sees for the first time. ``replay-growth.svg`` is
+the growth.
+
+Each row is one process and one run, from the inputs in memory to the metrics; imports and the
+drawing of the workload are not counted. A row that takes longer than its limit is given up: its
+``wall_s`` and ``events_per_s`` are null, and the details say how many jobs had ended. The workload
+is job set one on half V100, half P100, hosts of eight; 10,000 jobs come in 44,000 s to 1,024 GPUs
+(more than they can do, so a queue grows), 100,000 in 16,000,000 s to 64 (about three quarters of
+what they can do). Decisions of a replay keep what earlier ones predicted of jobs that did not
+change. On a busy machine wall and processor time differ; the details have both.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import platform
@@ -21,10 +28,13 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
+from decision_latency import snapshot as cluster
+
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.plan import Plan
+from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.policies import PRESETS, make_policy
 from reshape_controller.replay.generate import RECIPES
 from reshape_controller.replay.inputs import Costs, cluster_of
@@ -34,14 +44,38 @@ from reshape_profiles.chart import line_chart
 from reshape_profiles.loader import bundled
 
 GPUS_PER_HOST = 8
-SCALES = ((16, 40, 11_000.0), (64, 160, 11_000.0), (1024, 10_000, 44_000.0))
-"""GPUs, jobs, last arrival: those of the peers' figures."""
+BARS = (
+    (16, 40, 11_000.0, 0.1, 60.0),
+    (64, 160, 11_000.0, 0.3, 60.0),
+    (1024, 10_000, 44_000.0, 10.0, 600.0),
+    (64, 100_000, 16_000_000.0, 120.0, 600.0),
+)
+"""GPUs, jobs, last arrival, the bar for the wall time, and when the row is given up."""
+DENSEST = BARS[2]
 GROWTH_JOBS = ((64, 150), (64, 300), (64, 600), (64, 1200))
 GROWTH_GPUS = ((32, 300), (64, 600), (128, 1200))
-TIMEOUT_S = 1800.0
+GROWTH_LIMIT_S = 120.0
+COLD = ((16, 40, 5.0), (64, 160, 20.0), (1024, 2_000, 100.0))
+"""GPUs, jobs that run or wait, and the bar for the 99th percentile in milliseconds."""
+COLD_REPEATS = 100
+COLUMNS = (
+    "policy",
+    "gpus",
+    "jobs",
+    "wall_s",
+    "events_per_s",
+    "peak_rss_mb",
+    "decision_p99_ms",
+)
+
+Row = dict[str, object]
 
 
-def one(policy: str, gpus: int, jobs: int, last_s: float) -> dict[str, object]:
+class TimeUp(Exception):
+    """A row took longer than its limit."""
+
+
+def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row:
     """Replay once in this process."""
     hosts = max(1, gpus // GPUS_PER_HOST // 2)
     bundle = bundled()
@@ -57,66 +91,100 @@ def one(policy: str, gpus: int, jobs: int, last_s: float) -> dict[str, object]:
     preset = PRESETS[policy]
     chosen = make_policy(preset.policy)
     took_s: list[float] = []
-    plans = 0
+    plans = ended = 0
 
     def decide(engine: Engine) -> Plan:
-        nonlocal plans
-        begin_s = time.perf_counter()
+        nonlocal plans, ended
+        start_s = time.perf_counter()
+        if start_s - begin_s > limit_s:
+            ended = engine.state.next_place - 1 - len(engine.state.jobs)
+            raise TimeUp
         plan = chosen.decide(engine.snapshot())
-        took_s.append(time.perf_counter() - begin_s)
+        took_s.append(time.perf_counter() - start_s)
         plans += bool(plan.targets)
         return plan
 
-    begin_s, cpu_s = time.perf_counter(), time.process_time()
-    result = replay(scene, chosen, preset.mechanism, on_decision=decide)
-    wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - cpu_s
+    begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+    try:
+        result = replay(scene, chosen, preset.mechanism, on_decision=decide)
+    except TimeUp:
+        result = None
+    wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
     took_s.sort()
     return {
         "policy": policy,
         "gpus": scene.cluster.gpus,
         "jobs": jobs,
-        "wall_s": round(wall_s, 3),
+        "wall_s": round(wall_s, 3) if result else None,
         "cpu_s": round(cpu_s, 3),
-        "jobs_per_s": round(jobs / wall_s, 1),
-        "events": result.engine_events,
-        "events_per_s": round(result.engine_events / wall_s, 1),
+        "jobs_ended": jobs if result else ended,
+        "events": result.engine_events if result else None,
+        "events_per_s": round(result.engine_events / wall_s, 1) if result else None,
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
         "decision_p50_ms": round(1e3 * took_s[len(took_s) // 2], 3),
         "decision_p99_ms": round(1e3 * took_s[int(len(took_s) * 0.99)], 3),
         "decisions": len(took_s),
         "plans": plans,
-        "makespan_s": result.metrics.makespan_s,
+        "makespan_s": result.metrics.makespan_s if result else None,
+        "load_1m": round(os.getloadavg()[0], 2),
     }
 
 
-def apart(policy: str, gpus: int, jobs: int, last_s: float) -> dict[str, object]:
+def apart(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row:
     """The same in a process of its own."""
-    command = [sys.executable, __file__, "--one", policy, str(gpus), str(jobs), str(last_s)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=True
-        )
-    except subprocess.TimeoutExpired:
-        return {"policy": policy, "gpus": gpus, "jobs": jobs, "wall_s": None, "over_s": TIMEOUT_S}
+    given = (policy, gpus, jobs, last_s, limit_s)
+    command = [sys.executable, __file__, "--one", *map(str, given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     row = json.loads(done.stdout)
     assert isinstance(row, dict)
     print(json.dumps(row), file=sys.stderr, flush=True)
     return row
 
 
-def density_s(gpus: int, jobs: int) -> float:
-    """Last arrival at the density of the largest scale."""
-    most_gpus, most_jobs, last_s = SCALES[-1]
-    return last_s * (jobs / most_jobs) * (most_gpus / gpus)
+def full(gpus: int, live: int, seed: int) -> Snapshot:
+    """A cluster on which every GPU is used, and the other live jobs wait."""
+    drawn = cluster(gpus, live, seed)
+    hosts = drawn.hosts[: gpus // GPUS_PER_HOST]
+    running = tuple(job for job in drawn.running if job.host in {host.id for host in hosts})
+    queued = drawn.queued[: live - len(running)]
+    return replace(drawn, hosts=hosts, running=running, queued=queued)
 
 
-def growth(policy: str) -> list[dict[str, object]]:
-    """Rows for the growth with jobs, and with GPUs at the same density."""
+def cold(policy: str, gpus: int, live: int, bar_ms: float) -> Row:
+    """Decisions on full clusters that the policy has never seen, with the rest of the jobs
+    queued."""
+    chosen = make_policy(PRESETS[policy].policy)
+    took_ms: list[float] = []
+    cpu_ms: list[float] = []
+    for seed in range(COLD_REPEATS):
+        seen = full(gpus, live, seed)
+        gc.collect()
+        begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+        chosen.decide(seen)
+        cpu_ms.append(1e3 * (time.process_time() - begin_cpu_s))
+        took_ms.append(1e3 * (time.perf_counter() - begin_s))
+    took_ms.sort()
+    cpu_ms.sort()
+    row: Row = {"policy": policy, "gpus": gpus, "live_jobs": live, "running": len(seen.running)}
+    for name, sample in (("decision", took_ms), ("decision_cpu", cpu_ms)):
+        row[f"{name}_p50_ms"] = round(sample[len(sample) // 2], 3)
+        row[f"{name}_p99_ms"] = round(sample[int(len(sample) * 0.99)], 3)
+    row |= {"bar_ms": bar_ms, "load_1m": round(os.getloadavg()[0], 2)}
+    print(json.dumps(row), file=sys.stderr, flush=True)
+    return row
+
+
+def growth(policy: str) -> list[Row]:
+    """Rows for the growth with jobs, and with GPUs, at the density of the densest bar."""
+    most_gpus, most_jobs, last_s, _, _ = DENSEST
     pairs = [*GROWTH_JOBS, *(pair for pair in GROWTH_GPUS if pair not in GROWTH_JOBS)]
-    return [apart(policy, gpus, jobs, density_s(gpus, jobs)) for gpus, jobs in pairs]
+    return [
+        apart(policy, gpus, jobs, last_s * (jobs / most_jobs) * (most_gpus / gpus), GROWTH_LIMIT_S)
+        for gpus, jobs in pairs
+    ]
 
 
-def plot(rows: list[dict[str, object]], path: Path) -> None:
+def plot(rows: list[Row], path: Path) -> None:
     """Processor seconds against jobs: on 64 GPUs, and with GPUs in proportion."""
     known = {(row["gpus"], row["jobs"]): row for row in rows if row["wall_s"] is not None}
     series = {}
@@ -134,31 +202,33 @@ def plot(rows: list[dict[str, object]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--one", nargs=4, metavar=("POLICY", "GPUS", "JOBS", "LAST"))
+    parser.add_argument("--one", nargs=5, metavar=("POLICY", "GPUS", "JOBS", "LAST", "LIMIT"))
     parser.add_argument("--policy", default="adaptive")
-    parser.add_argument("--quick", action="store_true", help="leave out the largest scale")
+    parser.add_argument("--quick", action="store_true", help="leave out the two largest scales")
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     given = parser.parse_args()
     if given.one:
-        policy, gpus, jobs, last_s = given.one
-        print(json.dumps(one(policy, int(gpus), int(jobs), float(last_s))))
+        policy, gpus, jobs, last_s, limit_s = given.one
+        print(json.dumps(one(policy, int(gpus), int(jobs), float(last_s), float(limit_s))))
         return
-    scales = SCALES[:-1] if given.quick else SCALES
-    rows = [apart(given.policy, *scale) for scale in scales]
-    grown = growth(given.policy)
-    document = {
-        "conditions": {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "cores": len(os.sched_getaffinity(0)),
-            "load_1m": os.getloadavg()[0],
-        },
-        "rows": [*rows, *grown],
+    conditions = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
     }
+    rows = []
+    for gpus, jobs, last_s, bar_s, limit_s in BARS[:2] if given.quick else BARS:
+        row = apart(given.policy, gpus, jobs, last_s, limit_s)
+        rows.append(row | {"bar_s": bar_s, "limit_s": limit_s})
+    decisions = [cold(given.policy, *bar) for bar in COLD]
+    grown = growth(given.policy)
+    details = {"conditions": conditions, "rows": [*rows, *grown], "cold": decisions}
+    short = {"rows": [{name: row[name] for name in COLUMNS} for row in (*rows, *grown)]}
     given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "replay.json").write_text(json.dumps(document, indent=2) + "\n")
+    (given.out / "replay.json").write_text(json.dumps(short, indent=2) + "\n")
+    (given.out / "replay-details.json").write_text(json.dumps(details, indent=2) + "\n")
     plot(grown, given.out / "replay-growth.svg")
-    print(json.dumps(document, indent=2))
+    print(json.dumps(short, indent=2))
 
 
 if __name__ == "__main__":

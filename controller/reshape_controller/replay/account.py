@@ -65,6 +65,41 @@ class Moment:
     """GPUs that are not idle."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What the figures need of a job that ended; the job itself is larger."""
+
+    id: JobId
+    place: int
+    job_type: str
+    state: str
+    submitted_s: float
+    started_s: float | None
+    finished_s: float
+    steps: int
+    steps_lost: int
+    process_restarts: int
+    container_restarts: int
+
+    @staticmethod
+    def of(job: Job) -> Ended:
+        """The end of a job that has one."""
+        assert job.finished_at_s is not None
+        return Ended(
+            job.id,
+            job.place,
+            job.spec.job_type or "",
+            job.state.value,
+            job.submitted_at_s,
+            job.started_at_s,
+            job.finished_at_s,
+            job.progress.step,
+            job.steps_lost,
+            job.process_restarts,
+            job.container_restarts,
+        )
+
+
 @dataclass(slots=True)
 class Account:
     """One per replay. ``keeps_course``: also the moments, for figures."""
@@ -76,7 +111,7 @@ class Account:
     """GPU seconds by Use, booked up to each GPU's last change."""
     reshapes: list[Reshape] = field(default_factory=list)
     course: list[Moment] = field(default_factory=list)
-    ended: list[Job] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
     launched_s: dict[JobId, float] = field(default_factory=dict)
     """When the first container of a job was launched."""
     first_step_s: dict[JobId, float] = field(default_factory=dict)
@@ -101,7 +136,7 @@ class Account:
                 job = state.ended.pop(job_id, None)
                 if job is None:
                     continue
-                self.ended.append(job)
+                self.ended.append(Ended.of(job))
             self._job(job, now_s)
             gpus.update(dict.fromkeys(job.gpus))
         if self.done >= self.jobs and self._closed:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reshape_controller.core.model import Job, JobId, JobState
-from reshape_controller.replay.account import Account, Use
+from reshape_controller.core.model import JobId, JobState
+from reshape_controller.replay.account import Account, Ended, Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +93,17 @@ def job_rows(account: Account) -> tuple[JobRow, ...]:
         pauses[event.job] = pauses.get(event.job, 0.0) + event.seconds
     rows = []
     for job in sorted(account.ended, key=lambda job: job.place):
-        assert job.finished_at_s is not None
         rows.append(
             JobRow(
                 job=job.id,
-                job_type=job.spec.job_type or "",
-                state=job.state.value,
-                submitted_s=job.submitted_at_s,
+                job_type=job.job_type,
+                state=job.state,
+                submitted_s=job.submitted_s,
                 launched_s=account.launched_s.get(job.id),
-                started_s=job.started_at_s,
+                started_s=job.started_s,
                 first_step_s=account.first_step_s.get(job.id),
-                finished_s=job.finished_at_s,
-                steps=job.progress.step,
+                finished_s=job.finished_s,
+                steps=job.steps,
                 reshape_ups=ups.get(job.id, 0),
                 reshape_downs=downs.get(job.id, 0),
                 pause_s=pauses.get(job.id, 0.0),
@@ -121,7 +120,7 @@ def percentile(ordered: Sequence[float], ratio: float) -> float:
 
 
 def measure(
-    account: Account, rows: Sequence[JobRow], jobs: Sequence[Job], gpus: int, pending: int
+    account: Account, rows: Sequence[JobRow], jobs: Sequence[Ended], gpus: int, pending: int
 ) -> Metrics:
     """The metrics of a replay that has ended; ``pending``: at the last submission."""
     first_s = min(row.submitted_s for row in rows)
