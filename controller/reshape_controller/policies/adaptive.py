@@ -55,7 +55,7 @@ class Adaptive:
         if not all(0.0 <= value < math.inf for value in values.values()) or values["gain"] >= 1.0:
             raise ValueError("gain lies between 0 and 1; cool_down and max_wait_s are not negative")
         self._gain_ppm = round(values["gain"] * 1e6)
-        self._cool_down, self._max_wait_s = values["cool_down"], values["max_wait_s"]
+        self._cool_down, self.max_wait_s = values["cool_down"], values["max_wait_s"]
         usual = {"gain": GAIN, "cool_down": COOL_DOWN, "max_wait_s": MAX_WAIT_S}
         changed = [f"{name}={value:.12g}" for name, value in values.items() if value != usual[name]]
         self.name = ":".join(["adaptive", ",".join(changed)] if changed else ["adaptive"])
@@ -63,11 +63,6 @@ class Adaptive:
     def decide(self, snapshot: Snapshot) -> Plan:
         """The next single decision."""
         return _Decision(self, snapshot).make()
-
-    def overdue_at_s(self, job: JobView) -> float:
-        """When a queued job has waited too long."""
-        own = job.spec.max_wait_s
-        return job.submitted_at_s + (self._max_wait_s if own is None else own)
 
     def least_ms(self, left_ms: int) -> int:
         """What a reshape of a job with ``left_ms`` to go has to save."""
@@ -103,18 +98,15 @@ class _Decision:
             self._most_from_one = max(self._most_from_one, host.idle + max(gives, default=0))
 
     def make(self) -> Plan:
-        now_s = self._snapshot.now_s
-        overdue: list[JobView] = []
-        in_time: list[JobView] = []
-        for job in moves.startable(self._snapshot):
-            (overdue if self._policy.overdue_at_s(job) <= now_s else in_time).append(job)
+        overdue, in_time = self._by_wait()
         for newcomer in overdue:
             plan = self._start(newcomer, overdue=True)
             if plan is not None:
                 return plan
             self._hold(newcomer)
         for newcomer in in_time:
-            self._wake(self._policy.overdue_at_s(newcomer))
+            if self._can_only_wait(newcomer):
+                continue
             plan = self._start(newcomer, overdue=False)
             if plan is not None:
                 return plan
@@ -123,6 +115,26 @@ class _Decision:
             return plan
         wake_at_s = None if math.isinf(self._wake_at_s) else self._wake_at_s
         return replace(self._waiting, wake_at_s=wake_at_s)
+
+    def _by_wait(self) -> tuple[list[JobView], list[JobView]]:
+        """Queued jobs that waited too long, and the others."""
+        now_s, usual_s = self._snapshot.now_s, self._policy.max_wait_s
+        overdue: list[JobView] = []
+        in_time: list[JobView] = []
+        for job in moves.startable(self._snapshot):
+            own_s = job.spec.max_wait_s
+            at_s = job.submitted_at_s + (usual_s if own_s is None else own_s)
+            if at_s <= now_s:
+                overdue.append(job)
+            else:
+                in_time.append(job)
+                self._wake_at_s = min(self._wake_at_s, at_s)
+        return overdue, in_time
+
+    def _can_only_wait(self, newcomer: JobView) -> bool:
+        """Whether it fits nowhere, enough jobs were looked at, and why jobs wait was said."""
+        fits = newcomer.sizes[0] <= self._most_idle
+        return not fits and self._looked_for >= LOOKED_MAX and self._waiting.about is not None
 
     def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
         """Weigh every way to start a queued job; None: it waits."""

@@ -83,10 +83,10 @@ class Forecast:
     def _waiting(self) -> list[Waiting]:
         """Queued jobs for the list; without those that no host can hold."""
         most = max(map(len, self.free_ms), default=0)
-        listed = (
-            self.predictor.waiting(job, self.types) for job in self.snapshot.queued if job.sizes
-        )
-        return [job for job in listed if job.size <= most] if most else []
+        if not most:
+            return []
+        listed = self.predictor.waiting(self.snapshot.queued, self.types)
+        return [job for job in listed if job.size <= most]
 
     def latest_but(self, job: JobId) -> int:
         """The latest completion of a running job other than ``job``."""

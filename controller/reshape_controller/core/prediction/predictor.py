@@ -215,14 +215,24 @@ class Predictor:
             found[job.id] = round((train_s + pace.tail_s) * 1000.0)
         return found
 
-    def waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> Waiting:
-        """A queued job that has sizes, for the list schedule, at its smallest one."""
-        pace = self.pace(job)
-        if pace.waiting is None or pace.waiting.gpu_types != gpu_types:
-            size = min(job.sizes)
-            takes = tuple(to_ms(self.incoming_s(job, kind, size)) for kind in gpu_types)
-            pace.waiting = Waiting(job.id, size, gpu_types, takes, size * min(takes))
-        return pace.waiting
+    def waiting(self, jobs: Iterable[JobView], gpu_types: tuple[str, ...]) -> list[Waiting]:
+        """Queued jobs that have sizes, for the list schedule."""
+        answered, found = self._book.answered, []
+        for job in jobs:
+            if job.sizes:
+                pace = job.pace
+                if pace is None or pace.answers is not answered.get(pace.job_type):
+                    pace = self.pace(job)
+                known = pace.waiting
+                if known is None or known.gpu_types != gpu_types:
+                    known = pace.waiting = self._waiting(job, gpu_types)
+                found.append(known)
+        return found
+
+    def _waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> Waiting:
+        size = min(job.sizes)
+        takes = tuple(to_ms(self.incoming_s(job, kind, size)) for kind in gpu_types)
+        return Waiting(job.id, size, gpu_types, takes, size * min(takes))
 
     def reshaped_to_s(
         self, job: JobView, gpu_type: str, *, moves: bool = False
