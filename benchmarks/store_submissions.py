@@ -4,7 +4,8 @@
 
 Prints one JSON document with the conditions. ``submit``: jobs that are each accepted and readable,
 by several clients at once (appends are shared). ``insert``: from a plain insert to the record of
-the decision about it. ``start``: from opening a store with many ended jobs to the first decision.
+the decision about it. ``poll``: one look into the inbox beside ``--jobs`` stored jobs. ``start``:
+from opening a store with many ended jobs to the first decision.
 Without ``--store`` the store is SQLite. Nothing is launched: effects have no effect.
 """
 
@@ -44,6 +45,7 @@ from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import InboxItem, Store
 from reshape_controller.store.sqlite import SqliteStore
 
+POLLS = 100
 SPEC = JobSpec("job", ("python", "train.py", "--epochs", "{epochs}"), (1, 2, 4), code="/data/code")
 
 
@@ -175,6 +177,21 @@ async def fill(store: Store, jobs: int, per_append: int, queued: int) -> None:
             await asyncio.gather(*waits)
 
 
+async def poll(store: Store, jobs: int, per_append: int) -> dict[str, object]:
+    """A look into the inbox, empty and with one request in it, beside many jobs."""
+    await fill(store, jobs, per_append, 0)
+    found: dict[str, object] = {"jobs_stored": (await store.jobs(limit=1)).total}
+    for label in ("empty", "one_request"):
+        seconds = []
+        for _ in range(POLLS):
+            begin = time.perf_counter()
+            await store.requests(inbox.REQUESTS_MAX)
+            seconds.append(time.perf_counter() - begin)
+        found[label] = figures(seconds)
+        await store.put_request(InboxItem("one", "submit", "{}"))
+    return found
+
+
 def memory_mb() -> float:
     with open("/proc/self/statm") as file:
         return round(int(file.read().split()[1]) * resource.getpagesize() / 2**20, 1)
@@ -219,7 +236,7 @@ def main() -> None:
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--store", help="a server; its databases benchmark_* are written")
-    parser.add_argument("--only", choices=("submit", "insert", "start"))
+    parser.add_argument("--only", choices=("submit", "insert", "poll", "start"))
     parser.add_argument("--submissions", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--inserts", type=int, default=50)
@@ -249,13 +266,15 @@ def main() -> None:
                 if part == "insert":
                     async with by_hand(store, server(part)) as put:
                         return await insert(store, put, asked.inserts)
+                if part == "poll":
+                    return await poll(store, asked.jobs, asked.per_append)
                 await fill(store, asked.jobs, asked.per_append, asked.queued)
             finally:
                 await store.close()
             return {}
 
         found: dict[str, object] = {"conditions": conditions(asked.store or "SQLite, WAL, FULL")}
-        for part in ("submit", "insert", "start"):
+        for part in ("submit", "insert", "poll", "start"):
             if asked.only in (None, part):
                 found[part] = asyncio.run(run(part))
         if asked.only in (None, "start"):

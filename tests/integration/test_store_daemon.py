@@ -52,6 +52,15 @@ def test_the_smallest_record_that_is_inserted_runs_to_completion(
     found = ended(user, mine, "completed")
     assert found["command"] == smallest["command"], "what was inserted stays as it was"
     assert user.jobs.count_documents({}) == 1
+    in_the_papers_words = {
+        "name": "spelled",
+        "command": smallest["command"],
+        "Optional number of GPUs": [1, 2],
+        "# of epochs": 1,
+        "Job type": "resnet",
+    }
+    found = ended(user, user.jobs.insert_one(in_the_papers_words).inserted_id, "completed")
+    assert (found["job_type"], found["optional_gpus"]) == ("resnet", [1, 2])
     assert "hello from" in bed.reshape("logs", "hello").stdout
 
 

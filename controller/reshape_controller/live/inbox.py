@@ -24,6 +24,9 @@ from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 from reshape_profiles.loader import parse
 
 POLL_S = 1.0
+"""From one look to the next, whatever the first took."""
+PAUSE_MIN_S = 0.1
+"""Between a look and the next at least; and before another look at what had to be deferred."""
 REQUESTS_MAX = 100
 """Items taken per poll."""
 
@@ -43,19 +46,24 @@ class _Entry:
 
 async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
     """Take in requests until cancelled."""
+    clock, deferred = asyncio.get_running_loop().time, ""
     while True:
+        due_s = clock() + POLL_S
         try:
             items = await loop.store.requests(REQUESTS_MAX)
             loop.journal.answered()
             await _take(loop, admission, desk, items)
+            deferred = ""
             if len(items) == REQUESTS_MAX:
                 continue  # more are waiting
         except StoreError as error:
             loop.journal.failed(str(error))
             log.error("inbox-unreadable", error=str(error))
         except ReshapeError as error:
-            log.warning("inbox-deferred", error=str(error))
-        await loop.store.wait_for_requests(POLL_S)
+            if deferred != str(error):
+                log.info("inbox-deferred", error=str(error))
+            due_s, deferred = 0.0, str(error)
+        await loop.store.wait_for_requests(max(due_s - clock(), min(PAUSE_MIN_S, POLL_S)))
 
 
 async def _take(loop: Loop, admission: Admission, desk: Desk, items: tuple[InboxItem, ...]) -> None:
