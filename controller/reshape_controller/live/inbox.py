@@ -61,7 +61,7 @@ async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
             log.error("inbox-unreadable", error=str(error))
         except ReshapeError as error:
             if deferred != str(error):
-                log.info("inbox-deferred", error=str(error))
+                log.warning("inbox-deferred", error=str(error))
             due_s, deferred = 0.0, str(error)
         await loop.store.wait_for_requests(max(due_s - clock(), min(PAUSE_MIN_S, POLL_S)))
 
