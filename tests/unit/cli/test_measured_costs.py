@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from reshape_controller.cli.cost_commands import record_of
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.measured_costs import samples_of
 from reshape_controller.cli.replay_inputs import costs_of
@@ -74,3 +75,19 @@ def test_what_is_no_file_of_one_set_is_refused(tmp_path: Path, text: str | None,
         file.write_text(text)
     with pytest.raises(CliError, match=what):
         costs_of(bundled(), str(file))
+
+
+def test_of_a_record_only_what_is_run_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    file = tmp_path / "job.yaml"
+    file.write_text("name: a\ncommand: python train.py\noptional_gpus: [2]\nglobal_batch: 64\n")
+    found = record_of(str(file), tmp_path)
+    assert found["command"] == "python train.py"
+    assert found["code"] == str(tmp_path)
+    assert not {"name", "optional_gpus", "global_batch", "steps"} & set(found)
+
+
+def test_without_a_record_the_paced_program_is_copied_and_run(tmp_path: Path) -> None:
+    found = record_of(None, tmp_path)
+    assert found["framework"] == "other"
+    assert "session" in (Path(found["code"]) / "train.py").read_text()
