@@ -24,7 +24,6 @@ import gc
 import json
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -48,7 +47,7 @@ BARS = (
     (16, 40, 11_000.0, 0.1, 60.0),
     (64, 160, 11_000.0, 0.3, 60.0),
     (1024, 10_000, 44_000.0, 10.0, 600.0),
-    (64, 100_000, 16_000_000.0, 120.0, 600.0),
+    (64, 100_000, 16_000_000.0, 120.0, 240.0),
 )
 """GPUs, jobs, last arrival, the bar for the wall time, and when the row is given up."""
 DENSEST = BARS[2]
@@ -69,6 +68,13 @@ COLUMNS = (
 )
 
 Row = dict[str, object]
+
+
+def peak_rss_mb() -> float:
+    """Of this process; ``getrusage`` may have that of the one that started it."""
+    status = Path("/proc/self/status").read_text()
+    kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return round(int(kib) / 1024, 1)
 
 
 class TimeUp(Exception):
@@ -120,7 +126,7 @@ def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row
         "jobs_ended": jobs if result else ended,
         "events": result.engine_events if result else None,
         "events_per_s": round(result.engine_events / wall_s, 1) if result else None,
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+        "peak_rss_mb": peak_rss_mb(),
         "decision_p50_ms": round(1e3 * took_s[len(took_s) // 2], 3),
         "decision_p99_ms": round(1e3 * took_s[int(len(took_s) * 0.99)], 3),
         "decisions": len(took_s),

@@ -24,7 +24,6 @@ from reshape_controller.core.prediction.list_schedule import (
     Reach,
     Scheduler,
     Waiting,
-    reach,
 )
 from reshape_controller.core.prediction.predictor import Predictor
 
@@ -134,7 +133,7 @@ class Outlook:
     @cached_property
     def reach(self) -> Reach:
         """Which GPUs those can use that wait when the newcomer does not."""
-        return reach(self.if_started, len(self.forecast.types))
+        return Reach(self.if_started, len(self.forecast.types))
 
     @cached_property
     def _at_best(self) -> Listed:

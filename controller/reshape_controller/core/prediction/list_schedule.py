@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heapify, heappop, heappush
 
 from reshape_controller.core.model import JobId
@@ -42,27 +43,28 @@ class Listed:
     """No schedule, but what none can be better than."""
 
 
-@dataclass(frozen=True, slots=True)
 class Reach:
     """Which GPUs a list schedule could use: one that is free later than this was of no use."""
 
-    late_ms: tuple[int, ...]
-    """For each GPU type."""
-    late_by_size_ms: tuple[dict[int, int], ...]
-    """For each GPU type, and each size of a listed job."""
-    touched: frozenset[int]
+    def __init__(self, listed: Listed, types: int) -> None:
+        self._placed = listed.placed
+        self.touched = listed.touched
+        self.late_ms = [
+            max([-1, *[end - job.takes_ms[number] for job, end in listed.placed]])
+            for number in range(types)
+        ]
+        """For each GPU type."""
 
-
-def reach(listed: Listed, types: int) -> Reach:
-    """The reach of a schedule over GPUs of ``types`` types."""
-    by_size: tuple[dict[int, int], ...] = tuple({} for _ in range(types))
-    for job, end in listed.placed:
-        for known, takes_ms in zip(by_size, job.takes_ms, strict=True):
-            start = end - takes_ms
-            if start > known.get(job.size, start - 1):
-                known[job.size] = start
-    late = tuple(max(known.values(), default=-1) for known in by_size)
-    return Reach(tuple(max(-1, at) for at in late), by_size, listed.touched)
+    @cached_property
+    def late_by_size_ms(self) -> list[dict[int, int]]:
+        """For each GPU type, and each size of a listed job."""
+        found: list[dict[int, int]] = [{} for _ in self.late_ms]
+        for job, end in self._placed:
+            for known, takes_ms in zip(found, job.takes_ms, strict=True):
+                start = end - takes_ms
+                if start > known.get(job.size, start - 1):
+                    known[job.size] = start
+        return found
 
 
 class Scheduler:
@@ -90,7 +92,7 @@ class Scheduler:
 
     def run(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
         """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
-        at_first = self._free
+        at_first, type_of, one_size = self._free, self._type_of, len(self._sizes) == 1
         free = {host: times.copy() for host, times in overlay.items()}
         heads = {size: [head.copy() for head in of] for size, of in self._heads.items()}
         for host, times in free.items():
@@ -105,8 +107,9 @@ class Scheduler:
                     start, host = head[0]
                     times = free[host] if host in free else at_first[host]
                     if times[size - 1] == start:
-                        if chosen < 0 or (start + takes_ms, host) < (end, chosen):
-                            end, chosen = start + takes_ms, host
+                        start += takes_ms
+                        if chosen < 0 or start < end or (start == end and host < chosen):
+                            end, chosen = start, host
                         break
                     heappop(head)
             if chosen < 0:
@@ -122,7 +125,10 @@ class Scheduler:
                 del times[:size]
                 at = bisect_right(times, end)
                 times[at:at] = [end] * size
-            self._push(heads, chosen, times)
+            if one_size:
+                heappush(heads[size][type_of[chosen]], (times[size - 1], chosen))
+            else:
+                self._push(heads, chosen, times)
             placed.append((job, end))
             total += end
             if end > last:
