@@ -3,7 +3,8 @@
     .venv/bin/python benchmarks/decision_latency.py [--quick] [--policy NAME] [--plot FOLDER]
 
 Prints one JSON document with the conditions. Cold: the policy sees the snapshot for the first time
-and keeps nothing from an earlier decision. ``wall_ms`` is of ``policy.decide`` alone, ``cpu_ms``
+and keeps nothing from an earlier decision; ``after_one_report``: it has seen all but one job, as
+the daemon's has. ``wall_ms`` is of ``policy.decide`` alone, ``cpu_ms``
 the processor time of the same calls (on a busy machine the two differ). ``snapshot_ms`` is what
 the engine takes to make the snapshot: cold, and again after one of a thousand jobs reported (views
 of jobs that did not change are kept; nothing else is kept between decisions).
@@ -137,13 +138,26 @@ def figures(milliseconds: list[float]) -> dict[str, float]:
     }
 
 
-def measured(policy: Policy, repeats: int, make: Callable[[int], Snapshot]) -> dict[str, object]:
-    """Cold decisions over ``repeats`` different clusters."""
+def after_one_report(seen: Snapshot) -> Snapshot:
+    """A second later; one job has reported."""
+    first = seen.running[0]
+    progress = replace(first.progress, step=first.progress.step + 3)
+    reported = replace(first, progress=progress, progress_at_s=seen.now_s + 1.0)
+    return replace(seen, now_s=seen.now_s + 1.0, running=(reported, *seen.running[1:]))
+
+
+def measured(
+    policy: Policy, repeats: int, make: Callable[[int], Snapshot], *, again: bool = False
+) -> dict[str, object]:
+    """Decisions over ``repeats`` different clusters, cold; or ``again``, after one job reported."""
     wall: list[float] = []
     cpu: list[float] = []
     weighed: list[int] = []
     for seed in range(repeats):
         seen = make(seed)
+        if again:
+            policy.decide(seen)
+            seen = after_one_report(seen)
         gc.collect()
         start, start_cpu = time.perf_counter(), time.process_time()
         plan = policy.decide(seen)
@@ -263,6 +277,12 @@ def main() -> None:
         ),
         "decision_1000_running_8_options_each_1000_queued": measured(
             policy, repeats, lambda seed: snapshot(1000, 1000, seed, size=9)
+        ),
+        "after_one_report_1000_running": measured(
+            policy, repeats, lambda seed: snapshot(1000, 1, seed), again=True
+        ),
+        "after_one_report_1000_running_1000_queued": measured(
+            policy, repeats, lambda seed: snapshot(1000, 1000, seed), again=True
         ),
         "snapshot_ms": snapshots(1000, repeats),
         "growth": growth(policy, 3 if options.quick else 15, options.plot),
