@@ -26,10 +26,16 @@ __all__ = [
 class LaunchSpec(AttemptSpec):
     """What a launcher needs to know of one attempt of a job: all that its SideCar is told, and the
     host. ``host_devices`` is the widest set that this container may ever be given there;
-    ``python`` is the launcher's to say.
+    ``python`` is the launcher's to say. ``image``, ``cpus`` and ``memory_bytes`` are the record's;
+    None: the launcher's default. ``save_s``: how long training may save when somebody else than the
+    controller ends the container.
     """
 
     host: str
+    image: str | None = None
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    save_s: float = 120.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """``python -I -S PATH/init/__main__.py --folder F --job J --attempt N -- AGENT...``: start init.
 
 Does: reads its arguments and serves. Runs by file path, so that nothing enters a user's import
-path. Never: reads a configuration file or the network.
+path. ``--grace-s``: how long training may save after a SIGTERM to init, which cannot say it itself.
+Never: reads a configuration file or the network.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 def main() -> int:
     """Exit code of init: 0 ended on request, 3 another init holds the folder."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    from reshape_sidecar import limits
     from reshape_sidecar.init.processes import Marker
     from reshape_sidecar.init.supervisor import AlreadyRunning, Supervisor
 
@@ -21,12 +23,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--job", required=True)
     parser.add_argument("--attempt", type=int, required=True)
+    parser.add_argument("--grace-s", type=float, default=limits.GRACE_S)
     parser.add_argument("agent", nargs="+", metavar="AGENT")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     marker = Marker(arguments.job, arguments.attempt, str(folder / "run" / "agent.sock"))
     try:
-        supervisor = Supervisor(folder, marker, tuple(arguments.agent))
+        supervisor = Supervisor(folder, marker, tuple(arguments.agent), arguments.grace_s)
     except AlreadyRunning as error:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3

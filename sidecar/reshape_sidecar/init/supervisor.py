@@ -55,7 +55,13 @@ class AlreadyRunning(Exception):
 class Supervisor:
     """Everything that init does, as one loop of a single thread."""
 
-    def __init__(self, folder: Path, marker: Marker, agent_command: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        marker: Marker,
+        agent_command: tuple[str, ...],
+        grace_s: float = limits.GRACE_S,
+    ) -> None:
         self._run = folder / "run"
         self._logs = folder / "logs"
         self._marker = marker
@@ -68,6 +74,7 @@ class Supervisor:
         self._status = Status(me, processes.start_time(me))
         self._told = self._status
         self._agent = AgentKeeper(agent_command, self._run, self._logs / AGENT_LOG, marker)
+        self._grace_s = grace_s
         self._term = False
         self._sweeping: tree.Sweeping | None = None
         self._end_by_s: float | None = None
@@ -102,7 +109,7 @@ class Supervisor:
         now_s = time.monotonic()
         if self._term:
             self._term = False
-            self._end(limits.GRACE_S)
+            self._end(self._grace_s)
         self._reap(now_s)
         self._tend_sweep(now_s)
         if self._tend_end(now_s):

@@ -1,0 +1,109 @@
+"""What the launcher knows of a cluster's objects, and what it asks of an API server.
+
+Does: names the values and the protocol. Never: a bare dict beyond this package, or a call without a
+time limit. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Manifest = dict[str, Any]
+"""An object as the API takes it; made by ``manifests``, read by nobody else."""
+
+
+class ApiTrouble(Exception):
+    """The API server refused, or could not be asked. ``status`` 0: it was not reached."""
+
+    def __init__(self, what: str, status: int, message: str) -> None:
+        super().__init__(f"{what}: {message}")
+        self.status = status
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the same call would be refused again."""
+        return self.status in (400, 401, 403, 404, 405, 413, 422)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node. ``boot_id`` changes when its machine is started again."""
+
+    name: str
+    ready: bool
+    schedulable: bool
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """One of our Jobs. ``over`` is why it is finished; None while it is not."""
+
+    name: str
+    job: str
+    attempt: int
+    suspended: bool = False
+    over: str | None = None
+    reason: str = ""
+    """What the controller wrote down when it ended the attempt itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodSeen:
+    """One pod of a Job. ``phase`` is Kubernetes'; ``trouble`` why it does not come up."""
+
+    name: str
+    of: str
+    """Name of its Job."""
+    node: str = ""
+    phase: str = "Pending"
+    started: bool = False
+    """Its container runs or ran."""
+    ending: bool = False
+    exit_code: int | None = None
+    reason: str = ""
+    trouble: str = ""
+    """Why it does not come up, as the node or the scheduler says it."""
+    hopeless: bool = False
+    """It will not come up by waiting."""
+    waits_s: float = 0.0
+    """How long it has existed."""
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+
+class Cluster(Protocol):
+    """The calls that the launcher needs; each raises ApiTrouble."""
+
+    def create_job(self, manifest: Manifest) -> str:
+        """Create it, or find the one of this name; gives its uid."""
+
+    def create_secret(self, manifest: Manifest) -> None:
+        """Create it, unless one of this name is there."""
+
+    def create_config_map(self, manifest: Manifest) -> None:
+        """Create it, unless one of this name is there."""
+
+    def patch_job(self, name: str, changes: Manifest) -> bool:
+        """Merge the changes; False if there is no such Job."""
+
+    def delete_job(self, name: str) -> None:
+        """Delete it with what it owns; no error if it is not there."""
+
+    def delete_pod(self, name: str, grace_s: int) -> None:
+        """Ask for its end within ``grace_s``; no error if it is not there."""
+
+    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
+        """All Jobs with these labels."""
+
+    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+        """All pods with these labels."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        """All nodes of the cluster."""
+
+    def run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        """Standard output of a command in the pod's container."""

@@ -1,0 +1,121 @@
+"""The objects of one attempt as data: a Job that never replaces its pod, its Secret, the archive.
+
+Does: pure functions from a launch to what the API server gets. Never: writes text that is parsed
+again, or puts a text of a user anywhere but into the Secret. State: none.
+
+One Job per attempt: ``backoffLimit`` 0 and ``podReplacementPolicy`` Failed, so that a pod that
+vanished is the end of its Job and only the controller launches another.
+"""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import fields
+
+from reshape_launcher.kubernetes import naming, pod
+from reshape_launcher.kubernetes.archive import Archive
+from reshape_launcher.kubernetes.cluster import Manifest
+from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_sidecar import codec
+from reshape_sidecar.agent.spec import SPEC_FILE, TOKEN_FILE, AttemptSpec
+
+TRUTH_FILE = "device-truth.json"
+SECRET_BYTES_MAX = 1 << 20
+END_NOW_S = 1
+
+
+def job(attempt: pod.Attempt) -> Manifest:
+    """The attempt's Job, suspended until its Secret is there. Raises LaunchError."""
+    spec, settings = attempt.spec, attempt.settings
+    version = attempt.archive.name.rpartition("-")[2]
+    labels = naming.labels(settings.controller, spec.job, spec.attempt, version)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": attempt.name,
+            "namespace": settings.namespace,
+            "labels": labels,
+            "annotations": {naming.JOB: spec.job},
+        },
+        "spec": {
+            "suspend": True,
+            "backoffLimit": 0,
+            "completions": 1,
+            "parallelism": 1,
+            "podReplacementPolicy": "Failed",
+            "ttlSecondsAfterFinished": settings.finished_ttl_s,
+            "template": pod.template(attempt, labels),
+        },
+    }
+
+
+def secret(attempt: pod.Attempt, uid: str, token: str, truth: str | None) -> Manifest:
+    """The attempt's files, owned by its Job (``uid``) and gone with it."""
+    settings = attempt.settings
+    files = {TOKEN_FILE: token, SPEC_FILE: codec.dumps(_told(attempt, truth))}
+    if truth is not None:
+        files[TRUTH_FILE] = truth
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": attempt.name, "uid": uid}
+    ours = {naming.MANAGED_BY: naming.PROGRAM, naming.CONTROLLER: settings.controller}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "immutable": True,
+        "metadata": {
+            "name": attempt.name,
+            "namespace": settings.namespace,
+            "labels": ours,
+            "ownerReferences": [owner],
+        },
+        "data": {name: _base64(text.encode()) for name, text in files.items()},
+    }
+
+
+def config_map(archive: Archive, settings: PodSettings) -> Manifest:
+    """The SideCar's archive under a name of its content: shared by all attempts, never changed."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "immutable": True,
+        "metadata": {
+            "name": archive.name,
+            "namespace": settings.namespace,
+            "labels": {naming.MANAGED_BY: naming.PROGRAM},
+        },
+        "binaryData": {pod.ARCHIVE_KEY: _base64(archive.data)},
+    }
+
+
+def go() -> Manifest:
+    """Change of a Job: its pod may be made now."""
+    return {"spec": {"suspend": False}}
+
+
+def end(reason: str) -> Manifest:
+    """Change of a Job: it is over, and its pod is ended. The Job stays as the sentinel of that."""
+    return {
+        "metadata": {"annotations": {naming.REASON: reason}},
+        "spec": {"activeDeadlineSeconds": END_NOW_S},
+    }
+
+
+def _told(attempt: pod.Attempt, truth: str | None) -> AttemptSpec:
+    """The SideCar's part of the launch, with folders as the pod has them."""
+    spec, places = attempt.spec, attempt.places
+    told = {field.name: getattr(spec, field.name) for field in fields(AttemptSpec)}
+    return AttemptSpec(
+        **told
+        | {
+            "code": places.code,
+            "checkpoints": places.checkpoints,
+            "dataset": places.dataset,
+            "device_truth": f"{pod.ATTEMPT_FOLDER}/{TRUTH_FILE}" if truth is not None else None,
+            "python": attempt.python,
+        }
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,70 @@
+"""Names and labels of what this launcher makes: by them it finds its own and touches nothing else.
+
+Does: short, valid names that two attempts never share. Never: puts a user's text into a name or a
+label as it is. State: none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+DOMAIN = "reshape.dev"
+CONTROLLER = f"{DOMAIN}/controller"
+JOB_KEY = f"{DOMAIN}/job-key"
+ATTEMPT = f"{DOMAIN}/attempt"
+JOB = f"{DOMAIN}/job"
+"""Annotation: the job's whole id. A label has no room for it."""
+REASON = f"{DOMAIN}/reason"
+"""Annotation: why the controller itself ended the attempt."""
+JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+PROGRAM = "reshape"
+NAME_CHARS_MAX = 52
+"""A Job's name is a label of its pods (63), and theirs has six characters more."""
+DIGEST_CHARS = 10
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
+_NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
+
+
+def is_job_id(job: str) -> bool:
+    """Whether the text can be the id of a job."""
+    return _JOB_ID.match(job) is not None
+
+
+def is_label(text: str) -> bool:
+    """Whether the text can be the value of a label."""
+    return _LABEL.match(text) is not None
+
+
+def key_of(job: str) -> str:
+    """A short name of a job id, of characters that a DNS name may have."""
+    return hashlib.sha256(job.encode()).hexdigest()[:DIGEST_CHARS]
+
+
+def object_name(job: str, attempt: int) -> str:
+    """Name of the Job (and the Secret) of an attempt: readable first, then unique."""
+    end = f"-{key_of(job)}-{attempt}"
+    words = _NOT_IN_NAME.sub("-", job.lower())[: NAME_CHARS_MAX - len(end)].strip("-")
+    return f"{words or 'job'}{end}"
+
+
+def labels(controller: str, job: str, attempt: int, version: str) -> dict[str, str]:
+    """Labels of everything that belongs to an attempt."""
+    return {
+        "app.kubernetes.io/name": PROGRAM,
+        "app.kubernetes.io/instance": key_of(job),
+        "app.kubernetes.io/component": "training",
+        "app.kubernetes.io/part-of": PROGRAM,
+        "app.kubernetes.io/version": version,
+        MANAGED_BY: PROGRAM,
+        CONTROLLER: controller,
+        JOB_KEY: key_of(job),
+        ATTEMPT: str(attempt),
+    }
+
+
+def selector(controller: str) -> str:
+    """Label selector of everything that a controller made."""
+    return f"{MANAGED_BY}={PROGRAM},{CONTROLLER}={controller}"

@@ -1,0 +1,48 @@
+"""What an operator decides about every pod of this controller. Values only.
+
+Never: holds anything that a job record says, or a credential. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+USER_ID = 10001
+"""Pods run as this user and group unless the operator says otherwise; never as root."""
+CPUS = 4.0
+MEMORY_BYTES = 8 << 30
+SCRATCH_BYTES = 10 << 30
+"""Limits of a job whose record names none, and of what it may write to the node's disk."""
+FINISHED_TTL_S = 600
+"""A finished Job is kept so long, as the sentinel of its end. Then: Kubernetes removes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimMount:
+    """A volume claim that every pod gets at a place of its own: data sets, software."""
+
+    claim: str
+    path: str
+    sub_path: str = ""
+    read_only: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSettings:
+    """What all pods of a controller have in common."""
+
+    namespace: str
+    controller: str
+    """Tells this controller's objects from another's in the same namespace; a label value."""
+    image: str | None = None
+    """For records that bring none."""
+    storage_claim: str | None = None
+    """Holds ``JOB/checkpoints`` of jobs that name none."""
+    mounts: tuple[ClaimMount, ...] = ()
+    user_id: int = USER_ID
+    cpus: float = CPUS
+    memory_bytes: int = MEMORY_BYTES
+    scratch_bytes: int = SCRATCH_BYTES
+    finished_ttl_s: int = FINISHED_TTL_S
+    tolerated_taints: tuple[str, ...] = ()
+    """Keys of taints that keep other pods off the GPU nodes."""

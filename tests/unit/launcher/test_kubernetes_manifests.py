@@ -1,0 +1,303 @@
+"""Manifests of the Kubernetes launcher: safe for any job record, and literal for any text."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+import re
+import string
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reshape_launcher.kubernetes import archive, manifests, naming, pod
+from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.places import CHECKPOINTS, OWN, places
+from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
+from reshape_launcher.spec import DeviceMode, LaunchError, LaunchSpec
+from reshape_sidecar import codec, limits
+from reshape_sidecar.agent.spec import AttemptSpec
+from tests import pod_security
+
+GENERATED = 10_000
+SIDECAR = archive.Archive(b"not looked at here")
+SETTINGS = PodSettings(namespace="jobs", controller="c1", image="base:1", storage_claim="storage")
+SPEC = LaunchSpec(
+    job="a-0123456789",
+    attempt=1,
+    name="a",
+    host="node1",
+    command=("python", "train.py"),
+    code="claim:code/a",
+    checkpoints=str(OWN / "a-0123456789" / "checkpoints"),
+    coordinator_url="http://192.0.2.1:7471",
+    epoch=1,
+    device_mode=DeviceMode.SIMULATED,
+    host_devices=("sim-node1-0", "sim-node1-1"),
+)
+PAYLOADS = (
+    *("{{ lookup('pipe', 'touch /tmp/canary') }}", "{% for x in y %}", "${jndi:ldap://x}"),
+    *("$(touch /tmp/canary)", "$(HOME)", "`id`", "; rm -rf /", "&& true", "| cat /etc/passwd"),
+    *("../../etc/passwd", "..", "/..", "claim:..", "claim:a/../b", "claim:", "claim:A b"),
+    *("-x", "--privileged", "--", "a\nprivileged: true", "a\r\nb", "a: &x [*x]", "!!python/object"),
+    *(
+        "\u202egnp",
+        "\x1b[31m",
+        "💥",
+        "ﷺ" * 50,
+        "\\",
+        '"',
+        "'",
+        '"}}',
+        "{}",
+        "[]",
+        "null",
+        "~",
+        "%s",
+    ),
+    *("hostPath:/", "/reshape/attempt", "/reshape/../etc", "x" * 5000, " ", "\t", "#", "@", "a b"),
+    *('{"$gt":""}', "a.b.$where", "<script>", "http://169.254.169.254/", "file:///etc/shadow"),
+)
+
+
+def made(spec: LaunchSpec, settings: PodSettings = SETTINGS) -> pod.Attempt:
+    environment = SimulatedDevices(2).environment(spec)
+    return pod.Attempt(spec, settings, places(spec, settings), SIDECAR, environment)
+
+
+def job_of(spec: LaunchSpec, settings: PodSettings = SETTINGS) -> dict[str, Any]:
+    return manifests.job(made(spec, settings))
+
+
+def pod_of(spec: LaunchSpec, settings: PodSettings = SETTINGS) -> dict[str, Any]:
+    found: dict[str, Any] = job_of(spec, settings)["spec"]["template"]["spec"]
+    return found
+
+
+def told(spec: LaunchSpec) -> AttemptSpec:
+    data = manifests.secret(made(spec), "uid-1", "secret", None)["data"]["spec.json"]
+    return codec.loads(AttemptSpec, base64.b64decode(data))
+
+
+def test_a_pod_that_vanished_is_never_replaced_by_kubernetes() -> None:
+    spec = job_of(SPEC)["spec"]
+    assert spec["backoffLimit"] == 0
+    assert spec["podReplacementPolicy"] == "Failed"
+    assert (spec["completions"], spec["parallelism"]) == (1, 1)
+    assert spec["template"]["spec"]["restartPolicy"] == "Never"
+    kept = {t["key"]: t for t in spec["template"]["spec"]["tolerations"]}
+    for taint in ("node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"):
+        assert kept[taint]["effect"] == "NoExecute"
+        assert "tolerationSeconds" not in kept[taint]
+
+
+def test_no_pod_is_made_before_its_secret_is_there() -> None:
+    assert job_of(SPEC)["spec"]["suspend"] is True
+    owners = manifests.secret(made(SPEC), "uid-1", "x", None)["metadata"]["ownerReferences"]
+    assert [(o["kind"], o["uid"]) for o in owners] == [("Job", "uid-1")]
+
+
+def test_the_pod_may_run_on_its_host_alone_and_the_scheduler_still_looks_for_room() -> None:
+    found = pod_of(SPEC)
+    assert "nodeName" not in found
+    assert "node1" in json.dumps(found["affinity"])
+
+
+@pytest.mark.parametrize("save_s", [0.5, 120.0, 3600.0])
+def test_kubernetes_gives_more_time_to_end_than_a_save_takes(save_s: float) -> None:
+    found = pod_of(replace(SPEC, save_s=save_s))
+    needed_s = save_s + limits.LEFTOVER_GRACE_S + limits.AGENT_END_S
+    assert found["terminationGracePeriodSeconds"] > needed_s
+    command = found["containers"][0]["command"]
+    assert float(command[command.index("--grace-s") + 1]) == save_s
+
+
+def test_the_token_and_the_environment_are_in_the_secret_alone() -> None:
+    spec = replace(SPEC, env=(("CANARY", "sesame"),))
+    assert "sesame" not in json.dumps(job_of(spec))
+    made_secret = manifests.secret(made(spec), "uid-1", "bearer-sesame", None)
+    assert base64.b64decode(made_secret["data"]["token"]) == b"bearer-sesame"
+    assert told(spec).env == (("CANARY", "sesame"),)
+    (volume,) = [v for v in pod_of(spec)["volumes"] if "secret" in v]
+    readers = [
+        container["name"]
+        for container in (*pod_of(spec)["containers"], *pod_of(spec)["initContainers"])
+        if volume["name"] in {mount["name"] for mount in container["volumeMounts"]}
+    ]
+    assert readers == ["place-sidecar"]
+
+
+def test_what_the_record_names_is_what_the_scheduler_keeps_free() -> None:
+    named = pod_of(replace(SPEC, cpus=1.5, memory_bytes=1 << 30))["containers"][0]["resources"]
+    assert named["requests"]["cpu"] == named["limits"]["cpu"] == "1500m"
+    assert named["requests"]["memory"] == named["limits"]["memory"] == str(1 << 30)
+    usual = pod_of(SPEC)["containers"][0]["resources"]
+    assert usual["limits"]["memory"] == str(SETTINGS.memory_bytes)
+    assert usual["requests"]["memory"] == str(pod.MEMORY_ASKED_BYTES)
+
+
+def test_the_folders_of_a_record_are_claims_in_the_pod() -> None:
+    spec = replace(SPEC, dataset="claim:data/cifar")
+    mounts = {m["mountPath"]: m for m in pod_of(spec)["containers"][0]["volumeMounts"]}
+    assert mounts["/reshape/code"]["subPath"] == "a"
+    assert mounts["/reshape/dataset"]["readOnly"]
+    assert mounts[CHECKPOINTS]["subPath"] == f"{SPEC.job}/checkpoints"
+    seen = told(spec)
+    assert (seen.code, seen.dataset, seen.checkpoints) == (
+        "/reshape/code",
+        "/reshape/dataset",
+        CHECKPOINTS,
+    )
+
+
+def test_one_claim_used_twice_is_one_volume() -> None:
+    spec = replace(SPEC, code="claim:one/code", dataset="claim:one/data")
+    claims = [v for v in pod_of(spec)["volumes"] if "persistentVolumeClaim" in v]
+    assert [c["persistentVolumeClaim"]["claimName"] for c in claims] == ["one", "storage"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "settings", "what"),
+    [
+        ({"checkpoints": "/data/c"}, SETTINGS, "would be lost with the pod"),
+        ({}, replace(SETTINGS, storage_claim=None), "no volume claim for them"),
+        ({}, replace(SETTINGS, image=None), "the record names no image"),
+        ({"image": "-it"}, SETTINGS, "is no image name"),
+        ({"code": "work"}, SETTINGS, "neither `claim:NAME/FOLDER` nor an absolute path"),
+        ({"code": "/reshape/attempt"}, SETTINGS, "is Reshape's own"),
+        ({"code": "claim:x/../y"}, SETTINGS, "is no volume claim"),
+        ({"dataset": "claim:UPPER"}, SETTINGS, "is no volume claim"),
+    ],
+)
+def test_what_cannot_be_launched_is_refused_with_its_remedy(
+    changes: dict[str, str], settings: PodSettings, what: str
+) -> None:
+    with pytest.raises(LaunchError, match=what) as caught:
+        job_of(replace(SPEC, **changes), settings)  # type: ignore[arg-type]
+    assert not caught.value.retryable
+
+
+def test_a_writable_volume_of_the_operator_may_hold_checkpoints() -> None:
+    shared = ClaimMount("shared", "/data", read_only=False)
+    spec = replace(SPEC, checkpoints="/data/run-1")
+    assert told_with(spec, replace(SETTINGS, mounts=(shared,))).checkpoints == "/data/run-1"
+    with pytest.raises(LaunchError, match="would be lost"):
+        job_of(spec, replace(SETTINGS, mounts=(replace(shared, read_only=True),)))
+
+
+def told_with(spec: LaunchSpec, settings: PodSettings) -> AttemptSpec:
+    data = manifests.secret(made(spec, settings), "u", "t", None)["data"]["spec.json"]
+    return codec.loads(AttemptSpec, base64.b64decode(data))
+
+
+@pytest.mark.parametrize(
+    ("word", "python"),
+    [
+        ("python", "python3"),
+        ("python3.12", "python3.12"),
+        ("/opt/venv/bin/python", "/opt/venv/bin/python"),
+        ("venv/bin/python", "python3"),
+        ("./train", "python3"),
+        ("$(X)/python", "python3"),
+    ],
+)
+def test_the_sidecar_runs_with_the_commands_own_python(word: str, python: str) -> None:
+    found = pod_of(replace(SPEC, command=(word, "train.py")))
+    assert found["containers"][0]["command"][0] == python
+    assert found["initContainers"][0]["command"][0] == python
+
+
+def test_names_are_valid_and_no_two_attempts_share_one() -> None:
+    draw = random.Random(1)
+    letters = string.ascii_letters + string.digits + "._-"
+    names = set()
+    jobs = {"a" + "".join(draw.choices(letters, k=draw.randrange(128))) for _ in range(2000)}
+    for job in jobs:
+        for attempt in (1, 999_999_999):
+            name = naming.object_name(job, attempt)
+            assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", name), name
+            names.add(name)
+    assert len(names) == 2 * len(jobs)
+
+
+def random_spec(draw: random.Random) -> LaunchSpec:
+    """A launch whose every field is drawn, many of them from the payloads."""
+
+    def text(*usual: str) -> str:
+        return draw.choice(PAYLOADS) if draw.random() < 0.1 else draw.choice(usual)
+
+    return replace(
+        SPEC,
+        job=f"j{draw.randrange(10**9)}-{draw.choice(['a', 'B.c', 'x_y'])}0",
+        attempt=draw.randrange(1, 10**6),
+        name=text("a", "b"),
+        host=draw.choice(["node1", "node2.example"]),
+        command=tuple(text("python", "train.py", "-u", "--x") for _ in range(draw.randrange(1, 6))),
+        code=text("claim:code/a", "/app", str(OWN / "x" / "work")),
+        checkpoints=text("claim:ckpt/deep/er", "claim:code", str(OWN / "x" / "checkpoints")),
+        dataset=draw.choice([None, text("claim:data", "/data/cifar")]),
+        image=draw.choice([None, text("img", "registry.example/team/x:1", "x@sha256:" + "a" * 64)]),
+        cpus=draw.choice([None, 0.0001, 2.5, 4096.0]),
+        memory_bytes=draw.choice([None, 1 << 20, 1 << 40]),
+        env=tuple((f"X{i}", text("1", "2")) for i in range(draw.randrange(4))),
+        save_s=draw.choice([0.0, 30.0, 7200.0]),
+    )
+
+
+def test_ten_thousand_generated_jobs_are_within_the_restricted_profile() -> None:
+    draw = random.Random(20261121)
+    launched = 0
+    for _ in range(GENERATED):
+        spec = random_spec(draw)
+        try:
+            found = job_of(spec)
+        except LaunchError:
+            continue
+        launched += 1
+        wrong = list(pod_security.violations(found["spec"]["template"]["spec"]))
+        assert wrong == [], spec
+    assert launched > GENERATED / 2, "too few to say anything"
+
+
+TEXT_FIELDS = ("name", "command", "code", "dataset", "checkpoints", "image", "env", "framework")
+
+
+@pytest.mark.parametrize("field", TEXT_FIELDS)
+def test_a_hostile_text_arrives_as_data_or_is_refused(field: str) -> None:
+    usual = {"image": "img", "dataset": "/d", "code": "/c", "command": ("python", "x.py")}
+    plain = job_of(replace(SPEC, **usual))  # type: ignore[arg-type]
+    refused: list[str] = []
+    for payload in PAYLOADS:
+        value: object = payload
+        if field == "command":
+            value = ("python", payload)
+        elif field == "env":
+            value = (("X", payload),)
+        spec = replace(SPEC, **{**usual, field: value})  # type: ignore[arg-type]
+        try:
+            found = job_of(spec)
+        except LaunchError:
+            refused.append(payload)
+            continue
+        assert shape(found) == shape(plain), payload
+        if field in ("name", "command", "env", "framework"):
+            assert found == plain, "it is in the Secret alone"
+            assert getattr(told(spec), field) == value
+    assert (refused == []) == (field not in ("code", "dataset", "checkpoints", "image"))
+
+
+def shape(value: object) -> object:
+    """Keys and lengths of a manifest, without its texts."""
+    if isinstance(value, dict):
+        return {key: shape(inner) for key, inner in value.items()}
+    return [shape(inner) for inner in value] if isinstance(value, list) else type(value).__name__
+
+
+def test_the_archive_is_the_same_bytes_each_time_and_fits_into_a_config_map() -> None:
+    first = archive.build()
+    assert first == archive.build()
+    text = json.dumps(manifests.config_map(first, SETTINGS))
+    assert len(text) < 1 << 20
+    assert first.name != SIDECAR.name
