@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check test-tensorflow test-mongo bench bench-replay clean
+.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes bench bench-replay clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -19,9 +19,9 @@ setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.l
 demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets (PRESET= COSTS= REPEATS= STORE=)
 	$(BIN)/python examples/demo/demo.py $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(STORE:%=--store '%')
 
-test: setup  ## Set up and run the checks and all tests that need neither TensorFlow nor MongoDB
+test: setup  ## Set up and run the checks and all tests that need no TensorFlow, MongoDB or Kubernetes
 	$(MAKE) check
-	$(BIN)/python -m pytest -m "not tensorflow and not mongo"
+	$(BIN)/python -m pytest -m "not tensorflow and not mongo and not kubernetes"
 
 check: setup  ## Format, lint, types and import contracts
 	$(BIN)/ruff format --check .
@@ -34,6 +34,10 @@ test-tensorflow: setup  ## The tests that start real TensorFlow processes
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(BIN)/python -m pytest -m mongo
+
+kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own (root; KUBENODE=, or Go), or KUBECONFIG=
+	$(BIN)/python -m tests.kubernetes.cluster prepare
+	$(BIN)/python -m pytest -m kubernetes
 
 bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
 	$(BIN)/python benchmarks/replay.py

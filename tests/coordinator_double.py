@@ -30,6 +30,7 @@ class CoordinatorDouble:
 
     token: str = "secret"
     port: int = 0
+    address: str = "127.0.0.1"
     desired: Desired | None = None
     reports: list[Observed] = field(default_factory=list)
     answer: tuple[int, bytes] | None = None
@@ -51,7 +52,7 @@ class CoordinatorDouble:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.address}:{self.port}"
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
@@ -59,7 +60,7 @@ class CoordinatorDouble:
         self._changed = asyncio.Event()
         route = (r"/v1/sidecar/([^/]+)/(\d+)", _Handler, {"double": self})
         server = HTTPServer(Application([route], log_function=lambda handler: None))
-        sockets = bind_sockets(self.port, "127.0.0.1")
+        sockets = bind_sockets(self.port, self.address)
         self.port = sockets[0].getsockname()[1]
         server.add_sockets(sockets)
         ready.set()

@@ -1,0 +1,43 @@
+"""Fixtures of the Kubernetes tier: one cluster for the whole run, one namespace for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes.grounds import Grounds, grounds
+from tests.kubernetes.namespace import Namespace
+from tests.kubernetes.namespace import namespace as open_namespace
+from tests.kubernetes.running import ClusterError
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> Iterator[Grounds]:
+    """The cluster of this run; a failure with the remedy where there can be none."""
+    try:
+        with grounds() as found:
+            yield found
+    except ClusterError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture
+def own_cluster(kubernetes: Grounds) -> Grounds:
+    """A cluster whose nodes may be killed."""
+    if not kubernetes.own:
+        pytest.skip("KUBECONFIG names somebody's cluster, whose nodes are not ours to kill")
+    return kubernetes
+
+
+@pytest.fixture
+def namespace(kubernetes: Grounds, tmp_path: Path) -> Iterator[Namespace]:
+    """A namespace of this test's own."""
+    name = f"reshape-test-{os.getpid()}-{next(_numbers)}"
+    with open_namespace(kubernetes, name, tmp_path / "shared") as made:
+        yield made

@@ -1,0 +1,80 @@
+"""The cluster that tests run on: the one of KUBECONFIG if that is set, else two nodes of our own.
+
+Does: gives its API, its image, and the address by which its pods reach this machine. Never: skips:
+what is missing is one message with the remedy. State: none; a cluster of our own keeps its files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kubernetes import cluster, control_plane, image, layout, packages
+from tests.kubernetes.api import Api
+from tests.kubernetes.running import ClusterError
+
+IMAGE, ADDRESS, STORAGE = "RESHAPE_KUBE_IMAGE", "RESHAPE_KUBE_ADDRESS", "RESHAPE_KUBE_STORAGE_CLASS"
+_MEANINGS = {
+    IMAGE: "an image whose python3 has TensorFlow and Tornado",
+    ADDRESS: "the address by which pods reach this machine",
+    STORAGE: "a storage class with access by many writers",
+}
+
+
+@dataclass(frozen=True)
+class Grounds:
+    """A cluster, ready for tests."""
+
+    kubeconfig: Path
+    api: Api
+    image: str
+    address: str
+    """Where a pod finds a server that listens on this machine."""
+    packages: Path | None
+    """Folder of the Python packages that pods mount; None: they are in the image."""
+    storage_class: str | None
+    """Of volumes that several nodes write; None: folders of this machine."""
+
+    @property
+    def own(self) -> bool:
+        """Whether its nodes are ours to kill."""
+        return self.packages is not None
+
+
+@contextmanager
+def grounds() -> Iterator[Grounds]:
+    """The cluster; one that was brought up for this is gone afterwards. Raises ClusterError."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        yield _given(Path(given))
+        return
+    cluster.prepare()
+    brought_up = cluster.up(owned=True)
+    try:
+        yield Grounds(
+            control_plane.ADMIN,
+            Api.of(control_plane.ADMIN),
+            image.BASE,
+            layout.BRIDGE_ADDRESS,
+            packages.folder(),
+            None,
+        )
+    finally:
+        if brought_up:
+            cluster.down()
+
+
+def _given(kubeconfig: Path) -> Grounds:
+    missing = [f"{name} ({why})" for name, why in _MEANINGS.items() if not os.environ.get(name)]
+    if missing:
+        raise ClusterError(
+            f"KUBECONFIG={kubeconfig} names a cluster; tests on it also need {', '.join(missing)}; "
+            "set them, or unset KUBECONFIG to start two nodes on this machine"
+        )
+    api = Api.of(kubeconfig)
+    api.get("/version")
+    said = os.environ
+    return Grounds(kubeconfig, api, said[IMAGE], said[ADDRESS], None, said[STORAGE])

@@ -1,0 +1,82 @@
+"""Names, addresses and folders of the test cluster: one cluster for each machine, all of it fixed.
+
+Does: says where everything is. Never: makes any of it. State: none.
+
+Names and addresses must be free on the machine; they are in one place so that they can be changed.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/var/tmp/reshape-kube")
+"""Everything of a running cluster. Short, for a Unix socket's path has at most 107 bytes."""
+LOCK = Path("/var/tmp/reshape-kube.lock")
+"""Held while a cluster is brought up or taken down."""
+BRIDGE = "rk-bridge"
+BRIDGE_ADDRESS = "10.87.0.1"
+API_PORT = 6443
+API_URL = f"https://{BRIDGE_ADDRESS}:{API_PORT}"
+ETCD_URL = f"http://{BRIDGE_ADDRESS}:2379"
+ETCD_PEER_URL = f"http://{BRIDGE_ADDRESS}:2380"
+SERVICE_RANGE = "10.96.0.0/16"
+SERVICE_API_ADDRESS = "10.96.0.1"
+"""The first address of SERVICE_RANGE: what pods know as the API server."""
+CGROUPS = Path("/sys/fs/cgroup")
+NETWORK_NAMESPACES = Path("/run/netns")
+CNI_PLUGINS = Path("/usr/lib/cni")
+CNI_RESULTS = Path("/var/lib/cni/results")
+"""Where the CNI library keeps what it did; the place cannot be configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node: a kubelet and a containerd in a network namespace and a cgroup of their own."""
+
+    number: int
+
+    @property
+    def name(self) -> str:
+        return f"node{self.number}"
+
+    @property
+    def short(self) -> str:
+        """Name of its network namespace, its cgroup and its CNI network."""
+        return f"rk{self.number}"
+
+    @property
+    def leg(self) -> str:
+        """Its end of the cable at the bridge."""
+        return f"rk-leg{self.number}"
+
+    @property
+    def address(self) -> str:
+        return f"10.87.0.{10 + self.number}"
+
+    @property
+    def pod_range(self) -> str:
+        return f"10.88.{self.number}.0/24"
+
+    @property
+    def folder(self) -> Path:
+        return ROOT / self.name
+
+    @property
+    def socket(self) -> Path:
+        """Where its containerd listens."""
+        return self.folder / "containerd.sock"
+
+    @property
+    def namespace(self) -> Path:
+        return NETWORK_NAMESPACES / self.short
+
+
+NODES = (Node(1), Node(2))
+
+
+def cache() -> Path:
+    """What outlives a cluster: the server program, the base image, the Python packages."""
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(home) / "reshape-kubernetes"

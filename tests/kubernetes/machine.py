@@ -1,0 +1,89 @@
+"""What this machine must have before a cluster is started on it.
+
+Does: looks, installs missing Debian packages where it may, and names everything else that is
+missing in one message with its remedy. Never: starts anything, or half a cluster. State: none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from tests.kubernetes import cgroups, layout, server
+from tests.kubernetes.running import ClusterError, run
+
+PACKAGES = {
+    "buildah": "buildah",
+    "conntrack": "conntrack",
+    "containerd": "containerd",
+    "debootstrap": "debootstrap",
+    "etcd": "etcd-server",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "nsenter": "util-linux",
+    "openssl": "openssl",
+    "runc": "runc",
+    "sysctl": "procps",
+}
+"""Program to the Debian package that has it."""
+PLUGINS_PACKAGE = "containernetworking-plugins"
+INSTALL_S = 600.0
+FOREIGN_KUBELET = (Path("/etc/kubernetes"), Path("/var/lib/kubelet/config.yaml"))
+"""A machine with these is a node already; a second kubelet would take its device socket."""
+REMEDY = "or set KUBECONFIG to use a cluster that exists"
+
+
+def prepare() -> None:
+    """Everything is there afterwards. Raises ClusterError with all that is not."""
+    faults = [fault for fault in (*_unfit(), server.fault()) if fault is not None]
+    packages = _missing_packages()
+    if packages and not faults and shutil.which("apt-get"):
+        _install(packages)
+        packages = _missing_packages()
+    if packages:
+        line = f"apt-get install --no-install-recommends {' '.join(packages)}"
+        faults.append(f"missing programs; run as root: {line}")
+    if faults:
+        told = "\n".join(f"  - {fault}" for fault in faults)
+        raise ClusterError(f"no Kubernetes cluster can be started on this machine:\n{told}")
+
+
+def _unfit() -> list[str]:
+    """What no package can mend."""
+    faults = []
+    if os.geteuid() != 0:
+        faults.append(f"nodes need root; run as root, {REMEDY}")
+    missing = cgroups.missing()
+    if missing:
+        faults.append(
+            f"nodes need cgroups of version 1, and {', '.join(missing)} is not there (version 2 "
+            f"alone is not handled); boot with systemd.unified_cgroup_hierarchy=0, {REMEDY}"
+        )
+    node = [str(path) for path in FOREIGN_KUBELET if path.exists()]
+    if node:
+        faults.append(f"this machine is a node already ({node[0]}); set KUBECONFIG to its cluster")
+    if os.geteuid() == 0 and shutil.which("unshare"):
+        try:
+            run("unshare", "--net", "--mount", "true")
+        except ClusterError as error:
+            faults.append(f"no namespaces can be made here ({error}); allow it, {REMEDY}")
+    return faults
+
+
+def _missing_packages() -> list[str]:
+    missing = {package for program, package in PACKAGES.items() if shutil.which(program) is None}
+    if not (layout.CNI_PLUGINS / "bridge").exists():
+        missing.add(PLUGINS_PACKAGE)
+    return sorted(missing)
+
+
+def _install(packages: list[str]) -> None:
+    print(f"installing {' '.join(packages)}", flush=True)
+    quiet = {"DEBIAN_FRONTEND": "noninteractive"}
+    try:
+        run("apt-get", "update", "-qq", timeout_s=INSTALL_S, **quiet)
+        command = ("apt-get", "install", "-y", "-qq", "--no-install-recommends")
+        run(*command, *packages, timeout_s=INSTALL_S, **quiet)
+    except ClusterError as error:
+        print(f"not installed: {error}", flush=True)

@@ -1,0 +1,207 @@
+"""A namespace for one test, with the restricted profile enforced and its volumes in place.
+
+Does: makes namespace and claims, starts and watches plain pods, takes everything away and waits
+until it is gone. Never: leaves a volume behind. State: the cluster's; ``shared`` on this machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tests.kubernetes import image
+from tests.kubernetes.api import ApiError
+from tests.kubernetes.grounds import Grounds
+
+PATIENCE_S = 180.0
+"""Everything that is waited for takes seconds; a loaded machine gets more."""
+POLL_S = 0.2
+SHARED, PACKAGES = "shared", "packages"
+SHARED_PATH = "/shared"
+SIZE = "10Gi"
+CORE = "/api/v1"
+T = TypeVar("T")
+Thing = dict[str, Any]
+
+
+def eventually(what: str, look: Callable[[], T | None], within_s: float = PATIENCE_S) -> T:
+    """The first thing that ``look`` finds; fails if there is none for long."""
+    until_s = time.monotonic() + within_s
+    while time.monotonic() < until_s:
+        found = look()
+        if found:
+            return found
+        time.sleep(POLL_S)
+    raise AssertionError(f"not within {within_s:g} s: {what}")
+
+
+class Namespace:
+    """``shared`` is the folder of this machine behind the shared claim, if the cluster is ours."""
+
+    def __init__(self, grounds: Grounds, name: str, shared: Path) -> None:
+        self.grounds = grounds
+        self.api = grounds.api
+        self.name = name
+        self.shared = shared
+        self._volumes: list[str] = []
+
+    def path(self, kind: str, name: str = "", *, group: str = CORE) -> str:
+        """Path of a collection, or of one thing in it."""
+        collection = f"{group}/namespaces/{self.name}/{kind}"
+        return f"{collection}/{name}" if name else collection
+
+    def open(self) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": self.name, "labels": labels}
+        self.api.create("/api/v1/namespaces", {"metadata": metadata})
+        if self.grounds.packages is not None:
+            self.claim(PACKAGES, self.grounds.packages, read_only=True)
+        self.shared.mkdir(parents=True, exist_ok=True)
+        self.shared.chmod(0o777)
+        self.claim(SHARED, self.shared)
+        account = self.path("serviceaccounts", "default")
+        eventually("a service account", lambda: self.api.find(account))
+        eventually("bound claims", self._all_bound)
+
+    def claim(self, name: str, folder: Path, *, read_only: bool = False) -> None:
+        """A claim; on a cluster of our own it is a folder of this machine, for every node."""
+        modes = ["ReadOnlyMany" if read_only else "ReadWriteMany"]
+        request: Thing = {"accessModes": modes, "resources": {"requests": {"storage": SIZE}}}
+        if self.grounds.storage_class is None:
+            volume = f"{self.name}-{name}"
+            self._volumes.append(volume)
+            self.api.create("/api/v1/persistentvolumes", self._volume(volume, name, folder, modes))
+            request |= {"storageClassName": "", "volumeName": volume}
+        else:
+            request |= {"storageClassName": self.grounds.storage_class}
+        thing = {"metadata": {"name": name}, "spec": request}
+        self.api.create(self.path("persistentvolumeclaims"), thing)
+
+    def run(self, name: str, *command: str, node: str | None = None, **more: Any) -> None:
+        """Start a pod with this command, with all volumes of the namespace."""
+        self.api.create(self.path("pods"), restricted_pod(self.grounds, name, command, node, more))
+
+    def pod(self, name: str) -> Thing:
+        found: Thing = self.api.get(self.path("pods", name))
+        return found
+
+    def reaches(self, name: str, phase: str) -> Thing:
+        """Wait until the pod is in this phase, with an address; the pod."""
+
+        def there() -> Thing | None:
+            pod = self.pod(name)
+            status = pod["status"]
+            if status["phase"] in ("Failed", "Succeeded") and status["phase"] != phase:
+                raise AssertionError(f"{name} is {status['phase']}: {status}; {self.logs(name)}")
+            return pod if status["phase"] == phase and status.get("podIP") else None
+
+        return eventually(f"{name} is {phase}", there)
+
+    def logs(self, name: str) -> str:
+        try:
+            return self.api.text(f"{self.path('pods', name)}/log")
+        except ApiError as error:
+            return f"no logs: {error}"
+
+    def things(self, kind: str, *, group: str = CORE) -> list[Thing]:
+        """Everything of a kind that is in it."""
+        found: list[Thing] = self.api.get(self.path(kind, group=group))["items"]
+        return found
+
+    def close(self) -> None:
+        """Everything in it is gone afterwards."""
+        # One kind after the other: for all at once the namespace's own end takes 10 s.
+        self._clear("jobs", "/apis/batch/v1")
+        self._clear("pods", CORE)
+        self._clear("persistentvolumeclaims", CORE)
+        here = f"/api/v1/namespaces/{self.name}"
+        self.api.delete(here)
+        eventually(f"end of {self.name}", lambda: self.api.find(here) is None)
+        for volume in self._volumes:
+            self.api.delete(f"/api/v1/persistentvolumes/{volume}")
+
+    def _clear(self, kind: str, group: str) -> None:
+        for thing in self.things(kind, group=group):
+            self.api.delete(self.path(kind, thing["metadata"]["name"], group=group), grace_s=1)
+        eventually(f"end of {kind}", lambda: not self.things(kind, group=group))
+
+    def _all_bound(self) -> bool:
+        claims = self.things("persistentvolumeclaims")
+        return all(claim["status"].get("phase") == "Bound" for claim in claims)
+
+    def _volume(self, volume: str, claim: str, folder: Path, modes: list[str]) -> Thing:
+        return {
+            "metadata": {"name": volume},
+            "spec": {
+                "capacity": {"storage": SIZE},
+                "accessModes": modes,
+                "storageClassName": "",
+                "persistentVolumeReclaimPolicy": "Retain",
+                "hostPath": {"path": str(folder), "type": "Directory"},
+                "claimRef": {"namespace": self.name, "name": claim},
+            },
+        }
+
+
+def restricted_pod(
+    grounds: Grounds, name: str, command: tuple[str, ...], node: str | None, more: Thing
+) -> Thing:
+    """A pod that the restricted profile accepts; ``more`` comes over its ``spec``."""
+    mounts: list[Thing] = [
+        {"name": "scratch", "mountPath": "/tmp"},
+        {"name": SHARED, "mountPath": SHARED_PATH},
+    ]
+    volumes: list[Thing] = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": SHARED, "persistentVolumeClaim": {"claimName": SHARED}},
+    ]
+    if grounds.packages is not None:
+        mounts.append({"name": PACKAGES, "mountPath": image.PACKAGES, "readOnly": True})
+        claim = {"claimName": PACKAGES, "readOnly": True}
+        volumes.append({"name": PACKAGES, "persistentVolumeClaim": claim})
+    container = {
+        "name": "main",
+        "image": grounds.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": list(command),
+        "env": [{"name": "HOME", "value": "/tmp"}],
+        "volumeMounts": mounts,
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    spec: Thing = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "dnsPolicy": "Default",
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": image.USER,
+            "runAsGroup": image.USER,
+            "fsGroup": image.USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": volumes,
+    }
+    if node is not None:
+        spec["nodeSelector"] = {"kubernetes.io/hostname": node}
+    return {"metadata": {"name": name}, "spec": spec | more}
+
+
+@contextmanager
+def namespace(grounds: Grounds, name: str, shared: Path) -> Iterator[Namespace]:
+    """A namespace that is gone afterwards."""
+    made = Namespace(grounds, name, shared)
+    try:
+        made.open()
+        yield made
+    finally:
+        made.close()

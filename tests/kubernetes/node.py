@@ -1,0 +1,139 @@
+"""One node's containerd and kubelet: their configuration, their start, their end.
+
+Does: writes the files, starts both in the node's network and cgroup, takes away what a hard end
+leaves behind. Never: uses a folder or socket of a containerd that the machine may have itself.
+State: ``ROOT/NODE``.
+
+Why the configuration is as it is: two kubelets on one machine need a ``cgroupRoot`` each, or they
+remove each other's pods as orphans; ``restrict_oom_score_adj`` lets runc work where even root may
+not lower that score; mounts below the state folder go away with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.kubernetes import cgroups, layout, network
+from tests.kubernetes.control_plane import kubeconfig
+from tests.kubernetes.layout import ROOT, Node
+from tests.kubernetes.running import Daemon, eventually, run
+
+START_S = 120.0
+STATUS_S = 2
+LEASE_S = 8
+"""How often kubelet says that it lives; with NODE_SILENT_S of the control plane."""
+CONTAINERD_TOML = """version = 2
+root = "{folder}/containerd/root"
+state = "{folder}/containerd/state"
+[grpc]
+address = "{socket}"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{sandbox}"
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{plugins}"
+conf_dir = "{folder}/cni"
+"""
+
+
+def configure(node: Node, sandbox: str) -> None:
+    """Write the files of both daemons; ``sandbox`` is the image that holds a pod's namespaces."""
+    (node.folder / "cni").mkdir(parents=True)
+    (node.folder / "cni" / "10.conflist").write_text(json.dumps(_cni(node)))
+    (node.folder / "containerd.toml").write_text(
+        CONTAINERD_TOML.format(
+            folder=node.folder, socket=node.socket, sandbox=sandbox, plugins=layout.CNI_PLUGINS
+        )
+    )
+    (node.folder / "kubelet.json").write_text(json.dumps(_kubelet(node)))
+
+
+def start(node: Node, program: Path, images: tuple[Path, ...] = ()) -> None:
+    """Start containerd, import ``images``, start kubelet; returns when both are started."""
+    groups = cgroups.make(node)
+    enter = network.enter(node)
+    containerd = Daemon(f"containerd-{node.name}")
+    containerd.start(*enter, "containerd", "-c", node.folder / "containerd.toml", groups=groups)
+    ctr = ("ctr", "-a", node.socket, "-n", "k8s.io")
+    eventually(f"containerd of {node.name}", lambda: run(*ctr, "version"), START_S)
+    for image in images:
+        run(*ctr, "image", "import", image, timeout_s=START_S)
+    Daemon(f"kubelet-{node.name}").start(
+        *enter,
+        *(program, "kubelet", f"--config={node.folder}/kubelet.json"),
+        *(f"--kubeconfig={kubeconfig(node.name)}", f"--hostname-override={node.name}"),
+        *(f"--root-dir={node.folder}/kubelet", f"--cert-dir={node.folder}/pki"),
+        f"--node-ip={node.address}",
+        groups=groups,
+    )
+
+
+def clear(node: Node) -> None:
+    """Unmount and remove what the end of all its processes leaves outside its folder."""
+    for mount in _mounts(node.folder):
+        run("umount", "--lazy", mount)
+    for file in (node.folder / "containerd" / "state").rglob("address"):
+        scheme, _, path = file.read_text().strip().partition("://")
+        if scheme == "unix":
+            Path(path).unlink(missing_ok=True)
+    sandboxes = node.folder / "containerd/root/io.containerd.grpc.v1.cri/sandboxes"
+    for sandbox in sandboxes.glob("*"):
+        for result in layout.CNI_RESULTS.glob(f"*-{sandbox.name}-*"):
+            result.unlink(missing_ok=True)
+    cgroups.remove(node)
+
+
+def mounts_left() -> list[str]:
+    """Mount points below the cluster's folder."""
+    return _mounts(ROOT)
+
+
+def _mounts(folder: Path) -> list[str]:
+    """Mount points below ``folder``, the innermost first."""
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = (line.split()[4] for line in lines)
+    return sorted((point for point in points if point.startswith(f"{folder}/")), reverse=True)
+
+
+def _cni(node: Node) -> dict[str, object]:
+    addresses = {
+        "type": "host-local",
+        "dataDir": str(node.folder / "addresses"),
+        "ranges": [[{"subnet": node.pod_range}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    bridge = {
+        "type": "bridge",
+        "bridge": "cni0",
+        "isGateway": True,
+        "ipMasq": False,
+        "hairpinMode": True,
+        "ipam": addresses,
+    }
+    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
+    return {"cniVersion": "0.4.0", "name": node.short, "plugins": [bridge, ports]}
+
+
+def _kubelet(node: Node) -> dict[str, object]:
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": node.address,
+        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+        "authorization": {"mode": "AlwaysAllow"},
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": f"/{node.short}",
+        "containerRuntimeEndpoint": f"unix://{node.socket}",
+        "enforceNodeAllocatable": [],
+        "evictionHard": {
+            "memory.available": "100Mi",
+            "nodefs.available": "1%",
+            "imagefs.available": "1%",
+        },
+        "failSwapOn": False,
+        "localStorageCapacityIsolation": False,
+        "nodeLeaseDurationSeconds": LEASE_S,
+        "nodeStatusUpdateFrequency": f"{STATUS_S}s",
+    }

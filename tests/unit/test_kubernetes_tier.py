@@ -1,0 +1,163 @@
+"""What the Kubernetes tier says where it cannot run: one message, with the remedy, and no skip."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.kubernetes import cgroups, grounds, layout, machine, packages, running, server
+from tests.kubernetes.running import ClusterError, Daemon
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def nothing_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine without any program, and with an empty cache; gives its folder of programs."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBENODE", raising=False)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr(layout, "CNI_PLUGINS", tmp_path / "cni")
+    return programs
+
+
+def make_go(programs: Path, version: str) -> None:
+    """A Go that knows its version and nothing else."""
+    go = programs / "go"
+    go.write_text(f"#!/bin/sh\necho {version}\n")
+    go.chmod(0o755)
+
+
+def test_without_a_server_program_all_three_ways_are_named(nothing_installed: Path) -> None:
+    said = server.fault() or ""
+    assert all(way in said for way in ("KUBENODE", "Go 1.24", "KUBECONFIG"))
+
+
+@pytest.mark.parametrize(
+    ("version", "enough"), [("go1.23.9", False), ("go1.24", True), ("go1.30.1", True), ("?", False)]
+)
+def test_go_builds_the_servers_from_1_24_on(
+    nothing_installed: Path, version: str, enough: bool
+) -> None:
+    make_go(nothing_installed, version)
+    assert (server.fault() is None) is enough
+
+
+def test_a_kubenode_that_is_not_there_is_named(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_go(nothing_installed, "go1.26")
+    monkeypatch.setenv("KUBENODE", str(tmp_path / "absent"))
+    assert f"KUBENODE={tmp_path / 'absent'} is not a file" in (server.fault() or "")
+
+
+def test_a_packed_kubenode_is_unpacked_once(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    packed = tmp_path / "kubenode.xz"
+    packed.write_bytes(lzma.compress(b"program"))
+    monkeypatch.setenv("KUBENODE", str(packed))
+    program = server.provide()
+    assert program.read_bytes() == b"program"
+    assert os.access(program, os.X_OK)
+    assert server.provide() == program
+    packed.write_bytes(b"no archive at all")
+    with pytest.raises(ClusterError, match="cannot be unpacked"):
+        server.provide()
+    assert list(program.parent.glob("*")) == [program]
+
+
+def test_everything_that_is_missing_is_in_one_message(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(cgroups, "missing", lambda: ["freezer", "pids"])
+    with pytest.raises(ClusterError) as refused:
+        machine.prepare()
+    said = str(refused.value)
+    for word in ("root", "freezer, pids", "version 2", "KUBENODE", "apt-get install", "containerd"):
+        assert word in said
+
+
+def test_packages_are_not_installed_where_the_nodes_could_not_run_anyway(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    apt = nothing_installed / "apt-get"
+    apt.write_text(f"#!/bin/sh\n: > {tmp_path}/ran\n")
+    apt.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(ClusterError, match="no Kubernetes server program"):
+        machine.prepare()
+    assert not (tmp_path / "ran").exists()
+    make_go(nothing_installed, "go1.26")
+    monkeypatch.setattr(cgroups, "missing", list)
+    monkeypatch.setattr(machine, "FOREIGN_KUBELET", ())
+    with pytest.raises(ClusterError, match="missing programs"):
+        machine.prepare()
+    assert (tmp_path / "ran").exists()
+
+
+def test_a_given_cluster_needs_its_image_address_and_storage(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    for name in (grounds.IMAGE, grounds.ADDRESS, grounds.STORAGE):
+        monkeypatch.delenv(name, raising=False)
+    with (
+        pytest.raises(ClusterError, match=r"IMAGE.*ADDRESS.*STORAGE_CLASS"),
+        grounds.grounds(),
+    ):
+        pass
+
+
+def test_the_command_fails_with_one_message_and_no_traceback(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kubernetes.cluster", "prepare"],
+        cwd=ROOT,
+        env={"PATH": str(tmp_path), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("cluster: no Kubernetes cluster can be started")
+    assert "Traceback" not in done.stderr
+
+
+def test_pods_get_what_they_import_and_nothing_to_develop_with() -> None:
+    wanted = packages.requirements()
+    assert "\ntensorflow-cpu==" in wanted
+    assert "\nkeras==" in wanted
+    assert "--hash=sha256:" in wanted
+    assert not any(name in wanted for name in ("\npytest==", "\nmypy==", "\nscipy=="))
+
+
+def test_a_daemon_is_known_by_pid_and_start_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("pids", "logs"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(layout, "ROOT", tmp_path)
+    sleep = shutil.which("sleep")
+    assert sleep is not None
+    daemon = Daemon("sleeper")
+    daemon.start(sleep, "60")
+    pid = daemon.pid()
+    assert pid is not None
+    recorded = daemon.record.read_text()
+    daemon.record.write_text(f"{pid} 1")
+    daemon.kill()
+    assert running.start_time(pid) is not None, "another process with that pid was killed"
+    daemon.record.write_text(recorded)
+    daemon.kill()
+    assert daemon.pid() is None
+    daemon.kill()
