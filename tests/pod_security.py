@@ -18,7 +18,7 @@ POD_FIELDS = {
 """All that a pod of ours may say; hostNetwork, hostPID, nodeName and the rest are not among it."""
 CONTAINER_FIELDS = {
     *("name", "image", "imagePullPolicy", "command", "env", "resources", "securityContext"),
-    *("volumeMounts", "workingDir"),
+    *("volumeMounts", "workingDir", "terminationMessagePolicy"),
 }
 CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from reshape_launcher import processes
 from reshape_launcher.local import LocalLauncher
-from reshape_launcher.spec import ContainerStatus, DeviceMode, LaunchSpec
+from reshape_launcher.spec import ContainerStatus, DeviceMode, Launcher, LaunchSpec
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.processes import Marker
@@ -49,7 +49,7 @@ class Bed:
         self.code.mkdir()
         self.checkpoints = tmp_path / "checkpoints"
         self.root = tmp_path / "root"
-        self.launcher = LocalLauncher(self.root)
+        self.launcher: Launcher = LocalLauncher(self.root)
         self.coordinator = CoordinatorDouble().start()
         self.folder = Folder(self.root / "job-1" / "attempt-1")
 
@@ -109,6 +109,9 @@ class Bed:
     def remove(self, grace_s: float = 1.0) -> None:
         asyncio.run(self.launcher.remove("job-1", 1, grace_s))
 
+    def clear(self) -> None:
+        """Remove what no other look at the machine would find; nothing for folders of a test."""
+
     def log(self, name: str = "training.log") -> str:
         path = self.folder.logs / name
         return path.read_text() if path.exists() else ""
@@ -137,6 +140,10 @@ class Bed:
         found = processes.training_of(self.folder.run)
         assert found is not None
         return found
+
+    def count(self) -> int:
+        """How many containers the machine really has."""
+        return len([pid for pid in self.left() if pid != self.agent()])
 
     def alive(self) -> bool:
         """Whether the newest training process is alive, judged by pid and start time."""
@@ -170,4 +177,5 @@ def bed(tmp_path: Path, kind: type[Bed] = Bed) -> Iterator[Bed]:
     finally:
         made.coordinator.stop()
         made.remove(grace_s=0.0)
+        made.clear()
         assert made.left() == []

@@ -15,6 +15,8 @@ from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 __all__ = [
     "ContainerStatus",
     "DeviceMode",
+    "HostSeen",
+    "HostSource",
     "LaunchError",
     "LaunchSpec",
     "Launcher",
@@ -47,6 +49,20 @@ class ContainerStatus:
     running: bool
     exit_code: int | None = None
     reason: str = ""
+    host: str | None = None
+    """Where it is; None: on the one host of this launcher, or not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostSeen:
+    """One host as the launcher sees it. ``boot`` changes when the machine is started again."""
+
+    name: str
+    gpu_type: str
+    gpus: tuple[str, ...]
+    ready: bool = True
+    schedulable: bool = True
+    boot: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +106,10 @@ class Launcher(Protocol):
 
     def log_path(self, job: str, attempt: int) -> str | None:
         """Folder of the attempt's log files if this machine can read it; None otherwise."""
+
+
+class HostSource(Protocol):
+    """A launcher that finds its hosts by itself."""
+
+    async def hosts(self) -> tuple[HostSeen, ...]:
+        """Every host with its GPUs. Raises OSError while that cannot be told."""

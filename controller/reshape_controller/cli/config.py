@@ -56,6 +56,16 @@ SETTINGS = (
     Setting("store_ca", None, "file with the CA certificates of the store's server"),
     Setting("bind", "127.0.0.1", "address that the daemon listens on (loopback only)"),
     Setting("port", DEFAULT_PORT, "port of the daemon; 0 is any free one", int, 0, 65535),
+    Setting(
+        "launcher",
+        "local",
+        "where containers run: local or kubernetes",
+        choices=("local", "kubernetes"),
+    ),
+    Setting("kubeconfig", None, "kubeconfig of the cluster; in a pod its service account"),
+    Setting("cluster", None, "file with what every pod of this controller gets"),
+    Setting("sidecar_bind", None, "ADDRESS:PORT on which pods reach this daemon"),
+    Setting("sidecar_url", None, "URL of that address as pods see it; default: that address"),
     Setting("preset", "adaptive", "policy and mechanism by one name"),
     Setting("policy", None, "policy; overrules the preset's"),
     Setting(

@@ -11,20 +11,25 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 import time
-import urllib.parse
+from dataclasses import replace
 
 import structlog
 
+from reshape_controller.cli.daemon_hosts import (
+    Hosts,
+    Nodes,
+    ThisMachine,
+    check_inventory,
+    not_reached,
+)
 from reshape_controller.cli.daemon_settings import DaemonSettings
-from reshape_controller.cli.devices import HOST, clash
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Address
+from reshape_controller.cli.listening import listen, listen_for_sidecars
 from reshape_controller.cli.store_place import store_error
 from reshape_controller.core import events as ev
-from reshape_controller.core.model import GpuId, HostId
-from reshape_controller.http.app import CannotListen, Server, bind, host_names
+from reshape_controller.http.app import SIDECAR_ROUTES, Server, host_names
 from reshape_controller.http.base import Context
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.openapi import version
@@ -40,6 +45,8 @@ from reshape_controller.live.link import Link
 from reshape_controller.live.loop import Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
+from reshape_launcher.kubernetes.cluster import ApiTrouble
+from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import Launcher
 
 OPEN_FILES = 65536
@@ -67,13 +74,21 @@ class Daemon:
             launcher,
             self._link,
             self._tokens,
-            LaunchSettings(url, home.jobs, devices.mode, settings.device_truth),
+            LaunchSettings(
+                settings.sidecar_url or url,
+                settings.work_folder,
+                devices.mode,
+                settings.device_truth,
+            ),
             self._loop.post,
         )
         self._admission = Admission(lambda: self._loop.engine.state)
         self._desk = Desk(
             self._loop, self._admission, self._executor.log_folder, self._link.observed
         )
+        self._hosts: Hosts = ThisMachine(home, devices)
+        if isinstance(launcher, KubernetesLauncher):
+            self._hosts = Nodes(launcher, self._loop.post)
         self._stop = asyncio.Event()
 
     def context(self) -> Context:
@@ -88,56 +103,49 @@ class Daemon:
             timeline=TimelineReader(),
         )
 
-    async def run(self, server: Server) -> None:
+    async def run(self, *servers: Server) -> None:
         """Recover, serve until a signal, stop. Raises StoreError, Fenced."""
         _on_signals(self._stop)
-        if self._settings.home.machine_restarted():
-            # Before any effect, and before the ends of its containers look like their failures.
-            self._loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
+        self._hosts.before_recovery(self._loop)
         await self._loop.start(self._executor)
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (
                 ("loop", self._loop.run()),
                 ("watch", self._executor.watch(lambda: self._loop.engine)),
+                ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
                 ("inbox", inbox.watch(self._loop, self._admission, self._desk)),
                 ("stop", self._stopped()),
             )
         ]
         try:
             with contextlib.suppress(Stopped):  # the loop's own reason follows
-                await self._begin(server)
+                await self._begin(servers)
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            await self._end(server, tasks)
+            await self._end(servers, tasks)
 
-    async def _begin(self, server: Server) -> None:
+    async def _begin(self, servers: tuple[Server, ...]) -> None:
         await self._add_profiles()
-        await self._add_devices()
+        await self._hosts.add(self._loop)
         # Not earlier: a record would be refused for want of a host.
-        server.start()
+        for server in servers:
+            server.start()
         self._settings.home.write_address(Address(self.url, os.getpid(), version()))
 
     async def _add_profiles(self) -> None:
         for profile in self._settings.profiles.missing(self._loop.engine.state.profiles):
             await self._loop.commit(ev.ProfileRecorded(profile))
 
-    async def _add_devices(self) -> None:
-        devices = self._settings.devices
-        gpus = tuple(GpuId(name) for name in devices.gpus)
-        await self._loop.commit(ev.HostAdded(HostId(HOST), devices.gpu_type, gpus))
-        missing = set(self._loop.engine.state.hosts[HostId(HOST)].gpus) - set(gpus)
-        if missing:
-            log.warning("gpus-not-found", gpus=sorted(missing), remedy="they stay in the inventory")
-
     async def _stopped(self) -> None:
         await self._stop.wait()
         log.info("stopping", jobs="not touched")
 
-    async def _end(self, server: Server, tasks: list[asyncio.Task[None]]) -> None:
-        await server.stop()
+    async def _end(self, servers: tuple[Server, ...], tasks: list[asyncio.Task[None]]) -> None:
+        for server in servers:
+            await server.stop()
         self._loop.stop()
         work, *others = tasks
         for task in others:
@@ -155,8 +163,9 @@ async def serve(settings: DaemonSettings) -> None:
     store, launcher = settings.store.make(), settings.launcher()
     try:
         await store.open()
-        await _check_devices(settings, store)
-        listening = await _listen(settings, launcher)
+        await check_inventory(settings.devices, settings.launcher_name, store, home)
+        listening = await listen(settings, launcher)
+        for_sidecars = listen_for_sidecars(settings)
         port = listening.getsockname()[1]
         shown = f"[{settings.address}]" if ":" in settings.address else settings.address
         daemon = Daemon(settings, store, launcher, f"http://{shown}:{port}")
@@ -166,8 +175,13 @@ async def serve(settings: DaemonSettings) -> None:
             home=str(home.folder),
             store=settings.store.text,
             devices=settings.devices.text,
+            launcher=settings.launcher_name,
         )
-        await daemon.run(Server(listening, daemon.context()))
+        servers = [Server(listening, daemon.context())]
+        if for_sidecars is not None:
+            context = replace(daemon.context(), host_names=settings.sidecar_names)
+            servers.append(Server(for_sidecars, context, SIDECAR_ROUTES))
+        await daemon.run(*servers)
     except StoreCorrupt as error:
         raise _store_corrupt(error) from None
     except StoreError as error:
@@ -181,6 +195,8 @@ async def serve(settings: DaemonSettings) -> None:
         ) from None
     except CliError:
         raise
+    except ApiTrouble as error:
+        raise not_reached(error, "--launcher kubernetes") from None
     except Exception as error:
         log.exception("stopped-by-a-defect")
         raise failed(
@@ -200,50 +216,6 @@ def allow_open_files() -> None:
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-async def _check_devices(settings: DaemonSettings, store: Store) -> None:
-    known = tuple(str(gpu.id) for gpu in await store.gpus())
-    kind = clash(settings.devices, known)
-    if kind:
-        raise failed(
-            Exit.FAILED,
-            f"the inventory of this home has {kind} GPUs, and others are asked for now",
-            str(settings.home.folder),
-            f"start it with {kind} GPUs as before, or name another --home",
-        )
-
-
-async def _listen(settings: DaemonSettings, launcher: Launcher) -> socket.socket:
-    """The socket, on the port that the SideCars of this home know wherever that is possible."""
-    address, home = settings.address, settings.home
-    before = home.address()
-    known = urllib.parse.urlsplit(before.url).port if before is not None else None
-    port = settings.port if settings.port_is_asked_for and settings.port else known
-    try:
-        if port is not None and port != known and await _containers(launcher):
-            raise failed(
-                Exit.FAILED,
-                f"jobs of this home run, and their SideCars know port {known}, not {port}",
-                f"--port {port}",
-                f"leave --port out, or give --port {known}, until they have ended",
-            )
-        try:
-            return bind(address, settings.port if port is None else port)
-        except CannotListen as error:
-            if error.refused or settings.port or await _containers(launcher):
-                raise
-            return bind(address, 0)
-    except CannotListen as error:
-        code = Exit.USAGE if error.refused else Exit.FAILED
-        raise failed(
-            code, str(error), "--bind" if error.refused else "--port", error.remedy
-        ) from None
-
-
-async def _containers(launcher: Launcher) -> bool:
-    """Whether a container of this home runs."""
-    return any(status.running for status in await launcher.containers())
 
 
 def _on_signals(stop: asyncio.Event) -> None:

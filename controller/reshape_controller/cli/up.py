@@ -14,15 +14,16 @@ from typing import Annotated
 import structlog
 import typer
 
-from reshape_controller.cli import profile_files
+from reshape_controller.cli import profile_files, simulated_world
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.daemon_settings import DaemonSettings
 from reshape_controller.cli.devices import find
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
+from reshape_controller.cli.kubernetes_place import kubernetes_place
 from reshape_controller.cli.options import CaOption, CredentialsOption, HomeOption, StoreOption
-from reshape_controller.cli.simulated_world import container_costs, truth_file
 from reshape_controller.cli.store_place import store_place
+from reshape_controller.core.limits import KUBERNETES, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
@@ -38,6 +39,21 @@ def up(
     gpus: Annotated[int | None, typer.Option(help="Use at most so many GPUs.")] = None,
     gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
     simulated_gpus: Annotated[int | None, typer.Option(help="Use so many simulated GPUs.")] = None,
+    launcher: Annotated[
+        str | None, typer.Option(metavar="local|kubernetes", help="Where containers run.")
+    ] = None,
+    kubeconfig: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Cluster; in a pod its service account.")
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What every pod of this controller gets.")
+    ] = None,
+    sidecar_bind: Annotated[
+        str | None, typer.Option(metavar="ADDRESS:PORT", help="Where pods reach this daemon.")
+    ] = None,
+    sidecar_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="That address as pods see it.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="Policy and mechanism by one name.")] = None,
     policy: Annotated[
         str | None,
@@ -52,11 +68,8 @@ def up(
     device_truth: Annotated[
         str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
     ] = None,
-    costs: Annotated[
-        str | None,
-        typer.Option(
-            "--container-costs", metavar="SET:SCALE", help="Slower containers, as declared."
-        ),
+    container_costs: Annotated[
+        str | None, typer.Option(metavar="SET:SCALE", help="Slower containers, as declared.")
     ] = None,
     profiles: Annotated[
         str | None, typer.Option(metavar="FILE", help="Profiles to record at the start.")
@@ -64,27 +77,7 @@ def up(
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
 ) -> None:
     """Start the daemon; it runs until SIGTERM or Ctrl-C, which touch no job."""
-    config = load(
-        {
-            "home": home,
-            "store": store,
-            "store_credentials": store_credentials,
-            "store_ca": store_ca,
-            "port": port,
-            "bind": bind,
-            "gpus": gpus,
-            "gpu_type": gpu_type,
-            "simulated_gpus": simulated_gpus,
-            "preset": preset,
-            "policy": policy,
-            "mechanism": mechanism,
-            "seed": seed,
-            "device_truth": device_truth,
-            "container_costs": costs,
-            "profiles": profiles,
-            "log_level": log_level,
-        }
-    )
+    config = load(locals())  # each option is called as its setting
     start_logging(config.text("log_level") or "info")
     from reshape_controller.cli.daemon import serve
 
@@ -113,6 +106,7 @@ def start_logging(level: str) -> None:
 def checked(config: Config) -> DaemonSettings:
     """Everything checked that needs no file of the home. Raises CliError."""
     policy, mechanism = _policy(config)
+    kubernetes = kubernetes_place(config)
     return DaemonSettings(
         home=Home(config.home),
         store=store_place(config),
@@ -125,8 +119,10 @@ def checked(config: Config) -> DaemonSettings:
         policy=policy,
         mechanism=mechanism,
         seed=config.number("seed"),
-        device_truth=truth_file(config),
-        container_costs=container_costs(config),
+        device_truth=simulated_world.truth_file(config),
+        container_costs=simulated_world.container_costs(config),
+        limits=Limits() if kubernetes is None else KUBERNETES,
+        kubernetes=kubernetes,
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
 

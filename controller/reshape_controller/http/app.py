@@ -52,6 +52,10 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
+SIDECAR_ROUTES = ROUTES[:1]
+"""All that pods are offered: each attempt speaks for itself, by a token of its own."""
+
+
 class CannotListen(ReshapeError):
     """The address cannot be listened on. ``remedy`` says what to do."""
 
@@ -74,6 +78,16 @@ def bind(address: str, port: int) -> socket.socket:
             f"use --bind {LOOPBACK} and reach it from elsewhere with: ssh -L PORT:{LOOPBACK}:PORT",
             refused=True,
         )
+    return _listening(address, port)
+
+
+def bind_for_sidecars(address: str, port: int) -> socket.socket:
+    """A listening socket that pods reach; only ``SIDECAR_ROUTES`` belong on it. Raises
+    CannotListen."""
+    return _listening(address, port)
+
+
+def _listening(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         listening = socket.create_server((address, port), family=family, backlog=BACKLOG)
@@ -95,10 +109,12 @@ def host_names(address: str) -> frozenset[str]:
 class Server:
     """Serves the API on a bound socket."""
 
-    def __init__(self, listening: socket.socket, context: Context) -> None:
+    def __init__(
+        self, listening: socket.socket, context: Context, routes: tuple[Route, ...] = ROUTES
+    ) -> None:
         arguments = {"context": context}
         application = tornado.web.Application(
-            [(pattern, handler, arguments) for pattern, handler in ROUTES],
+            [(pattern, handler, arguments) for pattern, handler in routes],
             default_handler_class=NotFound,
             default_handler_args=arguments,
             log_function=lambda handler: None,

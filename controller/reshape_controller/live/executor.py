@@ -15,6 +15,7 @@ from typing import Any
 import structlog
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.attempts import save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Job, JobId, Stage
@@ -74,7 +75,8 @@ class Executor:
                     desired_now = engine.desired(job_id)
                     if desired_now is not None:
                         self._link.tell(desired_now, launching=True)
-                    spec = launch_spec(self._settings, job, host, epoch)
+                    save_s = save_deadline_s(engine.state, job)
+                    spec = launch_spec(self._settings, job, host, epoch, save_s)
                     self._begin(("launch", job_id, attempt), self._launch(spec))
                 case CheckRelease():
                     self._begin(command, self._check_release(command))

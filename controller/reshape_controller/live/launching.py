@@ -24,8 +24,11 @@ class LaunchSettings:
     device_truth: Path | None = None
 
 
-def launch_spec(settings: LaunchSettings, job: Job, host: Host, epoch: int) -> LaunchSpec:
-    """The launch of ``job``'s newest attempt on ``host``. Makes no folder."""
+def launch_spec(
+    settings: LaunchSettings, job: Job, host: Host, epoch: int, save_s: float
+) -> LaunchSpec:
+    """The launch of ``job``'s newest attempt on ``host``, which may take ``save_s`` to save when it
+    is ended. Makes no folder."""
     spec, own = job.spec, settings.work_folder / job.id
     length = spec.length
     value = int(length.value) if length is not None else None
@@ -51,4 +54,8 @@ def launch_spec(settings: LaunchSettings, job: Job, host: Host, epoch: int) -> L
         seed=spec.seed,
         device_truth=str(settings.device_truth) if settings.device_truth is not None else None,
         job_type=spec.job_type,
+        image=spec.image,
+        cpus=spec.cpus,
+        memory_bytes=spec.memory_bytes,
+        save_s=save_s,
     )

@@ -38,7 +38,8 @@ def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
     places = {name: getattr(fields, name) for name in ("code", "dataset", "checkpoints")}
     errors += _relative(places, folder)
     here = {name: resolved(place, folder) for name, place in places.items()}
-    if folder is not None and fields.code is None and "code" not in bad:
+    images_own = fields.image is not None
+    if folder is not None and fields.code is None and "code" not in bad and not images_own:
         here["code"] = str(folder.absolute())
     if "\0" not in (here["code"] or ""):
         relative = fields.code if fields.code and not Path(fields.code).is_absolute() else None

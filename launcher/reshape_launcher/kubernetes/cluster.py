@@ -13,7 +13,7 @@ Manifest = dict[str, Any]
 """An object as the API takes it; made by ``manifests``, read by nobody else."""
 
 
-class ApiTrouble(Exception):
+class ApiTrouble(OSError):
     """The API server refused, or could not be asked. ``status`` 0: it was not reached."""
 
     def __init__(self, what: str, status: int, message: str) -> None:
@@ -22,8 +22,8 @@ class ApiTrouble(Exception):
 
     @property
     def lasting(self) -> bool:
-        """Whether the same call would be refused again."""
-        return self.status in (400, 401, 403, 404, 405, 413, 422)
+        """Whether the object itself was refused, and would be again."""
+        return self.status in (400, 413, 422)
 
 
 @dataclass(frozen=True, slots=True)

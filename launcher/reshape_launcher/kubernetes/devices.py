@@ -19,6 +19,10 @@ SIMULATED_PREFIX = "sim-"
 class PodDevices(Protocol):
     """One kind of GPU, on every node of a cluster."""
 
+    @property
+    def gpu_type(self) -> str:
+        """What profiles call it."""
+
     def of(self, node: Node) -> tuple[str, ...]:
         """The ids of the node's GPUs, in a fixed order, unique in the cluster."""
 
@@ -31,6 +35,7 @@ class SimulatedDevices:
     """``count`` simulated GPUs on each node: TensorFlow logical CPU devices."""
 
     count: int
+    gpu_type: str = "simulated"
 
     def of(self, node: Node) -> tuple[str, ...]:
         return tuple(f"{SIMULATED_PREFIX}{node.name}-{number}" for number in range(self.count))

@@ -32,6 +32,9 @@ def main(archive, secret, to):  # type: ignore[no-untyped-def]
         target = os.path.join(attempt, name)
         shutil.copyfile(os.path.join(secret, name), target)
         os.chmod(target, 0o600)
+    link = os.path.join(to, "python")
+    if not os.path.lexists(link):
+        os.symlink(sys.executable, link)
     sys.path.insert(0, sidecar)
     try:
         import reshape_sidecar.agent.loop

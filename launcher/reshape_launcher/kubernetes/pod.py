@@ -27,6 +27,8 @@ PROGRAMS = f"{HOME}/sidecar/reshape_sidecar"
 ARCHIVE_KEY = "sidecar.pyz"
 ARCHIVE_FOLDER = "/reshape-archive"
 SECRET_FOLDER = "/reshape-secret"
+INTERPRETER = f"{HOME}/python"
+"""Link to the interpreter that the SideCar runs with; made by the first program in the pod."""
 CONTAINER = "training"
 PLACER = "place-sidecar"
 PYTHON = "python3"
@@ -107,6 +109,14 @@ def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
     }
 
 
+def look(job: str, attempt: int, generation: int) -> tuple[str, ...]:
+    """Command that says, inside the container, what of an attempt is alive up to a generation."""
+    return (
+        *(INTERPRETER, "-I", "-S", f"{PROGRAMS}/init/look.py", "--folder", ATTEMPT_FOLDER),
+        *("--job", job, "--attempt", str(attempt), "--generation", str(generation)),
+    )
+
+
 def _placer(attempt: Attempt) -> Manifest:
     """Puts the SideCar in, with the job's own image: no other image is needed."""
     archive = f"{ARCHIVE_FOLDER}/{ARCHIVE_KEY}"
@@ -154,6 +164,7 @@ def _contained(attempt: Attempt, name: str) -> Manifest:
         "name": name,
         "image": attempt.image,
         "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(attempt),
         "securityContext": {
             "allowPrivilegeEscalation": False,

@@ -1,0 +1,99 @@
+"""The operator's file about a Kubernetes cluster: what every pod of this controller gets.
+
+Does: reads it strictly and says everything that is wrong at once. Never: holds a credential, or
+anything that a job record says. State: none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.records.memory import memory_bytes
+from reshape_launcher.kubernetes import naming
+from reshape_launcher.kubernetes import settings as defaults
+from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
+
+_NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+_PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
+_FOLDER = rf"^(/{_PART})+$"
+_SUB_FOLDER = rf"^{_PART}(/{_PART})*$"
+Name = Annotated[str, Field(pattern=_NAME)]
+Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 46), BeforeValidator(memory_bytes)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Mount(_Strict):
+    """A claim that every pod gets."""
+
+    claim: Name
+    path: str = Field(pattern=_FOLDER)
+    folder: str = Field("", pattern=rf"^$|{_SUB_FOLDER}")
+    read_only: bool = True
+
+
+class ClusterFile(_Strict):
+    """Everything has a default but the namespace."""
+
+    namespace: Name
+    controller: str = Field("reshape", max_length=63)
+    image: str | None = None
+    storage_claim: Name | None = None
+    mounts: list[Mount] = Field(default_factory=list)
+    user_id: int = Field(defaults.USER_ID, ge=1, le=2**31 - 1)
+    cpus: float = Field(defaults.CPUS, gt=0, le=4096)
+    memory: Bytes = defaults.MEMORY_BYTES
+    scratch: Bytes = defaults.SCRATCH_BYTES
+    keep_finished_s: int = Field(defaults.FINISHED_TTL_S, ge=1, le=30 * 24 * 3600)
+    tolerate_taints: list[str] = Field(default_factory=list)
+
+
+def read(path: Path, where: str) -> PodSettings:
+    """The settings in the file. Raises CliError (usage) with every problem."""
+    try:
+        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        what = f"the cluster file cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise failed(Exit.USAGE, what, str(path), "name a file with `namespace: NAME`") from None
+    except yaml.YAMLError as error:
+        what = f"the cluster file is not YAML: {' '.join(str(error).split())}"
+        raise failed(Exit.USAGE, what, str(path), "write lines like: namespace: NAME") from None
+    try:
+        file = ClusterFile.model_validate(value)
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise CliError(Exit.USAGE, *(_problem(path, one) for one in found)) from None
+    if not naming.is_label(file.controller):
+        what = f"controller: {file.controller!r} cannot be a label"
+        raise failed(Exit.USAGE, what, str(path), "use letters, digits and -")
+    return _settings(file)
+
+
+def _settings(file: ClusterFile) -> PodSettings:
+    return PodSettings(
+        namespace=file.namespace,
+        controller=file.controller,
+        image=file.image,
+        storage_claim=file.storage_claim,
+        mounts=tuple(ClaimMount(m.claim, m.path, m.folder, m.read_only) for m in file.mounts),
+        user_id=file.user_id,
+        cpus=file.cpus,
+        memory_bytes=file.memory,
+        scratch_bytes=file.scratch,
+        finished_ttl_s=file.keep_finished_s,
+        tolerated_taints=tuple(file.tolerate_taints),
+    )
+
+
+def _problem(path: Path, error: object) -> Problem:
+    assert isinstance(error, dict)
+    field = ".".join(str(part) for part in error["loc"]) or "the file"
+    known = ", ".join(ClusterFile.model_fields)
+    return Problem(f"{field}: {error['msg']}", str(path), f"the fields are: {known}")

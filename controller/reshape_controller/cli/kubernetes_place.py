@@ -1,0 +1,140 @@
+"""Which cluster a daemon launches on, and where its pods reach the daemon.
+
+Does: settings to a launcher. Never: asks the cluster anything, or imports its client before it is
+needed (that takes a second). State: none.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reshape_controller.cli import cluster_file
+from reshape_controller.cli.config import Config
+from reshape_controller.cli.exits import Exit, failed
+from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.settings import PodSettings
+
+if TYPE_CHECKING:
+    from reshape_launcher.kubernetes.client import ApiCluster
+    from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+
+IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+ONLY_KUBERNETES = ("kubeconfig", "cluster", "sidecar_bind", "sidecar_url")
+DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesPlace:
+    """A cluster that nobody has spoken to yet. ``kubeconfig`` None: this pod's service account."""
+
+    kubeconfig: Path | None
+    pods: PodSettings
+    devices: SimulatedDevices
+    sidecar_address: str
+    sidecar_port: int
+    sidecar_url: str
+
+    def cluster(self) -> ApiCluster:
+        """The API server, by its credentials. Raises CliError."""
+        try:
+            from reshape_launcher.kubernetes.client import CannotConnect, connect
+        except ImportError as error:
+            what = f"the Kubernetes client is not installed ({error.name} is missing)"
+            remedy = 'pip install "reshape-gpu[controller,kubernetes]"'
+            raise failed(Exit.FAILED, what, "--launcher kubernetes", remedy) from None
+        try:
+            return connect(self.kubeconfig, self.pods.namespace)
+        except CannotConnect as error:
+            remedy = "name a kubeconfig that kubectl can use: --kubeconfig FILE"
+            raise failed(Exit.FAILED, str(error), "--kubeconfig", remedy) from None
+
+    def launcher(self) -> KubernetesLauncher:
+        """The launcher on it. Raises CliError."""
+        from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+
+        return KubernetesLauncher(self.cluster(), self.pods, self.devices)
+
+
+def kubernetes_place(config: Config) -> KubernetesPlace | None:
+    """The cluster that was asked for; None with another launcher. Raises CliError."""
+    if config.text("launcher") != "kubernetes":
+        for name in ONLY_KUBERNETES:
+            if config.text(name) is not None:
+                what = f"{name} is for --launcher kubernetes, and the launcher is local"
+                remedy = "add --launcher kubernetes, or leave it out"
+                raise failed(Exit.USAGE, what, config.source(name), remedy)
+        return None
+    count = config.number("simulated_gpus")
+    if count is None:
+        raise failed(
+            Exit.USAGE,
+            "real GPUs cannot be used on Kubernetes yet",
+            "--launcher kubernetes",
+            "use simulated ones, so many on each node: --simulated-gpus 4",
+        )
+    if config.text("container_costs") is not None:
+        what = "container costs are declared where no containers are, and pods are real ones"
+        raise failed(Exit.USAGE, what, config.source("container_costs"), "leave it out")
+    file = config.text("cluster")
+    if file is None:
+        remedy = "name a file with `namespace: NAME`: --cluster FILE (docs/operations.md)"
+        raise failed(Exit.USAGE, "no cluster file is named", "--cluster", remedy)
+    path = Path(file).expanduser().absolute()
+    address, port = _listen(config)
+    return KubernetesPlace(
+        _kubeconfig(config),
+        cluster_file.read(path, config.source("cluster")),
+        SimulatedDevices(count),
+        address,
+        port,
+        _url(config, address, port),
+    )
+
+
+def _kubeconfig(config: Config) -> Path | None:
+    name = config.text("kubeconfig")
+    if name is None and os.environ.get(IN_CLUSTER):
+        return None
+    name = name or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    path = Path(name).expanduser().absolute()
+    if not path.is_file():
+        what = f"there is no kubeconfig {path}"
+        raise failed(Exit.USAGE, what, config.source("kubeconfig"), "name one: --kubeconfig FILE")
+    return path
+
+
+def _listen(config: Config) -> tuple[str, int]:
+    """Where SideCars are listened to."""
+    text, where = config.text("sidecar_bind"), config.source("sidecar_bind")
+    remedy = "give an address of this machine that pods reach: --sidecar-bind 192.0.2.7:7471"
+    if text is None:
+        raise failed(Exit.USAGE, "pods cannot reach this daemon yet", "--sidecar-bind", remedy)
+    address, colon, port = text.rpartition(":")
+    address = address.strip("[]")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        colon = ""
+    if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise failed(Exit.USAGE, f"{text!r} is no ADDRESS:PORT", where, remedy)
+    return address, int(port)
+
+
+def _url(config: Config, address: str, port: int) -> str:
+    text = config.text("sidecar_url")
+    if text is None:
+        if ipaddress.ip_address(address).is_unspecified:
+            what = f"{address} is every address of this machine, and pods need one of them"
+            remedy = "say which: --sidecar-url http://ADDRESS:PORT"
+            raise failed(Exit.USAGE, what, config.source("sidecar_bind"), remedy)
+        return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    parts = urllib.parse.urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        remedy = "write http://ADDRESS:PORT"
+        raise failed(Exit.USAGE, f"{text!r} is no URL", config.source("sidecar_url"), remedy)
+    return text.rstrip("/")

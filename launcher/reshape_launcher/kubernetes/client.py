@@ -1,0 +1,212 @@
+"""The calls to an API server, by the official client.
+
+Does: finds credentials (a kubeconfig, or the service account of the pod that this runs in), makes
+each call with a time limit, and turns every failure into ApiTrouble. Never: retries by itself,
+waits for a state, or shows a credential. State: the client's connections. Blocking: call it from a
+thread.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kubernetes import client, config, stream
+from kubernetes.config.config_exception import ConfigException
+from urllib3.exceptions import HTTPError
+
+from reshape_launcher.kubernetes import seeing
+from reshape_launcher.kubernetes.cluster import ApiTrouble, JobSeen, Manifest, Node, PodSeen
+from reshape_launcher.kubernetes.pod import CONTAINER
+
+CALL_S = 10.0
+"""One call. Then: ApiTrouble, and whoever asked asks again."""
+RUN_S = 15.0
+"""A command in a pod."""
+CONFLICT = 409
+MISSING = 404
+PAGE = 500
+MERGE_PATCH = "application/merge-patch+json"
+T = TypeVar("T")
+
+
+class CannotConnect(Exception):
+    """No usable credentials; the message says which were tried and the remedy."""
+
+
+def connect(kubeconfig: Path | None, namespace: str) -> ApiCluster:
+    """A cluster by a kubeconfig, or (None) by the service account of this pod.
+
+    Asks the server nothing yet. Raises CannotConnect.
+    """
+    settings = client.Configuration()
+    try:
+        if kubeconfig is not None:
+            config.load_kube_config(str(kubeconfig), client_configuration=settings)
+        else:
+            config.load_incluster_config(client_configuration=settings)
+    except (ConfigException, OSError, ValueError) as error:
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "the service account of this pod"
+        raise CannotConnect(f"{where} cannot be used: {error}") from None
+    settings.retries = False
+    return ApiCluster(client.ApiClient(settings), namespace)
+
+
+class ApiCluster:
+    """``Cluster`` on a real API server."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self._api = api
+        self._core = client.CoreV1Api(api)
+        self._batch = client.BatchV1Api(api)
+        self._namespace = namespace
+
+    @property
+    def server(self) -> str:
+        """Address of the API server."""
+        return str(self._api.configuration.host)
+
+    def create_job(self, manifest: Manifest) -> str:
+        name = manifest["metadata"]["name"]
+        made = _unless(
+            CONFLICT,
+            lambda: _call(
+                f"job {name} cannot be created",
+                self._batch.create_namespaced_job,
+                self._namespace,
+                manifest,
+            ),
+        )
+        if made is None:
+            what = f"job {name} cannot be read"
+            made = _call(what, self._batch.read_namespaced_job, name, self._namespace)
+        return str(made.metadata.uid)
+
+    def create_secret(self, manifest: Manifest) -> None:
+        self._create("secret", self._core.create_namespaced_secret, manifest)
+
+    def create_config_map(self, manifest: Manifest) -> None:
+        self._create("config map", self._core.create_namespaced_config_map, manifest)
+
+    def patch_job(self, name: str, changes: Manifest) -> bool:
+        patched = _unless(
+            MISSING,
+            lambda: _call(
+                f"job {name} cannot be changed",
+                self._batch.patch_namespaced_job,
+                name,
+                self._namespace,
+                changes,
+                _content_type=MERGE_PATCH,
+            ),
+        )
+        return patched is not None
+
+    def delete_job(self, name: str) -> None:
+        delete = self._batch.delete_namespaced_job
+        what = f"job {name} cannot be deleted"
+        _unless(
+            MISSING,
+            lambda: _call(what, delete, name, self._namespace, propagation_policy="Background"),
+        )
+
+    def delete_pod(self, name: str, grace_s: int) -> None:
+        delete = self._core.delete_namespaced_pod
+        what = f"pod {name} cannot be deleted"
+        _unless(
+            MISSING,
+            lambda: _call(what, delete, name, self._namespace, grace_period_seconds=grace_s),
+        )
+
+    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
+        found = self._all("jobs", self._batch.list_namespaced_job, selector)
+        seen = (seeing.job_of(item) for item in found)
+        return tuple(job for job in seen if job is not None)
+
+    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+        now = datetime.fromtimestamp(time.time(), UTC)
+        found = self._all("pods", self._core.list_namespaced_pod, selector)
+        return tuple(seeing.pod_of(item, now) for item in found)
+
+    def nodes(self) -> tuple[Node, ...]:
+        found = _call("nodes cannot be listed", self._core.list_node)
+        return tuple(seeing.node_of(item) for item in found.items)
+
+    def run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        socket = _call(
+            f"no command can be run in pod {pod}",
+            stream.stream,
+            self._core.connect_get_namespaced_pod_exec,
+            pod,
+            self._namespace,
+            command=list(command),
+            container=CONTAINER,
+            stdin=False,
+            stdout=True,
+            stderr=True,
+            tty=False,
+            _preload_content=False,
+        )
+        try:
+            socket.run_forever(timeout=RUN_S)
+            if socket.is_open():
+                raise ApiTrouble(f"a command in pod {pod}", 0, f"not within {RUN_S:g} s")
+            code = socket.returncode
+            output, errors = str(socket.read_stdout()), str(socket.read_stderr())
+        finally:
+            socket.close()
+        if code != 0:
+            raise ApiTrouble(f"a command in pod {pod}", 0, errors.strip() or f"exit code {code}")
+        return output
+
+    def _create(self, kind: str, create: Callable[..., Any], manifest: Manifest) -> None:
+        what = f"{kind} {manifest['metadata']['name']} cannot be created"
+        _unless(CONFLICT, lambda: _call(what, create, self._namespace, manifest))
+
+    def _all(self, kind: str, listing: Callable[..., Any], selector: str) -> list[Any]:
+        items: list[Any] = []
+        going_on: str | None = None
+        while True:
+            page = _call(
+                f"{kind} cannot be listed",
+                listing,
+                self._namespace,
+                label_selector=selector,
+                limit=PAGE,
+                **({"_continue": going_on} if going_on else {}),
+            )
+            items += page.items
+            going_on = page.metadata.var_continue if page.metadata else None
+            if not going_on:
+                return items
+
+
+def _call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    try:
+        return ask(*arguments, _request_timeout=CALL_S, **options)
+    except client.ApiException as error:
+        raise ApiTrouble(what, int(error.status or 0), _message(error)) from None
+    except (HTTPError, OSError) as error:
+        raise ApiTrouble(what, 0, f"the API server does not answer: {error}") from None
+
+
+def _unless(status: int, ask: Callable[[], T]) -> T | None:
+    """What ``ask`` gives; None where it was refused with this status."""
+    try:
+        return ask()
+    except ApiTrouble as trouble:
+        if trouble.status != status:
+            raise
+        return None
+
+
+def _message(error: Any) -> str:
+    """The API's own words, from its Status document."""
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return str(error.reason or error.status)

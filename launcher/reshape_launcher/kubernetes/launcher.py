@@ -1,0 +1,199 @@
+"""The Kubernetes launcher: a container is the pod of a Job that Kubernetes never replaces.
+
+Does: makes an attempt's objects, ends them, and says what is there by listing (never by watching
+alone, so that nothing is missed). A Job stays for a while as the sentinel of its end, as the folder
+of an attempt does on one machine. Never: restarts a pod, calls an attempt gone while a pod of it
+may run, or touches what another controller made. State: none that matters; it is in the cluster,
+and a new launcher knows all that the old one did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from reshape_launcher.kubernetes import archive, manifests, naming, pod, status
+from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, PodSeen
+from reshape_launcher.kubernetes.devices import PodDevices
+from reshape_launcher.kubernetes.places import places
+from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.spec import (
+    ContainerStatus,
+    HostSeen,
+    LaunchError,
+    LaunchSpec,
+    ReleaseCheck,
+)
+
+REMOVE_POLL_S = 0.2
+REMOVE_MARGIN_S = 30.0
+"""Beyond the grace period a pod may take this long to be gone. Then: LaunchError."""
+GRACE_MIN_S = 1
+"""0 would make the API forget a pod whose processes may still run."""
+LOOKS_MAX = 4
+CHANGES_MAX = 16
+REMOVED = "removed by the controller"
+T = TypeVar("T")
+
+
+class KubernetesLauncher:
+    """``Launcher`` and ``HostSource`` on one namespace of a cluster."""
+
+    def __init__(self, cluster: Cluster, settings: PodSettings, devices: PodDevices) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._devices = devices
+        self._archive: archive.Archive | None = None
+        self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
+        self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
+
+    async def launch(self, spec: LaunchSpec, token: str) -> None:
+        """Make the attempt's objects; nothing happens if they are there. Raises LaunchError."""
+        if not naming.is_job_id(spec.job):
+            raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
+        await _on(self._changes, self._launch, spec, token)
+
+    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+        """End the attempt's pod: TERM, ``grace_s``, KILL. Waits until it is gone.
+
+        Raises LaunchError if it is still there long after (its node may be cut off).
+        """
+        give_up_s = grace_s + REMOVE_MARGIN_S
+        try:
+            async with asyncio.timeout(give_up_s):
+                while not await _on(self._changes, self._ended, job, attempt, grace_s):
+                    await asyncio.sleep(REMOVE_POLL_S)
+        except TimeoutError:
+            what = f"the pod of attempt {attempt} of {job} is still there after {give_up_s:g} s"
+            raise LaunchError(f"{what}; look at its node", retryable=True) from None
+        except ApiTrouble as trouble:
+            raise LaunchError(str(trouble), retryable=True) from trouble
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        """Every attempt whose Job is there. Raises OSError while that cannot be told."""
+        return await _on(self._looks, self._containers)
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        """Whether nothing of ``attempt`` up to ``generation`` is alive: looked at in the container.
+
+        Raises OSError while that cannot be told.
+        """
+        return await _on(self._looks, self._check_release, job, attempt, generation)
+
+    async def hosts(self) -> tuple[HostSeen, ...]:
+        """The cluster's nodes that have GPUs. Raises OSError while that cannot be told."""
+        return await _on(self._looks, self._hosts)
+
+    def close(self) -> None:
+        """Let go of its threads; nothing in the cluster is touched."""
+        for pool in (self._looks, self._changes):
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def log_path(self, job: str, attempt: int) -> str | None:
+        """None: the log files are in the pod."""
+        return None
+
+    # --- launch
+
+    def _launch(self, spec: LaunchSpec, token: str) -> None:
+        settings = self._settings
+        truth = _truth(spec)
+        if self._archive is None:
+            self._archive = archive.build()
+        where = places(spec, settings)
+        told = self._devices.environment(spec)
+        attempt = pod.Attempt(spec, settings, where, self._archive, told)
+        job = manifests.job(attempt)
+        try:
+            self._cluster.create_config_map(manifests.config_map(self._archive, settings))
+            uid = self._cluster.create_job(job)
+            self._cluster.create_secret(manifests.secret(attempt, uid, token, truth))
+            self._cluster.patch_job(attempt.name, manifests.go())
+        except ApiTrouble as trouble:
+            what = f"attempt {spec.attempt} of {spec.job} cannot be launched: {trouble}"
+            raise LaunchError(what, retryable=not trouble.lasting) from trouble
+
+    # --- what is there
+
+    def _containers(self) -> tuple[ContainerStatus, ...]:
+        ours = naming.selector(self._settings.controller)
+        jobs, pods = self._cluster.jobs(ours), self._cluster.pods(ours)
+        for job, reason in status.hopeless(jobs, pods):
+            self._cluster.patch_job(job.name, manifests.end(reason))
+        return status.statuses(jobs, pods)
+
+    def _check_release(self, job: str, attempt: int, generation: int) -> ReleaseCheck:
+        for seen in self._pods(job, attempt):
+            if seen.over or not seen.started:
+                continue
+            pids = self._look_into(seen, job, attempt, generation)
+            if pids:
+                text = ", ".join(map(str, pids))
+                return ReleaseCheck(False, f"processes {text} of {job} are still alive")
+        return ReleaseCheck(True)
+
+    def _look_into(self, seen: PodSeen, job: str, attempt: int, generation: int) -> list[int]:
+        answer = self._cluster.run_in(seen.name, pod.look(job, attempt, generation))
+        try:
+            return [int(pid) for pid in json.loads(answer)["pids"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ApiTrouble(f"pod {seen.name}", 0, f"it answers {answer[:100]!r}") from error
+
+    def _hosts(self) -> tuple[HostSeen, ...]:
+        found = []
+        for node in self._cluster.nodes():
+            gpus = self._devices.of(node)
+            if gpus:
+                kind = self._devices.gpu_type
+                found.append(
+                    HostSeen(node.name, kind, gpus, node.ready, node.schedulable, node.boot_id)
+                )
+        return tuple(found)
+
+    # --- remove
+
+    def _ended(self, job: str, attempt: int, grace_s: float) -> bool:
+        """Ask for the end of whatever is there; True once nothing is."""
+        name = naming.object_name(job, attempt)
+        selector = self._selector(job, attempt)
+        (seen,) = self._cluster.jobs(selector) or (None,)
+        pods = self._pods(job, attempt)
+        if seen is not None and seen.over is None:
+            if seen.suspended:
+                self._cluster.delete_job(name)
+            elif not seen.reason:
+                self._cluster.patch_job(name, manifests.end(REMOVED))
+        for found in pods:
+            if not found.over:
+                self._cluster.delete_pod(found.name, max(GRACE_MIN_S, math.ceil(grace_s)))
+        over = seen is None or seen.suspended or seen.over is not None
+        return over and all(found.over for found in pods)
+
+    def _pods(self, job: str, attempt: int) -> tuple[PodSeen, ...]:
+        return self._cluster.pods(self._selector(job, attempt))
+
+    def _selector(self, job: str, attempt: int) -> str:
+        ours = naming.selector(self._settings.controller)
+        return f"{ours},{naming.JOB_KEY}={naming.key_of(job)},{naming.ATTEMPT}={attempt}"
+
+
+def _truth(spec: LaunchSpec) -> str | None:
+    """The device truth of simulated devices: a copy goes into the pod."""
+    if spec.device_truth is None:
+        return None
+    try:
+        return Path(spec.device_truth).read_text(encoding="utf-8")
+    except OSError as error:
+        what = f"device truth {spec.device_truth}: {error.strerror}"
+        raise LaunchError(what, retryable=True) from None
+
+
+async def _on(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)

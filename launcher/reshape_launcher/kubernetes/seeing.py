@@ -1,0 +1,108 @@
+"""From the API's objects to what the launcher knows of Jobs, pods and nodes. Pure.
+
+Does: reads only fields that it names, each once. Never: keeps an API object, or calls a pod gone
+that was only deleted. State: none.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from reshape_launcher.kubernetes import naming
+from reshape_launcher.kubernetes.cluster import JobSeen, Node, PodSeen
+from reshape_launcher.kubernetes.pod import CONTAINER, PLACER
+
+HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
+"""Reasons of a waiting container that waiting does not cure."""
+MESSAGE_CHARS_MAX = 600
+
+
+def job_of(found: Any) -> JobSeen | None:
+    """One Job; None if it is not of the form that we make."""
+    meta, annotations = found.metadata, found.metadata.annotations or {}
+    attempt = (meta.labels or {}).get(naming.ATTEMPT, "")
+    job = annotations.get(naming.JOB)
+    if job is None or not attempt.isdecimal():
+        return None
+    return JobSeen(
+        meta.name,
+        job,
+        int(attempt),
+        suspended=bool(found.spec.suspend),
+        over=_over(found.status),
+        reason=annotations.get(naming.REASON, ""),
+    )
+
+
+def pod_of(found: Any, now: datetime) -> PodSeen:
+    """One pod, with why it does not come up or why it ended."""
+    meta, status = found.metadata, found.status
+    statuses = {s.name: s for s in (status.container_statuses or [])}
+    placers = {s.name: s for s in (status.init_container_statuses or [])}
+    main, placer = statuses.get(CONTAINER), placers.get(PLACER)
+    ended = main.state.terminated if main is not None and main.state else None
+    running = main.state.running if main is not None and main.state else None
+    waiting = [s.state.waiting for s in (placer, main) if s is not None and s.state]
+    blocked = next((w for w in waiting if w is not None and w.reason not in _NORMAL), None)
+    return PodSeen(
+        name=meta.name,
+        of=(meta.labels or {}).get(naming.JOB_NAME_LABEL, ""),
+        node=found.spec.node_name or "",
+        phase=status.phase or "Pending",
+        started=running is not None or ended is not None,
+        ending=meta.deletion_timestamp is not None,
+        exit_code=ended.exit_code if ended is not None else None,
+        reason=_end_reason(status, ended, placer),
+        trouble=_trouble(status, blocked),
+        hopeless=blocked is not None and blocked.reason in HOPELESS,
+        waits_s=(now - meta.creation_timestamp).total_seconds(),
+    )
+
+
+def node_of(found: Any) -> Node:
+    """One node."""
+    conditions = {c.type: c.status for c in (found.status.conditions or [])}
+    return Node(
+        found.metadata.name,
+        ready=conditions.get("Ready") == "True",
+        schedulable=not found.spec.unschedulable,
+        boot_id=found.status.node_info.boot_id if found.status.node_info else "",
+    )
+
+
+_NORMAL = ("PodInitializing", "ContainerCreating")
+
+
+def _over(status: Any) -> str | None:
+    for condition in (status.conditions if status is not None else None) or []:
+        if condition.status == "True" and condition.type in ("Failed", "Complete"):
+            return _text(condition.reason, condition.message)
+    return None
+
+
+def _end_reason(status: Any, ended: Any, placer: Any) -> str:
+    """What ended the pod, in the words of whoever knows it best."""
+    placed = placer.state.terminated if placer is not None and placer.state else None
+    if placed is not None and placed.exit_code != 0:
+        said = placed.message or placed.reason or f"exit code {placed.exit_code}"
+        return f"the SideCar cannot be put in: {said.strip()}"[:MESSAGE_CHARS_MAX]
+    if ended is not None and ended.exit_code != 0:
+        return _text(ended.reason, ended.message or f"exit code {ended.exit_code}")
+    if status.reason or status.message:
+        return _text(status.reason, status.message)
+    return "ended on request; no process is left" if ended is not None else ""
+
+
+def _trouble(status: Any, blocked: Any) -> str:
+    if blocked is not None:
+        return _text(blocked.reason, blocked.message)
+    for condition in status.conditions or []:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return _text("it cannot be scheduled", condition.message)
+    return ""
+
+
+def _text(reason: str | None, message: str | None) -> str:
+    words = ": ".join(part for part in (reason, message) if part)
+    return " ".join(words.split())[:MESSAGE_CHARS_MAX]

@@ -1,0 +1,70 @@
+"""What a Job and its pods say of an attempt. Pure.
+
+Does: one status per Job, and which attempts will never come up. Never: calls an attempt over while
+a pod of it may run, or takes the absence of a pod for the end of a Job. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reshape_launcher.kubernetes.cluster import JobSeen, PodSeen
+from reshape_launcher.spec import ContainerStatus
+
+PATIENCE_S = 60.0
+"""An image that cannot be pulled for so long is given up; a registry may hiccup."""
+SCHEDULING_PATIENCE_S = 300.0
+"""A node without room for so long: given up, with the scheduler's words."""
+UNSCHEDULED = "it cannot be scheduled"
+
+
+def statuses(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[ContainerStatus, ...]:
+    """One status per Job, by job and attempt."""
+    by_job = _by_job(pods)
+    found = [_status(job, by_job.get(job.name, [])) for job in jobs]
+    return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
+
+
+def hopeless(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[tuple[JobSeen, str], ...]:
+    """Jobs that will not come up by waiting, each with the reason."""
+    by_job = _by_job(pods)
+    found = []
+    for job in jobs:
+        if job.over is not None or job.reason:
+            continue
+        for pod in by_job.get(job.name, []):
+            if not pod.ending and not pod.started and _given_up(pod):
+                found.append((job, pod.trouble))
+                break
+    return tuple(found)
+
+
+def _given_up(pod: PodSeen) -> bool:
+    if not pod.trouble:
+        return False
+    unscheduled = pod.trouble.startswith(UNSCHEDULED)
+    patience_s = SCHEDULING_PATIENCE_S if unscheduled else PATIENCE_S
+    return pod.hopeless or pod.waits_s > patience_s
+
+
+def _status(job: JobSeen, pods: list[PodSeen]) -> ContainerStatus:
+    alive = next((pod for pod in pods if not pod.over), None)
+    if alive is not None:
+        reason = alive.trouble or job.reason
+        host = alive.node or None
+        return ContainerStatus(job.job, job.attempt, True, reason=reason, host=host)
+    if job.over is None and not pods:
+        reason = "its Job is not released yet" if job.suspended else "its pod is not there yet"
+        return ContainerStatus(job.job, job.attempt, True, reason=reason)
+    last = pods[-1] if pods else None
+    reason = job.reason or (last.reason if last else f"its pod is gone ({job.over})")
+    code = last.exit_code if last is not None else None
+    host = last.node or None if last is not None else None
+    return ContainerStatus(job.job, job.attempt, False, code, reason, host)
+
+
+def _by_job(pods: Iterable[PodSeen]) -> dict[str, list[PodSeen]]:
+    found: dict[str, list[PodSeen]] = {}
+    for pod in pods:
+        found.setdefault(pod.of, []).append(pod)
+    return found

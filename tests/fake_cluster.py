@@ -1,0 +1,98 @@
+"""An API server in memory for fast tests of the Kubernetes launcher: its calls, and its refusals.
+
+Does: keeps Jobs, Secrets and pods as a real one does as far as the launcher can see, and lets a
+test move pods along. Never used where a test is about pods: those run on a real cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from reshape_launcher.kubernetes import naming
+from reshape_launcher.kubernetes.cluster import ApiTrouble, JobSeen, Manifest, Node, PodSeen
+
+
+@dataclass
+class FakeCluster:
+    """``refuse`` makes the next calls of a name fail with a status."""
+
+    made_jobs: dict[str, Manifest] = field(default_factory=dict)
+    secrets: dict[str, Manifest] = field(default_factory=dict)
+    config_maps: dict[str, Manifest] = field(default_factory=dict)
+    seen_jobs: dict[str, JobSeen] = field(default_factory=dict)
+    seen_pods: dict[str, PodSeen] = field(default_factory=dict)
+    node_list: list[Node] = field(default_factory=lambda: [Node("node1", True, True, "boot-1")])
+    refuse: dict[str, int] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    answer: str = '{"pids": []}'
+
+    def create_job(self, manifest: Manifest) -> str:
+        name = self._called("create_job", manifest["metadata"]["name"])
+        self.made_jobs.setdefault(name, manifest)
+        job = manifest["metadata"]["annotations"][naming.JOB]
+        attempt = int(manifest["metadata"]["labels"][naming.ATTEMPT])
+        self.seen_jobs.setdefault(name, JobSeen(name, job, attempt, suspended=True))
+        return f"uid-{name}"
+
+    def create_secret(self, manifest: Manifest) -> None:
+        name = self._called("create_secret", manifest["metadata"]["name"])
+        self.secrets.setdefault(name, manifest)
+
+    def create_config_map(self, manifest: Manifest) -> None:
+        name = self._called("create_config_map", manifest["metadata"]["name"])
+        self.config_maps.setdefault(name, manifest)
+
+    def patch_job(self, name: str, changes: Manifest) -> bool:
+        self._called("patch_job", name)
+        job = self.seen_jobs.get(name)
+        if job is None:
+            return False
+        if changes["spec"].get("suspend") is False and job.suspended:
+            job = replace(job, suspended=False)
+            self.seen_pods[f"{name}-x"] = PodSeen(f"{name}-x", name, "node1")
+        if "activeDeadlineSeconds" in changes["spec"]:
+            reason = changes["metadata"]["annotations"][naming.REASON]
+            job = replace(job, over="DeadlineExceeded", reason=reason)
+        self.seen_jobs[name] = job
+        return True
+
+    def delete_job(self, name: str) -> None:
+        self._called("delete_job", name)
+        self.seen_jobs.pop(name, None)
+
+    def delete_pod(self, name: str, grace_s: int) -> None:
+        self._called("delete_pod", f"{name} {grace_s}")
+        if name in self.seen_pods:
+            self.seen_pods[name] = replace(self.seen_pods[name], ending=True)
+
+    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
+        self._called("jobs", selector)
+        return tuple(job for job in self.seen_jobs.values() if self._fits(job.name, selector))
+
+    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+        self._called("pods", selector)
+        return tuple(pod for pod in self.seen_pods.values() if self._fits(pod.of, selector))
+
+    def nodes(self) -> tuple[Node, ...]:
+        self._called("nodes", "")
+        return tuple(self.node_list)
+
+    def run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        self._called("run_in", " ".join((pod, *command)))
+        return self.answer
+
+    def be(self, name: str, **changes: Any) -> None:
+        """Let the Job's pod be so."""
+        self.seen_pods[f"{name}-x"] = replace(self.seen_pods[f"{name}-x"], **changes)
+
+    def _called(self, call: str, name: str) -> str:
+        self.calls.append((call, name))
+        if call in self.refuse:
+            raise ApiTrouble(call, self.refuse[call], "refused by the test")
+        return name
+
+    def _fits(self, name: str, selector: str) -> bool:
+        labels = self.made_jobs[name]["metadata"]["labels"]
+        pairs = (pair.split("=") for pair in selector.split(","))
+        return all(labels.get(key) == value for key, value in pairs)

@@ -1,0 +1,130 @@
+"""Settings of ``--launcher kubernetes``: each mistake is one message before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reshape_controller.cli.cluster_file import read
+from reshape_controller.cli.config import load
+from reshape_controller.cli.exits import CliError
+from reshape_controller.cli.kubernetes_place import KubernetesPlace, kubernetes_place
+from reshape_controller.http.app import SIDECAR_ROUTES
+from reshape_launcher.kubernetes.settings import ClaimMount
+
+GIVEN = {"launcher": "kubernetes", "simulated_gpus": 4, "sidecar_bind": "192.0.2.7:7471"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("namespace: training\n")
+    return path
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text("{}")
+    return path
+
+
+def place(**flags: object) -> KubernetesPlace | None:
+    return kubernetes_place(load(flags, {}))  # type: ignore[arg-type]
+
+
+def problem(**flags: object) -> str:
+    with pytest.raises(CliError) as caught:
+        place(**flags)
+    (found,) = caught.value.problems
+    return f"{found.what} / {found.where} / {found.remedy}"
+
+
+def test_the_local_launcher_has_no_cluster_and_refuses_its_settings() -> None:
+    assert place() is None
+    assert "is for --launcher kubernetes" in problem(sidecar_url="http://x")
+
+
+def test_a_whole_setting_is_a_place(cluster: Path, kubeconfig: Path) -> None:
+    found = place(**GIVEN, cluster=str(cluster), kubeconfig=str(kubeconfig))
+    assert found is not None
+    assert (found.pods.namespace, found.devices.count) == ("training", 4)
+    assert found.sidecar_url == "http://192.0.2.7:7471"
+
+
+def test_real_gpus_are_refused_until_they_are_there() -> None:
+    assert "real GPUs cannot be used on Kubernetes yet" in problem(launcher="kubernetes")
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"cluster": None}, "no cluster file is named"),
+        ({"cluster": "/nowhere.yaml"}, "cannot be read"),
+        ({"sidecar_bind": None}, "pods cannot reach this daemon yet"),
+        ({"sidecar_bind": "host:1"}, "is no ADDRESS:PORT"),
+        ({"sidecar_bind": "192.0.2.7"}, "is no ADDRESS:PORT"),
+        ({"sidecar_bind": "192.0.2.7:0"}, "is no ADDRESS:PORT"),
+        ({"sidecar_bind": "0.0.0.0:1"}, "pods need one of them"),
+        ({"sidecar_url": "ftp://x"}, "is no URL"),
+        ({"kubeconfig": "/nowhere"}, "there is no kubeconfig"),
+        ({"container_costs": "paper"}, "pods are real ones"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named_with_its_remedy(
+    cluster: Path, kubeconfig: Path, changes: dict[str, object], what: str
+) -> None:
+    flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig), **changes}
+    assert what in problem(**flags)
+
+
+def test_every_address_may_be_bound_when_the_url_says_which(
+    cluster: Path, kubeconfig: Path
+) -> None:
+    flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig)}
+    flags |= {"sidecar_bind": "[::]:7471", "sidecar_url": "http://reshape.training:80/"}
+    found = place(**flags)
+    assert found is not None
+    assert (found.sidecar_address, found.sidecar_url) == ("::", "http://reshape.training:80")
+
+
+def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> None:
+    cluster.write_text(
+        "namespace: training\ncontroller: blue\nimage: base:1\nstorage_claim: checkpoints\n"
+        "mounts: [{claim: data, path: /data, folder: sets/a}]\nuser_id: 1000\ncpus: 2\n"
+        "memory: 4Gi\nscratch: 1Gi\nkeep_finished_s: 60\ntolerate_taints: [gpu]\n"
+    )
+    found = read(cluster, "--cluster")
+    assert found.mounts == (ClaimMount("data", "/data", "sets/a", True),)
+    assert (found.memory_bytes, found.scratch_bytes) == (4 << 30, 1 << 30)
+    assert (found.controller, found.user_id, found.finished_ttl_s) == ("blue", 1000, 60)
+    assert found.tolerated_taints == ("gpu",)
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("{}", "namespace"),
+        ("namespace: A_b", "namespace"),
+        ("namespace: a\nuser_id: 0", "user_id"),
+        ("namespace: a\nhostPath: /", "hostPath"),
+        ("namespace: a\nmounts: [{claim: a, path: x}]", "mounts.0.path"),
+        ("namespace: a\nmounts: [{claim: a, path: /x, folder: ../y}]", "mounts.0.folder"),
+        ("namespace: a\nmemory: 1", "memory"),
+        ("namespace: a\ncontroller: '-'", "controller"),
+        ("- a", "the file"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_a_wrong_cluster_file_names_the_field(cluster: Path, text: str, field: str) -> None:
+    cluster.write_text(text)
+    with pytest.raises(CliError) as caught:
+        read(cluster, "--cluster")
+    assert field in caught.value.problems[0].what
+
+
+def test_pods_are_offered_the_sidecars_link_alone() -> None:
+    assert [pattern for pattern, _ in SIDECAR_ROUTES if "/v1/sidecar/" in pattern] == [
+        pattern for pattern, _ in SIDECAR_ROUTES
+    ]

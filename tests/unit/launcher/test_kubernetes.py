@@ -1,0 +1,255 @@
+"""The Kubernetes launcher against an API server in memory: order, repeats, refusals, endings."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reshape_launcher.kubernetes import launcher as module
+from reshape_launcher.kubernetes import naming, place_sidecar
+from reshape_launcher.kubernetes.cluster import Node
+from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.spec import ContainerStatus, LaunchError, LaunchSpec
+from tests.fake_cluster import FakeCluster
+from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
+
+NAME = naming.object_name(SPEC.job, SPEC.attempt)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster()
+
+
+@pytest.fixture
+def launcher(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesLauncher]:
+    monkeypatch.setattr(module, "REMOVE_MARGIN_S", 0.1)
+    monkeypatch.setattr(module, "REMOVE_POLL_S", 0.01)
+    made = KubernetesLauncher(cluster, SETTINGS, SimulatedDevices(2))
+    yield made
+    made.close()
+
+
+def launch(launcher: KubernetesLauncher, spec: LaunchSpec = SPEC) -> None:
+    asyncio.run(launcher.launch(spec, "bearer"))
+
+
+def one(launcher: KubernetesLauncher) -> ContainerStatus:
+    (status,) = asyncio.run(launcher.containers())
+    return status
+
+
+def test_the_pod_is_made_last_when_all_that_it_mounts_is_there(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    made = [call for call, _ in cluster.calls]
+    assert made == ["create_config_map", "create_job", "create_secret", "patch_job"]
+    owner = cluster.secrets[NAME]["metadata"]["ownerReferences"][0]
+    assert owner["uid"] == f"uid-{NAME}"
+    assert base64.b64decode(cluster.secrets[NAME]["data"]["token"]) == b"bearer"
+
+
+@pytest.mark.parametrize("call", ["create_job", "create_secret", "patch_job"])
+def test_a_launch_that_broke_off_anywhere_is_finished_by_its_repeat(
+    cluster: FakeCluster, launcher: KubernetesLauncher, call: str
+) -> None:
+    cluster.refuse[call] = 503
+    with pytest.raises(LaunchError) as caught:
+        launch(launcher)
+    assert caught.value.retryable
+    cluster.refuse.clear()
+    launch(launcher)
+    assert len(cluster.seen_jobs) == len(cluster.secrets) == len(cluster.seen_pods) == 1
+    assert not cluster.seen_jobs[NAME].suspended
+
+
+def test_a_manifest_that_the_api_refuses_is_not_tried_again(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    cluster.refuse["create_job"] = 422
+    with pytest.raises(LaunchError, match="refused by the test") as caught:
+        launch(launcher)
+    assert not caught.value.retryable
+
+
+def test_a_container_runs_until_no_pod_of_it_may_run(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    assert one(launcher) == ContainerStatus(SPEC.job, 1, True, host="node1")
+    cluster.be(NAME, phase="Running", started=True)
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], over="somebody failed it")
+    assert one(launcher).running, "its pod is there all the same"
+    cluster.be(NAME, ending=True)
+    assert one(launcher).running, "deleted is not gone"
+    cluster.be(NAME, phase="Failed", exit_code=137, reason="OOMKilled: exit code 137")
+    ended = ContainerStatus(SPEC.job, 1, False, 137, "OOMKilled: exit code 137", "node1")
+    assert one(launcher) == ended
+
+
+def test_a_pod_that_somebody_deleted_is_an_end_with_a_reason(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.seen_pods.clear()
+    assert one(launcher).running, "that no pod is there yet is not the end of its Job"
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], over="BackoffLimitExceeded")
+    assert one(launcher) == ContainerStatus(
+        SPEC.job, 1, False, None, "its pod is gone (BackoffLimitExceeded)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "ended"),
+    [
+        ({"trouble": "ErrImagePull: not found", "waits_s": 10.0}, False),
+        ({"trouble": "ImagePullBackOff: not found", "waits_s": 61.0}, True),
+        ({"trouble": "InvalidImageName: x", "hopeless": True}, True),
+        ({"trouble": "it cannot be scheduled: no room", "waits_s": 61.0}, False),
+        ({"trouble": "it cannot be scheduled: no room", "waits_s": 301.0}, True),
+        ({"trouble": "", "waits_s": 3000.0}, False),
+    ],
+)
+def test_a_pod_that_will_not_come_up_is_given_up_in_its_own_words(
+    cluster: FakeCluster, launcher: KubernetesLauncher, changes: dict[str, object], ended: bool
+) -> None:
+    launch(launcher)
+    cluster.be(NAME, **changes)
+    assert one(launcher).running
+    assert one(launcher).reason == changes["trouble"]
+    assert (cluster.seen_jobs[NAME].over is not None) == ended
+    if ended:
+        cluster.seen_pods.clear()
+        assert one(launcher).reason == changes["trouble"]
+
+
+def test_removing_waits_for_the_pods_end_and_keeps_the_job_as_its_sentinel(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.be(NAME, phase="Running", started=True)
+
+    async def remove() -> None:
+        removal = asyncio.create_task(launcher.remove(SPEC.job, 1, 7.2))
+        while ("delete_pod", f"{NAME}-x 8") not in cluster.calls:
+            await asyncio.sleep(0.01)
+        assert not removal.done()
+        cluster.be(NAME, phase="Succeeded", exit_code=0)
+        await removal
+
+    asyncio.run(remove())
+    assert not one(launcher).running
+    launch(launcher)
+    assert not one(launcher).running, "what has ended is not launched again"
+    asyncio.run(launcher.remove(SPEC.job, 1, 0.0))
+
+
+def test_no_pod_is_forgotten_by_the_api_while_its_processes_may_run(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    with pytest.raises(LaunchError, match="look at its node") as caught:
+        asyncio.run(launcher.remove(SPEC.job, 1, 0.0))
+    assert caught.value.retryable
+    assert ("delete_pod", f"{NAME}-x {module.GRACE_MIN_S}") in cluster.calls
+
+
+def test_a_launch_that_never_came_to_a_pod_is_taken_away_whole(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    cluster.refuse["create_secret"] = 503
+    with pytest.raises(LaunchError):
+        launch(launcher)
+    asyncio.run(launcher.remove(SPEC.job, 1, 1.0))
+    assert cluster.seen_jobs == {}
+
+
+def test_a_release_is_looked_at_inside_the_container(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    def check() -> tuple[bool, str]:
+        found = asyncio.run(launcher.check_release(SPEC.job, 1, 3, ("sim-node1-0",)))
+        return found.empty, found.reason
+
+    launch(launcher)
+    assert check() == (True, ""), "a container that never started holds nothing"
+    cluster.be(NAME, phase="Running", started=True)
+    cluster.answer = '{"pids": [12, 13]}'
+    assert check() == (False, f"processes 12, 13 of {SPEC.job} are still alive")
+    assert cluster.calls[-1][1].endswith(f"--job {SPEC.job} --attempt 1 --generation 3")
+    cluster.answer = '{"pids": []}'
+    assert check() == (True, "")
+    cluster.answer = "Traceback"
+    with pytest.raises(OSError, match="it answers"):
+        check()
+    cluster.refuse["run_in"] = 0
+    with pytest.raises(OSError, match="refused"):
+        check()
+    cluster.be(NAME, phase="Failed")
+    assert check() == (True, ""), "nothing runs in a container that has ended"
+
+
+def test_what_cannot_be_listed_is_not_called_gone(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    for call in ("jobs", "pods"):
+        cluster.refuse = {call: 0}
+        with pytest.raises(OSError, match="refused"):
+            asyncio.run(launcher.containers())
+
+
+def test_every_node_has_its_gpus_under_names_of_its_own(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    cluster.node_list.append(Node("node2", False, False, "boot-2"))
+    first, second = asyncio.run(launcher.hosts())
+    assert (first.name, first.gpus) == ("node1", ("sim-node1-0", "sim-node1-1"))
+    assert (second.ready, second.schedulable) == (False, False)
+    assert not set(first.gpus) & set(second.gpus)
+
+
+def test_the_device_truth_of_this_machine_is_in_the_pod(
+    cluster: FakeCluster, launcher: KubernetesLauncher, tmp_path: Path
+) -> None:
+    truth = tmp_path / "truth.json"
+    with pytest.raises(LaunchError, match="device truth"):
+        launch(launcher, replace(SPEC, device_truth=str(truth)))
+    truth.write_text('{"seconds_per_step": {}}')
+    launch(launcher, replace(SPEC, device_truth=str(truth)))
+    data = cluster.secrets[NAME]["data"]
+    assert base64.b64decode(data["device-truth.json"]) == truth.read_bytes()
+    assert b"/reshape/attempt/device-truth.json" in base64.b64decode(data["spec.json"])
+
+
+def test_the_first_program_in_a_pod_puts_the_sidecar_in(tmp_path: Path) -> None:
+    archive, secret, home = tmp_path / "a.pyz", tmp_path / "secret", tmp_path / "home"
+    secret.mkdir()
+    (secret / "token").write_text("bearer")
+    (secret / "..data").mkdir()
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name in ("agent/loop.py", "hook/run.py", "init/look.py", "init/supervisor.py"):
+            packed.writestr(f"reshape_sidecar/{name}", "")
+    code = place_sidecar.main(str(archive), str(secret), str(home))  # type: ignore[no-untyped-call]
+    assert code == 0
+    token = home / "attempt" / "token"
+    assert token.read_text() == "bearer"
+    assert token.stat().st_mode & 0o777 == 0o600
+    assert (home / "attempt" / "run").is_dir()
+    assert (home / "python").exists()
+
+
+def test_a_python_that_is_too_old_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(place_sidecar, "LEAST", (99, 0))
+    assert place_sidecar.main("a", "b", str(tmp_path)) == 1  # type: ignore[no-untyped-call]
+    assert "the SideCar needs 99.0 or newer" in capsys.readouterr().err

@@ -1,0 +1,159 @@
+"""Hosts that a launcher finds by itself: what is concluded from a look, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.model import HostId
+from reshape_controller.live.hosts import HostWatch
+from reshape_launcher.spec import ContainerStatus, HostSeen, LaunchSpec, ReleaseCheck
+
+HOST = HostSeen("node1", "simulated", ("sim-node1-0", "sim-node1-1"), boot="boot-1")
+OTHER = HostSeen("node2", "simulated", ("sim-node2-0",), boot="boot-2")
+
+
+@dataclass
+class World:
+    """Hosts, containers and a clock; what is posted is taken by an engine at once."""
+
+    hosts_seen: list[HostSeen] = field(default_factory=lambda: [HOST, OTHER])
+    running: list[ContainerStatus] = field(default_factory=list)
+    removed: list[tuple[str, int]] = field(default_factory=list)
+    now_s: float = 0.0
+    engine: Engine = field(default_factory=Engine)
+    fails: bool = False
+
+    def __post_init__(self) -> None:
+        self.watch = HostWatch(self, self, self.post, lambda: self.now_s)
+        self.posted: list[ev.Event] = []
+
+    def post(self, event: ev.Event) -> None:
+        self.posted.append(event)
+        self.engine.step(event, self.now_s)
+
+    def look(self, after_s: float = 2.0) -> list[ev.Event]:
+        self.now_s += after_s
+        self.posted = []
+        asyncio.run(self.watch.look(self.engine.state))
+        return self.posted
+
+    async def hosts(self) -> tuple[HostSeen, ...]:
+        if self.fails:
+            raise OSError("no answer")
+        return tuple(self.hosts_seen)
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        return tuple(self.running)
+
+    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+        self.removed.append((job, attempt))
+
+    async def launch(self, spec: LaunchSpec, token: str) -> None:
+        raise AssertionError("nothing is launched here")
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        raise AssertionError("no release is looked at here")
+
+    def log_path(self, job: str, attempt: int) -> str | None:
+        return None
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    made.look()
+    return made
+
+
+def kinds(events: list[ev.Event]) -> list[str]:
+    return [type(event).__name__ for event in events]
+
+
+def test_a_host_is_added_once_and_again_when_it_has_more_gpus(world: World) -> None:
+    assert set(world.engine.state.hosts) == {"node1", "node2"}
+    assert world.look() == []
+    world.hosts_seen[0] = replace(HOST, gpus=(*HOST.gpus, "sim-node1-2"))
+    assert kinds(world.look()) == ["HostAdded"]
+    assert world.look() == []
+
+
+def test_a_host_that_is_not_ready_is_not_added() -> None:
+    world = World(hosts_seen=[replace(HOST, ready=False)])
+    assert world.look() == []
+    assert world.engine.state.hosts == {}
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "not ready"])
+def test_a_host_is_silent_only_after_its_deadline_and_that_is_said_once(
+    world: World, gone: bool
+) -> None:
+    world.hosts_seen = [OTHER] if gone else [replace(HOST, ready=False), OTHER]
+    assert world.look() == []
+    assert world.look(119.0) == []
+    assert kinds(world.look(2.0)) == ["HostFellSilent"]
+    assert world.look(200.0) == []
+
+
+def test_a_short_silence_is_no_silence(world: World) -> None:
+    world.hosts_seen[0] = replace(HOST, ready=False)
+    world.look(100.0)
+    world.hosts_seen[0] = HOST
+    assert world.look(100.0) == []
+    world.hosts_seen[0] = replace(HOST, ready=False)
+    assert world.look(100.0) == []
+
+
+def silent(world: World) -> None:
+    world.hosts_seen[0] = replace(HOST, ready=False)
+    world.look()
+    world.look(121.0)
+    assert not world.engine.state.hosts[HostId("node1")].present
+
+
+def test_a_host_that_is_back_gives_its_gpus_back_once_nothing_of_ours_is_left(
+    world: World,
+) -> None:
+    silent(world)
+    world.hosts_seen[0] = HOST
+    world.running = [ContainerStatus("a-1", 1, True, host="node1")]
+    assert world.look() == []
+    assert world.removed == [("a-1", 1)]
+    world.running = [ContainerStatus("b-1", 1, True, host="node2")]
+    assert kinds(world.look()) == ["HostCleaned"]
+    assert world.look() == []
+
+
+def test_another_boot_is_evidence_that_nothing_of_before_runs(world: World) -> None:
+    world.hosts_seen[0] = replace(HOST, boot="boot-9")
+    assert kinds(world.look()) == ["HostCleaned"]
+    assert world.look() == []
+
+
+def test_cordoning_drains_and_taking_it_back_undrains(world: World) -> None:
+    world.hosts_seen[0] = replace(HOST, schedulable=False)
+    assert kinds(world.look()) == ["HostDrained"]
+    assert world.look() == []
+    world.hosts_seen[0] = HOST
+    assert kinds(world.look()) == ["HostUndrained"]
+
+
+def test_what_an_operator_drained_is_not_undrained_by_a_look(world: World) -> None:
+    world.post(ev.HostDrained(HostId("node1"), "ada"))
+    assert world.look() == []
+    assert world.engine.state.hosts[HostId("node1")].drained
+
+
+def test_from_hosts_that_cannot_be_seen_nothing_is_concluded(world: World) -> None:
+    world.fails = True
+    for _ in range(3):
+        with pytest.raises(OSError, match="no answer"):
+            world.look(100.0)
+    world.fails = False
+    assert world.look() == []
