@@ -27,6 +27,9 @@ class FakeCluster:
     calls: list[tuple[str, str]] = field(default_factory=list)
     answer: str = '{"pids": []}'
 
+    def close(self) -> None:
+        self._called("close", "")
+
     def create_job(self, manifest: Manifest) -> str:
         name = self._called("create_job", manifest["metadata"]["name"])
         self.made_jobs.setdefault(name, manifest)
@@ -64,7 +67,7 @@ class FakeCluster:
     def delete_pod(self, name: str, grace_s: int) -> None:
         self._called("delete_pod", f"{name} {grace_s}")
         if name in self.seen_pods:
-            self.seen_pods[name] = replace(self.seen_pods[name], ending=True)
+            self.seen_pods[name] = replace(self.seen_pods[name], ends_within_s=grace_s)
 
     def jobs(self, selector: str) -> tuple[JobSeen, ...]:
         self._called("jobs", selector)

@@ -98,4 +98,5 @@ class KubernetesBed(Bed):
         selector = f"reshape.dev/controller={self.key}"
         for job in self.api.jobs(selector):
             self.api.delete_job(job.name)
+        self.kubernetes.close()
         shutil.rmtree(self.shared)

@@ -70,6 +70,9 @@ class ApiCluster:
         """Address of the API server."""
         return str(self._api.configuration.host)
 
+    def close(self) -> None:
+        self._api.rest_client.pool_manager.clear()
+
     def create_job(self, manifest: Manifest) -> str:
         name = manifest["metadata"]["name"]
         made = _unless(
@@ -158,7 +161,7 @@ class ApiCluster:
             code = socket.returncode
             output, errors = str(socket.read_stdout()), str(socket.read_stderr())
         finally:
-            socket.close()
+            socket.sock.shutdown()  # its close() leaves the socket open that the server has ended
         if code != 0:
             raise ApiTrouble(f"a command in pod {pod}", 0, errors.strip() or f"exit code {code}")
         return output

@@ -60,7 +60,8 @@ class PodSeen:
     phase: str = "Pending"
     started: bool = False
     """Its container runs or ran."""
-    ending: bool = False
+    ends_within_s: int | None = None
+    """It was deleted with this grace; None: it was not."""
     exit_code: int | None = None
     reason: str = ""
     trouble: str = ""
@@ -77,6 +78,9 @@ class PodSeen:
 
 class Cluster(Protocol):
     """The calls that the launcher needs; each raises ApiTrouble."""
+
+    def close(self) -> None:
+        """Let go of the connections."""
 
     def create_job(self, manifest: Manifest) -> str:
         """Create it, or find the one of this name; gives its uid."""

@@ -95,6 +95,7 @@ class KubernetesLauncher:
         """Let go of its threads; nothing in the cluster is touched."""
         for pool in (self._looks, self._changes):
             pool.shutdown(wait=False, cancel_futures=True)
+        self._cluster.close()
 
     def log_path(self, job: str, attempt: int) -> str | None:
         """None: the log files are in the pod."""
@@ -161,18 +162,21 @@ class KubernetesLauncher:
 
     def _ended(self, job: str, attempt: int, grace_s: float) -> bool:
         """Ask for the end of whatever is there; True once nothing is."""
-        name = naming.object_name(job, attempt)
+        name = naming.object_name(self._settings.controller, job, attempt)
         selector = self._selector(job, attempt)
         (seen,) = self._cluster.jobs(selector) or (None,)
         pods = self._pods(job, attempt)
+        wanted_s = max(GRACE_MIN_S, math.ceil(grace_s))
+        for found in pods:
+            # Before the Job ends: its own deletion of the pod has a longer grace, and a node does
+            # not always take up that it was shortened.
+            if not found.over and (found.ends_within_s is None or found.ends_within_s > wanted_s):
+                self._cluster.delete_pod(found.name, wanted_s)
         if seen is not None and seen.over is None:
             if seen.suspended:
                 self._cluster.delete_job(name)
             elif not seen.reason:
                 self._cluster.patch_job(name, manifests.end(REMOVED))
-        for found in pods:
-            if not found.over:
-                self._cluster.delete_pod(found.name, max(GRACE_MIN_S, math.ceil(grace_s)))
         over = seen is None or seen.suspended or seen.over is not None
         return over and all(found.over for found in pods)
 
@@ -180,8 +184,9 @@ class KubernetesLauncher:
         return self._cluster.pods(self._selector(job, attempt))
 
     def _selector(self, job: str, attempt: int) -> str:
-        ours = naming.selector(self._settings.controller)
-        return f"{ours},{naming.JOB_KEY}={naming.key_of(job)},{naming.ATTEMPT}={attempt}"
+        controller = self._settings.controller
+        key, ours = naming.key_of(controller, job), naming.selector(controller)
+        return f"{ours},{naming.JOB_KEY}={key},{naming.ATTEMPT}={attempt}"
 
 
 def _truth(spec: LaunchSpec) -> str | None:

@@ -38,14 +38,14 @@ def is_label(text: str) -> bool:
     return _LABEL.match(text) is not None
 
 
-def key_of(job: str) -> str:
-    """A short name of a job id, of characters that a DNS name may have."""
-    return hashlib.sha256(job.encode()).hexdigest()[:DIGEST_CHARS]
+def key_of(controller: str, job: str) -> str:
+    """A short name of a controller's job, of characters that a DNS name may have."""
+    return hashlib.sha256(f"{controller}/{job}".encode()).hexdigest()[:DIGEST_CHARS]
 
 
-def object_name(job: str, attempt: int) -> str:
+def object_name(controller: str, job: str, attempt: int) -> str:
     """Name of the Job (and the Secret) of an attempt: readable first, then unique."""
-    end = f"-{key_of(job)}-{attempt}"
+    end = f"-{key_of(controller, job)}-{attempt}"
     words = _NOT_IN_NAME.sub("-", job.lower())[: NAME_CHARS_MAX - len(end)].strip("-")
     return f"{words or 'job'}{end}"
 
@@ -54,13 +54,13 @@ def labels(controller: str, job: str, attempt: int, version: str) -> dict[str, s
     """Labels of everything that belongs to an attempt."""
     return {
         "app.kubernetes.io/name": PROGRAM,
-        "app.kubernetes.io/instance": key_of(job),
+        "app.kubernetes.io/instance": key_of(controller, job),
         "app.kubernetes.io/component": "training",
         "app.kubernetes.io/part-of": PROGRAM,
         "app.kubernetes.io/version": version,
         MANAGED_BY: PROGRAM,
         CONTROLLER: controller,
-        JOB_KEY: key_of(job),
+        JOB_KEY: key_of(controller, job),
         ATTEMPT: str(attempt),
     }
 

@@ -60,7 +60,7 @@ class Attempt:
 
     @property
     def name(self) -> str:
-        return naming.object_name(self.spec.job, self.spec.attempt)
+        return naming.object_name(self.settings.controller, self.spec.job, self.spec.attempt)
 
     @property
     def image(self) -> str:

@@ -51,7 +51,7 @@ def pod_of(found: Any, now: datetime) -> PodSeen:
         node=found.spec.node_name or "",
         phase=status.phase or "Pending",
         started=running is not None or ended is not None,
-        ending=meta.deletion_timestamp is not None,
+        ends_within_s=meta.deletion_grace_period_seconds if meta.deletion_timestamp else None,
         exit_code=ended.exit_code if ended is not None else None,
         reason=_end_reason(status, ended, placer),
         trouble=_trouble(status, blocked),

@@ -33,7 +33,7 @@ def hopeless(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[tuple[Jo
         if job.over is not None or job.reason:
             continue
         for pod in by_job.get(job.name, []):
-            if not pod.ending and not pod.started and _given_up(pod):
+            if pod.ends_within_s is None and not pod.started and _given_up(pod):
                 found.append((job, pod.trouble))
                 break
     return tuple(found)

@@ -20,7 +20,7 @@ from reshape_launcher.spec import ContainerStatus, LaunchError, LaunchSpec
 from tests.fake_cluster import FakeCluster
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
 
-NAME = naming.object_name(SPEC.job, SPEC.attempt)
+NAME = naming.object_name(SETTINGS.controller, SPEC.job, SPEC.attempt)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_container_runs_until_no_pod_of_it_may_run(
     cluster.be(NAME, phase="Running", started=True)
     cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], over="somebody failed it")
     assert one(launcher).running, "its pod is there all the same"
-    cluster.be(NAME, ending=True)
+    cluster.be(NAME, ends_within_s=30)
     assert one(launcher).running, "deleted is not gone"
     cluster.be(NAME, phase="Failed", exit_code=137, reason="OOMKilled: exit code 137")
     ended = ContainerStatus(SPEC.job, 1, False, 137, "OOMKilled: exit code 137", "node1")

@@ -215,11 +215,11 @@ def test_names_are_valid_and_no_two_attempts_share_one() -> None:
     names = set()
     jobs = {"a" + "".join(draw.choices(letters, k=draw.randrange(128))) for _ in range(2000)}
     for job in jobs:
-        for attempt in (1, 999_999_999):
-            name = naming.object_name(job, attempt)
+        for controller, attempt in (("c1", 1), ("c2", 1), ("c1", 999_999_999)):
+            name = naming.object_name(controller, job, attempt)
             assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,50}[a-z0-9])?", name), name
             names.add(name)
-    assert len(names) == 2 * len(jobs)
+    assert len(names) == 3 * len(jobs)
 
 
 def random_spec(draw: random.Random) -> LaunchSpec:
