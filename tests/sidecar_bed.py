@@ -43,6 +43,8 @@ def eventually(what: str, look: Callable[[], T | None]) -> T:
 class Bed:
     """One job under a launcher of its own."""
 
+    keeps_logs_here = True
+
     def __init__(self, tmp_path: Path) -> None:
         self.path = tmp_path
         self.code = tmp_path / "code"
@@ -169,7 +171,7 @@ def _command(pid: int) -> bytes:
 
 
 @contextmanager
-def bed(tmp_path: Path, kind: type[Bed] = Bed) -> Iterator[Bed]:
+def bed(tmp_path: Path, kind: Callable[[Path], Bed] = Bed) -> Iterator[Bed]:
     """A bed that is empty afterwards."""
     made = kind(tmp_path)
     try:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from reshape_launcher.local import LocalLauncher
-from reshape_launcher.spec import ReleaseCheck
+from reshape_launcher.spec import LaunchError, ReleaseCheck
 from reshape_sidecar import gpu
 from reshape_sidecar.init import processes as proc
 from tests import training_programs as programs
@@ -141,3 +141,14 @@ def test_what_has_ended_long_ago_costs_nothing_at_each_look(
     run.mkdir(parents=True)
     (run / "init.json").write_text('{"pid":1,"start_time":1,"boot_id":"before"}')
     assert len(asyncio.run(launcher.containers())) == 31
+
+
+def test_a_launch_that_the_disk_refuses_may_be_tried_again(job: Bed) -> None:
+    job.root.mkdir(exist_ok=True)
+    (job.root / "job-1").write_text("a file where a folder should be")
+    try:
+        with pytest.raises(LaunchError, match="make it writable") as caught:
+            job.launch(job.spec(programs.PLAIN))
+        assert caught.value.retryable
+    finally:
+        (job.root / "job-1").unlink()

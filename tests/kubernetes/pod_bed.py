@@ -1,0 +1,88 @@
+"""A bed for tests of a launcher whose containers are pods, as ``tests.sidecar_bed`` for local ones.
+
+Does: launches one job in a namespace, finds its processes, and ends everything when the test is
+over. The nodes are on this machine, so what is left of a pod is found in /proc. Never: touches what
+another controller made. State: the cluster's, and a folder of the shared volume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from reshape_launcher.kubernetes import pod
+from reshape_launcher.kubernetes.client import connect
+from reshape_launcher.kubernetes.cluster import PodSeen
+from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.spec import LaunchSpec
+from reshape_sidecar import codec
+from reshape_sidecar.init.processes import Marker
+from reshape_sidecar.init.values import TRAINING_FILE, Training
+from tests.coordinator_double import CoordinatorDouble
+from tests.kubernetes import image
+from tests.kubernetes.namespace import SHARED, Namespace
+from tests.sidecar_bed import DEVICES, Bed
+
+OPEN_TO_ALL = 0o777
+"""Volumes that are folders of a node know no fsGroup."""
+CONTROLLER = "test"
+
+
+class PodBed(Bed):
+    """One job in pods."""
+
+    keeps_logs_here = False
+
+    def __init__(self, tmp_path: Path, namespace: Namespace) -> None:
+        self.path = tmp_path
+        self.code = namespace.shared / "code"
+        self.checkpoints = namespace.shared / "checkpoints"
+        for folder in (self.code, self.checkpoints):
+            folder.mkdir()
+            folder.chmod(OPEN_TO_ALL)
+        grounds = namespace.grounds
+        self.api = connect(grounds.kubeconfig, namespace.name)
+        settings = PodSettings(namespace=namespace.name, controller=CONTROLLER, image=grounds.image)
+        devices = SimulatedDevices(len(DEVICES))
+        self.launcher = self.kubernetes = KubernetesLauncher(self.api, settings, devices)
+        self.coordinator = CoordinatorDouble(address=grounds.address).start()
+
+    def spec(self, program: str, *words: str, **fields: object) -> LaunchSpec:
+        values: dict[str, object] = {
+            "command": (image.PYTHON, "train.py", *words),
+            "code": f"claim:{SHARED}/code",
+            "checkpoints": f"claim:{SHARED}/checkpoints",
+            "host": self.host,
+        }
+        return super().spec(program, *words, **(values | fields))
+
+    @property
+    def host(self) -> str:
+        """The first node that is ready."""
+        hosts = asyncio.run(self.kubernetes.hosts())
+        return next(host.name for host in hosts if host.ready)
+
+    @property
+    def marker(self) -> Marker:
+        return Marker("job-1", 1, f"{pod.ATTEMPT_FOLDER}/run/agent.sock")
+
+    def pods(self) -> tuple[PodSeen, ...]:
+        return self.api.pods(f"reshape.dev/controller={CONTROLLER}")
+
+    def count(self) -> int:
+        return len(self.pods())
+
+    def process(self) -> Training:
+        """The newest training process, by init's own file in the pod."""
+        (found,) = self.pods()
+        look = "import sys; print(open(sys.argv[1]).read())"
+        path = f"{pod.ATTEMPT_FOLDER}/run/{TRAINING_FILE}"
+        text = self.api.run_in(found.name, (pod.INTERPRETER, "-I", "-c", look, path))
+        return codec.loads(Training, text.encode())
+
+    def clear(self) -> None:
+        for status in asyncio.run(self.launcher.containers()):
+            asyncio.run(self.launcher.remove(status.job, status.attempt, 0.0))
+        self.kubernetes.close()
