@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from reshape_launcher.kubernetes import naming
-from reshape_launcher.kubernetes.cluster import ApiTrouble, JobSeen, Manifest, Node, PodSeen
+from reshape_launcher.kubernetes.cluster import (
+    ApiTrouble,
+    JobSeen,
+    Manifest,
+    Node,
+    NotRunning,
+    PodSeen,
+)
 
 
 @dataclass
@@ -25,6 +32,8 @@ class FakeCluster:
     node_list: list[Node] = field(default_factory=lambda: [Node("node1", True, True, "boot-1")])
     refuse: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
+    runs: bool = True
+    """Whether the node has the pod's container running, whatever its status says."""
     answer: str = '{"pids": []}'
 
     def close(self) -> None:
@@ -83,6 +92,8 @@ class FakeCluster:
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
         self._called("run_in", " ".join((pod, *command)))
+        if not self.runs:
+            raise NotRunning(pod, 500, "container not found")
         return self.answer
 
     def be(self, name: str, **changes: Any) -> None:

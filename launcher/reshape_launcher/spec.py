@@ -38,6 +38,7 @@ class LaunchSpec(AttemptSpec):
     cpus: float | None = None
     memory_bytes: int | None = None
     save_s: float = 120.0
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,11 @@ class PodBed(Bed):
             folder.chmod(OPEN_TO_ALL)
         grounds = namespace.grounds
         self.api = connect(grounds.kubeconfig, namespace.name)
-        settings = PodSettings(namespace=namespace.name, controller=CONTROLLER, image=grounds.image)
-        devices = SimulatedDevices(len(DEVICES))
-        self.launcher = self.kubernetes = KubernetesLauncher(self.api, settings, devices)
+        self.settings = PodSettings(
+            namespace=namespace.name, controller=CONTROLLER, image=grounds.image
+        )
+        self.devices = SimulatedDevices(len(DEVICES))
+        self.launcher = self.kubernetes = KubernetesLauncher(self.api, self.settings, self.devices)
         self.coordinator = CoordinatorDouble(address=grounds.address).start()
 
     def spec(self, program: str, *words: str, **fields: object) -> LaunchSpec:

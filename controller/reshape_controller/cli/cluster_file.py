@@ -45,6 +45,7 @@ class ClusterFile(_Strict):
     namespace: Name
     controller: str = Field("reshape", max_length=63)
     image: str | None = None
+    registry: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._:/-]{0,200}[a-z0-9]$")
     storage_claim: Name | None = None
     mounts: list[Mount] = Field(default_factory=list)
     user_id: int = Field(defaults.USER_ID, ge=1, le=2**31 - 1)
@@ -81,6 +82,7 @@ def _settings(file: ClusterFile) -> PodSettings:
         namespace=file.namespace,
         controller=file.controller,
         image=file.image,
+        registry=file.registry,
         storage_claim=file.storage_claim,
         mounts=tuple(ClaimMount(m.claim, m.path, m.folder, m.read_only) for m in file.mounts),
         user_id=file.user_id,

@@ -64,6 +64,12 @@ SETTINGS = (
     ),
     Setting("kubeconfig", None, "kubeconfig of the cluster; in a pod its service account"),
     Setting("cluster", None, "file with what every pod of this controller gets"),
+    Setting(
+        "launch_by",
+        "ansible",
+        "what brings pods into the cluster: the playbook (ansible), or the client alone",
+        choices=("ansible", "client"),
+    ),
     Setting("sidecar_bind", None, "ADDRESS:PORT on which pods reach this daemon"),
     Setting("sidecar_url", None, "URL of that address as pods see it; default: that address"),
     Setting("preset", "adaptive", "policy and mechanism by one name"),

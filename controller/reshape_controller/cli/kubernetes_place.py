@@ -6,6 +6,7 @@ needed (that takes a second). State: none.
 
 from __future__ import annotations
 
+import importlib.util
 import ipaddress
 import os
 import urllib.parse
@@ -38,6 +39,9 @@ class KubernetesPlace:
     sidecar_address: str
     sidecar_port: int
     sidecar_url: str
+    by_playbook: bool
+    runs: Path
+    """Where playbooks keep what the newest runs said."""
 
     def cluster(self) -> ApiCluster:
         """The API server, by its credentials. Raises CliError."""
@@ -55,9 +59,23 @@ class KubernetesPlace:
 
     def launcher(self) -> KubernetesLauncher:
         """The launcher on it. Raises CliError."""
+        from reshape_launcher.kubernetes.bringing import Bring, ByPlaybook, Directly
         from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+        from reshape_launcher.kubernetes.run_folder import Target
 
-        return KubernetesLauncher(self.cluster(), self.pods, self.devices)
+        cluster = self.cluster()
+        bring: Bring = Directly(cluster)
+        if self.by_playbook:
+            if importlib.util.find_spec("ansible_runner") is None:
+                raise failed(
+                    Exit.FAILED,
+                    "ansible-runner is not installed",
+                    "--launch-by ansible",
+                    'pip install "reshape-gpu[ansible]", or go without: --launch-by client',
+                )
+            kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
+            bring = ByPlaybook(self.runs, Target(kubeconfig, self.pods.namespace))
+        return KubernetesLauncher(cluster, self.pods, self.devices, bring)
 
 
 def kubernetes_place(config: Config) -> KubernetesPlace | None:
@@ -86,13 +104,20 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
         raise failed(Exit.USAGE, "no cluster file is named", "--cluster", remedy)
     path = Path(file).expanduser().absolute()
     address, port = _listen(config)
+    pods = cluster_file.read(path, config.source("cluster"))
+    by_playbook = config.text("launch_by") == "ansible"
+    if pods.registry is not None and not by_playbook:
+        what = "the cluster file names a registry, and only the playbook builds images"
+        raise failed(Exit.USAGE, what, config.source("launch_by"), "use --launch-by ansible")
     return KubernetesPlace(
         _kubeconfig(config),
-        cluster_file.read(path, config.source("cluster")),
+        pods,
         SimulatedDevices(count),
         address,
         port,
         _url(config, address, port),
+        by_playbook,
+        config.home / "playbooks",
     )
 
 

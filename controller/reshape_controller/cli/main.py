@@ -39,6 +39,7 @@ COMMANDS = {
     "timeline": "timeline_commands",
     "replay": "replay_commands",
     "compare": "compare_commands",
+    "doctor": "doctor_command",
     "version": "about_commands",
 }
 """The module of each command, in which a function has the command's name."""

@@ -48,6 +48,9 @@ def up(
     cluster: Annotated[
         str | None, typer.Option(metavar="FILE", help="What every pod of this controller gets.")
     ] = None,
+    launch_by: Annotated[
+        str | None, typer.Option(metavar="ansible|client", help="What brings pods into it.")
+    ] = None,
     sidecar_bind: Annotated[
         str | None, typer.Option(metavar="ADDRESS:PORT", help="Where pods reach this daemon.")
     ] = None,

@@ -58,4 +58,5 @@ def launch_spec(
         cpus=spec.cpus,
         memory_bytes=spec.memory_bytes,
         save_s=save_s,
+        workers=spec.workers,
     )

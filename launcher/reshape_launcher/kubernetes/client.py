@@ -9,6 +9,7 @@ thread.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,8 +21,16 @@ from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
 
 from reshape_launcher.kubernetes import seeing
-from reshape_launcher.kubernetes.cluster import ApiTrouble, JobSeen, Manifest, Node, PodSeen
+from reshape_launcher.kubernetes.cluster import (
+    ApiTrouble,
+    JobSeen,
+    Manifest,
+    Node,
+    NotRunning,
+    PodSeen,
+)
 from reshape_launcher.kubernetes.pod import CONTAINER
+from reshape_launcher.kubernetes.rights import Right
 
 CALL_S = 10.0
 """One call. Then: ApiTrouble, and whoever asked asks again."""
@@ -30,7 +39,10 @@ RUN_S = 15.0
 CONFLICT = 409
 MISSING = 404
 PAGE = 500
+NOT_RUNNING = ("container not found", "does not have a host assigned")
+"""What the node, and the API server for a pod without one, say of a container that does not run."""
 MERGE_PATCH = "application/merge-patch+json"
+_WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 T = TypeVar("T")
 
 
@@ -140,6 +152,47 @@ class ApiCluster:
         return tuple(seeing.node_of(item) for item in found.items)
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        try:
+            return self._run_in(pod, command)
+        except ApiTrouble as trouble:
+            if any(said in str(trouble) for said in NOT_RUNNING):
+                raise NotRunning(f"pod {pod}", trouble.status, str(trouble)) from None
+            raise
+
+    def version(self) -> str:
+        """What the API server calls itself."""
+        what = "the API server cannot be used"
+        return str(_call(what, client.VersionApi(self._api).get_code).git_version)
+
+    def may(self, right: Right) -> bool:
+        """Whether these credentials have a right."""
+        asked = {
+            "namespace": None if right.of_cluster else self._namespace,
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+        }
+        review = {"spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}}
+        ask = client.AuthorizationV1Api(self._api).create_self_subject_access_review
+        return bool(_call("rights cannot be asked for", ask, review).status.allowed)
+
+    def claim_modes(self, name: str) -> tuple[str, ...] | None:
+        """Access modes of a volume claim; None if there is none of this name."""
+        read = self._core.read_namespaced_persistent_volume_claim
+        what = f"claim {name} cannot be read"
+        found = _unless(MISSING, lambda: _call(what, read, name, self._namespace))
+        return None if found is None else tuple(found.spec.access_modes or ())
+
+    def dry_run_job(self, manifest: Manifest) -> tuple[str, ...]:
+        """What the API server warns of when a Job is created as a dry run."""
+        create = self._batch.create_namespaced_job_with_http_info
+        what = "a Job would be refused"
+        _, _, found = _call(what, create, self._namespace, manifest, dry_run="All")
+        headers = {key.lower(): value for key, value in dict(found or {}).items()}
+        return tuple(_WARNING.findall(headers.get("warning", "")))
+
+    def _run_in(self, pod: str, command: tuple[str, ...]) -> str:
         socket = _call(
             f"no command can be run in pod {pod}",
             stream.stream,
@@ -158,7 +211,7 @@ class ApiCluster:
             socket.run_forever(timeout=RUN_S)
             if socket.is_open():
                 raise ApiTrouble(f"a command in pod {pod}", 0, f"not within {RUN_S:g} s")
-            code = socket.returncode
+            code = _exit_code(pod, socket)
             output, errors = str(socket.read_stdout()), str(socket.read_stderr())
         finally:
             socket.sock.shutdown()  # its close() leaves the socket open that the server has ended
@@ -186,6 +239,14 @@ class ApiCluster:
             going_on = page.metadata.var_continue if page.metadata else None
             if not going_on:
                 return items
+
+
+def _exit_code(pod: str, socket: Any) -> int:
+    """Exit code of a command that has ended; where it never began, the client finds no number."""
+    try:
+        return int(socket.returncode)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise ApiTrouble(f"no command can be run in pod {pod}", 0, str(error)) from None
 
 
 def _call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:

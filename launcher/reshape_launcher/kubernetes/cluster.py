@@ -26,6 +26,10 @@ class ApiTrouble(OSError):
         return self.status in (400, 413, 422)
 
 
+class NotRunning(ApiTrouble):
+    """The pod's node says that its container does not run: it never did, or it has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node. ``boot_id`` changes when its machine is started again."""
@@ -110,4 +114,4 @@ class Cluster(Protocol):
         """All nodes of the cluster."""
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
-        """Standard output of a command in the pod's container."""
+        """Standard output of a command in the pod's container. Raises NotRunning."""

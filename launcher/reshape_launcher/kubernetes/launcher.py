@@ -17,8 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from reshape_launcher.kubernetes import archive, manifests, naming, pod, status
-from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, PodSeen
+from reshape_launcher.kubernetes import archive, images, manifests, naming, pod, status
+from reshape_launcher.kubernetes.applying import Objects
+from reshape_launcher.kubernetes.bringing import Bring, Directly
+from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, NotRunning, PodSeen
 from reshape_launcher.kubernetes.devices import PodDevices
 from reshape_launcher.kubernetes.places import places
 from reshape_launcher.kubernetes.settings import PodSettings
@@ -42,10 +44,20 @@ T = TypeVar("T")
 
 
 class KubernetesLauncher:
-    """``Launcher`` and ``HostSource`` on one namespace of a cluster."""
+    """``Launcher`` and ``HostSource`` on one namespace of a cluster.
 
-    def __init__(self, cluster: Cluster, settings: PodSettings, devices: PodDevices) -> None:
+    ``bring`` makes an attempt's objects; default: the client does.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: PodSettings,
+        devices: PodDevices,
+        bring: Bring | None = None,
+    ) -> None:
         self._cluster = cluster
+        self._bring = Directly(cluster) if bring is None else bring
         self._settings = settings
         self._devices = devices
         self._archive: archive.Archive | None = None
@@ -56,6 +68,11 @@ class KubernetesLauncher:
         """Make the attempt's objects; nothing happens if they are there. Raises LaunchError."""
         if not naming.is_job_id(spec.job):
             raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
+        if spec.workers > 1:
+            raise LaunchError(
+                f"the record wants {spec.workers} workers, and on Kubernetes a job is one pod yet; "
+                "leave `workers` out"
+            )
         await _on(self._changes, self._launch, spec, token)
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
@@ -108,18 +125,20 @@ class KubernetesLauncher:
         truth = _truth(spec)
         if self._archive is None:
             self._archive = archive.build()
+        spec, build = images.wanted(spec, settings)
         where = places(spec, settings)
         told = self._devices.environment(spec)
         attempt = pod.Attempt(spec, settings, where, self._archive, told)
-        job = manifests.job(attempt)
+        objects = Objects(
+            manifests.config_map(self._archive, settings),
+            manifests.job(attempt),
+            manifests.secret(attempt, token, truth),
+        )
         try:
-            self._cluster.create_config_map(manifests.config_map(self._archive, settings))
-            uid = self._cluster.create_job(job)
-            self._cluster.create_secret(manifests.secret(attempt, uid, token, truth))
-            self._cluster.patch_job(attempt.name, manifests.go())
-        except ApiTrouble as trouble:
-            what = f"attempt {spec.attempt} of {spec.job} cannot be launched: {trouble}"
-            raise LaunchError(what, retryable=not trouble.lasting) from trouble
+            self._bring(objects, build)
+        except LaunchError as error:
+            what = f"attempt {spec.attempt} of {spec.job} cannot be launched: {error}"
+            raise LaunchError(what, retryable=error.retryable) from error
 
     # --- what is there
 
@@ -132,9 +151,13 @@ class KubernetesLauncher:
 
     def _check_release(self, job: str, attempt: int, generation: int) -> ReleaseCheck:
         for seen in self._pods(job, attempt):
-            if seen.over or not seen.started:
+            if seen.over:
                 continue
-            pids = self._look_into(seen, job, attempt, generation)
+            try:
+                # Whatever its status says: that lags behind a container that trains already.
+                pids = self._look_into(seen, job, attempt, generation)
+            except NotRunning:
+                continue
             if pids:
                 text = ", ".join(map(str, pids))
                 return ReleaseCheck(False, f"processes {text} of {job} are still alive")

@@ -50,13 +50,12 @@ def job(attempt: pod.Attempt) -> Manifest:
     }
 
 
-def secret(attempt: pod.Attempt, uid: str, token: str, truth: str | None) -> Manifest:
-    """The attempt's files, owned by its Job (``uid``) and gone with it."""
+def secret(attempt: pod.Attempt, token: str, truth: str | None) -> Manifest:
+    """The attempt's files; ``owned`` gives it to its Job."""
     settings = attempt.settings
     files = {TOKEN_FILE: token, SPEC_FILE: codec.dumps(_told(attempt, truth))}
     if truth is not None:
         files[TRUTH_FILE] = truth
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": attempt.name, "uid": uid}
     ours = {naming.MANAGED_BY: naming.PROGRAM, naming.CONTROLLER: settings.controller}
     return {
         "apiVersion": "v1",
@@ -67,10 +66,16 @@ def secret(attempt: pod.Attempt, uid: str, token: str, truth: str | None) -> Man
             "name": attempt.name,
             "namespace": settings.namespace,
             "labels": ours,
-            "ownerReferences": [owner],
         },
         "data": {name: _base64(text.encode()) for name, text in files.items()},
     }
+
+
+def owned(secret: Manifest, job: Manifest, uid: str) -> Manifest:
+    """The Secret as the Job's own: gone with it."""
+    name = job["metadata"]["name"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
+    return {**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}
 
 
 def config_map(archive: Archive, settings: PodSettings) -> Manifest:

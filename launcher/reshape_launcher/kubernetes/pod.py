@@ -13,7 +13,7 @@ import math
 import re
 from dataclasses import dataclass
 
-from reshape_launcher.kubernetes import naming
+from reshape_launcher.kubernetes import images, naming
 from reshape_launcher.kubernetes.archive import Archive
 from reshape_launcher.kubernetes.cluster import Manifest
 from reshape_launcher.kubernetes.places import Places
@@ -43,7 +43,6 @@ MEMORY_ASKED_BYTES = 256 << 20
 """Asked of the scheduler for a job whose record names no amounts."""
 KEEP_ON_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """A silent node loses no pod to Kubernetes: only the controller decides on a relaunch."""
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}\Z")
 _PYTHON = re.compile(r"(/([A-Za-z0-9_.+-]+/)*)?python(\d+(\.\d+)?)?\Z")
 
 
@@ -71,9 +70,7 @@ class Attempt:
                 "the record names no image, and this controller has none for such records; "
                 "set `image` in the job record, or in the controller's cluster file"
             )
-        if not _IMAGE.match(image):
-            raise LaunchError(f"image {image!r} is no image name; write REGISTRY/NAME:TAG")
-        return image
+        return images.checked(image)
 
     @property
     def python(self) -> str:

@@ -36,6 +36,8 @@ class PodSettings:
     """Tells this controller's objects from another's in the same namespace; a label value."""
     image: str | None = None
     """For records that bring none."""
+    registry: str | None = None
+    """Where images are pushed that are built from a record's code; None: none is built."""
     storage_claim: str | None = None
     """Holds ``JOB/checkpoints`` of jobs that name none."""
     mounts: tuple[ClaimMount, ...] = ()

@@ -80,6 +80,15 @@ def test_a_manifest_that_the_api_refuses_is_not_tried_again(
     assert not caught.value.retryable
 
 
+def test_a_job_of_several_workers_is_refused_until_it_can_be_launched(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    with pytest.raises(LaunchError, match="2 workers") as caught:
+        launch(launcher, replace(SPEC, workers=2))
+    assert not caught.value.retryable
+    assert cluster.calls == []
+
+
 def test_a_container_runs_until_no_pod_of_it_may_run(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:
@@ -180,8 +189,10 @@ def test_a_release_is_looked_at_inside_the_container(
         return found.empty, found.reason
 
     launch(launcher)
+    cluster.runs = False
     assert check() == (True, ""), "a container that never started holds nothing"
-    cluster.be(NAME, phase="Running", started=True)
+    cluster.runs = True
+    assert not cluster.seen_pods[f"{NAME}-x"].started, "its status lags behind"
     cluster.answer = '{"pids": [12, 13]}'
     assert check() == (False, f"processes 12, 13 of {SPEC.job} are still alive")
     assert cluster.calls[-1][1].endswith(f"--job {SPEC.job} --attempt 1 --generation 3")

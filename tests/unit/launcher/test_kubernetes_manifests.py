@@ -77,7 +77,7 @@ def pod_of(spec: LaunchSpec, settings: PodSettings = SETTINGS) -> dict[str, Any]
 
 
 def told(spec: LaunchSpec) -> AttemptSpec:
-    data = manifests.secret(made(spec), "uid-1", "secret", None)["data"]["spec.json"]
+    data = manifests.secret(made(spec), "secret", None)["data"]["spec.json"]
     return codec.loads(AttemptSpec, base64.b64decode(data))
 
 
@@ -95,7 +95,8 @@ def test_a_pod_that_vanished_is_never_replaced_by_kubernetes() -> None:
 
 def test_no_pod_is_made_before_its_secret_is_there() -> None:
     assert job_of(SPEC)["spec"]["suspend"] is True
-    owners = manifests.secret(made(SPEC), "uid-1", "x", None)["metadata"]["ownerReferences"]
+    secret = manifests.secret(made(SPEC), "x", None)
+    owners = manifests.owned(secret, job_of(SPEC), "uid-1")["metadata"]["ownerReferences"]
     assert [(o["kind"], o["uid"]) for o in owners] == [("Job", "uid-1")]
 
 
@@ -117,7 +118,7 @@ def test_kubernetes_gives_more_time_to_end_than_a_save_takes(save_s: float) -> N
 def test_the_token_and_the_environment_are_in_the_secret_alone() -> None:
     spec = replace(SPEC, env=(("CANARY", "sesame"),))
     assert "sesame" not in json.dumps(job_of(spec))
-    made_secret = manifests.secret(made(spec), "uid-1", "bearer-sesame", None)
+    made_secret = manifests.secret(made(spec), "bearer-sesame", None)
     assert base64.b64decode(made_secret["data"]["token"]) == b"bearer-sesame"
     assert told(spec).env == (("CANARY", "sesame"),)
     (volume,) = [v for v in pod_of(spec)["volumes"] if "secret" in v]
@@ -188,7 +189,7 @@ def test_a_writable_volume_of_the_operator_may_hold_checkpoints() -> None:
 
 
 def told_with(spec: LaunchSpec, settings: PodSettings) -> AttemptSpec:
-    data = manifests.secret(made(spec, settings), "u", "t", None)["data"]["spec.json"]
+    data = manifests.secret(made(spec, settings), "t", None)["data"]["spec.json"]
     return codec.loads(AttemptSpec, base64.b64decode(data))
 
 

@@ -1,0 +1,116 @@
+"""Looking at a cluster before anything is launched: reachable, rights, nodes, claims, admission.
+
+Does: one finding per question, each failure with its remedy. Never: changes anything (what it asks
+to create is a dry run), or stops at the first failure. State: none. Blocking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from reshape_launcher.kubernetes import archive, manifests, pod
+from reshape_launcher.kubernetes.client import ApiCluster
+from reshape_launcher.kubernetes.cluster import ApiTrouble
+from reshape_launcher.kubernetes.devices import PodDevices
+from reshape_launcher.kubernetes.places import CHECKPOINTS, Places
+from reshape_launcher.kubernetes.rights import RIGHTS
+from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.spec import DeviceMode, LaunchSpec
+
+MANY_WRITERS = "ReadWriteMany"
+SAMPLE_IMAGE = "sample.invalid/image:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer. ``remedy`` is empty where nothing is wrong."""
+
+    check: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def findings(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
+    """Everything that can be told of the cluster; one finding only if it is not reached."""
+    try:
+        version = cluster.version()
+    except ApiTrouble as trouble:
+        remedy = "check the kubeconfig with: kubectl version"
+        yield Finding("API server", False, str(trouble), remedy)
+        return
+    yield Finding("API server", True, f"{cluster.server} ({version})")
+    yield from _answered("rights", lambda: _rights(cluster, settings))
+    yield from _answered("nodes", lambda: _nodes(cluster, devices))
+    yield from _answered("claims", lambda: _claims(cluster, settings))
+    yield from _answered("manifest", lambda: _manifest(cluster, settings, devices))
+
+
+def _answered(check: str, ask: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """What is found, or that it could not be found out."""
+    try:
+        yield from list(ask())
+    except ApiTrouble as trouble:
+        yield Finding(check, False, str(trouble), "see the API server's own message")
+
+
+def _rights(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+    for right in RIGHTS:
+        where = "the cluster" if right.of_cluster else f"namespace {settings.namespace}"
+        ok = cluster.may(right)
+        remedy = "" if ok else "apply deploy/kubernetes.yaml with your namespace in it"
+        yield Finding(f"may {right.text}", ok, f"in {where}: {right.why}", remedy)
+
+
+def _nodes(cluster: ApiCluster, devices: PodDevices) -> Iterator[Finding]:
+    nodes = cluster.nodes()
+    ready = [node for node in nodes if node.ready and node.schedulable]
+    gpus = sum(len(devices.of(node)) for node in ready)
+    detail = f"{len(ready)} of {len(nodes)} ready, {gpus} {devices.gpu_type} GPUs"
+    yield Finding("nodes", bool(ready), detail, "" if ready else "see: kubectl get nodes")
+
+
+def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+    if settings.storage_claim is None:
+        detail = "none for checkpoints: every record has to name its own"
+        yield Finding("claim", True, detail)
+    wanted = {mount.claim: not mount.read_only for mount in settings.mounts}
+    if settings.storage_claim is not None:
+        wanted[settings.storage_claim] = True
+    for name, written in sorted(wanted.items()):
+        modes = cluster.claim_modes(name)
+        if modes is None:
+            yield Finding(f"claim {name}", False, "it is not there", f"make the claim {name}")
+        elif written and MANY_WRITERS not in modes:
+            detail = f"{', '.join(modes)}: a job cannot go on on another node"
+            remedy = f"use a claim with {MANY_WRITERS}, or one node only"
+            yield Finding(f"claim {name}", False, detail, remedy)
+        else:
+            yield Finding(f"claim {name}", True, ", ".join(modes))
+
+
+def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
+    """A Job as it would be launched, as a dry run."""
+    nodes = cluster.nodes()
+    spec = LaunchSpec(
+        job="doctor",
+        attempt=1,
+        name="doctor",
+        command=("python3", "train.py"),
+        code=str(PurePosixPath(CHECKPOINTS).parent / "code"),
+        checkpoints=CHECKPOINTS,
+        coordinator_url="http://192.0.2.1",
+        epoch=0,
+        device_mode=DeviceMode.SIMULATED,
+        host=nodes[0].name if nodes else "none",
+        image=settings.image or SAMPLE_IMAGE,
+    )
+    where = Places(spec.code, spec.checkpoints, None, (), own_code=True)
+    told = devices.environment(spec)
+    attempt = pod.Attempt(spec, settings, where, archive.Archive(b""), told)
+    warnings = cluster.dry_run_job(manifests.job(attempt))
+    remedy = "" if not warnings else "the cluster's admission rules would refuse its pods"
+    detail = "; ".join(warnings) or "a Job is accepted without a warning (dry run)"
+    yield Finding("manifest", not warnings, detail, remedy)

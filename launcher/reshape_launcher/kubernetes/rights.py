@@ -1,0 +1,46 @@
+"""Every right that the controller needs in a cluster, and no other; deploy/ gives exactly these.
+
+Never: a wildcard, reading a Secret, creating a pod, or writing a node. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one kind of thing. ``why`` is told to who lacks it."""
+
+    verb: str
+    resource: str
+    why: str
+    group: str = ""
+    subresource: str = ""
+    of_cluster: bool = False
+    """Not in the namespace but in the whole cluster."""
+
+    @property
+    def text(self) -> str:
+        """As ``kubectl auth can-i`` takes it."""
+        name = f"{self.resource}.{self.group}" if self.group else self.resource
+        return (
+            f"{self.verb} {name}/{self.subresource}" if self.subresource else f"{self.verb} {name}"
+        )
+
+
+RIGHTS = (
+    Right("create", "jobs", "launches an attempt", "batch"),
+    Right("get", "jobs", "goes on with a launch that broke off", "batch"),
+    Right("list", "jobs", "sees what is there", "batch"),
+    Right("patch", "jobs", "lets a pod start, ends an attempt", "batch"),
+    Right("delete", "jobs", "takes away a launch that never came to a pod", "batch"),
+    Right("list", "pods", "sees what is there"),
+    Right("delete", "pods", "ends an attempt with the grace that its save needs"),
+    Right("create", "pods", "looks into a container whether its GPUs are free", "", "exec"),
+    Right("get", "pods", "the same, as some clients ask for it", "", "exec"),
+    Right("create", "secrets", "brings an attempt's files; no Secret is ever read"),
+    Right("create", "configmaps", "brings the SideCar's code"),
+    Right("get", "persistentvolumeclaims", "doctor checks access modes"),
+    Right("list", "nodes", "knows the hosts", of_cluster=True),
+)
