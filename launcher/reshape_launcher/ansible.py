@@ -25,11 +25,13 @@ Event = dict[str, Any]
 
 
 class PlaybookFailed(Exception):
-    """A task failed; the message names it. ``lasting``: a repeat would fail as well."""
+    """A task failed; the message names it. ``lasting``: a repeat would fail as well; ``away``: what
+    the task needed could not be reached."""
 
-    def __init__(self, message: str, *, lasting: bool = False) -> None:
+    def __init__(self, message: str, *, lasting: bool = False, away: bool = False) -> None:
         super().__init__(message)
         self.lasting = lasting
+        self.away = away
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,8 @@ class TaskFailure:
 
     task: str
     message: str
-    lasting: bool
+    lasting: bool = False
+    away: bool = False
 
 
 def playbooks() -> Path:
@@ -74,7 +77,8 @@ def run(root: Path, folder: Path, ident: str, playbook: Path | None = None) -> N
         return
     if failures:
         first = failures[0]
-        raise PlaybookFailed(f"task {first.task!r}: {first.message}", lasting=first.lasting)
+        what = f"task {first.task!r}: {first.message}"
+        raise PlaybookFailed(what, lasting=first.lasting, away=first.away)
     with result.stdout as output:
         said = " ".join(output.read().split())[-MESSAGE_CHARS_MAX:]
     raise PlaybookFailed(f"the playbook ended as {result.status} (exit code {result.rc}): {said}")
@@ -92,7 +96,8 @@ def failure_of(event: Event) -> TaskFailure | None:
     texts = [result.get("stderr"), result.get("msg"), result.get("stdout")]
     said = next((str(text) for text in texts if text), "it gave no message")
     message = " ".join(said.split())[-MESSAGE_CHARS_MAX:]
-    return TaskFailure(str(data.get("task", "")), message, bool(result.get("lasting")))
+    task = str(data.get("task", ""))
+    return TaskFailure(task, message, bool(result.get("lasting")), bool(result.get("away")))
 
 
 def _collect(failures: list[TaskFailure]) -> Callable[[Event], bool]:

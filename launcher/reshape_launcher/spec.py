@@ -13,6 +13,7 @@ from typing import Protocol
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 
 __all__ = [
+    "ClusterAway",
     "ContainerStatus",
     "DeviceMode",
     "HostSeen",
@@ -80,6 +81,13 @@ class LaunchError(Exception):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+class ClusterAway(LaunchError):
+    """What launches containers cannot be reached now; the job has nothing to do with it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=True)
 
 
 class Launcher(Protocol):

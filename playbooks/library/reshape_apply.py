@@ -31,7 +31,8 @@ def main() -> None:
     try:
         apply_from(Path(module.params["folder"]))
     except OSError as error:
-        module.fail_json(msg=str(error), lasting=getattr(error, "lasting", False))
+        said = {name: getattr(error, name, False) for name in ("lasting", "away")}
+        module.fail_json(msg=str(error), **said)
     module.exit_json(changed=True)
 
 

@@ -47,7 +47,8 @@ class Limits:
     """R5: failed starts at one size before the size is struck."""
 
 
-KUBERNETES = Limits(early_init_s=900.0, first_step_s=600.0)
+KUBERNETES = Limits(early_init_s=900.0, first_step_s=600.0, verify_s=300.0)
+"""Images are pulled; while an API server is away, for minutes, no release can be looked at."""
 
 RETRY_BACKOFF_MAX_S = 300.0
 BATCH_EVENTS_MAX = 500

@@ -16,7 +16,7 @@ from reshape_launcher.kubernetes.applying import Objects, apply
 from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster
 from reshape_launcher.kubernetes.images import Build
 from reshape_launcher.kubernetes.run_folder import Target, run_folder
-from reshape_launcher.spec import LaunchError
+from reshape_launcher.spec import ClusterAway, LaunchError
 
 PLAYBOOKS_MAX = 2
 """At once: each is a process that takes seconds of a core."""
@@ -41,6 +41,8 @@ class Directly:
         try:
             apply(self._cluster, objects)
         except ApiTrouble as trouble:
+            if trouble.away:
+                raise ClusterAway(str(trouble)) from trouble
             raise LaunchError(str(trouble), retryable=not trouble.lasting) from trouble
 
 
@@ -62,6 +64,8 @@ class ByPlaybook:
             ):
                 ansible.run(self._root, folder, ident, self._playbook)
         except ansible.PlaybookFailed as error:
+            if error.away:
+                raise ClusterAway(str(error)) from error
             raise LaunchError(str(error), retryable=not error.lasting) from error
         except OSError as error:
             raise LaunchError(f"{self._root}: {error.strerror}", retryable=True) from error

@@ -25,6 +25,11 @@ class ApiTrouble(OSError):
         """Whether the object itself was refused, and would be again."""
         return self.status in (400, 413, 422)
 
+    @property
+    def away(self) -> bool:
+        """Whether the API server did not answer, or cannot now: nobody's fault but its own."""
+        return self.status in (0, 429) or self.status >= 500
+
 
 class NotRunning(ApiTrouble):
     """The pod's node says that its container does not run: it never did, or it has ended."""

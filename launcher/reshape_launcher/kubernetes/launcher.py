@@ -25,6 +25,7 @@ from reshape_launcher.kubernetes.devices import PodDevices
 from reshape_launcher.kubernetes.places import places
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import (
+    ClusterAway,
     ContainerStatus,
     HostSeen,
     LaunchError,
@@ -37,6 +38,9 @@ REMOVE_MARGIN_S = 30.0
 """Beyond the grace period a pod may take this long to be gone. Then: LaunchError."""
 GRACE_MIN_S = 1
 """0 would make the API forget a pod whose processes may still run."""
+AWAY_POLL_S = 2.0
+AWAY_PATIENCE_S = 300.0
+"""A launch waits so long for an API server that does not answer. Then: LaunchError."""
 LOOKS_MAX = 4
 CHANGES_MAX = 16
 REMOVED = "removed by the controller"
@@ -73,7 +77,16 @@ class KubernetesLauncher:
                 f"the record wants {spec.workers} workers, and on Kubernetes a job is one pod yet; "
                 "leave `workers` out"
             )
-        await _on(self._changes, self._launch, spec, token)
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + AWAY_PATIENCE_S
+        while True:
+            try:
+                return await _on(self._changes, self._launch, spec, token)
+            except ClusterAway:
+                # An outage is no failure of the job: it would use up its retries within seconds.
+                if loop.time() >= give_up_s:
+                    raise
+            await asyncio.sleep(AWAY_POLL_S)
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         """End the attempt's pod: TERM, ``grace_s``, KILL. Waits until it is gone.
@@ -88,8 +101,6 @@ class KubernetesLauncher:
         except TimeoutError:
             what = f"the pod of attempt {attempt} of {job} is still there after {give_up_s:g} s"
             raise LaunchError(f"{what}; look at its node", retryable=True) from None
-        except ApiTrouble as trouble:
-            raise LaunchError(str(trouble), retryable=True) from trouble
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
         """Every attempt whose Job is there. Raises OSError while that cannot be told."""
@@ -136,6 +147,8 @@ class KubernetesLauncher:
         )
         try:
             self._bring(objects, build)
+        except ClusterAway:
+            raise
         except LaunchError as error:
             what = f"attempt {spec.attempt} of {spec.job} cannot be launched: {error}"
             raise LaunchError(what, retryable=error.retryable) from error
@@ -185,6 +198,14 @@ class KubernetesLauncher:
 
     def _ended(self, job: str, attempt: int, grace_s: float) -> bool:
         """Ask for the end of whatever is there; True once nothing is."""
+        try:
+            return self._end(job, attempt, grace_s)
+        except ApiTrouble as trouble:
+            if trouble.away:
+                return False
+            raise LaunchError(str(trouble), retryable=True) from trouble
+
+    def _end(self, job: str, attempt: int, grace_s: float) -> bool:
         name = naming.object_name(self._settings.controller, job, attempt)
         selector = self._selector(job, attempt)
         (seen,) = self._cluster.jobs(selector) or (None,)

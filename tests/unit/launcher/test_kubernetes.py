@@ -32,6 +32,8 @@ def cluster() -> FakeCluster:
 def launcher(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesLauncher]:
     monkeypatch.setattr(module, "REMOVE_MARGIN_S", 0.1)
     monkeypatch.setattr(module, "REMOVE_POLL_S", 0.01)
+    monkeypatch.setattr(module, "AWAY_POLL_S", 0.01)
+    monkeypatch.setattr(module, "AWAY_PATIENCE_S", 0.1)
     made = KubernetesLauncher(cluster, SETTINGS, SimulatedDevices(2))
     yield made
     made.close()
@@ -69,6 +71,55 @@ def test_a_launch_that_broke_off_anywhere_is_finished_by_its_repeat(
     launch(launcher)
     assert len(cluster.seen_jobs) == len(cluster.secrets) == len(cluster.seen_pods) == 1
     assert not cluster.seen_jobs[NAME].suspended
+
+
+def test_a_launch_waits_for_an_api_server_that_is_away(
+    cluster: FakeCluster, launcher: KubernetesLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AWAY_PATIENCE_S", 60.0)
+    cluster.refuse["create_job"] = 0
+
+    async def outage() -> None:
+        launching = asyncio.create_task(launcher.launch(SPEC, "bearer"))
+        while len(cluster.calls) < 6:
+            await asyncio.sleep(0.01)
+        assert not launching.done()
+        cluster.refuse.clear()
+        await launching
+
+    asyncio.run(outage())
+    assert len(cluster.seen_pods) == 1
+
+
+def test_a_removal_goes_on_after_an_outage(
+    cluster: FakeCluster, launcher: KubernetesLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "REMOVE_MARGIN_S", 60.0)
+    launch(launcher)
+    cluster.refuse["pods"] = 503
+
+    async def outage() -> None:
+        removal = asyncio.create_task(launcher.remove(SPEC.job, 1, 1.0))
+        before = len(cluster.calls)
+        while len(cluster.calls) < before + 4:
+            await asyncio.sleep(0.01)
+        cluster.refuse.clear()
+        while not any(call == "delete_pod" for call, _ in cluster.calls):
+            await asyncio.sleep(0.01)
+        cluster.be(NAME, phase="Failed")
+        await removal
+
+    asyncio.run(outage())
+    assert not one(launcher).running
+
+
+def test_a_removal_that_is_not_allowed_says_so(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.refuse["delete_pod"] = 403
+    with pytest.raises(LaunchError, match="refused by the test"):
+        asyncio.run(launcher.remove(SPEC.job, 1, 1.0))
 
 
 def test_a_manifest_that_the_api_refuses_is_not_tried_again(

@@ -18,7 +18,7 @@ from reshape_launcher.kubernetes.images import CODE_IN_IMAGE, Build, wanted
 from reshape_launcher.kubernetes.places import OWN, places
 from reshape_launcher.kubernetes.run_folder import Target
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.spec import LaunchError, LaunchSpec
+from reshape_launcher.spec import ClusterAway, LaunchError, LaunchSpec
 from tests.fake_cluster import FakeCluster
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
 
@@ -74,7 +74,7 @@ def test_the_task_that_failed_is_named_with_its_message_and_no_secret_is_kept(
 ) -> None:
     with pytest.raises(LaunchError, match="task 'Launch the manifests'") as e:
         by_playbook(objects(), None)
-    assert e.value.retryable
+    assert isinstance(e.value, ClusterAway), "an outage is no failure of the job"
     assert "does not answer" in str(e.value)
     kept = everything_below(tmp_path / "runs")
     assert "Launch the manifests" in kept, "the artifacts of the run"
@@ -121,7 +121,7 @@ def test_a_task_that_may_fail_is_no_failure() -> None:
     }
     assert ansible.failure_of(event) is None
     event["event_data"] = {"task": "x", "res": {"msg": "non-zero", "stderr": "a\n b"}}
-    assert ansible.failure_of(event) == ansible.TaskFailure("x", "a b", False)
+    assert ansible.failure_of(event) == ansible.TaskFailure("x", "a b")
     assert ansible.failure_of({"event": "runner_on_ok"}) is None
 
 
