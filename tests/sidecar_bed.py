@@ -43,8 +43,6 @@ def eventually(what: str, look: Callable[[], T | None]) -> T:
 class Bed:
     """One job under a launcher of its own."""
 
-    keeps_logs_here = True
-
     def __init__(self, tmp_path: Path) -> None:
         self.path = tmp_path
         self.code = tmp_path / "code"

@@ -33,8 +33,6 @@ CONTROLLER = "test"
 class PodBed(Bed):
     """One job in pods."""
 
-    keeps_logs_here = False
-
     def __init__(self, tmp_path: Path, namespace: Namespace) -> None:
         self.path = tmp_path
         self.code = namespace.shared / "code"
@@ -45,7 +43,11 @@ class PodBed(Bed):
         grounds = namespace.grounds
         self.api = connect(grounds.kubeconfig, namespace.name)
         self.settings = PodSettings(
-            namespace=namespace.name, controller=CONTROLLER, image=grounds.image
+            namespace=namespace.name,
+            controller=CONTROLLER,
+            image=grounds.image,
+            storage_claim=SHARED,
+            storage_folder=str(namespace.shared),
         )
         self.devices = SimulatedDevices(len(DEVICES))
         self.launcher = self.kubernetes = KubernetesLauncher(self.api, self.settings, self.devices)

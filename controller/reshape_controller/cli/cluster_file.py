@@ -47,6 +47,7 @@ class ClusterFile(_Strict):
     image: str | None = None
     registry: str | None = Field(None, pattern=r"^[a-z0-9][a-z0-9._:/-]{0,200}[a-z0-9]$")
     storage_claim: Name | None = None
+    storage_folder: str | None = Field(None, pattern=_FOLDER)
     mounts: list[Mount] = Field(default_factory=list)
     user_id: int = Field(defaults.USER_ID, ge=1, le=2**31 - 1)
     cpus: float = Field(defaults.CPUS, gt=0, le=4096)
@@ -84,6 +85,7 @@ def _settings(file: ClusterFile) -> PodSettings:
         image=file.image,
         registry=file.registry,
         storage_claim=file.storage_claim,
+        storage_folder=file.storage_folder,
         mounts=tuple(ClaimMount(m.claim, m.path, m.folder, m.read_only) for m in file.mounts),
         user_id=file.user_id,
         cpus=file.cpus,

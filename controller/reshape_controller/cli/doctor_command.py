@@ -76,7 +76,10 @@ def _all(config: Config) -> list[Finding]:
 
 
 def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
-    found = list(findings(place.cluster(), place.pods, place.devices))
+    try:
+        found = list(findings(place.cluster(), place.pods, place.devices))
+    except CliError as error:
+        found = [_problem("API server", error)]
     found.append(Finding("GPU mode", True, f"{place.devices.count} simulated GPUs on each node"))
     found.append(_address(place))
     if place.by_playbook:
@@ -114,9 +117,13 @@ def _attempt(check: str, detail: str, look: object) -> Finding:
     try:
         said = look()
     except CliError as error:
-        first = error.problems[0]
-        return Finding(check, False, f"{first.what} ({first.where})", first.remedy)
+        return _problem(check, error)
     return Finding(check, True, detail or str(said))
+
+
+def _problem(check: str, error: CliError) -> Finding:
+    first = error.problems[0]
+    return Finding(check, False, f"{first.what} ({first.where})", first.remedy)
 
 
 def _table(report: Report) -> RenderableType:

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
 from reshape_launcher.kubernetes import archive, manifests, pod
-from reshape_launcher.kubernetes.client import ApiCluster
 from reshape_launcher.kubernetes.cluster import ApiTrouble
 from reshape_launcher.kubernetes.devices import PodDevices
 from reshape_launcher.kubernetes.places import CHECKPOINTS, Places
 from reshape_launcher.kubernetes.rights import RIGHTS
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import DeviceMode, LaunchSpec
+
+if TYPE_CHECKING:
+    from reshape_launcher.kubernetes.client import ApiCluster
 
 MANY_WRITERS = "ReadWriteMany"
 SAMPLE_IMAGE = "sample.invalid/image:1"

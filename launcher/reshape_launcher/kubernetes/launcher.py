@@ -22,7 +22,7 @@ from reshape_launcher.kubernetes.applying import Objects
 from reshape_launcher.kubernetes.bringing import Bring, Directly
 from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, NotRunning, PodSeen
 from reshape_launcher.kubernetes.devices import PodDevices
-from reshape_launcher.kubernetes.places import places
+from reshape_launcher.kubernetes.places import logs_folder, places
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import (
     ClusterAway,
@@ -126,8 +126,11 @@ class KubernetesLauncher:
         self._cluster.close()
 
     def log_path(self, job: str, attempt: int) -> str | None:
-        """None: the log files are in the pod."""
-        return None
+        """The folder on the storage claim, where this machine has it; None otherwise."""
+        if self._settings.storage_folder is None:
+            return None
+        folder = Path(self._settings.storage_folder, logs_folder(job, attempt))
+        return str(folder) if folder.is_dir() else None
 
     # --- launch
 

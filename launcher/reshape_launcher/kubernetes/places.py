@@ -18,10 +18,16 @@ OWN = PurePosixPath("/reshape/jobs")
 CODE = "/reshape/code"
 DATASET = "/reshape/dataset"
 CHECKPOINTS = "/reshape/checkpoints"
+LOGS = "/reshape/attempt/logs"
 RESERVED = PurePosixPath("/reshape")
 _SCHEME = "claim:"
 _CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _FOLDER = re.compile(r"[A-Za-z0-9._@+=,~ -]{1,255}\Z")
+
+
+def logs_folder(job: str, attempt: int) -> str:
+    """Where an attempt's log files are on the storage claim."""
+    return f"{job}/attempt-{attempt}/logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,9 @@ def places(spec: LaunchSpec, settings: PodSettings) -> Places:
     checkpoints = _checkpoints(spec, settings, mounts)
     if dataset is not None:
         dataset = _placed("dataset", dataset, DATASET, mounts, read_only=True)
+    if settings.storage_claim is not None:
+        kept = logs_folder(spec.job, spec.attempt)
+        mounts.append(ClaimMount(settings.storage_claim, LOGS, kept, read_only=False))
     return Places(code, checkpoints, dataset, tuple(mounts), own_code)
 
 

@@ -39,7 +39,9 @@ class PodSettings:
     registry: str | None = None
     """Where images are pushed that are built from a record's code; None: none is built."""
     storage_claim: str | None = None
-    """Holds ``JOB/checkpoints`` of jobs that name none."""
+    """Holds ``JOB/checkpoints`` of jobs that name none, and ``JOB/attempt-N/logs`` of all."""
+    storage_folder: str | None = None
+    """Where this machine has that claim's files, so that it can read the logs; None: nowhere."""
     mounts: tuple[ClaimMount, ...] = ()
     user_id: int = USER_ID
     cpus: float = CPUS

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 from reshape_controller.cli.cluster_file import read
 from reshape_controller.cli.config import load
-from reshape_controller.cli.exits import CliError
+from reshape_controller.cli.doctor_command import doctor
+from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.kubernetes_place import KubernetesPlace, kubernetes_place
 from reshape_controller.http.app import SIDECAR_ROUTES
 from reshape_launcher.kubernetes.settings import ClaimMount
@@ -122,6 +127,52 @@ def test_a_wrong_cluster_file_names_the_field(cluster: Path, text: str, field: s
     with pytest.raises(CliError) as caught:
         read(cluster, "--cluster")
     assert field in caught.value.problems[0].what
+
+
+WITHOUT = """
+import sys
+for name in ("kubernetes", "ansible_runner", "ansible"):
+    sys.modules[name] = None
+from reshape_controller.cli.main import build
+build()
+from reshape_launcher.kubernetes import examining, launcher, bringing
+"""
+
+
+def test_the_command_needs_neither_the_clusters_client_nor_ansible_until_they_are_used() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_doctor_reports_what_it_cannot_even_ask(
+    cluster: Path, kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as caught:
+        doctor(
+            home=str(tmp_path / "home"),
+            launcher="kubernetes",
+            kubeconfig=str(kubeconfig),
+            cluster=str(cluster),
+            launch_by="ansible",
+            sidecar_bind="127.0.0.1:1",
+            sidecar_url=None,
+            simulated_gpus=2,
+            output="json",
+        )
+    assert caught.value.exit_code == Exit.FAILED
+    report = json.loads(capsys.readouterr().out)
+    found = {finding["check"]: finding for finding in report["findings"]}
+    assert not report["ok"]
+    assert not found["API server"]["ok"]
+    assert found["API server"]["remedy"]
+    assert found["playbook launch.yml"]["ok"]
+
+
+def test_doctor_on_one_machine_looks_for_its_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor(home=str(tmp_path / "home"), launcher="local", simulated_gpus=2, output="json")
+    assert json.loads(capsys.readouterr().out)["findings"][1]["detail"] == "2 simulated GPUs"
 
 
 def test_pods_are_offered_the_sidecars_link_alone() -> None:

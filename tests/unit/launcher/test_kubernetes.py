@@ -259,6 +259,19 @@ def test_a_release_is_looked_at_inside_the_container(
     assert check() == (True, ""), "nothing runs in a container that has ended"
 
 
+def test_logs_are_read_where_this_machine_has_the_storage(
+    cluster: FakeCluster, launcher: KubernetesLauncher, tmp_path: Path
+) -> None:
+    assert launcher.log_path(SPEC.job, 1) is None
+    settings = replace(SETTINGS, storage_folder=str(tmp_path))
+    made = KubernetesLauncher(cluster, settings, SimulatedDevices(2))
+    assert made.log_path(SPEC.job, 1) is None, "there is none yet"
+    folder = tmp_path / SPEC.job / "attempt-1" / "logs"
+    folder.mkdir(parents=True)
+    assert made.log_path(SPEC.job, 1) == str(folder)
+    made.close()
+
+
 def test_what_cannot_be_listed_is_not_called_gone(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:

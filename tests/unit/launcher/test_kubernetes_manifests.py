@@ -153,6 +153,15 @@ def test_the_folders_of_a_record_are_claims_in_the_pod() -> None:
     )
 
 
+def test_the_log_files_outlive_the_pod_where_there_is_a_storage_claim() -> None:
+    mounts = {m["mountPath"]: m for m in pod_of(SPEC)["containers"][0]["volumeMounts"]}
+    assert mounts["/reshape/attempt/logs"]["subPath"] == f"{SPEC.job}/attempt-1/logs"
+    assert not mounts["/reshape/attempt/logs"]["readOnly"]
+    without = replace(SPEC, checkpoints="claim:own")
+    found = pod_of(without, replace(SETTINGS, storage_claim=None))["containers"][0]
+    assert "/reshape/attempt/logs" not in {m["mountPath"] for m in found["volumeMounts"]}
+
+
 def test_one_claim_used_twice_is_one_volume() -> None:
     spec = replace(SPEC, code="claim:one/code", dataset="claim:one/data")
     claims = [v for v in pod_of(spec)["volumes"] if "persistentVolumeClaim" in v]
