@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from tests.kubernetes import (
     cgroups,
@@ -38,6 +39,8 @@ from tests.kubernetes.layout import NODES, ROOT, Node
 from tests.kubernetes.running import ClusterError, Daemon, daemons, eventually, start_time
 
 READY_S = 300.0
+TURN_S = 3600.0
+"""A test run waits so long for the end of another."""
 PROGRAM = ROOT / "program"
 """Link to the server program: a later call starts the same."""
 OWNER = ROOT / "owner"
@@ -60,6 +63,7 @@ def up(*, owned: bool = False) -> bool:
     What an earlier run left is taken down first. Raises ClusterError; then all is taken down again.
     """
     with _alone():
+        _check_free()
         if is_up() and not _orphaned():
             return False
         machine.prepare()
@@ -78,7 +82,22 @@ def up(*, owned: bool = False) -> bool:
 def down() -> None:
     """Nothing of it is left afterwards. May be repeated. Raises ClusterError with what stays."""
     with _alone():
+        _check_free()
         _down()
+
+
+@contextmanager
+def used() -> Iterator[None]:
+    """Keep the cluster to this process; waits for a run that has it. Raises ClusterError."""
+    with layout.IN_USE.open("w") as mark:
+        if not _locked(mark):
+            print("another test run has the cluster: waiting for its end", flush=True)
+            eventually("the end of another test run", lambda: _locked(mark), TURN_S)
+        _own_marks.append(mark)
+        try:
+            yield
+        finally:
+            _own_marks.remove(mark)
 
 
 def is_up() -> bool:
@@ -163,6 +182,27 @@ def _orphaned() -> bool:
         return False
     pid, started = OWNER.read_text().split()
     return start_time(int(pid)) != started
+
+
+def _check_free() -> None:
+    """Raises ClusterError while another process's tests run on the cluster."""
+    if _own_marks:
+        return
+    with layout.IN_USE.open("w") as mark:
+        if not _locked(mark):
+            raise ClusterError("a test run has the cluster; end it first, or wait for it")
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+_own_marks: list[IO[str]] = []
+"""What this process holds of IN_USE."""
 
 
 @contextmanager

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.kubernetes.grounds import Grounds, grounds
+from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import Namespace
 from tests.kubernetes.namespace import namespace as open_namespace
+from tests.kubernetes.pod_daemon import PodDaemon, cordon
 from tests.kubernetes.running import ClusterError
 
 _numbers = itertools.count(1)
@@ -41,3 +43,21 @@ def namespace(kubernetes: Grounds, tmp_path: Path) -> Iterator[Namespace]:
     name = f"reshape-test-{os.getpid()}-{next(_numbers)}"
     with open_namespace(kubernetes, name, tmp_path / "shared") as made:
         yield made
+
+
+@pytest.fixture
+def one_node(own_cluster: Grounds, namespace: Namespace) -> Iterator[None]:
+    """Only the first node takes jobs, so that a newcomer has to be made room for."""
+    cordon(namespace, NODES[1].name, True)
+    yield
+    cordon(namespace, NODES[1].name, False)
+
+
+@pytest.fixture
+def daemon(namespace: Namespace, tmp_path: Path) -> Iterator[PodDaemon]:
+    """A daemon that launches pods, not started yet."""
+    made = PodDaemon(tmp_path, namespace)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -51,20 +51,21 @@ def grounds() -> Iterator[Grounds]:
     if given:
         yield _given(Path(given))
         return
-    cluster.prepare()
-    brought_up = cluster.up(owned=True)
-    try:
-        yield Grounds(
-            control_plane.ADMIN,
-            Api.of(control_plane.ADMIN),
-            image.BASE,
-            layout.BRIDGE_ADDRESS,
-            packages.folder(),
-            None,
-        )
-    finally:
-        if brought_up:
-            cluster.down()
+    with cluster.used():
+        cluster.prepare()
+        brought_up = cluster.up(owned=True)
+        try:
+            yield Grounds(
+                control_plane.ADMIN,
+                Api.of(control_plane.ADMIN),
+                image.BASE,
+                layout.BRIDGE_ADDRESS,
+                packages.folder(),
+                None,
+            )
+        finally:
+            if brought_up:
+                cluster.down()
 
 
 def _given(kubeconfig: Path) -> Grounds:

@@ -15,6 +15,8 @@ ROOT = Path("/var/tmp/reshape-kube")
 """Everything of a running cluster. Short, for a Unix socket's path has at most 107 bytes."""
 LOCK = Path("/var/tmp/reshape-kube.lock")
 """Held while a cluster is brought up or taken down."""
+IN_USE = Path("/var/tmp/reshape-kube.in-use")
+"""Held by a test run for as long as it lasts: it may kill nodes that another would need."""
 BRIDGE = "rk-bridge"
 BRIDGE_ADDRESS = "10.87.0.1"
 API_PORT = 6443

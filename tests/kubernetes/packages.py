@@ -68,7 +68,8 @@ def _install(wanted: str, target: Path) -> None:
 def requirements() -> str:
     """The lock's entries of WANTED and of everything that these need, in the lock's own words."""
     entries = {}
-    for entry in re.split(r"^(?=\S)", LOCK.read_text(), flags=re.MULTILINE):
+    pins = re.sub(r"^ +#.*\n", "", LOCK.read_text(), flags=re.MULTILINE)  # who else needs it
+    for entry in re.split(r"^(?=\S)", pins, flags=re.MULTILINE):
         name, found, _ = entry.partition("==")
         if found:
             entries[_normal(name)] = entry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import lzma
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes import cgroups, grounds, layout, machine, packages, running, server
+from tests.kubernetes import cgroups, cluster, grounds, layout, machine, packages, running, server
 from tests.kubernetes.running import ClusterError, Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +132,28 @@ def test_the_command_fails_with_one_message_and_no_traceback(tmp_path: Path) -> 
     assert done.returncode == 1
     assert done.stderr.startswith("cluster: no Kubernetes cluster can be started")
     assert "Traceback" not in done.stderr
+
+
+def test_only_one_test_run_has_the_cluster_and_nobody_takes_it_down_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(layout, "LOCK", tmp_path / "lock")
+    monkeypatch.setattr(layout, "IN_USE", tmp_path / "in-use")
+    taken_down = []
+    monkeypatch.setattr(cluster, "_down", lambda: taken_down.append(True))
+    with (tmp_path / "in-use").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for change in (cluster.down, cluster.up):
+            with pytest.raises(ClusterError, match="a test run has the cluster"):
+                change()
+        monkeypatch.setattr(cluster, "TURN_S", 0.3)
+        with pytest.raises(ClusterError, match="the end of another test run"), cluster.used():
+            pass
+    assert taken_down == []
+    with cluster.used():
+        cluster.down()
+    cluster.down()
+    assert taken_down == [True, True]
 
 
 def test_pods_get_what_they_import_and_nothing_to_develop_with() -> None:

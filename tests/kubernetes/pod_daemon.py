@@ -1,0 +1,195 @@
+"""A real daemon that launches pods, for tests: what ``daemon_bed`` is for local containers.
+
+Does: starts ``reshape up --launcher kubernetes`` on a namespace, puts scripts onto its volume,
+finds a job's pod by the API and not by the launcher. Never: reaches into the daemon. State: its
+home folder, and the namespace.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reshape_controller.cli.client import Client, connect
+from reshape_controller.cli.exits import CliError
+from reshape_controller.cli.home import Home
+from reshape_controller.http.views import JobView
+from tests.daemon_bed import ROOT, Bed
+from tests.kubernetes import image
+from tests.kubernetes.namespace import PACKAGES, SHARED, Namespace, Thing, eventually
+
+KERAS = (ROOT / "examples" / "mnist_like" / "train.py").read_text()
+"""An unmodified Keras script with MirroredStrategy."""
+BATCH = 64
+TENSORFLOW_S = 300.0
+"""What several starts of TensorFlow may take on a loaded machine."""
+KEEP_FINISHED_S = 5
+"""Finished Jobs are sentinels for this long; then Kubernetes removes them."""
+JOB_TYPE = "lenet"
+SECONDS_PER_STEP = 0.12
+JOB_ANNOTATION = "reshape.dev/job"
+BATCH_GROUP = "/apis/batch/v1"
+ENDED_BADLY = ("failed", "cancelled", "rejected")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """What stays the same while only the training process is another one."""
+
+    pod: str
+    uid: str
+    container: str
+    restarts: int
+    node: str
+
+
+class PodDaemon(Bed):
+    """A daemon on the nodes of a cluster, each with four simulated GPUs."""
+
+    def __init__(self, folder: Path, namespace: Namespace) -> None:
+        super().__init__(folder)
+        self.namespace = namespace
+        self.api = namespace.api
+        grounds = namespace.grounds
+        mounts = [] if grounds.packages is None else [{"claim": PACKAGES, "path": image.PACKAGES}]
+        self.cluster_file = folder / "cluster.yaml"
+        self.cluster_file.write_text(
+            json.dumps(
+                {
+                    "namespace": namespace.name,
+                    "image": grounds.image,
+                    "storage_claim": SHARED,
+                    "mounts": mounts,
+                    "keep_finished_s": KEEP_FINISHED_S,
+                }
+            )
+        )
+        truth = {"seconds_per_step": {JOB_TYPE: {"2": SECONDS_PER_STEP, "4": SECONDS_PER_STEP}}}
+        self.truth = folder / "truth.json"
+        self.truth.write_text(json.dumps(truth))
+        with socket.create_server((grounds.address, 0)) as free:
+            self.bind = f"{grounds.address}:{free.getsockname()[1]}"
+        """The same after a restart, for pods go on asking there."""
+
+    def up(self, *words: str) -> None:
+        kubeconfig = str(self.namespace.grounds.kubeconfig)
+        super().up(
+            *("--launcher", "kubernetes", "--kubeconfig", kubeconfig),
+            *("--cluster", str(self.cluster_file), "--sidecar-bind", self.bind),
+            *("--device-truth", str(self.truth)),
+            *words,
+        )
+
+    def place(self, name: str, script: str) -> str:
+        """Put a script onto the shared volume; where it is, as a record says it."""
+        folder = self.namespace.shared / "code" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{name}.py").write_text(script)
+        return f"claim:{SHARED}/code/{name}"
+
+    def submit_keras(self, name: str, sizes: list[int], steps: int, **fields: Any) -> str:
+        """Submit a paced Keras job; its id.
+
+        It has one epoch: TensorFlow stalls between epochs on logical CPU devices.
+        """
+        words = ["python", f"{name}.py", "--epochs", "1", "--samples", str(steps * BATCH)]
+        return self.submit_record(
+            name,
+            KERAS,
+            command=words,
+            framework="keras",
+            optional_gpus=sizes,
+            steps=steps,
+            global_batch=BATCH,
+            job_type=JOB_TYPE,
+            **fields,
+        )
+
+    def submit_record(self, name: str, script: str, **fields: Any) -> str:
+        """Submit a job whose script is on the shared volume; its id."""
+        record = {"name": name, "code": self.place(name, script), **fields}
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(record))
+        return str(self.json("submit", str(path))["id"])
+
+    def client(self) -> Client:
+        """Asks the daemon without the start of a program; for what changes quickly."""
+        return connect(Home(self.home))
+
+    def view(self, key: str) -> JobView | None:
+        """The job now; None while nobody answers."""
+        try:
+            return self.client().get(JobView, f"/v1/jobs/{key}")
+        except CliError:
+            return None
+
+    def wait(self, key: str, text: str, **wanted: object) -> JobView:
+        """Wait until fields of a job have these values; the job."""
+
+        def there() -> JobView | None:
+            job = self.view(key)
+            if job is None:
+                return None
+            given_up = job.state in ENDED_BADLY and wanted.get("state") != job.state
+            assert not given_up, (job, self.history(key))
+            right = all(getattr(job, name) == value for name, value in wanted.items())
+            return job if right else None
+
+        try:
+            return eventually(text, there, TENSORFLOW_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.view(key)}; {self.history(key)}") from None
+
+    def trains(self, key: str, size: int, **more: object) -> JobView:
+        """Wait until the job trains on so many GPUs and has made a step there."""
+        self.wait(key, f"trains on {size}", state="running", stage="training", size=size, **more)
+        return self.wait(key, f"runs on {size}", phase="running", size=size, stage="training")
+
+    def history(self, key: str) -> str:
+        """What the daemon tells of a job."""
+        return self.reshape("describe", key).stdout
+
+    def pods_of(self, key: str) -> list[Thing]:
+        """Pods of a job, as the API server has them."""
+        pods = self.namespace.things("pods")
+        return [
+            pod for pod in pods if pod["metadata"].get("annotations", {}).get(JOB_ANNOTATION) == key
+        ]
+
+    def container(self, key: str) -> Container:
+        """The one running container of a job."""
+
+        def running() -> Container | None:
+            found = [pod for pod in self.pods_of(key) if pod["status"]["phase"] == "Running"]
+            statuses = [pod["status"].get("containerStatuses") or [{}] for pod in found]
+            if len(found) != 1 or not statuses[0][0].get("containerID"):
+                return None
+            (pod,), ((status,),) = found, statuses
+            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+            node = pod["spec"]["nodeName"]
+            return Container(name, uid, status["containerID"], status["restartCount"], node)
+
+        return eventually(f"one running pod of {key}", running)
+
+    def nothing_left(self) -> None:
+        """Wait until no Job, pod or Secret of a job is in the namespace."""
+
+        def left() -> list[str]:
+            jobs = self.namespace.things("jobs", group=BATCH_GROUP)
+            kinds = (jobs, self.namespace.things("pods"), self.namespace.things("secrets"))
+            return [thing["metadata"]["name"] for kind in kinds for thing in kind]
+
+        eventually("nothing of a job is left", lambda: not left())
+
+    def close(self) -> None:
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.kill()
+            self.daemon.wait()
+
+
+def cordon(namespace: Namespace, node: str, wanted: bool) -> None:
+    """What ``kubectl cordon`` and ``uncordon`` do."""
+    namespace.api.change(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": wanted}})

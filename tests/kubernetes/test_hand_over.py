@@ -1,0 +1,152 @@
+"""Real TensorFlow jobs in pods of a real cluster: reshaped in the living pod, whatever happens.
+
+Each test has a daemon and a namespace of its own; at its end nothing of its jobs is left.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from tests.kubernetes import cluster, control_plane
+from tests.kubernetes.grounds import Grounds
+from tests.kubernetes.pod_daemon import PodDaemon, cordon
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
+API_AWAY_S = 60.0
+
+
+def test_the_case_study_reshapes_down_and_up_in_the_living_pod(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up("--preset", "paper")
+    first = daemon.submit_keras("first", [2, 4], 400)
+    four = daemon.trains(first, 4)
+    before = daemon.container(first)
+    second = daemon.submit_keras("second", [2], 40)
+
+    two = daemon.trains(first, 2)
+    assert daemon.container(first) == before
+    assert daemon.trains(second, 2).host == before.node
+    assert two.pid != four.pid
+    daemon.wait(second, "second completes", state="completed")
+
+    again = daemon.trains(first, 4)
+    assert daemon.container(first) == before
+    assert before.restarts == 0
+    assert again.pid not in (two.pid, four.pid)
+    ended = daemon.wait(first, "first completes", state="completed", stage="none")
+    assert ended.step == 400
+    assert (ended.steps_lost, ended.container_restarts, ended.failures) == (0, 0, 0)
+    assert (ended.reshape_downs, ended.reshape_ups, ended.attempt) == (1, 1, 1)
+    daemon.nothing_left()
+
+
+def test_a_controller_killed_at_each_step_of_a_hand_over_restarts_no_training(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up()
+    first = daemon.submit_keras("first", [2, 4], 300)
+    four = daemon.trains(first, 4)
+    before = daemon.container(first)
+    second = daemon.submit_keras("second", [2], 60, max_wait_s=1)
+
+    killed_at: list[tuple[str, str]] = []
+    while True:
+        one, other = daemon.view(first), daemon.view(second)
+        if one is None or other is None:
+            continue
+        step = (one.stage, other.stage)
+        if step == ("training", "training"):
+            break
+        if step not in killed_at:
+            killed_at.append(step)
+            daemon.stop(signal.SIGKILL)
+            daemon.up()
+        time.sleep(0.02)
+    two = daemon.trains(first, 2)
+    assert len(killed_at) >= 3, killed_at
+    assert daemon.container(first) == before
+    assert len(daemon.pods_of(second)) == 1
+    assert two.pid != four.pid
+    for key in (first, second):
+        ended = daemon.wait(key, "completes", state="completed", stage="none")
+        assert (ended.steps_lost, ended.failures, ended.container_restarts) == (0, 0, 0)
+        assert ended.attempt == 1
+    first_ended = daemon.view(first)
+    assert first_ended is not None
+    reshapes = first_ended.reshape_downs + first_ended.reshape_ups
+    assert first_ended.process_restarts == reshapes, "no other restart than its reshapes"
+    daemon.nothing_left()
+
+
+def test_an_api_server_that_is_away_for_a_minute_during_a_hand_over_costs_no_step(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up()
+    first = daemon.submit_keras("first", [2, 4], 900)
+    daemon.trains(first, 4)
+    before = daemon.container(first)
+    second = daemon.submit_keras("second", [2], 40, max_wait_s=1)
+    daemon.wait(first, "first is asked to shrink", state="adjusting")
+    control_plane.stop_api_server()
+    try:
+        time.sleep(API_AWAY_S)
+    finally:
+        cluster.start_api_server()
+    daemon.trains(first, 2)
+    assert daemon.container(first) == before
+    for key in (first, second):
+        ended = daemon.wait(key, "completes", state="completed", stage="none")
+        assert (ended.steps_lost, ended.failures, ended.attempt) == (0, 0, 1)
+    daemon.nothing_left()
+
+
+def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
+    daemon: PodDaemon, own_cluster: Grounds
+) -> None:
+    daemon.up()
+    job = daemon.submit_keras("mover", [4], 300)
+    daemon.trains(job, 4)
+    before = daemon.container(job)
+    cordon(daemon.namespace, before.node, True)
+    try:
+        moved = daemon.trains(job, 4, attempt=2)
+        after = daemon.container(job)
+        assert after.node != before.node
+        assert after.uid != before.uid
+        assert moved.checkpoint_step is not None
+        ended = daemon.wait(job, "completes", state="completed", stage="none")
+        assert (ended.steps_lost, ended.failures) == (0, 0)
+        assert ended.step == 300
+    finally:
+        cordon(daemon.namespace, before.node, False)
+    daemon.nothing_left()
+
+
+def test_a_pod_that_somebody_deletes_is_launched_again_from_its_newest_checkpoint(
+    daemon: PodDaemon,
+) -> None:
+    daemon.up()
+    job = daemon.submit_keras("deleted", [4], 200)
+    daemon.trains(job, 4)
+    before = daemon.container(job)
+    daemon.api.delete(daemon.namespace.path("pods", before.pod))
+    daemon.wait(job, "a second attempt", attempt=2)
+    daemon.trains(job, 4, attempt=2)
+    assert daemon.container(job).uid != before.uid
+    ended = daemon.wait(job, "completes", state="completed", stage="none")
+    assert (ended.container_restarts, ended.failures) == (1, 1)
+    assert ended.step == 200
+    daemon.nothing_left()
+
+
+def test_an_image_that_does_not_exist_fails_the_job_and_is_named(daemon: PodDaemon) -> None:
+    daemon.up()
+    job = daemon.submit_keras("nowhere", [4], 40, image="localhost/absent:1", retries=0)
+    ended = daemon.wait(job, "it fails", state="failed", stage="none")
+    assert "localhost/absent:1" in ended.reason
+    assert "Err" in ended.reason or "BackOff" in ended.reason
+    daemon.nothing_left()
