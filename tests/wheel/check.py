@@ -32,6 +32,11 @@ PACKAGES = {
 """Folders of the repository, and where their files are in the wheel."""
 SIDECAR_EXTRA = {"reshape-gpu", "tornado", "nvidia-ml-py"}
 CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "torch"}
+OF_OTHER_EXTRAS = {
+    "reshape_launcher.kubernetes.client",
+    "reshape_launcher.playbooks.library.reshape_apply",
+}
+"""Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
 COMMAND_TIMEOUT_S = 600.0
 JOB = """\
 name: wheel
@@ -209,8 +214,23 @@ def controller(trial: Trial) -> str:
         if not re.search(rf"\b{verb}\b", shown):
             raise Wrong(f"`reshape --help` does not name {verb!r}")
     names = [name for package in sorted(set(PACKAGES.values())) for name in module_names(package)]
-    imports(trial, bin_folder, sorted(set(names)))
+    imports(trial, bin_folder, sorted(set(names) - OF_OTHER_EXTRAS))
     return f"{version.strip()}; {len(names)} modules"
+
+
+def cluster(trial: Trial) -> str:
+    """With the extras for Kubernetes, everything imports, and the playbook is found."""
+    pins = str(constraints(trial.folder))
+    what = f"{trial.wheel}[controller,sidecar,kubernetes,ansible]"
+    bin_folder = environment(trial, "cluster", "-c", pins, what)
+    imports(trial, bin_folder, sorted(OF_OTHER_EXTRAS))
+    program = (
+        "from reshape_launcher import ansible; print((ansible.playbooks() / ansible.PLAYBOOK))"
+    )
+    shown = away(trial, bin_folder, "python", "-I", "-c", program).strip()
+    if not Path(shown).is_relative_to(trial.folder) or not Path(shown).is_file():
+        raise Wrong(f"the playbook is looked for at {shown}")
+    return f"{len(OF_OTHER_EXTRAS)} modules of other extras, {Path(shown).name}"
 
 
 def job(trial: Trial) -> str:
@@ -292,7 +312,15 @@ def imports(trial: Trial, bin_folder: Path, names: list[str]) -> None:
     away(trial, bin_folder, "python", "-I", "-W", "error", "-c", program, *names)
 
 
-PARTS: tuple[Callable[[Trial], str], ...] = (contents, extras, bare, sidecar, controller, job)
+PARTS: tuple[Callable[[Trial], str], ...] = (
+    contents,
+    extras,
+    bare,
+    sidecar,
+    controller,
+    cluster,
+    job,
+)
 
 
 def main() -> int:

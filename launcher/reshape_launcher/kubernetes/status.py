@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from reshape_launcher.kubernetes.cluster import JobSeen, PodSeen
 from reshape_launcher.spec import ContainerStatus
 
-PATIENCE_S = 60.0
-"""An image that cannot be pulled for so long is given up; a registry may hiccup."""
+PATIENCE_S = 20.0
+"""An image that cannot be pulled for so long is given up; the job's retries bridge a longer hiccup
+of the registry."""
 SCHEDULING_PATIENCE_S = 300.0
 """A node without room for so long: given up, with the scheduler's words."""
 UNSCHEDULED = "it cannot be scheduled"

@@ -171,7 +171,7 @@ def test_a_pod_that_somebody_deleted_is_an_end_with_a_reason(
     ("changes", "ended"),
     [
         ({"trouble": "ErrImagePull: not found", "waits_s": 10.0}, False),
-        ({"trouble": "ImagePullBackOff: not found", "waits_s": 61.0}, True),
+        ({"trouble": "ImagePullBackOff: not found", "waits_s": 21.0}, True),
         ({"trouble": "InvalidImageName: x", "hopeless": True}, True),
         ({"trouble": "it cannot be scheduled: no room", "waits_s": 61.0}, False),
         ({"trouble": "it cannot be scheduled: no room", "waits_s": 301.0}, True),
