@@ -1,0 +1,160 @@
+"""What the API's own objects become: why a pod does not come up, how it ended, what a node is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from kubernetes import client
+
+from reshape_launcher.kubernetes import naming, seeing
+from reshape_launcher.kubernetes.cluster import JobSeen, Node, PodSeen
+
+NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
+CREATED = "2026-11-21T12:00:00Z"
+
+
+def pod(status: dict[str, Any], **metadata: Any) -> PodSeen:
+    """A pod of Job ``a-1`` with this status, as the client reads it."""
+    document = {
+        "metadata": {
+            "name": "a-1-x",
+            "creationTimestamp": CREATED,
+            "labels": {naming.JOB_NAME_LABEL: "a-1"},
+            **metadata,
+        },
+        "spec": {"nodeName": "node1", "containers": [{"name": "training"}]},
+        "status": {"phase": "Pending", **status},
+    }
+    return seeing.pod_of(client.V1Pod.from_dict(document), NOW)
+
+
+def container(name: str, **state: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "state": state,
+        "ready": False,
+        "restartCount": 0,
+        "image": "x",
+        "imageID": "",
+    }
+
+
+def test_a_pod_that_comes_up_has_no_trouble() -> None:
+    seen = pod(
+        {
+            "initContainerStatuses": [container("place-sidecar", running={})],
+            "containerStatuses": [
+                container("training", waiting={"reason": "PodInitializing"}),
+            ],
+        }
+    )
+    assert seen == PodSeen("a-1-x", "a-1", "node1", waits_s=30.0)
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless"),
+    [("ErrImagePull", False), ("ImagePullBackOff", False), ("ErrImageNeverPull", True)],
+)
+def test_an_image_that_cannot_be_had_is_told_in_the_nodes_words(
+    reason: str, hopeless: bool
+) -> None:
+    waiting = {"reason": reason, "message": "nope:1\n not found"}
+    seen = pod({"initContainerStatuses": [container("place-sidecar", waiting=waiting)]})
+    assert (seen.trouble, seen.hopeless) == (f"{reason}: nope:1 not found", hopeless)
+    assert not seen.started
+
+
+def test_a_node_without_room_is_told_in_the_schedulers_words() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "message": "0/2 nodes: no cpu"}
+    seen = pod({"conditions": [condition]})
+    assert seen.trouble == "it cannot be scheduled: 0/2 nodes: no cpu"
+
+
+def test_an_image_without_python_is_named_as_that() -> None:
+    ended = {"exitCode": 128, "reason": "StartError", "message": "exec: python3: not found"}
+    seen = pod(
+        {
+            "phase": "Failed",
+            "initContainerStatuses": [container("place-sidecar", terminated=ended)],
+        }
+    )
+    assert seen.over
+    assert seen.reason == "the SideCar cannot be put in: exec: python3: not found"
+
+
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        ({"exitCode": 0, "reason": "Completed"}, "ended on request; no process is left"),
+        ({"exitCode": 137, "reason": "OOMKilled"}, "OOMKilled: exit code 137"),
+        ({"exitCode": 1, "reason": "Error", "message": "boom"}, "Error: boom"),
+    ],
+)
+def test_how_a_container_ended_is_kept(ended: dict[str, Any], reason: str) -> None:
+    phase = "Succeeded" if ended["exitCode"] == 0 else "Failed"
+    seen = pod({"phase": phase, "containerStatuses": [container("training", terminated=ended)]})
+    assert (seen.exit_code, seen.reason, seen.over) == (ended["exitCode"], reason, True)
+
+
+def test_a_pod_that_was_evicted_says_why() -> None:
+    seen = pod({"phase": "Failed", "reason": "Evicted", "message": "disk pressure"})
+    assert seen.reason == "Evicted: disk pressure"
+
+
+def test_a_deleted_pod_ends_and_is_not_over() -> None:
+    seen = pod(
+        {"phase": "Running", "containerStatuses": [container("training", running={})]},
+        deletionTimestamp=CREATED,
+        deletionGracePeriodSeconds=30,
+    )
+    assert (seen.ends_within_s, seen.started, seen.over) == (30, True, False)
+
+
+def job(**more: Any) -> JobSeen | None:
+    document = {
+        "metadata": {
+            "name": "a-1",
+            "labels": {naming.ATTEMPT: "3"},
+            "annotations": {naming.JOB: "a-0123"},
+        },
+        "spec": {"template": {"spec": {"containers": [{"name": "training"}]}}},
+        **more,
+    }
+    return seeing.job_of(client.V1Job.from_dict(document))
+
+
+def test_a_job_is_over_by_its_condition_alone() -> None:
+    assert job() == JobSeen("a-1", "a-0123", 3)
+    target = {"type": "FailureTarget", "status": "True"}
+    assert job(status={"conditions": [target]}) == JobSeen("a-1", "a-0123", 3)
+    failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
+    seen = job(status={"conditions": [failed]})
+    assert seen is not None
+    assert seen.over == "BackoffLimitExceeded"
+
+
+def test_a_job_that_is_not_of_our_form_is_not_ours() -> None:
+    assert job(metadata={"name": "other", "labels": {}}) is None
+    assert job(metadata={"name": "other"}) is None
+
+
+def test_a_node_is_ready_by_its_condition_and_cordoned_by_its_spec() -> None:
+    info = dict.fromkeys(
+        (
+            *("architecture", "bootID", "containerRuntimeVersion", "kernelVersion"),
+            *("kubeProxyVersion", "kubeletVersion", "machineID", "operatingSystem"),
+            *("osImage", "systemUUID"),
+        ),
+        "x",
+    )
+    document = {
+        "metadata": {"name": "node1"},
+        "spec": {"unschedulable": True},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}], "nodeInfo": info},
+    }
+    assert seeing.node_of(client.V1Node.from_dict(document)) == Node("node1", False, False, "x")
+    ready = {"type": "Ready", "status": "True"}
+    document |= {"spec": {}, "status": {"conditions": [ready]}}
+    assert seeing.node_of(client.V1Node.from_dict(document)) == Node("node1", True, True, "")
