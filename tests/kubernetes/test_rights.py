@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from kubernetes.config import incluster_config
 
 from reshape_launcher.kubernetes.client import connect
 from reshape_launcher.kubernetes.devices import SimulatedDevices
@@ -97,6 +99,25 @@ def test_doctor_finds_every_right_and_the_account_has_no_dangerous_one(
         assert [finding for finding in found if not finding.ok] == []
         assert [right for right in FORBIDDEN if cluster.may(right)] == []
         cluster.close()
+
+
+def test_a_daemon_in_a_pod_finds_the_cluster_by_its_service_account(
+    namespace: Namespace, kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the files and variables that a pod gets, but outside one."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster = config["clusters"][0]["cluster"]
+    server = urlsplit(cluster["server"])
+    token = tmp_path / "token"
+    token.write_text(config["users"][0]["user"]["token"])
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", cluster["certificate-authority"])
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
+    found = connect(None, namespace.name)
+    assert found.jobs("app.kubernetes.io/managed-by=reshape") == ()
+    assert found.nodes()
+    found.close()
 
 
 def test_doctor_names_what_an_account_lacks(namespace: Namespace, kubeconfig: Path) -> None:
