@@ -193,10 +193,13 @@ class ApiCluster:
         return tuple(_WARNING.findall(headers.get("warning", "")))
 
     def _run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        # A client of its own: while it connects, every other call of the same one would be sent
+        # down that connection.
+        own = client.CoreV1Api(client.ApiClient(self._api.configuration))
         socket = _call(
             f"no command can be run in pod {pod}",
             stream.stream,
-            self._core.connect_get_namespaced_pod_exec,
+            own.connect_get_namespaced_pod_exec,
             pod,
             self._namespace,
             command=list(command),
