@@ -192,7 +192,9 @@ def test_a_crash_while_the_coordinator_is_away_is_reported_afterwards(job: Bed) 
 
 
 CONTROLLER = """
-import asyncio, sys
+import asyncio, signal, sys
+for number in (signal.SIGINT, signal.SIGHUP):  # a test run in the background inherits them ignored
+    signal.signal(number, signal.SIG_DFL)
 from pathlib import Path
 from reshape_launcher.local import LocalLauncher
 from reshape_launcher.spec import LaunchSpec

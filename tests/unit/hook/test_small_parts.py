@@ -32,6 +32,7 @@ def test_settings_are_read_from_the_environment() -> None:
     told = settings.from_environment(
         {
             "RESHAPE_JOB": "j",
+            "RESHAPE_JOB_NAME": "n",
             "RESHAPE_ATTEMPT": "2",
             "RESHAPE_GENERATION": "5",
             "RESHAPE_DEVICES": "a,b",
@@ -44,6 +45,7 @@ def test_settings_are_read_from_the_environment() -> None:
     )
     assert told == settings.Settings(
         job="j",
+        name="n",
         attempt=2,
         generation=5,
         devices=("a", "b"),
