@@ -52,6 +52,7 @@ def configure(node: Node, sandbox: str) -> None:
 
 def start(node: Node, program: Path, images: tuple[Path, ...] = ()) -> None:
     """Start containerd, import ``images``, start kubelet; returns when both are started."""
+    _remove_sockets(node)
     groups = cgroups.make(node)
     enter = network.enter(node)
     containerd = Daemon(f"containerd-{node.name}")
@@ -74,15 +75,20 @@ def clear(node: Node) -> None:
     """Unmount and remove what the end of all its processes leaves outside its folder."""
     for mount in _mounts(node.folder):
         run("umount", "--lazy", mount)
-    for file in (node.folder / "containerd" / "state").rglob("address"):
-        scheme, _, path = file.read_text().strip().partition("://")
-        if scheme == "unix":
-            Path(path).unlink(missing_ok=True)
+    _remove_sockets(node)
     sandboxes = node.folder / "containerd/root/io.containerd.grpc.v1.cri/sandboxes"
     for sandbox in sandboxes.glob("*"):
         for result in layout.CNI_RESULTS.glob(f"*-{sandbox.name}-*"):
             result.unlink(missing_ok=True)
     cgroups.remove(node)
+
+
+def _remove_sockets(node: Node) -> None:
+    """Sockets of shims, which are elsewhere, and of which none runs when a node is not up."""
+    for file in (node.folder / "containerd" / "state").rglob("address"):
+        scheme, _, path = file.read_text().strip().partition("://")
+        if scheme == "unix":
+            Path(path).unlink(missing_ok=True)
 
 
 def mounts_left() -> list[str]:

@@ -30,9 +30,10 @@ KEEP_FINISHED_S = 5
 """Finished Jobs are sentinels for this long; then Kubernetes removes them."""
 JOB_TYPE = "lenet"
 SECONDS_PER_STEP = 0.12
+ATTEMPT_LABEL = "reshape.dev/attempt"
 JOB_ANNOTATION = "reshape.dev/job"
 BATCH_GROUP = "/apis/batch/v1"
-ENDED_BADLY = ("failed", "cancelled", "rejected")
+ENDED = ("completed", "failed", "cancelled", "rejected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +134,8 @@ class PodDaemon(Bed):
             job = self.view(key)
             if job is None:
                 return None
-            given_up = job.state in ENDED_BADLY and wanted.get("state") != job.state
-            assert not given_up, (job, self.history(key))
+            over = job.state in ENDED and wanted.get("state", job.state) != job.state
+            assert not over, f"{text}: it is {job.state}"
             right = all(getattr(job, name) == value for name, value in wanted.items())
             return job if right else None
 
@@ -159,11 +160,16 @@ class PodDaemon(Bed):
             pod for pod in pods if pod["metadata"].get("annotations", {}).get(JOB_ANNOTATION) == key
         ]
 
-    def container(self, key: str) -> Container:
-        """The one running container of a job."""
+    def container(self, key: str, attempt: int = 1) -> Container:
+        """The one running container of an attempt.
+
+        A pod of a node that is silent is called running for as long as that lasts.
+        """
 
         def running() -> Container | None:
-            found = [pod for pod in self.pods_of(key) if pod["status"]["phase"] == "Running"]
+            of = {ATTEMPT_LABEL: str(attempt)}.items()
+            mine = [pod for pod in self.pods_of(key) if of <= pod["metadata"]["labels"].items()]
+            found = [pod for pod in mine if pod["status"]["phase"] == "Running"]
             statuses = [pod["status"].get("containerStatuses") or [{}] for pod in found]
             if len(found) != 1 or not statuses[0][0].get("containerID"):
                 return None
@@ -173,6 +179,18 @@ class PodDaemon(Bed):
             return Container(name, uid, status["containerID"], status["restartCount"], node)
 
         return eventually(f"one running pod of {key}", running)
+
+    def running_attempts(self, key: str) -> set[int]:
+        """Attempts of a job whose pods the API server calls running."""
+        return {
+            int(pod["metadata"]["labels"][ATTEMPT_LABEL])
+            for pod in self.pods_of(key)
+            if pod["status"]["phase"] == "Running"
+        }
+
+    def idle_gpus(self) -> int:
+        """How many GPUs could be given to a job now."""
+        return sum(gpu["state"] == "idle" for gpu in self.json("gpus")["gpus"])
 
     def nothing_left(self) -> None:
         """Wait until no Job, pod or Secret of a job is in the namespace."""

@@ -20,6 +20,8 @@ from tests.kubernetes.running import ClusterError, run
 
 SOURCES = Path(__file__).parent / "kubenode"
 GO_LEAST = (1, 24)
+NAME = "kubenode"
+"""The file's name: a program that goes by another may take that for the server's name."""
 BUILD_S = 3600.0
 """On two shared cores the build takes 10 to 15 minutes."""
 
@@ -51,7 +53,8 @@ def provide() -> Path:
 def _unpacked(packed: Path) -> Path:
     stat = packed.stat()
     stamp = f"{packed.absolute()} {stat.st_size} {stat.st_mtime_ns}"
-    target = layout.cache() / f"kubenode-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
+    folder = layout.cache() / f"kubenode-{hashlib.sha256(stamp.encode()).hexdigest()[:16]}"
+    target = folder / NAME
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}")
@@ -70,7 +73,7 @@ def _built() -> Path:
     digest = hashlib.sha256()
     for name in ("go.mod", "go.sum", "main.go"):
         digest.update((SOURCES / name).read_bytes())
-    return layout.cache() / f"kubenode-source-{digest.hexdigest()[:16]}"
+    return layout.cache() / f"kubenode-source-{digest.hexdigest()[:16]}" / NAME
 
 
 def _build() -> Path:

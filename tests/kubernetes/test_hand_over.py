@@ -96,11 +96,13 @@ def test_an_api_server_that_is_away_for_a_minute_during_a_hand_over_costs_no_ste
         time.sleep(API_AWAY_S)
     finally:
         cluster.start_api_server()
-    daemon.trains(first, 2)
+    two = daemon.trains(first, 2)
     assert daemon.container(first) == before
-    for key in (first, second):
-        ended = daemon.wait(key, "completes", state="completed", stage="none")
-        assert (ended.steps_lost, ended.failures, ended.attempt) == (0, 0, 1)
+    ended = daemon.wait(second, "completes", state="completed", stage="none")
+    for seen in (two, ended):
+        assert (seen.steps_lost, seen.failures, seen.attempt) == (0, 0, 1)
+    assert daemon.reshape("cancel", first).returncode == 0
+    daemon.wait(first, "is cancelled", state="cancelled", stage="none")
     daemon.nothing_left()
 
 
@@ -114,7 +116,7 @@ def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
     cordon(daemon.namespace, before.node, True)
     try:
         moved = daemon.trains(job, 4, attempt=2)
-        after = daemon.container(job)
+        after = daemon.container(job, attempt=2)
         assert after.node != before.node
         assert after.uid != before.uid
         assert moved.checkpoint_step is not None
@@ -136,7 +138,7 @@ def test_a_pod_that_somebody_deletes_is_launched_again_from_its_newest_checkpoin
     daemon.api.delete(daemon.namespace.path("pods", before.pod))
     daemon.wait(job, "a second attempt", attempt=2)
     daemon.trains(job, 4, attempt=2)
-    assert daemon.container(job).uid != before.uid
+    assert daemon.container(job, attempt=2).uid != before.uid
     ended = daemon.wait(job, "completes", state="completed", stage="none")
     assert (ended.container_restarts, ended.failures) == (1, 1)
     assert ended.step == 200
