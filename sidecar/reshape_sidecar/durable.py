@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from pathlib import Path
 
 READ_CHUNK_BYTES = 1 << 20
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``: a reader sees the old or the new file, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Replace ``path`` by ``content``: a reader sees the old or the new file, never a part.
+
+    Processes and threads may do so at once: each writes a temporary file of its own."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}")
     write_synced(temporary, content)
     os.replace(temporary, path)
     sync_folder(path.parent)

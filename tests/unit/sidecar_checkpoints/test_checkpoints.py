@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -158,6 +160,23 @@ def test_an_old_attempt_can_neither_publish_nor_claim(tmp_path: Path) -> None:
     with pytest.raises(Fenced):
         checkpoints.claim(tmp_path, 1)
     assert names(tmp_path) == {"claim.json", "step-0000000005-a1"}
+
+
+def test_two_threads_of_a_process_may_claim_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hook looks for a checkpoint beside the script, whose session claims the same folder."""
+    written, real = threading.Barrier(2, timeout=30), durable.write_synced
+
+    def both_before_either_goes_on(path: Path, content: bytes) -> None:
+        real(path, content)
+        written.wait()
+
+    monkeypatch.setattr(durable, "write_synced", both_before_either_goes_on)
+    with ThreadPoolExecutor(2) as threads:
+        claims = list(threads.map(lambda _: checkpoints.claim(tmp_path, 1), range(2)))
+    assert claims[0] == claims[1] == checkpoints.read_claim(tmp_path)
+    assert names(tmp_path) == {"claim.json"}
 
 
 def test_a_claim_during_the_save_of_an_old_attempt_fences_it(tmp_path: Path) -> None:
