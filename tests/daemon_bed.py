@@ -192,6 +192,11 @@ class Bed:
 
         return eventually(there, text=f"{key} is {state} with {size} GPUs: {self.job(key)}")
 
+    def pid(self, key: str, *, size: int | None = None) -> int:
+        """Wait until a process of a job trains and its SideCar has said which; its pid."""
+        self.reaches(key, "running", size=size)
+        return int(eventually(lambda: self.job(key)["pid"], text=f"{key} has a process"))
+
     def close(self) -> None:
         """End the daemon and every container that it started."""
         if self.daemon is not None and self.daemon.poll() is None:

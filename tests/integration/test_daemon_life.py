@@ -59,7 +59,7 @@ def test_a_newcomer_gets_two_gpus_of_the_running_job_which_gets_them_back(bed: B
 def test_kill_9_of_the_daemon_touches_no_job_and_work_goes_on_afterwards(bed: Bed) -> None:
     bed.up()
     job = bed.submit("steady", steps=100_000)
-    pid = bed.reaches(job, "running", size=4)["pid"]
+    pid = bed.pid(job, size=4)
     started = start_of(pid)
     assert started is not None
     bed.stop(signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_a_signal_stops_the_daemon_at_once_and_touches_no_job(
     bed: Bed, number: signal.Signals
 ) -> None:
     bed.up()
-    pid = bed.reaches(bed.submit("steady", steps=100_000), "running")["pid"]
+    pid = bed.pid(bed.submit("steady", steps=100_000))
     assert bed.stop(number) == 0
     assert start_of(pid) is not None
     assert "Traceback" not in bed.log.read_text()

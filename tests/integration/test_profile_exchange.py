@@ -83,7 +83,7 @@ def test_an_import_beside_a_running_job_leaves_its_process_alone(
 ) -> None:
     bed.up(*words)
     job = bed.submit("long", steps=100_000, job_type="mine")
-    pid = int(bed.reaches(job, "running", size=4)["pid"])
+    pid = bed.pid(job, size=4)
     started = start_of(pid)
     bed.json("profile", "import", write(bed, "mine.json", loader.write((MINE,))))
     # The next decision is there when another job has been weighed by it.

@@ -31,7 +31,7 @@ def _bed(tmp_path: Path) -> Iterator[Bed]:
 def training(bed: Bed) -> tuple[str, int, int | None]:
     """A job that trains for long: its id, the pid of its training, and when that started."""
     job = bed.submit("long", steps=100_000)
-    pid = int(bed.reaches(job, "running", size=4)["pid"])
+    pid = bed.pid(job, size=4)
     return job, pid, start_of(pid)
 
 
