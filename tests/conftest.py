@@ -30,3 +30,12 @@ def user(address: str) -> Iterator[Database]:
     """Somebody with a client of their own on the same database, and no Reshape in their program."""
     with pymongo.MongoClient[dict[str, object]](address, serverSelectionTimeoutMS=5000) as client:
         yield client.get_default_database()
+
+
+@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
+def words(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
+    """What a command needs to find the store: a file, then a server."""
+    if request.param == "sqlite":
+        yield ()
+        return
+    yield ("--store", request.getfixturevalue("address"))

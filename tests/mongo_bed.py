@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -12,29 +11,15 @@ import pymongo
 from reshape_controller.core.model import JobId, JobState
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import JobRow
-from tests.store_values import job_row, records
+from tests import store_bed
+from tests.store_values import job_row
 
 Database = pymongo.database.Database[dict[str, Any]]
 
 
 def run(address: str, work: Callable[[MongoStore], Awaitable[None]]) -> None:
     """Open the store, do the work, close it."""
-
-    async def main() -> None:
-        store = MongoStore(address)
-        await store.open()
-        try:
-            await work(store)
-        finally:
-            await store.close()
-
-    asyncio.run(main())
-
-
-async def fill(store: MongoStore, count: int) -> None:
-    """Append the first ``count`` records."""
-    for each in records(count):
-        await store.append(each)
+    store_bed.run(lambda: MongoStore(address), work)
 
 
 def row_of(job: str, state: JobState, seq: int, name: str = "resnet") -> JobRow:

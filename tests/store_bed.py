@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from reshape_controller.core.record import LogRecord
 from reshape_controller.store.protocol import Store
 
+S = TypeVar("S", bound=Store)
 
-def run(make: Callable[[], Store], work: Callable[[Store], Awaitable[None]]) -> None:
+
+def run(make: Callable[[], S], work: Callable[[S], Awaitable[None]]) -> None:
     """Open the store, do the work, close it."""
 
     async def main() -> None:

@@ -15,6 +15,7 @@ from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
 from reshape_controller.store.protocol import Changes, Store
+from tests import store_bed
 from tests.store_values import job_row, profile_row
 
 
@@ -44,16 +45,11 @@ async def lived_in(store: Store) -> None:
 
 
 def run(make: Callable[[], Store], work: Callable[[Store], Awaitable[None]]) -> None:
-    async def main() -> None:
-        store = make()
-        await store.open()
-        try:
-            await lived_in(store)
-            await work(store)
-        finally:
-            await store.close()
+    async def after_a_life(store: Store) -> None:
+        await lived_in(store)
+        await work(store)
 
-    asyncio.run(main())
+    store_bed.run(make, after_a_life)
 
 
 def test_projections_that_the_log_supports_are_sound(make: Callable[[], Store]) -> None:

@@ -36,15 +36,6 @@ def _bed(tmp_path: Path) -> Iterator[Bed]:
     yield from bed(tmp_path)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
-def words(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
-    """What a daemon needs to find the store."""
-    if request.param == "sqlite":
-        yield ()
-        return
-    yield ("--store", request.getfixturevalue("address"))
-
-
 def write(bed: Bed, name: str, text: str) -> str:
     path = bed.folder / name
     path.write_text(text)

@@ -22,15 +22,6 @@ def _bed(tmp_path: Path) -> Iterator[Bed]:
     yield from bed(tmp_path)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
-def words(request: pytest.FixtureRequest) -> Iterator[tuple[str, ...]]:
-    """What a command needs to find the store."""
-    if request.param == "sqlite":
-        yield ()
-        return
-    yield ("--store", request.getfixturevalue("address"))
-
-
 def spoil(bed: Bed, words: tuple[str, ...]) -> None:
     """Somebody changes what the store shows, behind the daemon's back."""
     if words:

@@ -10,7 +10,8 @@ import pytest
 
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import SeqTaken, StoreBehind, StoreCorrupt
-from tests.mongo_bed import Database, fill, run
+from tests.mongo_bed import Database, run
+from tests.store_bed import fill
 from tests.store_values import record, records
 
 pytestmark = pytest.mark.mongo
@@ -32,11 +33,11 @@ def test_a_log_that_was_changed_is_refused_and_left_alone(
     change: Callable[[Any], object],
     good: int,
 ) -> None:
-    run(address, lambda store: fill(store, 8))
+    run(address, lambda store: fill(store, records(8)))
     change(user.log)
     before = list(user.log.find({}))
     with pytest.raises(StoreCorrupt) as caught:
-        run(address, lambda store: fill(store, 0))
+        run(address, lambda store: fill(store, records(0)))
     assert caught.value.last_good_seq == good
     assert "mongorestore" in str(caught.value)
     assert list(user.log.find({})) == before
@@ -44,7 +45,7 @@ def test_a_log_that_was_changed_is_refused_and_left_alone(
 
 def test_a_damaged_snapshot_is_refused(address: str, user: Database) -> None:
     async def work(store: MongoStore) -> None:
-        await fill(store, 4)
+        await fill(store, records(4))
         for seq in (1, 2, 3, 4):
             await store.write_snapshot(seq, ("a", "b"))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import shutil
 from dataclasses import dataclass
-from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -19,7 +18,18 @@ from reshape_controller.cli.devices import find
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.kubernetes_place import KubernetesPlace, kubernetes_place
-from reshape_controller.cli.options import HomeOption, OutputOption, form
+from reshape_controller.cli.options import (
+    ClusterOption,
+    HomeOption,
+    KubeconfigOption,
+    LaunchByOption,
+    LauncherOption,
+    OutputOption,
+    SidecarBindOption,
+    SidecarUrlOption,
+    SimulatedGpusOption,
+    form,
+)
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.http.app import CannotListen, bind_for_sidecars
 from reshape_launcher import ansible
@@ -36,25 +46,13 @@ class Report:
 
 def doctor(
     home: HomeOption = None,
-    launcher: Annotated[
-        str | None, typer.Option(metavar="local|kubernetes", help="Where containers run.")
-    ] = None,
-    kubeconfig: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Cluster; in a pod its service account.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What every pod of this controller gets.")
-    ] = None,
-    launch_by: Annotated[
-        str | None, typer.Option(metavar="ansible|client", help="What brings pods into it.")
-    ] = None,
-    sidecar_bind: Annotated[
-        str | None, typer.Option(metavar="ADDRESS:PORT", help="Where pods reach this daemon.")
-    ] = None,
-    sidecar_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="That address as pods see it.")
-    ] = None,
-    simulated_gpus: Annotated[int | None, typer.Option(help="Use so many simulated GPUs.")] = None,
+    launcher: LauncherOption = None,
+    kubeconfig: KubeconfigOption = None,
+    cluster: ClusterOption = None,
+    launch_by: LaunchByOption = None,
+    sidecar_bind: SidecarBindOption = None,
+    sidecar_url: SidecarUrlOption = None,
+    simulated_gpus: SimulatedGpusOption = None,
     output: OutputOption = None,
 ) -> None:
     """Check what `up` with these settings needs; exit 1 if something is missing."""

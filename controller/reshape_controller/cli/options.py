@@ -26,6 +26,32 @@ CredentialsOption = Annotated[
 CaOption = Annotated[
     str | None, typer.Option("--store-ca", metavar="FILE", help="CA of that server; turns TLS on.")
 ]
+LauncherOption = Annotated[
+    str | None,
+    typer.Option("--launcher", metavar="local|kubernetes", help="Where containers run."),
+]
+KubeconfigOption = Annotated[
+    str | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Cluster; in a pod its service account."),
+]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option("--cluster", metavar="FILE", help="What every pod of this controller gets."),
+]
+LaunchByOption = Annotated[
+    str | None,
+    typer.Option("--launch-by", metavar="ansible|client", help="What brings pods into it."),
+]
+SidecarBindOption = Annotated[
+    str | None,
+    typer.Option("--sidecar-bind", metavar="ADDRESS:PORT", help="Where pods reach this daemon."),
+]
+SidecarUrlOption = Annotated[
+    str | None, typer.Option("--sidecar-url", metavar="URL", help="That address as pods see it.")
+]
+SimulatedGpusOption = Annotated[
+    int | None, typer.Option("--simulated-gpus", help="Use so many simulated GPUs.")
+]
 OutputOption = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the document."),

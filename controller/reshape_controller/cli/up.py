@@ -21,7 +21,19 @@ from reshape_controller.cli.devices import find
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.kubernetes_place import kubernetes_place
-from reshape_controller.cli.options import CaOption, CredentialsOption, HomeOption, StoreOption
+from reshape_controller.cli.options import (
+    CaOption,
+    ClusterOption,
+    CredentialsOption,
+    HomeOption,
+    KubeconfigOption,
+    LaunchByOption,
+    LauncherOption,
+    SidecarBindOption,
+    SidecarUrlOption,
+    SimulatedGpusOption,
+    StoreOption,
+)
 from reshape_controller.cli.store_place import store_place
 from reshape_controller.core.limits import KUBERNETES, Limits
 from reshape_controller.core.model import Mechanism
@@ -38,25 +50,13 @@ def up(
     bind: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Loopback address.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Use at most so many GPUs.")] = None,
     gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
-    simulated_gpus: Annotated[int | None, typer.Option(help="Use so many simulated GPUs.")] = None,
-    launcher: Annotated[
-        str | None, typer.Option(metavar="local|kubernetes", help="Where containers run.")
-    ] = None,
-    kubeconfig: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Cluster; in a pod its service account.")
-    ] = None,
-    cluster: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What every pod of this controller gets.")
-    ] = None,
-    launch_by: Annotated[
-        str | None, typer.Option(metavar="ansible|client", help="What brings pods into it.")
-    ] = None,
-    sidecar_bind: Annotated[
-        str | None, typer.Option(metavar="ADDRESS:PORT", help="Where pods reach this daemon.")
-    ] = None,
-    sidecar_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="That address as pods see it.")
-    ] = None,
+    simulated_gpus: SimulatedGpusOption = None,
+    launcher: LauncherOption = None,
+    kubeconfig: KubeconfigOption = None,
+    cluster: ClusterOption = None,
+    launch_by: LaunchByOption = None,
+    sidecar_bind: SidecarBindOption = None,
+    sidecar_url: SidecarUrlOption = None,
     preset: Annotated[str | None, typer.Option(help="Policy and mechanism by one name.")] = None,
     policy: Annotated[
         str | None,

@@ -20,26 +20,14 @@ from reshape_controller.store.digest import seal
 from reshape_controller.store.protocol import InboxItem, StoreError
 from reshape_controller.store.sqlite import SqliteStore
 from reshape_controller.store.sqlite_recover import check, recover
+from tests import store_bed
+from tests.store_bed import fill
 from tests.store_values import changes, job_row, profile_row, record, records
 
 
 def run(path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
     """Open the store, do the work, close it."""
-
-    async def main() -> None:
-        store = SqliteStore(path)
-        await store.open()
-        try:
-            await work(store)
-        finally:
-            await store.close()
-
-    asyncio.run(main())
-
-
-async def fill(store: SqliteStore, count: int) -> None:
-    for each in records(count):
-        await store.append(each)
+    store_bed.run(lambda: SqliteStore(path), work)
 
 
 def outside(path: Path) -> sqlite3.Connection:
@@ -160,7 +148,7 @@ def test_only_the_last_two_snapshots_are_kept_and_a_torn_one_does_not_count(
     torn = "INSERT INTO snapshots VALUES (?, 0, 2, 'digest', 'half of it')"
 
     async def write(store: SqliteStore) -> None:
-        await fill(store, 6)
+        await fill(store, records(6))
         with outside(path) as user:
             user.execute(torn, (1,))
             user.execute(torn, (6,))
@@ -354,7 +342,7 @@ def test_a_store_of_the_first_schema_is_brought_up_to_this_one_and_keeps_everyth
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "reshape.db"
-    run(path, lambda store: fill(store, 3))
+    run(path, lambda store: fill(store, records(3)))
     as_version_1(path)
 
     async def work(store: SqliteStore) -> None:
@@ -368,7 +356,7 @@ def test_a_store_of_the_first_schema_is_brought_up_to_this_one_and_keeps_everyth
 
 def test_a_damaged_store_of_the_first_schema_is_recovered(tmp_path: Path) -> None:
     path, into = tmp_path / "reshape.db", tmp_path / "new.db"
-    run(path, lambda store: fill(store, 3))
+    run(path, lambda store: fill(store, records(3)))
     as_version_1(path)
     assert recover(path, into).last_seq == 3
     assert check(into).problems == ()
