@@ -1,8 +1,9 @@
-"""Names, addresses and folders of the test cluster: one cluster for each machine, all of it fixed.
+"""Names, addresses and folders of the test cluster: all of it fixed by the cluster's number.
 
 Does: says where everything is. Never: makes any of it. State: none.
 
 Names and addresses must be free on the machine; they are in one place so that they can be changed.
+Clusters of other numbers (RESHAPE_KUBE_NUMBER, 0 to 9) share nothing with this one but the cache.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path("/var/tmp/reshape-kube")
+NUMBER = int(os.environ.get("RESHAPE_KUBE_NUMBER", "0"))
+ROOT = Path(f"/var/tmp/reshape-kube-{NUMBER}")
 """Everything of a running cluster. Short, for a Unix socket's path has at most 107 bytes."""
-LOCK = Path("/var/tmp/reshape-kube.lock")
+LOCK = ROOT.with_suffix(".lock")
 """Held while a cluster is brought up or taken down."""
-IN_USE = Path("/var/tmp/reshape-kube.in-use")
+IN_USE = ROOT.with_suffix(".in-use")
 """Held by a test run for as long as it lasts: it may kill nodes that another would need."""
-BRIDGE = "rk-bridge"
-BRIDGE_ADDRESS = "10.87.0.1"
+BRIDGE = f"rk{NUMBER}-bridge"
+BRIDGE_ADDRESS = f"10.87.{NUMBER}.1"
 API_PORT = 6443
 API_URL = f"https://{BRIDGE_ADDRESS}:{API_PORT}"
 ETCD_URL = f"http://{BRIDGE_ADDRESS}:2379"
@@ -46,20 +48,20 @@ class Node:
     @property
     def short(self) -> str:
         """Name of its network namespace, its cgroup and its CNI network."""
-        return f"rk{self.number}"
+        return f"rk{NUMBER}{self.number}"
 
     @property
     def leg(self) -> str:
         """Its end of the cable at the bridge."""
-        return f"rk-leg{self.number}"
+        return f"rk{NUMBER}-leg{self.number}"
 
     @property
     def address(self) -> str:
-        return f"10.87.0.{10 + self.number}"
+        return f"10.87.{NUMBER}.{10 + self.number}"
 
     @property
     def pod_range(self) -> str:
-        return f"10.88.{self.number}.0/24"
+        return f"10.88.{10 * NUMBER + self.number}.0/24"
 
     @property
     def folder(self) -> Path:
