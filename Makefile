@@ -36,7 +36,7 @@ test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (J
 	$(BIN)/python -m pytest -m mongo
 
 kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own (root; KUBENODE=, or Go), or KUBECONFIG=
-	$(BIN)/python -m tests.kubernetes.cluster prepare
+	$(BIN)/python -m tests.kubernetes.grounds prepare
 	$(BIN)/python -m pytest -m kubernetes
 
 bench-replay: setup  ## How fast replays are; writes out/bench/replay.json

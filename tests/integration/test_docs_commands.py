@@ -28,7 +28,10 @@ SESSIONS = ("README.md", "docs/getting-started.md")
 """Documents whose `reshape` commands are one session with a daemon and TensorFlow jobs."""
 TENSORFLOW_S = 200.0
 MAKE = re.compile(r"make [a-z-]+( [A-Z]+=\S+)*")
-BY_CI = ("make setup", "make demo", "make test", "make test-tensorflow", "make test-mongo")
+BY_CI = (
+    *("make setup", "make demo", "make test", "make test-tensorflow", "make test-mongo"),
+    "make kubernetes",
+)
 """Parts of .ci/run."""
 REPLAY = re.compile(r"reshape (replay|compare|workload|profile costs) ")
 WHAT_IF = "reshape replay --from-live"
@@ -47,7 +50,7 @@ def rule_of(command: Command) -> str:
         return "what if"
     if REPLAY.match(text):
         return "replay"
-    if text in (". .venv/bin/activate", "bash .ci/run"):
+    if text in (". .venv/bin/activate", "bash .ci/run", "bash .ci/run fast"):
         return "ci"
     if text.startswith(".venv/bin/python -m pytest"):
         return "pytest"

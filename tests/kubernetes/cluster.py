@@ -1,6 +1,6 @@
 """A real Kubernetes cluster of two nodes on this machine: brought up, broken, taken down.
 
-    python -m tests.kubernetes.cluster up|down|status|prepare
+    python -m tests.kubernetes.cluster up|down|status|left
     python -m tests.kubernetes.cluster kill|start|cut|join|freeze|thaw NODE
     python -m tests.kubernetes.cluster stop-api|start-api
 
@@ -135,6 +135,13 @@ def left_behind() -> list[str]:
     return found + ([f"folder {ROOT}"] if ROOT.exists() else [])
 
 
+def check_nothing_left() -> None:
+    """Raises ClusterError with everything of a cluster that is on this machine now."""
+    left = left_behind()
+    if left:
+        raise ClusterError(f"still there: {', '.join(left)}; remove it, or restart the machine")
+
+
 def _up(program: Path, base: Path, owned: bool) -> None:
     for folder in (ROOT, ROOT / "logs", ROOT / "pids", ROOT / "pki"):
         folder.mkdir(mode=0o711)
@@ -171,9 +178,7 @@ def _down() -> None:
         nodes.clear(node)
     network.remove()
     shutil.rmtree(ROOT, ignore_errors=True)
-    left = left_behind()
-    if left:
-        raise ClusterError(f"still there: {', '.join(left)}; remove it, or restart the machine")
+    check_nothing_left()
 
 
 def _orphaned() -> bool:
@@ -225,10 +230,10 @@ def main() -> int:
     """The command line; exit code 1 and one message if something cannot be done."""
     parser = argparse.ArgumentParser(prog="cluster", description=(__doc__ or "").split("\n\n")[0])
     alone: dict[str, Callable[[], object]] = {
-        "prepare": prepare,
         "up": up,
         "down": down,
         "status": _status,
+        "left": check_nothing_left,
         "stop-api": control_plane.stop_api_server,
         "start-api": start_api_server,
     }

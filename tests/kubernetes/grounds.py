@@ -1,19 +1,24 @@
 """The cluster that tests run on: the one of KUBECONFIG if that is set, else two nodes of our own.
 
+    python -m tests.kubernetes.grounds check|prepare
+
 Does: gives its API, its image, and the address by which its pods reach this machine. Never: skips:
 what is missing is one message with the remedy. State: none; a cluster of our own keeps its files.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kubernetes import cluster, control_plane, image, layout, packages
-from tests.kubernetes.api import Api
+from tests.kubernetes import cluster, control_plane, image, layout, machine, packages
+from tests.kubernetes.api import Api, ApiError
 from tests.kubernetes.running import ClusterError
 
 IMAGE, ADDRESS, STORAGE = "RESHAPE_KUBE_IMAGE", "RESHAPE_KUBE_ADDRESS", "RESHAPE_KUBE_STORAGE_CLASS"
@@ -42,6 +47,22 @@ class Grounds:
     def own(self) -> bool:
         """Whether its nodes are ours to kill."""
         return self.packages is not None
+
+
+def check() -> None:
+    """Raises ClusterError, or ApiError, with the remedy where there can be no cluster."""
+    given = os.environ.get("KUBECONFIG")
+    if given:
+        _given(Path(given))
+    else:
+        machine.check()
+
+
+def prepare() -> None:
+    """What takes minutes once, where nodes of our own are to be started. Raises as ``check``."""
+    check()
+    if not os.environ.get("KUBECONFIG"):
+        cluster.prepare()
 
 
 @contextmanager
@@ -79,3 +100,22 @@ def _given(kubeconfig: Path) -> Grounds:
     api.get("/version")
     said = os.environ
     return Grounds(kubeconfig, api, said[IMAGE], said[ADDRESS], None, said[STORAGE])
+
+
+def main() -> int:
+    """The command line; exit code 1 and one message if there can be no cluster."""
+    parser = argparse.ArgumentParser(prog="grounds", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("verb", choices=("check", "prepare"))
+    asked = parser.parse_args()
+    began_s = time.monotonic()
+    try:
+        check() if asked.verb == "check" else prepare()
+    except (ClusterError, ApiError) as error:
+        print(f"cluster: {error}", file=sys.stderr)
+        return 1
+    print(f"{asked.verb}: {time.monotonic() - began_s:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

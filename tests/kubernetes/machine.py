@@ -34,19 +34,35 @@ FOREIGN_KUBELET = (Path("/etc/kubernetes"), Path("/var/lib/kubelet/config.yaml")
 REMEDY = "or set KUBECONFIG to use a cluster that exists"
 
 
-def prepare() -> None:
-    """Everything is there afterwards. Raises ClusterError with all that is not."""
+def check() -> None:
+    """Raises ClusterError with all that is missing and cannot be installed or built here."""
     faults = [fault for fault in (*_unfit(), server.fault()) if fault is not None]
     packages = _missing_packages()
-    if packages and not faults and shutil.which("apt-get"):
+    if packages and (faults or shutil.which("apt-get") is None):
+        faults.append(_missing(packages))
+    if faults:
+        raise _refusal(faults)
+
+
+def prepare() -> None:
+    """Everything is there afterwards. Raises ClusterError with all that is not."""
+    check()
+    packages = _missing_packages()
+    if packages:
         _install(packages)
         packages = _missing_packages()
     if packages:
-        line = f"apt-get install --no-install-recommends {' '.join(packages)}"
-        faults.append(f"missing programs; run as root: {line}")
-    if faults:
-        told = "\n".join(f"  - {fault}" for fault in faults)
-        raise ClusterError(f"no Kubernetes cluster can be started on this machine:\n{told}")
+        raise _refusal([_missing(packages)])
+
+
+def _refusal(faults: list[str]) -> ClusterError:
+    told = "\n".join(f"  - {fault}" for fault in faults)
+    return ClusterError(f"no Kubernetes cluster can be started on this machine:\n{told}")
+
+
+def _missing(packages: list[str]) -> str:
+    line = f"apt-get install --no-install-recommends {' '.join(packages)}"
+    return f"missing programs; run as root: {line}"
 
 
 def _unfit() -> list[str]:

@@ -82,12 +82,11 @@ def _build() -> Path:
         print(f"building the Kubernetes servers into {target} (10 to 15 minutes, once)", flush=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_suffix(f".{os.getpid()}")
-        flags = ("-trimpath", "-ldflags=-s -w", "-tags=providerless")
+        flags = ("-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=-s -w")
         run(
-            *("go", "-C", SOURCES, "build", *flags, "-o", partial, "."),
+            *("go", "-C", SOURCES, "build", *flags, "-tags=providerless", "-o", partial, "."),
             timeout_s=BUILD_S,
             CGO_ENABLED="0",
-            GOFLAGS="-mod=readonly",
         )
         partial.rename(target)
     return target

@@ -121,9 +121,25 @@ def test_a_given_cluster_needs_its_image_address_and_storage(
         pass
 
 
+def test_where_a_cluster_is_given_nothing_is_prepared_and_nothing_is_needed(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prepared, looked = [], []
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(cluster, "prepare", lambda: prepared.append(True))
+    monkeypatch.setattr(grounds, "_given", lambda path: looked.append(path))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    grounds.prepare()
+    assert (prepared, looked) == ([], [tmp_path / "config"])
+    monkeypatch.delenv("KUBECONFIG")
+    with pytest.raises(ClusterError, match="nodes need root"):
+        grounds.prepare()
+    assert prepared == []
+
+
 def test_the_command_fails_with_one_message_and_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kubernetes.cluster", "prepare"],
+        [sys.executable, "-m", "tests.kubernetes.grounds", "prepare"],
         cwd=ROOT,
         env={"PATH": str(tmp_path), "HOME": str(tmp_path)},
         capture_output=True,
