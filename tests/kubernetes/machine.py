@@ -70,12 +70,9 @@ def _unfit() -> list[str]:
     faults = []
     if os.geteuid() != 0:
         faults.append(f"nodes need root; run as root, {REMEDY}")
-    missing = cgroups.missing()
-    if missing:
-        faults.append(
-            f"nodes need cgroups of version 1, and {', '.join(missing)} is not there (version 2 "
-            f"alone is not handled); boot with systemd.unified_cgroup_hierarchy=0, {REMEDY}"
-        )
+    groups = cgroups.fault()
+    if groups:
+        faults.append(f"{groups}, {REMEDY}")
     node = [str(path) for path in FOREIGN_KUBELET if path.exists()]
     if node:
         faults.append(f"this machine is a node already ({node[0]}); set KUBECONFIG to its cluster")

@@ -79,15 +79,28 @@ def test_a_packed_kubenode_is_unpacked_once(
 
 
 def test_everything_that_is_missing_is_in_one_message(
-    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(cgroups, "missing", lambda: ["freezer", "pids"])
+    monkeypatch.setattr(layout, "CGROUPS", tmp_path / "none")
     with pytest.raises(ClusterError) as refused:
         machine.prepare()
     said = str(refused.value)
-    for word in ("root", "freezer, pids", "version 2", "KUBENODE", "apt-get install", "containerd"):
+    for word in ("root", "memory, pids of version 1", "KUBENODE", "apt-get install", "containerd"):
         assert word in said
+
+
+def test_cgroups_of_version_2_are_tried_only_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(layout, "CGROUPS", tmp_path)
+    monkeypatch.delenv(cgroups.TRY_2, raising=False)
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    assert f"set {cgroups.TRY_2}=2 to try it" in (cgroups.fault() or "")
+    monkeypatch.setenv(cgroups.TRY_2, "2")
+    assert cgroups.fault() is None
+    (tmp_path / "cgroup.controllers").write_text("cpu io memory\n")
+    assert "lack the controllers cpuset, pids" in (cgroups.fault() or "")
 
 
 def test_packages_are_not_installed_where_the_nodes_could_not_run_anyway(
@@ -101,7 +114,7 @@ def test_packages_are_not_installed_where_the_nodes_could_not_run_anyway(
         machine.prepare()
     assert not (tmp_path / "ran").exists()
     make_go(nothing_installed, "go1.26")
-    monkeypatch.setattr(cgroups, "missing", list)
+    monkeypatch.setattr(cgroups, "fault", lambda: None)
     monkeypatch.setattr(machine, "FOREIGN_KUBELET", ())
     with pytest.raises(ClusterError, match="missing programs"):
         machine.prepare()
