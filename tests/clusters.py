@@ -148,7 +148,8 @@ class Reference:
             self.listed = self.listed[:-1] + own
 
     def _fits(self, job: JobView) -> bool:
-        return any(host.usable >= min(job.sizes) for host in self.snapshot.hosts)
+        usable = job.only_host is None or any(h.id == job.only_host for h in self.snapshot.hosts)
+        return usable and any(host.usable >= min(job.sizes) for host in self.snapshot.hosts)
 
     def weigh(self, targets: Sequence[Target]) -> tuple[int, int]:
         """Makespan and sum of completion times if ``targets`` are done."""

@@ -12,6 +12,7 @@ from typing import Any
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.cluster import (
     ApiTrouble,
+    ClaimSeen,
     JobSeen,
     Manifest,
     Node,
@@ -30,6 +31,8 @@ class FakeCluster:
     seen_jobs: dict[str, JobSeen] = field(default_factory=dict)
     seen_pods: dict[str, PodSeen] = field(default_factory=dict)
     node_list: list[Node] = field(default_factory=lambda: [Node("node1", True, True, "boot-1")])
+    claims: dict[str, ClaimSeen] = field(default_factory=dict)
+    """Claims that are not for any number of nodes."""
     refuse: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
     runs: bool = True
@@ -89,6 +92,10 @@ class FakeCluster:
     def nodes(self) -> tuple[Node, ...]:
         self._called("nodes", "")
         return tuple(self.node_list)
+
+    def claim(self, name: str) -> ClaimSeen | None:
+        self._called("claim", name)
+        return self.claims.get(name, ClaimSeen(("ReadWriteMany",)))
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
         self._called("run_in", " ".join((pod, *command)))

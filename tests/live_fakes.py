@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from reshape_controller.live.link import Link, UnknownAttempt
-from reshape_launcher.spec import ContainerStatus, LaunchError, LaunchSpec, ReleaseCheck
+from reshape_launcher.spec import ContainerStatus, LaunchError, LaunchSpec, OneHost, ReleaseCheck
 from reshape_sidecar.wire import (
     Desired,
     Mode,
@@ -96,6 +96,9 @@ class FakeLauncher:
         sidecar = FakeSideCar(spec, self.link, start)
         sidecar.task = asyncio.create_task(sidecar.run())
         self.running[key] = sidecar
+
+    async def one_host(self, spec: LaunchSpec) -> OneHost | None:
+        return None
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         sidecar = self.running.get((job, attempt))

@@ -102,6 +102,8 @@ class World:
     held: list[Command] = field(default_factory=list)
     """Commands whose effect is held back while ``effects`` is False (the controller is dead)."""
     effects: bool = True
+    one_host: dict[JobId, HostId | None] = field(default_factory=dict)
+    """Jobs whose files can be reached from one host only: the first that they get, once known."""
 
     # --- talking to the engine
 
@@ -143,6 +145,8 @@ class World:
         invariants.check(self.engine.state)
         on: dict[str, JobId] = {}
         for container in self.containers.values():
+            files = self.one_host.get(container.job)
+            assert files in (None, container.host), f"{container.job} is not where its files are"
             for gpu in container.running:
                 other = on.setdefault(gpu, container.job)
                 assert other == container.job, f"{gpu} is used by {other} and {container.job}"
@@ -157,16 +161,27 @@ class World:
         match command:
             case Launch(_, job, attempt, host):
                 if (job, attempt) not in self.containers:
-                    knobs = self.new_containers.get(job, {})
-                    self.containers[job, attempt] = Container(job, attempt, host, **knobs)
+                    self._launch(job, attempt, host)
             case SetDesired(desired):
                 container = self.containers.get((JobId(desired.job), desired.attempt))
                 if container is not None:
                     container.wanted = desired
             case Remove(_, job, attempt, _):
-                self.kill_container(str(job), attempt)
+                if (job, attempt) in self.containers:
+                    self.kill_container(str(job), attempt)
+                else:
+                    self.event(ev.ContainerGone(job, attempt))
             case CheckRelease():
                 pass
+
+    def _launch(self, job: JobId, attempt: int, host: HostId) -> None:
+        if job in self.one_host:
+            files = self.one_host[job] = self.one_host[job] or host
+            self.event(ev.FilesFound(job, attempt, files, f"its files are on {files}"))
+            if files != host:
+                return
+        knobs = self.new_containers.get(job, {})
+        self.containers[job, attempt] = Container(job, attempt, host, **knobs)
 
     def settle(self, rounds: int = 50) -> None:
         """Let every SideCar converge and report, and every release be looked at."""

@@ -20,6 +20,7 @@ from reshape_launcher.spec import (
     Launcher,
     LaunchError,
     LaunchSpec,
+    OneHost,
     ReleaseCheck,
 )
 
@@ -64,6 +65,9 @@ class DeclaredLauncher:
             await self._wait_for_start(key)
         await self._inner.launch(spec, token)
         self._ran.setdefault(key, None)
+
+    async def one_host(self, spec: LaunchSpec) -> OneHost | None:
+        return await self._inner.one_host(spec)
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         """Remove, then wait until the declared stop is over. Calls off a launch that waits."""

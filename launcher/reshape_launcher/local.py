@@ -26,6 +26,7 @@ from reshape_launcher.spec import (
     ContainerStatus,
     LaunchError,
     LaunchSpec,
+    OneHost,
     ReleaseCheck,
 )
 from reshape_sidecar import codec, gpu
@@ -80,6 +81,10 @@ class LocalLauncher:
         if not _JOB_NAME.match(spec.job):
             raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
         await _on(self._changes, self._launch, spec, token)
+
+    async def one_host(self, spec: LaunchSpec) -> OneHost | None:
+        """Nothing to say: there is one host."""
+        return None
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         """End the container: training may save for ``grace_s`` seconds, then KILL. Waits for it.

@@ -21,6 +21,7 @@ __all__ = [
     "LaunchError",
     "LaunchSpec",
     "Launcher",
+    "OneHost",
     "ReleaseCheck",
 ]
 
@@ -68,6 +69,14 @@ class HostSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class OneHost:
+    """The one host from which an attempt's files can be reached, and why, in words."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseCheck:
     """Answer to "are these GPUs free of this attempt's processes up to this generation?"."""
 
@@ -98,6 +107,10 @@ class Launcher(Protocol):
 
         Returns when the container exists, not when it is initialised. Raises LaunchError.
         """
+
+    async def one_host(self, spec: LaunchSpec) -> OneHost | None:
+        """The one host from which this job's files can be reached once ``spec`` is launched; None:
+        every host. Raises OSError while that cannot be told."""
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         """End the container with every process in it: TERM, ``grace_s``, KILL. Waits for it."""

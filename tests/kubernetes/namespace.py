@@ -66,9 +66,12 @@ class Namespace:
         eventually("a service account", lambda: self.api.find(account))
         eventually("bound claims", self._all_bound)
 
-    def claim(self, name: str, folder: Path, *, read_only: bool = False) -> None:
-        """A claim; on a cluster of our own it is a folder of this machine, for every node."""
-        modes = ["ReadOnlyMany" if read_only else "ReadWriteMany"]
+    def claim(
+        self, name: str, folder: Path, *, read_only: bool = False, once: bool = False
+    ) -> None:
+        """A claim; on a cluster of our own it is a folder of this machine, for every node.
+        ``once``: it says that one node alone may write."""
+        modes = ["ReadWriteOnce" if once else "ReadOnlyMany" if read_only else "ReadWriteMany"]
         request: Thing = {"accessModes": modes, "resources": {"requests": {"storage": SIZE}}}
         if self.grounds.storage_class is None:
             volume = f"{self.name}-{name}"

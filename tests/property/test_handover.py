@@ -25,9 +25,10 @@ OUT_OF_REACH = (GpuState.RELEASING, GpuState.QUARANTINED, GpuState.LOST)
 class Chaos:
     """Draws what happens next, and keeps the reports that were delayed."""
 
-    def __init__(self, mechanism: Mechanism) -> None:
+    def __init__(self, mechanism: Mechanism, one_host: tuple[str, ...] = ()) -> None:
         self.world = World(mechanism=mechanism).boot(gpus=4, hosts=2)
         self.world.auto = False
+        self.world.one_host = dict.fromkeys(map(JobId, one_host))
         self.epoch = 1
         self.submitted = 0
         self.delayed: list[Observed] = []
@@ -262,12 +263,16 @@ STEPS = st.lists(
 @given(
     mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
     beginning=st.sampled_from(["nothing", "hand_over", "growth"]),
+    one_host=st.sampled_from([(), ("a",), ("b", "c")]),
     steps=STEPS,
 )
 def test_no_gpu_in_two_hands_and_nobody_waits_for_ever(
-    mechanism: Mechanism, beginning: str, steps: list[tuple[str, str, int]]
+    mechanism: Mechanism,
+    beginning: str,
+    one_host: tuple[str, ...],
+    steps: list[tuple[str, str, int]],
 ) -> None:
-    chaos = Chaos(mechanism)
+    chaos = Chaos(mechanism, one_host)
     if beginning != "nothing":
         getattr(chaos, f"begin_{beginning}")()
     for what, job, number in steps:

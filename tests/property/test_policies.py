@@ -56,10 +56,13 @@ def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
             size = draw(st.sampled_from(fitting))
             left -= size
             sizes = draw(st.sampled_from([sizes for sizes in SIZES if size in sizes]))
-            cluster.runs(f"run-{cluster.place:02d}", size, on=name, **job(draw, cluster, sizes))
+            more = job(draw, cluster, sizes)
+            more["only_host"] = draw(st.sampled_from([None, name]))
+            cluster.runs(f"run-{cluster.place:02d}", size, on=name, **more)
     for _ in range(draw(st.integers(0, queued))):
         sizes = draw(st.sampled_from(SIZES))
         more = job(draw, cluster, sizes)
+        more["only_host"] = draw(st.sampled_from([None, None, *hosts, "drained"]))
         more["max_wait_s"] = draw(st.sampled_from([None, None, None, 0.0]))
         cluster.waits(f"new-{cluster.place:02d}", **more)
     return cluster.snapshot()
@@ -112,6 +115,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
     for target in plan.targets:
         before = jobs[target.job]
         assert target.size in before.sizes
+        assert before.only_host in (None, target.host)
         assert not before.frozen
         if before.size == 0:
             idle[target.host] -= target.size
@@ -177,7 +181,10 @@ def test_a_newcomer_that_fits_on_idle_gpus_is_never_left_waiting(snapshot: Snaps
     fits = [
         job
         for job in snapshot.queued
-        if any(host.idle >= min(job.sizes) for host in snapshot.hosts)
+        if any(
+            host.idle >= min(job.sizes) and job.only_host in (None, host.id)
+            for host in snapshot.hosts
+        )
     ]
     if fits and not overdue:
         assert plan.targets
@@ -189,9 +196,11 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     policy = Adaptive()
     reference = Reference(snapshot, newcomer.id)
     forecast = Forecast(snapshot, Predictor(snapshot))
-    hosts = list(snapshot.hosts)
+    hosts = [host for host in snapshot.hosts if newcomer.only_host in (None, host.id)]
+    allowed = [host.id for host in hosts]
     idle = list(candidates.on_idle(forecast, newcomer, hosts))
-    shrinks = single_victims(snapshot, newcomer)
+    victims = single_victims(snapshot, newcomer)
+    shrinks = [targets for targets in victims if targets[0].host in allowed]
     overdue = newcomer.spec.max_wait_s is not None
     if overdue and not idle and not shrinks:
         several = candidates.from_several(forecast, newcomer, hosts, moves.donors(snapshot))

@@ -145,12 +145,17 @@ def remove(turn: Turn, job: Job, reason: str, *, after: JobState = JobState.SUBM
 def without_container(turn: Turn, job: Job, reason: str) -> Job:
     """Fields of a job whose container is gone: queued again, halted, or over.
 
-    Keeps a hand-over: with the mechanism ``terminate`` the job is launched again for it.
+    Keeps a hand-over: with the mechanism ``terminate`` the job is launched again for it. One that
+    never got GPUs has left no files on its host.
     """
     over = job.state.terminal
     after = JobState.HALTED if job.halt_wanted else job.after_end
     if job.halt_wanted:
         reason = "halted on request"
+    elsewhere = job.only_host not in (None, job.host)
+    stays = job.only_host is not None and (elsewhere or job.started_at_s is not None)
+    if stays:
+        reason += f"; it can be on {job.only_host} only: {job.only_host_because}"
     job = replace(
         job,
         state=job.state if over else after,
@@ -165,6 +170,8 @@ def without_container(turn: Turn, job: Job, reason: str) -> Job:
         halt_wanted=False,
         answered=True,
         reachable=True,
+        only_host=job.only_host if stays else None,
+        only_host_because=job.only_host_because if stays else "",
         reason=job.reason if over else reason,
     )
     turn.state.put_job(job)

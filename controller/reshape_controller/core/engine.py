@@ -13,6 +13,7 @@ from reshape_controller.core import (
     attempts,
     deadlines,
     endings,
+    files,
     handover,
     inventory,
     learning,
@@ -150,7 +151,7 @@ class Engine:
                 deadlines.due(turn)
             case ev.ReleaseVerified() | ev.ReleaseNotEmpty():
                 self._release_seen(turn, event)
-            case ev.LaunchFailed() | ev.ContainerGone():
+            case ev.FilesFound() | ev.LaunchFailed() | ev.ContainerGone():
                 self._container_seen(turn, event)
             case ev.JobSubmitted() | ev.JobRejected():
                 self._submitted(turn, event)
@@ -213,11 +214,15 @@ class Engine:
         self.state.plan_wanted = True
         turn.note(job, "submitted", f"{job.spec.name} by {job.spec.user or 'unknown'}")
 
-    def _container_seen(self, turn: Turn, event: ev.LaunchFailed | ev.ContainerGone) -> None:
+    def _container_seen(
+        self, turn: Turn, event: ev.FilesFound | ev.LaunchFailed | ev.ContainerGone
+    ) -> None:
         job = self.state.jobs.get(event.job)
         if job is None or job.attempt != event.attempt or job.stage is Stage.NONE:
             return
-        if isinstance(event, ev.ContainerGone):
+        if isinstance(event, ev.FilesFound):
+            files.found(turn, job, event)
+        elif isinstance(event, ev.ContainerGone):
             reason = event.reason or f"its container ended (exit code {event.exit_code})"
             endings.container_gone(turn, job, reason, event.exit_code)
         elif job.stage is Stage.LAUNCHING:

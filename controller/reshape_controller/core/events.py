@@ -150,6 +150,17 @@ class SideCarFellSilent:
 
 
 @dataclass(frozen=True, slots=True)
+class FilesFound:
+    """The launcher looked where an attempt's files can be reached from: ``host`` alone, or (None)
+    every host. On another host than ``host`` it has started nothing."""
+
+    job: JobId
+    attempt: int
+    host: HostId | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchFailed:
     job: JobId
     attempt: int
@@ -209,6 +220,7 @@ Event = (
     | CurveFitted
     | SideCarReported
     | SideCarFellSilent
+    | FilesFound
     | LaunchFailed
     | ContainerGone
     | ReleaseVerified

@@ -66,6 +66,8 @@ def _check_job(state: State, job: Job) -> None:
     _require(job.stage not in _WAITS or job.deadline is not None, f"{name}: waits for ever")
     _require((job.stage is Stage.NONE) == (job.host is None), f"{name}: host {job.host}")
     _require(not (job.state.terminal and job.stage is Stage.NONE), f"{name}: over, but kept")
+    stays = job.only_host in (None, job.host) or job.stage in (Stage.NONE, Stage.ENDING)
+    _require(stays, f"{name}: on {job.host}, and can be on {job.only_host} only")
     if job.stage in (Stage.SAVING, Stage.STOPPING):
         _require(job.change is not None, f"{name}: was not asked for anything")
     if job.donation is not None:

@@ -200,6 +200,9 @@ class Job:
     process_restarts: int = 0
     container_restarts: int = 0
     longest_save_s: float = 0.0
+    only_host: HostId | None = None
+    """The one host from which its files can be reached; None: any."""
+    only_host_because: str = ""
     pinned: int | None = None
     """The only size that it may get from now on, on somebody's wish."""
     progress_at_s: float | None = None

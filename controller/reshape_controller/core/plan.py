@@ -45,6 +45,8 @@ class JobView:
     growable: bool = True
     gpu_type: str = ""
     """Of ``host``."""
+    only_host: HostId | None = None
+    """No plan may put it elsewhere: its files can be reached from there alone."""
     pinned: bool = False
     trains: bool = False
     """A process of it trains now."""

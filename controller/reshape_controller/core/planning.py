@@ -86,6 +86,8 @@ def _named(state: State, target: Target, seen: dict[JobId, None]) -> Job:
     host = state.hosts.get(target.host)
     if host is None or not host.present or host.drained:
         raise PlanRejected(f"{target.job}: host {target.host} cannot be used")
+    if job.only_host not in (None, target.host):
+        raise PlanRejected(f"{target.job}: can be on {job.only_host} only, not on {target.host}")
     if not job.reachable:
         raise PlanRejected(f"{target.job}: its SideCar is unreachable")
     return job

@@ -182,6 +182,7 @@ def _view(state: State, job: Job) -> JobView:
         progress=job.progress,
         growable=job.spec.length is not None or job.progress.total_steps is not None,
         gpu_type=state.hosts[host].gpu_type if host is not None else "",
+        only_host=job.only_host,
         pinned=job.pinned is not None,
         trains=trains,
         progress_at_s=job.progress_at_s if trains else None,

@@ -18,7 +18,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.attempts import save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import Job, JobId, Stage
+from reshape_controller.core.model import HostId, Job, JobId, Stage
 from reshape_controller.core.state import State
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.live.link import Link
@@ -77,7 +77,7 @@ class Executor:
                         self._link.tell(desired_now, launching=True)
                     save_s = save_deadline_s(engine.state, job)
                     spec = launch_spec(self._settings, job, host, epoch, save_s)
-                    self._begin(("launch", job_id, attempt), self._launch(spec))
+                    self._begin(("launch", job_id, attempt), self._launch(spec, job.only_host))
                 case CheckRelease():
                     self._begin(command, self._check_release(command))
                 case Remove(_, job_id, attempt, grace_s):
@@ -137,9 +137,19 @@ class Executor:
         if not task.cancelled() and task.exception() is not None:
             log.error("effect-failed", effect=str(key), error=repr(task.exception()))
 
-    async def _launch(self, spec: LaunchSpec) -> None:
+    async def _launch(self, spec: LaunchSpec, only_host: HostId | None) -> None:
+        """``only_host``: what is known so far of where the job's files are."""
         job, attempt = JobId(spec.job), spec.attempt
         try:
+            found = await self._launcher.one_host(spec)
+            if found is not None:
+                host = HostId(found.host)
+                if host != only_host or host != spec.host:
+                    self._post(ev.FilesFound(job, attempt, host, found.reason))
+                if host != spec.host:
+                    return
+            elif only_host is not None:
+                self._post(ev.FilesFound(job, attempt, None))
             await self._launcher.launch(spec, self._tokens.of(spec.job, attempt))
             self._there.add((spec.job, attempt))
         except LaunchError as error:

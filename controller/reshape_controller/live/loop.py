@@ -30,6 +30,7 @@ from reshape_controller.core.limits import (
 )
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy
+from reshape_controller.core.prediction import moves
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
@@ -279,7 +280,10 @@ class Loop:
     def _plan(self) -> Plan:
         """Ask the policy; one that fails changes nothing until something else happens."""
         try:
-            return self.settings.policy.decide(self.engine.snapshot())
+            snapshot = self.engine.snapshot()
+            plan = self.settings.policy.decide(snapshot)
+            job = self.engine.state.jobs.get(plan.about) if plan.about is not None else None
+            return moves.no_option(plan, job, snapshot.hosts)
         except Exception as error:
             log.exception("policy-failed", policy=self.settings.policy.name)
             return Plan(reason_code="policy-failed", text=f"the policy failed: {error!r}")

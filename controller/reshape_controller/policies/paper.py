@@ -106,7 +106,7 @@ def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
             others_s = longest[1:] if left_s[job.id] == longest[0] else longest[:1]
             for host in snapshot.hosts:
                 here = host.id == job.host
-                if host.idle < (add if here else size):
+                if host.idle < (add if here else size) or not moves.may_be(job, host.id):
                     continue
                 own_s = predictor.reshaped(job, host.gpu_type, size, moves=not here).total_s
                 makespan_s = max([own_s, *others_s])

@@ -23,6 +23,7 @@ from urllib3.exceptions import HTTPError
 from reshape_launcher.kubernetes import seeing
 from reshape_launcher.kubernetes.cluster import (
     ApiTrouble,
+    ClaimSeen,
     JobSeen,
     Manifest,
     Node,
@@ -151,6 +152,12 @@ class ApiCluster:
         found = _call("nodes cannot be listed", self._core.list_node)
         return tuple(seeing.node_of(item) for item in found.items)
 
+    def claim(self, name: str) -> ClaimSeen | None:
+        read = self._core.read_namespaced_persistent_volume_claim
+        what = f"claim {name} cannot be read"
+        found = _unless(MISSING, lambda: _call(what, read, name, self._namespace))
+        return None if found is None else seeing.claim_of(found)
+
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
         try:
             return self._run_in(pod, command)
@@ -176,13 +183,6 @@ class ApiCluster:
         review = {"spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}}
         ask = client.AuthorizationV1Api(self._api).create_self_subject_access_review
         return bool(_call("rights cannot be asked for", ask, review).status.allowed)
-
-    def claim_modes(self, name: str) -> tuple[str, ...] | None:
-        """Access modes of a volume claim; None if there is none of this name."""
-        read = self._core.read_namespaced_persistent_volume_claim
-        what = f"claim {name} cannot be read"
-        found = _unless(MISSING, lambda: _call(what, read, name, self._namespace))
-        return None if found is None else tuple(found.spec.access_modes or ())
 
     def dry_run_job(self, manifest: Manifest) -> tuple[str, ...]:
         """What the API server warns of when a Job is created as a dry run."""

@@ -46,6 +46,14 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """A volume claim: its access modes, and the node that its volume was made for, if any."""
+
+    modes: tuple[str, ...]
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSeen:
     """One of our Jobs. ``over`` is why it is finished; None while it is not."""
 
@@ -79,6 +87,8 @@ class PodSeen:
     """It will not come up by waiting."""
     waits_s: float = 0.0
     """How long it has existed."""
+    claims: tuple[str, ...] = ()
+    """Volume claims that it mounts."""
 
     @property
     def over(self) -> bool:
@@ -117,6 +127,9 @@ class Cluster(Protocol):
 
     def nodes(self) -> tuple[Node, ...]:
         """All nodes of the cluster."""
+
+    def claim(self, name: str) -> ClaimSeen | None:
+        """A volume claim; None if there is none of this name."""
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
         """Standard output of a command in the pod's container. Raises NotRunning."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from reshape_launcher.kubernetes import archive, manifests, pod
+from reshape_launcher.kubernetes import archive, manifests, pod, reach
 from reshape_launcher.kubernetes.cluster import ApiTrouble
 from reshape_launcher.kubernetes.devices import PodDevices
 from reshape_launcher.kubernetes.places import CHECKPOINTS, Places
@@ -22,7 +22,6 @@ from reshape_launcher.spec import DeviceMode, LaunchSpec
 if TYPE_CHECKING:
     from reshape_launcher.kubernetes.client import ApiCluster
 
-MANY_WRITERS = "ReadWriteMany"
 SAMPLE_IMAGE = "sample.invalid/image:1"
 
 
@@ -83,15 +82,16 @@ def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
     if settings.storage_claim is not None:
         wanted[settings.storage_claim] = True
     for name, written in sorted(wanted.items()):
-        modes = cluster.claim_modes(name)
-        if modes is None:
+        claim = cluster.claim(name)
+        modes = ", ".join(claim.modes) if claim is not None else ""
+        if claim is None:
             yield Finding(f"claim {name}", False, "it is not there", f"make the claim {name}")
-        elif written and MANY_WRITERS not in modes:
-            detail = f"{', '.join(modes)}: a job cannot go on on another node"
-            remedy = f"use a claim with {MANY_WRITERS}, or one node only"
+        elif not reach.many(claim, written=written):
+            detail = f"{modes}: a job stays on the node that it came to first"
+            remedy = f"use a claim with {reach.MANY_WRITERS}, or one node only"
             yield Finding(f"claim {name}", False, detail, remedy)
         else:
-            yield Finding(f"claim {name}", True, ", ".join(modes))
+            yield Finding(f"claim {name}", True, modes)
 
 
 def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from reshape_launcher.kubernetes import archive, images, manifests, naming, pod, status
+from reshape_launcher.kubernetes import archive, images, manifests, naming, pod, reach, status
 from reshape_launcher.kubernetes.applying import Objects
 from reshape_launcher.kubernetes.bringing import Bring, Directly
 from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, NotRunning, PodSeen
@@ -30,6 +30,7 @@ from reshape_launcher.spec import (
     HostSeen,
     LaunchError,
     LaunchSpec,
+    OneHost,
     ReleaseCheck,
 )
 
@@ -77,16 +78,11 @@ class KubernetesLauncher:
                 f"the record wants {spec.workers} workers, and on Kubernetes a job is one pod yet; "
                 "leave `workers` out"
             )
-        loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + AWAY_PATIENCE_S
-        while True:
-            try:
-                return await _on(self._changes, self._launch, spec, token)
-            except ClusterAway:
-                # An outage is no failure of the job: it would use up its retries within seconds.
-                if loop.time() >= give_up_s:
-                    raise
-            await asyncio.sleep(AWAY_POLL_S)
+        await self._once_there(self._launch, spec, token)
+
+    async def one_host(self, spec: LaunchSpec) -> OneHost | None:
+        """The one node from which the job's volume claims can be reached. Raises LaunchError."""
+        return await self._once_there(self._one_host, spec)
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         """End the attempt's pod: TERM, ``grace_s``, KILL. Waits until it is gone.
@@ -133,6 +129,27 @@ class KubernetesLauncher:
         return str(folder) if folder.is_dir() else None
 
     # --- launch
+
+    async def _once_there(self, work: Callable[..., T], *arguments: object) -> T:
+        """What ``work`` gives as soon as the API server answers. Raises LaunchError."""
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + AWAY_PATIENCE_S
+        while True:
+            try:
+                return await _on(self._changes, work, *arguments)
+            except ClusterAway:
+                # An outage is no failure of the job: it would use up its retries within seconds.
+                if loop.time() >= give_up_s:
+                    raise
+            await asyncio.sleep(AWAY_POLL_S)
+
+    def _one_host(self, spec: LaunchSpec) -> OneHost | None:
+        try:
+            return reach.one_host(self._cluster, self._settings, spec)
+        except ApiTrouble as trouble:
+            if trouble.away:
+                raise ClusterAway(str(trouble)) from trouble
+            raise LaunchError(str(trouble), retryable=True) from trouble
 
     def _launch(self, spec: LaunchSpec, token: str) -> None:
         settings = self._settings

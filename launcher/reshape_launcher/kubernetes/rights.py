@@ -41,6 +41,6 @@ RIGHTS = (
     Right("get", "pods", "the same, as some clients ask for it", "", "exec"),
     Right("create", "secrets", "brings an attempt's files; no Secret is ever read"),
     Right("create", "configmaps", "brings the SideCar's code"),
-    Right("get", "persistentvolumeclaims", "doctor checks access modes"),
+    Right("get", "persistentvolumeclaims", "knows from which nodes files can be reached"),
     Right("list", "nodes", "knows the hosts", of_cluster=True),
 )

@@ -10,12 +10,14 @@ from datetime import datetime
 from typing import Any
 
 from reshape_launcher.kubernetes import naming
-from reshape_launcher.kubernetes.cluster import JobSeen, Node, PodSeen
+from reshape_launcher.kubernetes.cluster import ClaimSeen, JobSeen, Node, PodSeen
 from reshape_launcher.kubernetes.pod import CONTAINER, PLACER
 
 HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
 """Reasons of a waiting container that waiting does not cure."""
 MESSAGE_CHARS_MAX = 600
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""Annotation of a claim whose volume is made where its first pod comes to."""
 
 
 def job_of(found: Any) -> JobSeen | None:
@@ -57,6 +59,11 @@ def pod_of(found: Any, now: datetime) -> PodSeen:
         trouble=_trouble(status, blocked),
         hopeless=blocked is not None and blocked.reason in HOPELESS,
         waits_s=(now - meta.creation_timestamp).total_seconds(),
+        claims=tuple(
+            volume.persistent_volume_claim.claim_name
+            for volume in found.spec.volumes or ()
+            if volume.persistent_volume_claim is not None
+        ),
     )
 
 
@@ -69,6 +76,12 @@ def node_of(found: Any) -> Node:
         schedulable=not found.spec.unschedulable,
         boot_id=found.status.node_info.boot_id if found.status.node_info else "",
     )
+
+
+def claim_of(found: Any) -> ClaimSeen:
+    """One volume claim."""
+    annotations = found.metadata.annotations or {}
+    return ClaimSeen(tuple(found.spec.access_modes or ()), annotations.get(SELECTED_NODE, ""))
 
 
 _NORMAL = ("PodInitializing", "ContainerCreating")

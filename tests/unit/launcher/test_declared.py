@@ -14,6 +14,7 @@ from reshape_launcher.spec import (
     DeviceMode,
     LaunchError,
     LaunchSpec,
+    OneHost,
     ReleaseCheck,
 )
 
@@ -39,6 +40,9 @@ class Inner:
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         self.running.setdefault((spec.job, spec.attempt), True)
+
+    async def one_host(self, spec: LaunchSpec) -> OneHost | None:
+        return None
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         if (job, attempt) in self.running:

@@ -9,7 +9,7 @@ import pytest
 from kubernetes import client
 
 from reshape_launcher.kubernetes import naming, seeing
-from reshape_launcher.kubernetes.cluster import JobSeen, Node, PodSeen
+from reshape_launcher.kubernetes.cluster import ClaimSeen, JobSeen, Node, PodSeen
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 CREATED = "2026-11-21T12:00:00Z"
@@ -158,3 +158,29 @@ def test_a_node_is_ready_by_its_condition_and_cordoned_by_its_spec() -> None:
     ready = {"type": "Ready", "status": "True"}
     document |= {"spec": {}, "status": {"conditions": [ready]}}
     assert seeing.node_of(client.V1Node.from_dict(document)) == Node("node1", True, True, "")
+
+
+def test_a_claim_has_its_modes_and_the_node_that_its_volume_was_made_for() -> None:
+    document: dict[str, Any] = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"]},
+    }
+    read = client.V1PersistentVolumeClaim.from_dict
+    assert seeing.claim_of(read(document)) == ClaimSeen(("ReadWriteOnce",))
+    document["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": "node2"}
+    assert seeing.claim_of(read(document)).node == "node2"
+
+
+def test_a_pod_has_its_claims() -> None:
+    document = {
+        "metadata": {"name": "a-1-x", "creationTimestamp": CREATED},
+        "spec": {
+            "containers": [{"name": "training"}],
+            "volumes": [
+                {"name": "tmp", "emptyDir": {}},
+                {"name": "claim-0", "persistentVolumeClaim": {"claimName": "data"}},
+            ],
+        },
+        "status": {"phase": "Pending"},
+    }
+    assert seeing.pod_of(client.V1Pod.from_dict(document), NOW).claims == ("data",)

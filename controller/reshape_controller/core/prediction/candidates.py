@@ -179,7 +179,7 @@ def growths(forecast: Forecast, hosts: list[HostView]) -> Iterator[Candidate]:
                     yield grow(forecast, job, size, host)
         for size in job.sizes:
             if size >= job.size:
-                for other in fits.beside(size, job.host):
+                for other in fits.beside(size, job.host) if job.only_host is None else ():
                     if size > job.size or other.gpu_type != job.gpu_type:
                         yield grow(forecast, job, size, other)
 

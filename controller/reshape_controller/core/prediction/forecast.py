@@ -80,11 +80,15 @@ class Forecast:
         return found
 
     def _waiting(self) -> list[Waiting]:
-        """Queued jobs for the list; without those that no host can hold."""
+        """Queued jobs for the list; without those that no host can hold, or that can be on one host
+        only and that one cannot be used."""
         most = max(map(len, self.free_ms), default=0)
         if not most:
             return []
-        listed = self.predictor.waiting(self.snapshot.queued, self.types)
+        queued = [
+            j for j in self.snapshot.queued if j.only_host is None or j.only_host in self.numbers
+        ]
+        listed = self.predictor.waiting(queued, self.types)
         return [job for job in listed if job.size <= most]
 
     def latest_but(self, job: JobId) -> int:

@@ -6,7 +6,9 @@ predicts or prefers anything. Every list is in the snapshot's order.
 
 from __future__ import annotations
 
-from reshape_controller.core.model import HostId, JobId, Mechanism
+from dataclasses import replace
+
+from reshape_controller.core.model import HostId, Job, JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
 
 OPTIONS_KEPT_MAX = 64
@@ -26,7 +28,25 @@ def hosts_for(snapshot: Snapshot, job: JobView) -> list[HostView]:
     """Hosts on which a queued job may start: its own once it is initialised there."""
     if job.initialized:
         return [host for host in snapshot.hosts if host.id == job.host]
+    if job.only_host is not None:
+        return [host for host in snapshot.hosts if host.id == job.only_host]
     return list(snapshot.hosts)
+
+
+def may_be(job: JobView, host: HostId) -> bool:
+    """Whether the job's files can be reached from the host."""
+    return job.only_host is None or job.only_host == host
+
+
+def no_option(plan: Plan, job: Job | None, hosts: tuple[HostView, ...]) -> Plan:
+    """The plan about ``job``, with the hosts named that are no option for it."""
+    if job is None or job.only_host is None:
+        return plan
+    others = [host.id for host in hosts if host.id != job.only_host]
+    if not others:
+        return plan
+    said = f"{len(others)} hosts are" if len(others) > 1 else f"{others[0]} is"
+    return replace(plan, text=f"{plan.text}; {said} no option: {job.only_host_because}")
 
 
 def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:

@@ -127,7 +127,7 @@ def sweep_growths(
             if size < job.size:
                 continue
             places = [own] if own is not None and job.size < size <= most else []
-            for other in fits.beside(size, job.host):
+            for other in fits.beside(size, job.host) if job.only_host is None else ():
                 if size > job.size or other.gpu_type != job.gpu_type:
                     places.append(other)
             for host in places:
