@@ -29,8 +29,12 @@ class World:
     fails: bool = False
 
     def __post_init__(self) -> None:
-        self.watch = HostWatch(self, self, self.post, lambda: self.now_s)
         self.posted: list[ev.Event] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """Another controller, on the same log."""
+        self.watch = HostWatch(self, self, self.post, lambda: self.now_s)
 
     def post(self, event: ev.Event) -> None:
         self.posted.append(event)
@@ -145,6 +149,39 @@ def test_cordoning_drains_and_taking_it_back_undrains(world: World) -> None:
     assert world.look() == []
     world.hosts_seen[0] = HOST
     assert kinds(world.look()) == ["HostUndrained"]
+
+
+def test_a_cordon_that_ends_while_the_controller_is_down_is_over_at_its_start(
+    world: World,
+) -> None:
+    world.hosts_seen[0] = replace(HOST, schedulable=False)
+    world.look()
+    world.restart()
+    assert world.look() == [], "it is cordoned still"
+    world.hosts_seen[0] = HOST
+    world.restart()
+    assert kinds(world.look()) == ["HostUndrained"]
+    assert world.look() == []
+
+
+def test_the_end_of_a_cordon_leaves_what_an_operator_drained(world: World) -> None:
+    cordoned = replace(HOST, schedulable=False)
+    for first, then in ((HOST, cordoned), (cordoned, cordoned)):
+        world.hosts_seen[0] = first
+        world.look()
+        world.post(ev.HostDrained(HostId("node1"), "ada"))
+        world.hosts_seen[0] = then
+        assert world.look() == []
+        world.hosts_seen[0] = HOST
+        assert world.look() == []
+        world.post(ev.HostUndrained(HostId("node1"), "ada"))
+
+
+def test_what_an_operator_undrained_is_not_drained_again_by_the_same_cordon(world: World) -> None:
+    world.hosts_seen[0] = replace(HOST, schedulable=False)
+    world.look()
+    world.post(ev.HostUndrained(HostId("node1"), "ada"))
+    assert world.look() == []
 
 
 def test_what_an_operator_drained_is_not_undrained_by_a_look(world: World) -> None:

@@ -43,7 +43,7 @@ def _happened(turn: Turn, host: Host, event: ev.Event) -> None:
         case ev.HostDrained(_, user):
             _drain(turn, host, user)
         case ev.HostUndrained(_, user):
-            turn.state.put_host(replace(host, drained=False))
+            turn.state.put_host(replace(host, drained=False, drained_by=""))
             turn.state.plan_wanted = True
             turn.note(None, "host-undrained", f"{host.id} by {user or 'unknown'}")
 
@@ -64,7 +64,7 @@ def _host_added(turn: Turn, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]
 
 
 def _drain(turn: Turn, host: Host, user: str) -> None:
-    turn.state.put_host(replace(host, drained=True))
+    turn.state.put_host(replace(host, drained=True, drained_by=user))
     turn.note(None, "host-drained", f"{host.id} by {user or 'unknown'}")
     here = [job for job in turn.state.jobs.values() if job.host == host.id]
     for job in sorted(here, key=lambda job: job.place):

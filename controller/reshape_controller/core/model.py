@@ -266,3 +266,5 @@ class Host:
     drained: bool = False
     present: bool = True
     """False while it is silent or gone."""
+    drained_by: str = ""
+    """Who drained it last, for it takes the same to take that back unasked; empty if not drained"""

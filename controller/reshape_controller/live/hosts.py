@@ -90,9 +90,10 @@ class HostWatch:
             self._cordoned.add(host.name)
             if not known.drained:
                 self._post(ev.HostDrained(known.id, CORDONED_BY))
-        elif host.schedulable and host.name in self._cordoned:
+        elif host.schedulable:
             self._cordoned.discard(host.name)
-            self._post(ev.HostUndrained(known.id, CORDONED_BY))
+            if known.drained and known.drained_by == CORDONED_BY:
+                self._post(ev.HostUndrained(known.id, CORDONED_BY))
 
     async def _back(self, state: State, known: Host, found: HostSeen) -> None:
         """A host that answers: cleaned if its machine was started again, or if nothing is left."""
