@@ -67,8 +67,10 @@ class FakeCluster:
             job = replace(job, suspended=False)
             self.seen_pods[f"{name}-x"] = PodSeen(f"{name}-x", name, "node1")
         if "activeDeadlineSeconds" in changes["spec"]:
-            reason = changes["metadata"]["annotations"][naming.REASON]
-            job = replace(job, over="DeadlineExceeded", reason=reason)
+            said = changes["metadata"]["annotations"]
+            lasting = naming.LASTING in said
+            reason = said[naming.REASON]
+            job = replace(job, over="DeadlineExceeded", reason=reason, lasting=lasting)
         self.seen_jobs[name] = job
         return True
 

@@ -83,6 +83,8 @@ class FakeLauncher:
         self.fail_next: str | None = None
         self.occupied = False
         """What jobs released is not empty."""
+        self.nowhere = False
+        """What is launched never comes up, and never would."""
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         self.launches.append((spec.job, spec.attempt, token))
@@ -94,8 +96,11 @@ class FakeLauncher:
             return
         start = Observed(spec.job, spec.attempt, 0, 0, Phase.INITIALIZING, progress=Progress())
         sidecar = FakeSideCar(spec, self.link, start)
-        sidecar.task = asyncio.create_task(sidecar.run())
         self.running[key] = sidecar
+        if self.nowhere:
+            sidecar.over = True
+        else:
+            sidecar.task = asyncio.create_task(sidecar.run())
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return None
@@ -106,9 +111,10 @@ class FakeLauncher:
             sidecar.over = True
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
+        lasting = self.nowhere
         return tuple(
-            ContainerStatus(job, attempt, not sidecar.over, 0 if sidecar.over else None)
-            for (job, attempt), sidecar in self.running.items()
+            ContainerStatus(job, n, not car.over, 0 if car.over else None, lasting=lasting)
+            for (job, n), car in self.running.items()
         )
 
     async def check_release(

@@ -54,6 +54,8 @@ class ContainerStatus:
     reason: str = ""
     host: str | None = None
     """Where it is; None: on the one host of this launcher, or not known yet."""
+    lasting: bool = False
+    """It never came up, and another attempt would not either."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,22 @@ def test_sidecars_are_missed_also_while_the_launcher_cannot_say_what_runs(tmp_pa
     asyncio.run(scenario())
 
 
+def test_a_container_that_never_would_come_up_is_not_launched_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        launcher.nowhere = True
+        daemon = await start(tmp_path, launcher)
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.state_of(first)[0] == "over")
+        assert len(launcher.launches) == 1, "the record allows three more"
+        gpus = daemon.loop.engine.state.gpus
+        await daemon.until(lambda: all(gpus[gpu].state is GpuState.IDLE for gpu in gpus))
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_release_check_that_fails_is_tried_again_and_no_gpu_is_quarantined(
     tmp_path: Path,
 ) -> None:

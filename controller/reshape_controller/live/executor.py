@@ -220,9 +220,12 @@ class Executor:
             if status is None:
                 self._begin_removal(job.id, job.attempt, grace_s, "its container is not there")
             elif not status.running:
-                self._container_gone(job.id, job.attempt, status.exit_code, status.reason)
+                self._container_gone(job.id, status)
 
-    def _container_gone(self, job: JobId, attempt: int, exit_code: int | None, reason: str) -> None:
+    def _container_gone(self, job: JobId, status: ContainerStatus) -> None:
+        attempt, reason = status.attempt, status.reason
         if (job, attempt) in self._there:
             self._there.discard((job, attempt))
-            self._post(ev.ContainerGone(job, attempt, exit_code, reason))
+            if status.lasting:  # of no consequence to a job that came up or was ended meanwhile
+                self._post(ev.LaunchFailed(job, attempt, reason, retryable=False))
+            self._post(ev.ContainerGone(job, attempt, status.exit_code, reason))

@@ -64,6 +64,8 @@ class JobSeen:
     over: str | None = None
     reason: str = ""
     """What the controller wrote down when it ended the attempt itself."""
+    lasting: bool = False
+    """It also wrote down that another attempt would end in the same way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class PodSeen:
     """Why it does not come up, as the node or the scheduler says it."""
     hopeless: bool = False
     """It will not come up by waiting."""
+    lasting: bool = False
+    """Nor would another pod of the same job."""
     waits_s: float = 0.0
     """How long it has existed."""
     claims: tuple[str, ...] = ()

@@ -178,8 +178,9 @@ class KubernetesLauncher:
     def _containers(self) -> tuple[ContainerStatus, ...]:
         ours = naming.selector(self._settings.controller)
         jobs, pods = self._cluster.jobs(ours), self._cluster.pods(ours)
-        for job, reason in status.hopeless(jobs, pods):
-            self._cluster.patch_job(job.name, manifests.end(reason))
+        for job, pod_seen in status.hopeless(jobs, pods):
+            end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
+            self._cluster.patch_job(job.name, end)
         return status.statuses(jobs, pods)
 
     def _check_release(self, job: str, attempt: int, generation: int) -> ReleaseCheck:

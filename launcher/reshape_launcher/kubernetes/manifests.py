@@ -98,10 +98,14 @@ def go() -> Manifest:
     return {"spec": {"suspend": False}}
 
 
-def end(reason: str) -> Manifest:
-    """Change of a Job: it is over, and its pod is ended. The Job stays as the sentinel of that."""
+def end(reason: str, *, lasting: bool = False) -> Manifest:
+    """Change of a Job: it is over, and its pod is ended. The Job stays as the sentinel of that.
+
+    ``lasting``: another attempt would end in the same way.
+    """
+    said = {naming.REASON: reason} | ({naming.LASTING: "true"} if lasting else {})
     return {
-        "metadata": {"annotations": {naming.REASON: reason}},
+        "metadata": {"annotations": said},
         "spec": {"activeDeadlineSeconds": END_NOW_S},
     }
 

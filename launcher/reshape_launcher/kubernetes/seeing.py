@@ -13,8 +13,12 @@ from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.cluster import ClaimSeen, JobSeen, Node, PodSeen
 from reshape_launcher.kubernetes.pod import CONTAINER, PLACER
 
-HOPELESS = ("InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError")
-"""Reasons of a waiting container that waiting does not cure."""
+LASTING = ("InvalidImageName", "ErrImageNeverPull")
+"""Reasons of a waiting container that neither waiting nor another attempt cures."""
+HOPELESS = (*LASTING, "CreateContainerConfigError")
+"""Reasons that waiting does not cure."""
+NO_SUCH_IMAGE = "code = NotFound"
+"""In the message of a failed pull: the registry answered, and has no such image."""
 MESSAGE_CHARS_MAX = 600
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of a claim whose volume is made where its first pod comes to."""
@@ -34,6 +38,7 @@ def job_of(found: Any) -> JobSeen | None:
         suspended=bool(found.spec.suspend),
         over=_over(found.status),
         reason=annotations.get(naming.REASON, ""),
+        lasting=naming.LASTING in annotations,
     )
 
 
@@ -47,6 +52,9 @@ def pod_of(found: Any, now: datetime) -> PodSeen:
     running = main.state.running if main is not None and main.state else None
     waiting = [s.state.waiting for s in (placer, main) if s is not None and s.state]
     blocked = next((w for w in waiting if w is not None and w.reason not in _NORMAL), None)
+    lasting = blocked is not None and (
+        blocked.reason in LASTING or NO_SUCH_IMAGE in (blocked.message or "")
+    )
     return PodSeen(
         name=meta.name,
         of=(meta.labels or {}).get(naming.JOB_NAME_LABEL, ""),
@@ -57,7 +65,8 @@ def pod_of(found: Any, now: datetime) -> PodSeen:
         exit_code=ended.exit_code if ended is not None else None,
         reason=_end_reason(status, ended, placer),
         trouble=_trouble(status, blocked),
-        hopeless=blocked is not None and blocked.reason in HOPELESS,
+        hopeless=lasting or (blocked is not None and blocked.reason in HOPELESS),
+        lasting=lasting,
         waits_s=(now - meta.creation_timestamp).total_seconds(),
         claims=tuple(
             volume.persistent_volume_claim.claim_name

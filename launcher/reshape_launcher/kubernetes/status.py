@@ -13,7 +13,7 @@ from reshape_launcher.spec import ContainerStatus
 
 PATIENCE_S = 20.0
 """An image that cannot be pulled for so long is given up; the job's retries bridge a longer hiccup
-of the registry."""
+of the registry. One that the registry does not have is given up at once, and not tried again."""
 SCHEDULING_PATIENCE_S = 300.0
 """A node without room for so long: given up, with the scheduler's words."""
 UNSCHEDULED = "it cannot be scheduled"
@@ -26,8 +26,10 @@ def statuses(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[Containe
     return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
 
 
-def hopeless(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[tuple[JobSeen, str], ...]:
-    """Jobs that will not come up by waiting, each with the reason."""
+def hopeless(
+    jobs: Iterable[JobSeen], pods: Iterable[PodSeen]
+) -> tuple[tuple[JobSeen, PodSeen], ...]:
+    """Jobs that will not come up by waiting, each with the pod whose trouble says why."""
     by_job = _by_job(pods)
     found = []
     for job in jobs:
@@ -35,7 +37,7 @@ def hopeless(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[tuple[Jo
             continue
         for pod in by_job.get(job.name, []):
             if pod.ends_within_s is None and not pod.started and _given_up(pod):
-                found.append((job, pod.trouble))
+                found.append((job, pod))
                 break
     return tuple(found)
 
@@ -61,7 +63,7 @@ def _status(job: JobSeen, pods: list[PodSeen]) -> ContainerStatus:
     reason = job.reason or (last.reason if last else f"its pod is gone ({job.over})")
     code = last.exit_code if last is not None else None
     host = last.node or None if last is not None else None
-    return ContainerStatus(job.job, job.attempt, False, code, reason, host)
+    return ContainerStatus(job.job, job.attempt, False, code, reason, host, job.lasting)
 
 
 def _by_job(pods: Iterable[PodSeen]) -> dict[str, list[PodSeen]]:

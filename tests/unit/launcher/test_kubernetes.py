@@ -189,6 +189,18 @@ def test_a_pod_that_will_not_come_up_is_given_up_in_its_own_words(
     if ended:
         cluster.seen_pods.clear()
         assert one(launcher).reason == changes["trouble"]
+        assert not one(launcher).lasting, "another attempt may fare better"
+
+
+def test_an_image_that_is_nowhere_is_told_as_lasting_also_when_its_pod_is_gone(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.be(NAME, trouble="ErrImagePull: code = NotFound", hopeless=True, lasting=True)
+    assert one(launcher).running
+    cluster.seen_pods.clear()
+    assert not one(launcher).running
+    assert one(launcher).lasting
 
 
 def test_removing_waits_for_the_pods_end_and_keeps_the_job_as_its_sentinel(

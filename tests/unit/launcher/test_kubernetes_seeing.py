@@ -53,17 +53,29 @@ def test_a_pod_that_comes_up_has_no_trouble() -> None:
     assert seen == PodSeen("a-1-x", "a-1", "node1", waits_s=30.0)
 
 
+OUTAGE = "rpc error: code = Unknown desc = dial tcp: connection refused"
+NOT_FOUND = "rpc error: code = NotFound desc = nope:1: not found"
+
+
 @pytest.mark.parametrize(
-    ("reason", "hopeless"),
-    [("ErrImagePull", False), ("ImagePullBackOff", False), ("ErrImageNeverPull", True)],
+    ("reason", "message", "hopeless", "lasting"),
+    [
+        ("ErrImagePull", OUTAGE, False, False),
+        ("ErrImagePull", NOT_FOUND, True, True),
+        ("ImagePullBackOff", f"Back-off pulling image: ErrImagePull: {OUTAGE}", False, False),
+        ("ImagePullBackOff", f"Back-off pulling image: ErrImagePull: {NOT_FOUND}", True, True),
+        ("ErrImageNeverPull", "nope:1\n is not there", True, True),
+        ("InvalidImageName", "Nope:1", True, True),
+        ("CreateContainerConfigError", "no secret yet", True, False),
+    ],
 )
 def test_an_image_that_cannot_be_had_is_told_in_the_nodes_words(
-    reason: str, hopeless: bool
+    reason: str, message: str, hopeless: bool, lasting: bool
 ) -> None:
-    waiting = {"reason": reason, "message": "nope:1\n not found"}
+    waiting = {"reason": reason, "message": message}
     seen = pod({"initContainerStatuses": [container("place-sidecar", waiting=waiting)]})
-    assert (seen.trouble, seen.hopeless) == (f"{reason}: nope:1 not found", hopeless)
-    assert not seen.started
+    assert seen.trouble == f"{reason}: {' '.join(message.split())}"
+    assert (seen.hopeless, seen.lasting, seen.started) == (hopeless, lasting, False)
 
 
 def test_a_node_without_room_is_told_in_the_schedulers_words() -> None:
