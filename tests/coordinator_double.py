@@ -16,6 +16,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
+from reshape_launcher.spec import worker_token
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Desired, Mode, Observed
 
@@ -106,7 +107,9 @@ class _Handler(RequestHandler):
             self.set_status(double.answer[0])
             self.finish(double.answer[1])
             return
-        if self.request.headers.get("Authorization") != f"Bearer {double.token}":
+        worker = int(self.get_query_argument("worker", "0"))
+        token = worker_token(double.token, worker)
+        if self.request.headers.get("Authorization") != f"Bearer {token}":
             double.refused += 1
             self.set_status(401)
             return

@@ -120,6 +120,12 @@ class Bed:
     def marker(self) -> Marker:
         return Marker("job-1", 1, str(self.folder.socket))
 
+    @property
+    def markers(self) -> tuple[Marker, ...]:
+        """Of both workers, where the job has two."""
+        other = Folder(self.folder.path / "worker-1")
+        return (self.marker, Marker("job-1", 1, str(other.socket)))
+
     def init(self) -> InitFile:
         found = processes.init_of(self.folder.run)
         assert found is not None, "init is not alive"
@@ -157,8 +163,9 @@ class Bed:
         return pid
 
     def left(self) -> list[int]:
-        """Pids of everything that carries the job's marker."""
-        return [entry.proc.pid for entry in processes.living((self.marker,))[self.marker]]
+        """Pids of everything that carries the job's marker, of the first worker or another."""
+        found = processes.living(self.markers)
+        return [entry.proc.pid for marker in self.markers for entry in found[marker]]
 
 
 def _command(pid: int) -> bytes:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,12 +29,13 @@ from reshape_launcher.spec import (
     LaunchSpec,
     OneHost,
     ReleaseCheck,
+    worker_token,
 )
 from reshape_sidecar import codec, gpu
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.processes import Marker
+from reshape_sidecar.init.processes import Marked, Marker
 from reshape_sidecar.init.values import (
     EXIT_FILE,
     INIT_FILE,
@@ -51,12 +53,15 @@ LOOKS_MAX = 2
 CHANGES_MAX = 32
 """Launches and removals at once. They may wait for a whole grace period; looks never wait for
 them, for a release that nobody looks at in time costs a GPU."""
+WORKER_PREFIX = "worker-"
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 T = TypeVar("T")
 
 
 class LocalLauncher:
     """Containers below ``root``: ``ROOT/JOB/attempt-N/`` with spec.json, token, run/ and logs/.
+
+    Each worker but the first has the same in ``worker-K/`` below that. All end when one does.
 
     ``environment`` is what a container begins with; default: this process's own, without RESHAPE_*.
     """
@@ -72,6 +77,8 @@ class LocalLauncher:
         self._launching = threading.Lock()
         self._gone: dict[tuple[str, int], ContainerStatus] = {}
         """Attempts of which nothing is left: that is final."""
+        self._ending: set[tuple[str, int]] = set()
+        """Attempts that are being removed: their workers end one after another."""
         self._folders = AttemptFolders(self._root)
         self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
         self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
@@ -115,21 +122,25 @@ class LocalLauncher:
         return str(logs) if logs.is_dir() else None
 
     def _launch(self, spec: LaunchSpec, token: str) -> None:
-        folder = self._folder(spec.job, spec.attempt)
         with self._launching:
-            self._launch_once(folder, spec, token)
+            # The first is started last: an attempt is there when all of its workers are.
+            for worker in reversed(range(spec.workers)):
+                own = replace(spec, worker=worker)
+                self._launch_once(own, worker_token(token, worker))
 
-    def _launch_once(self, folder: Folder, spec: LaunchSpec, token: str) -> None:
+    def _launch_once(self, spec: LaunchSpec, token: str) -> None:
+        marker = self._marker(spec.job, spec.attempt, spec.worker)
+        folder = folder_of(marker)
         if (folder.run / INIT_FILE).exists():
             return  # it runs, or it ran and is gone: ``containers`` says which
-        marker = self._marker(spec.job, spec.attempt)
         try:
             self._make_own_code_folder(spec)
             pid = starting.start(folder, spec, token, self._environment | marker.environment())
             self._children.add(pid)
             starting.wait_until_up(folder, pid)
         except starting.NotStarted as error:
-            processes.kill(marker)
+            for started in (marker, *self._markers(spec.job, spec.attempt)):
+                processes.kill(started)
             self._reap()
             raise LaunchError(
                 f"attempt {spec.attempt} of {spec.job} cannot be started: {error}", retryable=True
@@ -148,31 +159,35 @@ class LocalLauncher:
     def _containers(self) -> tuple[ContainerStatus, ...]:
         self._reap()
         found = []
-        dead = []
+        dead: list[tuple[Marker, list[Marker]]] = []
         for job, number in self._folders.attempts(self._gone):
             known = self._gone.get((job, number))
             if known is not None:
                 found.append(known)
-            elif processes.init_of(self._folder(job, number).run) is not None:
+                continue
+            workers = self._markers(job, number)
+            over = [m for m in workers if processes.init_of(folder_of(m).run) is None]
+            if over and (job, number) not in self._ending:
+                dead.append((over[0], workers))
+            elif len(over) < len(workers):
                 found.append(ContainerStatus(job, number, running=True))
             else:
-                dead.append(self._marker(job, number))
-        left = processes.living(dead) if dead else {}
-        for marker in dead:
-            found.append(self._dead(marker, bool(left[marker])))
+                dead.append((over[0], workers))
+        left = processes.living([m for _, workers in dead for m in workers]) if dead else {}
+        for first, workers in dead:
+            found.append(self._dead(first, [m for m in workers if left[m]]))
         return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
 
-    def _dead(self, marker: Marker, anything_left: bool) -> ContainerStatus:
-        """Status of an attempt whose init is gone; what init left behind is killed first."""
-        job, number = marker.job, marker.attempt
-        if anything_left:
-            left = processes.kill(marker)
-            if left:
-                pids = ", ".join(str(entry.proc.pid) for entry in left)
-                reason = f"init is gone; processes {pids} do not end"
-                return ContainerStatus(job, number, running=True, reason=reason)
+    def _dead(self, first: Marker, alive: list[Marker]) -> ContainerStatus:
+        """Status of an attempt of which an init is gone; what is ``alive`` is killed first."""
+        job, number = first.job, first.attempt
+        left = [entry for marker in alive for entry in processes.kill(marker)]
+        if left:
+            pids = ", ".join(str(entry.proc.pid) for entry in left)
+            reason = f"init is gone; processes {pids} do not end"
+            return ContainerStatus(job, number, running=True, reason=reason)
         try:
-            path = self._folder(job, number).run / EXIT_FILE
+            path = folder_of(first).run / EXIT_FILE
             end = codec.loads(ExitFile, path.read_bytes())
             status = ContainerStatus(job, number, False, end.exit_code, end.reason)
         except (FileNotFoundError, codec.CodecError):
@@ -184,11 +199,11 @@ class LocalLauncher:
     def _check_release(
         self, job: str, number: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
-        run = self._folder(job, number).run
-        left = processes.up_to(self._marker(job, number), generation, run)
-        if left:
-            pids = ", ".join(map(str, left))
-            return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
+        for marker in self._markers(job, number):
+            left = processes.up_to(marker, generation, folder_of(marker).run)
+            if left:
+                pids = ", ".join(map(str, left))
+                return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
         for reading in gpu.use(devices):
             if reading.memory_used_bytes > FREE_MEMORY_BYTES:
                 used_mib = reading.memory_used_bytes >> 20
@@ -200,7 +215,20 @@ class LocalLauncher:
     # --- remove
 
     def _remove(self, job: str, number: int, grace_s: float) -> None:
-        folder = self._folder(job, number)
+        self._ending.add((job, number))
+        try:
+            # The first worker first: only that one may have something to save.
+            left = [e for m in self._markers(job, number) for e in self._end(m, grace_s)]
+        finally:
+            self._ending.discard((job, number))
+        self._reap()
+        if left:
+            pids = ", ".join(str(entry.proc.pid) for entry in left)
+            raise LaunchError(f"processes {pids} of {job} do not end", retryable=True)
+
+    def _end(self, marker: Marker, grace_s: float) -> list[Marked]:
+        """End one worker; gives what would not go."""
+        folder = folder_of(marker)
         init = processes.init_of(folder.run)
         if init is not None:
             self._ask_to_end(folder, init.pid, init.start_time, grace_s)
@@ -208,12 +236,8 @@ class LocalLauncher:
             while proc.alive(init.pid, init.start_time) and time.monotonic() < give_up_s:
                 time.sleep(POLL_S)
         elif grace_s > 0:
-            processes.end(self._marker(job, number), grace_s + REMOVE_MARGIN_S)
-        left = processes.kill(self._marker(job, number))
-        self._reap()
-        if left:
-            pids = ", ".join(str(entry.proc.pid) for entry in left)
-            raise LaunchError(f"processes {pids} of {job} do not end", retryable=True)
+            processes.end(marker, grace_s + REMOVE_MARGIN_S)
+        return processes.kill(marker)
 
     def _ask_to_end(self, folder: Folder, pid: int, start_time: int, grace_s: float) -> None:
         """By the socket, which can say the grace period; by SIGTERM where that fails."""
@@ -230,8 +254,20 @@ class LocalLauncher:
     def _folder(self, job: str, number: int) -> Folder:
         return Folder(self._root / job / f"attempt-{number}")
 
-    def _marker(self, job: str, number: int) -> Marker:
-        return Marker(job, number, str(self._folder(job, number).socket))
+    def _marker(self, job: str, number: int, worker: int = 0) -> Marker:
+        path = self._folder(job, number).path
+        own = Folder(path / f"{WORKER_PREFIX}{worker}" if worker else path)
+        return Marker(job, number, str(own.socket))
+
+    def _markers(self, job: str, number: int) -> list[Marker]:
+        """All workers of an attempt, the first one first."""
+        try:
+            names = os.listdir(self._folder(job, number).path)
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        others = [name.removeprefix(WORKER_PREFIX) for name in names if WORKER_PREFIX in name]
+        numbers = sorted(int(text) for text in others if text.isdecimal())
+        return [self._marker(job, number, worker) for worker in (0, *numbers)]
 
     def _reap(self) -> None:
         for pid in tuple(self._children):
@@ -239,6 +275,11 @@ class LocalLauncher:
                 if os.waitpid(pid, os.WNOHANG)[0] == 0:
                     continue
             self._children.discard(pid)
+
+
+def folder_of(marker: Marker) -> Folder:
+    """The folder of the worker with this marker."""
+    return Folder(Path(marker.socket).parent.parent)
 
 
 async def _on(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:

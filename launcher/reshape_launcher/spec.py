@@ -7,6 +7,8 @@ is no error, because effects are repeated after a restart of the controller.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +25,7 @@ __all__ = [
     "Launcher",
     "OneHost",
     "ReleaseCheck",
+    "worker_token",
 ]
 
 
@@ -30,9 +33,9 @@ __all__ = [
 class LaunchSpec(AttemptSpec):
     """What a launcher needs to know of one attempt of a job: all that its SideCar is told, and the
     host. ``host_devices`` is the widest set that this container may ever be given there;
-    ``python`` is the launcher's to say. ``image``, ``cpus`` and ``memory_bytes`` are the record's;
-    None: the launcher's default. ``save_s``: how long training may save when somebody else than the
-    controller ends the container.
+    ``python`` and ``worker`` are the launcher's to say. ``image``, ``cpus`` and ``memory_bytes``
+    are the record's; None: the launcher's default. ``save_s``: how long training may save when
+    somebody else than the controller ends the container.
     """
 
     host: str
@@ -40,7 +43,6 @@ class LaunchSpec(AttemptSpec):
     cpus: float | None = None
     memory_bytes: int | None = None
     save_s: float = 120.0
-    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,13 @@ class ReleaseCheck:
 
     empty: bool
     reason: str = ""
+
+
+def worker_token(token: str, worker: int) -> str:
+    """The token of one of several workers, from that of its attempt; the first has that itself."""
+    if worker == 0:
+        return token
+    return hmac.new(token.encode(), f"worker {worker}".encode(), hashlib.sha256).hexdigest()
 
 
 class LaunchError(Exception):

@@ -38,6 +38,13 @@ ENV_EPOCHS = "RESHAPE_EPOCHS"
 ENV_STEPS = "RESHAPE_STEPS"
 ENV_GLOBAL_BATCH = "RESHAPE_GLOBAL_BATCH"
 ENV_SEED = "RESHAPE_SEED"
+ENV_WORKER = "RESHAPE_WORKER"
+"""Number of this worker, from 0 (the chief); set where a job has several."""
+ENV_WORKERS = "RESHAPE_WORKERS"
+ENV_PEERS = "RESHAPE_PEERS"
+"""Comma-separated addresses of all workers of this start, by number."""
+ENV_MEETING = "RESHAPE_MEETING"
+"""Path of a file with a generation and a step: all workers of that start save after the step."""
 ENV_SPAWNED_AT_S = "RESHAPE_SPAWNED_AT_S"
 """Unix time at which the process was started: the zero of its import phase."""
 
@@ -71,6 +78,8 @@ class HookReport:
     restore_s: float | None = None
     first_step_s: float | None = None
     save_s: float | None = None
+    asks_step: int | None = None
+    """The first of several workers: the step after which all of them shall save."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,8 @@ HOOKED_RUNNING_S = 90.0
 ERROR_CHARS_MAX = 2000
 """Longest ``error`` in a report: the end of the log of a crashed training process."""
 ERROR_LINES_MAX = 20
+ADDRESS_CHECK_S = 0.1
+"""One of several workers offers another port so soon after a start has taken the one before."""
 REPORT_BYTES_MAX = 1 << 20
 """Longest body on the agent's socket."""
 INIT_CONNECT_S = 10.0

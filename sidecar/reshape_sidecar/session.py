@@ -18,6 +18,7 @@ program that was started by hand runs on, without saving. State: one Session per
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,9 +34,12 @@ from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.report import Reporter
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.stop import Stop
+from reshape_sidecar.hook.together import Together
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a save that was asked for and failed is tried again."""
+SAVE_EVERY_STEPS = 100
+"""Steps between two saves of a job of several workers whose program does not say."""
 
 Write = Callable[[Path], None]
 
@@ -43,7 +47,9 @@ Write = Callable[[Path], None]
 class Session:
     """One training loop. Steps count from the job's very first start."""
 
-    def __init__(self, settings: Settings, total_steps: int | None) -> None:
+    def __init__(
+        self, settings: Settings, total_steps: int | None, save_every_steps: int | None = None
+    ) -> None:
         self._settings = settings
         self._stop = Stop(settings.keep_running)
         self._telling = Telling(
@@ -53,9 +59,13 @@ class Session:
             settings.device_truth if settings.simulated else None,
             settings.job_type,
             settings.name,
-            len(settings.devices),
+            len(settings.devices) * settings.workers,
             complain,
         )
+        self._together: Together | None = None
+        if settings.workers > 1:
+            self._together = Together(settings, self._telling, self._stop)
+        self._save_every_steps = save_every_steps or SAVE_EVERY_STEPS
         self._newest: Published | None = None
         self._interval = SaveInterval(time.monotonic())
         self._retry_at_s = 0.0
@@ -111,7 +121,9 @@ class Session:
             self._pacer.step_ended(steps)
         now_s = time.monotonic()
         self._report(now_s, steps, loss, accuracy)
-        if write is not None:
+        if write is not None and self._together is not None:
+            self._save_together(self._together, write, now_s)
+        elif write is not None:
             asked = self.should_stop() and now_s >= self._retry_at_s
             if asked or self._interval.due(now_s):
                 saved = self.save(write)
@@ -139,6 +151,26 @@ class Session:
         self._telling.flush()
         self._stop.leave()
 
+    def _save_together(self, together: Together, write: Write, now_s: float) -> None:
+        """One of several workers: all save after the same steps, and the chief's save counts."""
+        if together.due(self.step):
+            saved = self.save(write)
+            if not together.chief:
+                together.wait_to_leave()
+            if self.should_stop() and saved:
+                self.leave()
+            self._retry_at_s = 0.0 if saved else time.monotonic() + SAVE_AGAIN_AFTER_S
+            together.saved()
+        elif self.step % self._save_every_steps == 0:
+            self.save(write)
+        if not self.should_stop() or now_s < self._retry_at_s:
+            return
+        if not together.chief:
+            self.leave()
+        together.agree(self.step)
+        if self._pacer is not None:
+            self._pacer.pause(time.monotonic() - now_s)
+
     def _report(self, now_s: float, steps: int, loss: float | None, accuracy: float | None) -> None:
         if self._first:
             self._telling.phase_ended("first_step_s")
@@ -153,6 +185,10 @@ class Session:
 
     def _publish(self, write: Write, *, complete: bool) -> bool:
         if self._settings.checkpoints is None:
+            return True
+        if self._settings.worker > 0:
+            with tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder:
+                write(Path(folder))  # what it writes is the chief's: it may have to take part
             return True
         began_s = time.monotonic()
         self._telling.phase(HookPhase.SAVING)
@@ -184,11 +220,13 @@ class Session:
         return True
 
 
-def start(total_steps: int | None = None) -> Session:
+def start(total_steps: int | None = None, *, save_every_steps: int | None = None) -> Session:
     """Begin: claim the checkpoint folder, find the newest checkpoint, take SIGTERM.
 
-    ``total_steps`` is told to the agent unless the job record sets a length in steps. Raises
-    CheckpointError (Fenced under a newer attempt), SettingsError.
+    ``total_steps`` is told to the agent unless the job record sets a length in steps. A job of
+    several workers saves every ``save_every_steps`` steps, because all of them have to do it after
+    the same step; one worker alone saves as often as its saves are cheap. Raises CheckpointError
+    (Fenced under a newer attempt), SettingsError.
     """
     told = hook_settings.from_environment(os.environ)
-    return Session(told or Settings(), total_steps)
+    return Session(told or Settings(), total_steps, save_every_steps)

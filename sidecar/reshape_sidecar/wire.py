@@ -64,6 +64,14 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Meeting:
+    """The step after which all workers of a job save together; of the processes of one start."""
+
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
 class Desired:
     """What the coordinator wants an attempt to be.
 
@@ -82,6 +90,12 @@ class Desired:
     save_deadline_s: float = 120.0
     kill_after_s: float = 30.0
     version: int = WIRE_VERSION
+    peers: tuple[str, ...] = ()
+    """Addresses of all workers, by number, for the start of this generation (several workers)."""
+    meeting: Meeting | None = None
+    """To the first worker: all others know of the meeting that it asked for. To another: it is."""
+    fresh: bool = False
+    """What runs ends and starts anew, even on the same devices: its peers do the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,3 +183,13 @@ class Observed:
     gpu_use: tuple[GpuUse, ...] = ()
     process_restarts: int = 0
     version: int = WIRE_VERSION
+    worker: int = 0
+    """Which worker of its job says this; the rest is said where there are several."""
+    address: str | None = None
+    """Where its next training process can be reached."""
+    peers: tuple[str, ...] = ()
+    """The addresses that its newest desired state has."""
+    meeting: Meeting | None = None
+    """The meeting that it was told of."""
+    asks: Meeting | None = None
+    """The meeting that its training process asks for."""

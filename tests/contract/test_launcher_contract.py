@@ -15,7 +15,7 @@ import pytest
 
 from reshape_launcher.declared import ContainerCosts, DeclaredLauncher
 from reshape_launcher.spec import ContainerStatus, LaunchError, ReleaseCheck
-from reshape_sidecar.wire import Mode, OnSaveTimeout
+from reshape_sidecar.wire import Mode, OnSaveTimeout, Phase
 from tests import training_programs as programs
 from tests.sidecar_bed import DEVICES, Bed, bed, eventually
 
@@ -150,6 +150,54 @@ def test_a_daemon_that_training_left_behind_holds_up_the_release(
     check = released(world, seen.generation)
     assert not check.empty
     assert daemon in check.reason
+
+
+def gang(world: Bed) -> None:
+    """Launch a container for each of two workers and wait until both are initialised."""
+    world.coordinator.want(Mode.SAVE_AND_STOP)
+    world.launch(world.spec(programs.PLAIN, workers=2))
+
+    def both() -> bool:
+        reports = world.coordinator.reports
+        ready = {seen.worker for seen in reports if seen.phase is Phase.INITIALIZED}
+        return ready == {0, 1}
+
+    eventually("both workers initialised", both)
+
+
+def test_each_of_several_workers_has_a_sidecar_and_an_address_of_its_own(world: Bed) -> None:
+    gang(world)
+    (status,) = containers(world)
+    assert status.running
+    reports = world.coordinator.reports
+    eventually("two addresses", lambda: len({s.address for s in reports if s.address}) == 2)
+    assert world.coordinator.refused == 0, "each has its own token"
+
+
+def test_removing_several_workers_ends_all_of_them(world: Bed) -> None:
+    gang(world)
+    world.remove()
+    (status,) = containers(world)
+    assert not status.running
+    assert world.left() == []
+
+
+def test_a_release_is_refused_while_a_process_of_any_worker_is_alive(world: Bed) -> None:
+    gang(world)
+    generation = world.coordinator.want(Mode.RUN, *DEVICES[:1], peers=("a:1", "b:2"))
+    reports = world.coordinator.reports
+
+    def running() -> set[int]:
+        return {seen.worker for seen in reports if seen.pid and seen.generation == generation}
+
+    eventually("both train", lambda: running() == {0, 1})
+    assert not released(world, generation).empty
+    last = world.coordinator.want(Mode.SAVE_AND_STOP)
+    eventually(
+        "both stopped",
+        lambda: len({s.worker for s in reports if s.stopped_generation == last}) == 2,
+    )
+    assert released(world, generation).empty
 
 
 def test_log_files_are_readable_while_it_runs_and_afterwards(world: Bed) -> None:

@@ -20,7 +20,7 @@ OPERATIONS = (
         "/v1/sidecar/{job}/{attempt}",
         "Exchange observed and desired state (SideCars only; bearer is the attempt's token)",
         body="reshape_sidecar.wire.Observed",
-        query=("wait_s",),
+        query=("wait_s", "worker"),
     ),
     Operation("post", "/v1/jobs", "Submit a job", JobView, body="a job record", success=201),
     Operation(

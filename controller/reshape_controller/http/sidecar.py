@@ -7,30 +7,36 @@ Never: decides, or lets a SideCar speak for another attempt. State: the exchange
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 from reshape_controller.http.base import Handler, body_text
 from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
 from reshape_controller.live.link import HOLD_MAX_S
+from reshape_controller.records.limits import WORKERS_MAX
 from reshape_sidecar import codec
 from reshape_sidecar.wire import WIRE_VERSION, Desired, Observed
 
 
 class SideCar(Handler):
-    """POST /v1/sidecar/JOB/ATTEMPT?wait_s=N."""
+    """POST /v1/sidecar/JOB/ATTEMPT?wait_s=N&worker=K."""
 
-    _exchange: asyncio.Task[Desired] | None = None
+    _exchange: asyncio.Task[Desired | None] | None = None
 
     def authorize(self) -> None:
         job, attempt = self.path_args
         token = self.bearer().decode("utf-8", errors="replace")
-        if not self.context.tokens.valid(job, int(attempt), token):
-            message = f"the token is not that of attempt {attempt} of job {job}"
+        worker = self._worker()
+        if not self.context.tokens.valid(job, int(attempt), token, worker):
+            whose = f"worker {worker} of attempt" if worker else "attempt"
+            message = f"the token is not that of {whose} {attempt} of job {job}"
             raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization"))
 
     async def post(self, job: str, attempt: str) -> None:
         observed = codec.loads(Observed, body_text(self.request.body))
         if (observed.job, observed.attempt) != (job, int(attempt)):
             raise bad_request(f"the report is of attempt {observed.attempt} of {observed.job}")
+        if observed.worker != self._worker():
+            raise bad_request(f"the report is of worker {observed.worker}", "worker")
         if observed.version != WIRE_VERSION:
             raise bad_request(
                 f"wire version {observed.version}; this coordinator speaks {WIRE_VERSION}",
@@ -43,8 +49,14 @@ class SideCar(Handler):
             desired = await self._exchange
         except asyncio.CancelledError:
             return
+        if desired is None:
+            self.set_status(HTTPStatus.NO_CONTENT)
+            return
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.finish(codec.dumps(desired))
+
+    def _worker(self) -> int:
+        return int(self.number("worker", 0, 0, WORKERS_MAX))
 
     def on_connection_close(self) -> None:
         """The SideCar hung up: nobody waits for the answer any more."""

@@ -65,7 +65,7 @@ class Executor:
         for command in commands:
             match command:
                 case SetDesired(desired):
-                    self._link.tell(desired)
+                    self._link.tell(desired, _workers(engine.state, desired.job))
                     if ("launch", desired.job, desired.attempt) not in self._tasks:
                         self._there.add((desired.job, desired.attempt))
                 case Launch(epoch, job_id, attempt, host_id):
@@ -74,7 +74,7 @@ class Executor:
                         continue
                     desired_now = engine.desired(job_id)
                     if desired_now is not None:
-                        self._link.tell(desired_now, launching=True)
+                        self._link.tell(desired_now, job.spec.workers, launching=True)
                     save_s = save_deadline_s(engine.state, job)
                     spec = launch_spec(self._settings, job, host, epoch, save_s)
                     self._begin(("launch", job_id, attempt), self._launch(spec, job.only_host))
@@ -229,3 +229,8 @@ class Executor:
             if status.lasting:  # of no consequence to a job that came up or was ended meanwhile
                 self._post(ev.LaunchFailed(job, attempt, reason, retryable=False))
             self._post(ev.ContainerGone(job, attempt, status.exit_code, reason))
+
+
+def _workers(state: State, job: str) -> int:
+    known = state.jobs.get(JobId(job))
+    return 1 if known is None else known.spec.workers

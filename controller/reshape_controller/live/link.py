@@ -1,5 +1,7 @@
 """The GPU Coordinator's end of the SideCars' long poll: desired state out, observed state in.
 
+The workers of a job are one SideCar to everybody else; ``Gang`` makes them so.
+
 Does: gives each attempt its newest committed desired state, passes on what is news of an observed
 one, and tells when an attempt was silent for too long. Never: decides, or shows a desired state
 before its append. State: per attempt the newest of both; all of it is rebuilt at a restart.
@@ -8,18 +10,22 @@ before its append. State: per attempt the newest of both; all of it is rebuilt a
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.events import Event, SideCarFellSilent, SideCarReported
 from reshape_controller.core.model import JobId
-from reshape_sidecar.wire import Desired, Observed, Progress
+from reshape_controller.live.gang import Gang
+from reshape_sidecar.wire import Desired, Observed, Phase, Progress
 
 PROGRESS_EVERY_S = 10.0
 """Mere progress enters the log so often; each change of phase, step boundary or error at once."""
 HOLD_MAX_S = 60.0
 """Longest time for which an answer is held back."""
+SEQUENCES_PER_S = 1_000_000
+"""Reports of several workers are numbered by the time: a restarted controller's are higher."""
 
 
 class UnknownAttempt(ReshapeError):
@@ -28,8 +34,9 @@ class UnknownAttempt(ReshapeError):
 
 @dataclass(slots=True)
 class _Attempt:
-    desired: Desired
-    heard_at_s: float
+    gang: Gang
+    heard_at_s: list[float]
+    """By worker."""
     launching: bool = False
     """Nothing is expected of it yet; the engine's own deadline judges the launch."""
     observed: Observed | None = None
@@ -39,30 +46,47 @@ class _Attempt:
     silent: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def desired(self) -> Desired:
+        return self.gang.desired
+
+    def wake(self) -> None:
+        """Whoever waits for an answer looks again."""
+        self.changed.set()
+        self.changed = asyncio.Event()
+
 
 class Link:
-    """One per daemon. ``post`` takes the events; ``monotonic_s`` is any steady clock."""
+    """One per daemon. ``post`` takes the events; ``monotonic_s`` is any steady clock, ``unix_s``
+    one that goes on over restarts."""
 
-    def __init__(self, post: Callable[[Event], None], monotonic_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        post: Callable[[Event], None],
+        monotonic_s: Callable[[], float],
+        unix_s: Callable[[], float] = time.time,
+    ) -> None:
         self._post = post
         self._monotonic_s = monotonic_s
+        self._unix_s = unix_s
         self._attempts: dict[str, _Attempt] = {}
 
-    def tell(self, desired: Desired, *, launching: bool = False) -> None:
+    def tell(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
         """Make ``desired`` what its attempt is told from now on. Called after the append only.
 
-        ``launching``: its container is being started, so its silence means nothing yet.
+        ``workers``: so many SideCars the attempt has. ``launching``: its container is being
+        started, so its silence means nothing yet.
         """
         known = self._attempts.get(desired.job)
         if known is None or known.desired.attempt != desired.attempt:
-            self._attempts[desired.job] = _Attempt(desired, self._monotonic_s(), launching)
+            heard_at_s = [self._monotonic_s()] * workers
+            self._attempts[desired.job] = _Attempt(Gang(desired, workers), heard_at_s, launching)
             if known is not None:
                 known.changed.set()
             return
         if _rank(desired) >= _rank(known.desired):
-            known.desired = desired
-            known.changed.set()
-            known.changed = asyncio.Event()
+            known.gang.desired = desired
+            known.wake()
 
     def forget(self, job: JobId) -> None:
         """The job has no container any more."""
@@ -79,17 +103,21 @@ class Link:
         known = self._attempts.get(job)
         return known.observed if known is not None else None
 
-    async def exchange(self, job: str, attempt: int, observed: Observed, wait_s: float) -> Desired:
-        """Take a report and answer with the newest desired state of the attempt.
+    async def exchange(
+        self, job: str, attempt: int, observed: Observed, wait_s: float
+    ) -> Desired | None:
+        """Take a report and answer with what its SideCar shall be; None: nothing new to one of
+        several.
 
         The answer is held for up to ``wait_s`` seconds while it is what the SideCar has taken up
         already. Raises UnknownAttempt.
         """
-        known = self._known(job, attempt)
-        known.heard_at_s = self._monotonic_s()
+        worker = observed.worker
+        known = self._known(job, attempt, worker)
+        known.heard_at_s[worker] = now_s = self._monotonic_s()
         self._take(known, observed)
-        until_s = known.heard_at_s + min(wait_s, HOLD_MAX_S)
-        while _rank(known.desired) <= (observed.epoch, observed.generation):
+        until_s = now_s + min(wait_s, HOLD_MAX_S)
+        while known.gang.news(worker, observed) is None:
             left_s = until_s - self._monotonic_s()
             if left_s <= 0:
                 break
@@ -98,36 +126,52 @@ class Link:
                     await known.changed.wait()
             except TimeoutError:
                 break
-            known = self._known(job, attempt)
-        known.heard_at_s = self._monotonic_s()
-        return known.desired
+            known = self._known(job, attempt, worker)
+        known.heard_at_s[worker] = self._monotonic_s()
+        return known.gang.told(worker)
 
     def check_silence(self, silent_s: float) -> None:
         """Post an event for each attempt without a word for ``silent_s`` seconds, once."""
         now_s = self._monotonic_s()
         for job, known in self._attempts.items():
-            if not (known.silent or known.launching) and now_s - known.heard_at_s > silent_s:
+            late = now_s - min(known.heard_at_s) > silent_s
+            if not (known.silent or known.launching) and late:
                 known.silent = True
                 known.passed_on = None
                 self._post(SideCarFellSilent(JobId(job), known.desired.attempt))
 
-    def _known(self, job: str, attempt: int) -> _Attempt:
+    def _known(self, job: str, attempt: int, worker: int) -> _Attempt:
         known = self._attempts.get(job)
         if known is None or known.desired.attempt != attempt:
             raise UnknownAttempt(f"attempt {attempt} of job {job} is not meant to run now")
+        if not 0 <= worker < known.gang.workers:
+            raise UnknownAttempt(f"job {job} has no worker {worker}, but {known.gang.workers}")
         return known
 
     def _take(self, known: _Attempt, observed: Observed) -> None:
-        if known.observed is not None and observed.sequence <= known.observed.sequence:
+        gang = known.gang
+        if not gang.take(observed.worker, observed):
             return
-        known.observed = observed
-        known.silent = known.launching = False
+        if gang.workers > 1:
+            known.wake()
+        before = -1 if known.observed is None else known.observed.sequence
+        number = max(before + 1, int(self._unix_s() * SEQUENCES_PER_S))
+        folded = gang.folded(number)
+        if folded is None:
+            return
+        observed, known.observed = folded, folded
         now_s = self._monotonic_s()
+        if known.silent and gang.workers > 1 and observed.phase not in _SAID_BY_ONE:
+            return  # one of them is not heard still, or has only now been
+        known.silent = known.launching = False
         news = known.passed_on is None or _gist(known.passed_on) != _gist(observed)
         moved = known.passed_on is not None and known.passed_on.progress != observed.progress
         if news or (moved and now_s - known.passed_on_at_s >= PROGRESS_EVERY_S):
             known.passed_on, known.passed_on_at_s = observed, now_s
             self._post(SideCarReported(observed))
+
+
+_SAID_BY_ONE = (Phase.FINISHED, Phase.CRASHED, Phase.UNFIT)
 
 
 def _rank(desired: Desired) -> tuple[int, int]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
+from reshape_launcher.spec import worker_token
+
 
 class Tokens:
     """Tokens under one secret."""
@@ -20,6 +22,7 @@ class Tokens:
         """The token of an attempt, as hexadecimal text."""
         return hmac.new(self._secret, f"{job}/{attempt}".encode(), hashlib.sha256).hexdigest()
 
-    def valid(self, job: str, attempt: int, token: str) -> bool:
-        """Whether ``token`` is the attempt's, compared in constant time."""
-        return hmac.compare_digest(self.of(job, attempt).encode(), token.encode())
+    def valid(self, job: str, attempt: int, token: str, worker: int = 0) -> bool:
+        """Whether ``token`` is that of the attempt's worker, compared in constant time."""
+        right = worker_token(self.of(job, attempt), worker)
+        return hmac.compare_digest(right.encode(), token.encode())

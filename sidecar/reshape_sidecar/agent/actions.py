@@ -10,18 +10,17 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import time
 from dataclasses import replace
 
 from reshape_sidecar import checkpoints, limits
-from reshape_sidecar.agent import converge, endings, environment, timing
+from reshape_sidecar.agent import among, converge, endings, environment, timing
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.state import AgentState
 from reshape_sidecar.init import values as init
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
-from reshape_sidecar.wire import Outcome, OutcomeKind, PhaseTimes
+from reshape_sidecar.wire import Desired, Outcome, OutcomeKind, PhaseTimes
 
 log = logging.getLogger("agent")
 
@@ -126,19 +125,22 @@ class Actions:
             )
         if self._spawn is None or self._spawn.generation != generation:
             log.info("generation %s starts on %s", generation, ", ".join(desired.devices))
-            self._spawn = self._spawn_request(generation, desired.devices)
+            self._spawn = self._spawn_request(generation, desired)
+            state.address = None  # the port is taken: another start needs another one
         await self._ask_init(self._spawn)
 
-    def _spawn_request(self, generation: int, devices: tuple[str, ...]) -> init.Spawn:
+    def _spawn_request(self, generation: int, desired: Desired) -> init.Spawn:
         state = self._state
         env = environment.variables(
             state.spec,
-            devices,
+            desired.devices,
             os.environ,
             socket=state.folder.socket,
             keep_running=state.folder.run / KEEP_RUNNING_FILE,
             now_s=time.time(),
-            free_port=_free_port(),
+            free_port=among.free_port(),
+            peers=desired.peers,
+            meeting=state.folder.run / among.MEETING_FILE,
         )
         command = environment.command(state.spec)
         return init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
@@ -171,9 +173,3 @@ class Actions:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.HEARTBEAT_S):
                 await state.wake.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -114,7 +114,8 @@ Action = (
 def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: float) -> Action:
     """The next action.
 
-    ``saving``: the hook said that it has begun to save. ``ready``: the self-check passed.
+    ``saving``: the hook said that it has begun to save. ``ready``: the self-check passed, and the
+    addresses of all workers are known where there are several.
     """
     training = status.training
     if training is not None and not training.running and not _recorded(memory, training):
@@ -159,7 +160,8 @@ def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
 
 def stays(memory: Memory, desired: Desired) -> bool:
     """Whether what was started newest is what is desired."""
-    return desired.mode is Mode.RUN and set(desired.devices) == set(memory.devices)
+    same = set(desired.devices) == set(memory.devices) and not desired.fresh
+    return desired.mode is Mode.RUN and same
 
 
 def lost_steps(step: int, saved_step: int | None) -> int:

@@ -41,6 +41,7 @@ class CoordinatorLink:
     ) -> None:
         job = quote(spec.job, safe="")
         self._url = f"{spec.coordinator_url.rstrip('/')}/v1/sidecar/{job}/{spec.attempt}"
+        self._worker = f"&worker={spec.worker}" if spec.worker else ""
         self._token = token
         self._observe = observe
         self._learn = learn
@@ -85,7 +86,7 @@ class CoordinatorLink:
         observed = self._observe()
         try:
             request = HTTPRequest(
-                f"{self._url}?wait_s={wait_s:g}",
+                f"{self._url}?wait_s={wait_s:g}{self._worker}",
                 method="POST",
                 headers={
                     "Authorization": f"Bearer {self._token()}",
@@ -97,7 +98,8 @@ class CoordinatorLink:
                 follow_redirects=False,
             )
             response = await self._client.fetch(request)
-            desired = codec.loads(Desired, response.body)
+            nothing = response.code == HTTPStatus.NO_CONTENT
+            desired = None if nothing else codec.loads(Desired, response.body)
         except HTTPError as error:
             self.forgotten = error.code in FORGOTTEN
             self._failed(f"HTTP {error.code} {error.message}")
@@ -110,6 +112,8 @@ class CoordinatorLink:
         if observed.sequence > self.sequence_acknowledged:
             self.sequence_acknowledged = observed.sequence
             self._acknowledged()
+        if desired is None:
+            return True  # one of several workers, whose turn it is not yet
         current = (desired.epoch, desired.generation) == (observed.epoch, observed.generation)
         return self._learn(desired) or current or wait_s == 0.0
 

@@ -10,6 +10,7 @@ local launch the interpreter that runs the launcher, so that a script finds what
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -92,10 +93,14 @@ def variables(
     keep_running: Path,
     now_s: float,
     free_port: int,
+    peers: tuple[str, ...] = (),
+    meeting: Path | None = None,
 ) -> dict[str, str]:
     """The whole environment of a training process on ``devices``, except init's own marker.
 
-    ``now_s`` is Unix time; ``free_port`` is where a PyTorch process group may meet.
+    ``now_s`` is Unix time; ``free_port`` is where a PyTorch process group of one may meet;
+    ``peers`` are the addresses of all workers, and ``meeting`` is the file that tells when they
+    save together, where there are several.
     """
     env = {
         name: value
@@ -126,22 +131,52 @@ def variables(
         env["CUDA_VISIBLE_DEVICES"] = env["NVIDIA_VISIBLE_DEVICES"] = ",".join(devices)
     else:
         env["CUDA_VISIBLE_DEVICES"] = ""
+    if spec.workers > 1:
+        env |= _among_workers(spec, peers, meeting)
     if spec.framework == "pytorch":
-        env |= _torchrun(len(devices), free_port)
+        chief = peers[0] if peers else f"127.0.0.1:{free_port}"
+        env |= _torchrun(spec, len(devices), chief)
     return env
 
 
-def _torchrun(devices: int, free_port: int) -> dict[str, str]:
-    """A process group of one for a plain script; PET_* are torchrun's own defaults."""
+def tf_config(peers: tuple[str, ...], worker: int) -> str:
+    """TF_CONFIG of one of several workers."""
+    task = {"type": "worker", "index": worker}
+    return json.dumps({"cluster": {"worker": list(peers)}, "task": task})
+
+
+def _among_workers(
+    spec: AttemptSpec, peers: tuple[str, ...], meeting: Path | None
+) -> dict[str, str]:
     return {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port),
-        "RANK": "0",
+        "TF_CONFIG": tf_config(peers, spec.worker),
+        contract.ENV_WORKER: str(spec.worker),
+        contract.ENV_WORKERS: str(spec.workers),
+        contract.ENV_PEERS: ",".join(peers),
+        contract.ENV_MEETING: str(meeting or ""),
+    }
+
+
+def _torchrun(spec: AttemptSpec, devices: int, chief: str) -> dict[str, str]:
+    """A process group of one process for each worker, for a plain script; PET_* are torchrun's own
+    defaults."""
+    host, _, port = chief.rpartition(":")
+    alone = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": str(max(1, devices))}
+    several = {
+        "PET_NNODES": str(spec.workers),
+        "PET_NODE_RANK": str(spec.worker),
+        "PET_MASTER_ADDR": host.strip("[]"),
+        "PET_MASTER_PORT": port,
+    }
+    return {
+        "MASTER_ADDR": host.strip("[]"),
+        "MASTER_PORT": port,
+        "RANK": str(spec.worker),
         "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
+        "WORLD_SIZE": str(spec.workers),
         "LOCAL_WORLD_SIZE": "1",
-        "PET_NNODES": "1",
-        "PET_NPROC_PER_NODE": str(max(1, devices)),
+        **alone,
+        **(several if spec.workers > 1 else {}),
     }
 
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from reshape_sidecar import gpu, limits
-from reshape_sidecar.agent import converge, environment, reporting, selfcheck, timing
+from reshape_sidecar.agent import among, converge, environment, reporting, selfcheck, timing
 from reshape_sidecar.agent.actions import Actions
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
@@ -64,6 +64,9 @@ class Agent:
             self._link.push_forever(),
             self._look_around_forever(),
         ]
+        if state.spec.workers > 1:
+            self._tell_training_of_meeting()
+            endless.append(self._be_reachable_forever())
         tasks = [asyncio.create_task(work) for work in endless]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -88,13 +91,33 @@ class Agent:
             return False
         if old is not None and desired.generation == old.generation:
             state.keep(desired=desired)
+            self._tell_training_of_meeting()
             return True
         mode, size = desired.mode.value, len(desired.devices)
         log.info("generation %s: %s on %s devices", desired.generation, mode, size)
         now_s = time.monotonic()
         state.moments = Moments(now_s)
         state.keep(desired=desired, learned_at_s=now_s)
+        self._tell_training_of_meeting()
         return True
+
+    def _tell_training_of_meeting(self) -> None:
+        """Before the report that says so: nothing else runs until this returns."""
+        desired = self._state.memory.desired
+        if self._state.spec.workers > 1 and desired is not None:
+            among.write(self._folder.run, desired.meeting)
+
+    async def _be_reachable_forever(self) -> None:
+        """Offer an address for the next start; another one as soon as that is taken."""
+        state = self._state
+        while True:
+            if state.address is None:
+                try:
+                    state.address = among.address(state.spec.coordinator_url)
+                    state.push()
+                except OSError as error:
+                    log.warning("no way to the coordinator: %s", error)
+            await asyncio.sleep(limits.ADDRESS_CHECK_S)
 
     def _take_report(self, report: HookReport) -> bool:
         """What training says; False if it is of another start."""
@@ -115,7 +138,11 @@ class Agent:
         first = state.memory.trained_generation < report.generation
         if report.first_step_s is not None and first:
             state.note_trained(report.generation)
-        if before is None or before.phase is not report.phase:
+        if (
+            before is None
+            or before.phase is not report.phase
+            or before.asks_step != report.asks_step
+        ):
             state.wake.set()
             state.push()
         return True

@@ -5,11 +5,14 @@ Never: reports what was not persisted, or takes up what is older than what it kn
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from reshape_sidecar.agent import converge
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec
+from reshape_sidecar.contract import HookReport
 from reshape_sidecar.init.values import Status
-from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Observed, Phase
+from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Meeting, Observed, Phase
 
 SEQUENCES_PER_BOOT = 1_000_000
 """Reports in one millisecond of an agent's life: a later start's numbers are all higher."""
@@ -22,6 +25,8 @@ def observed(
     checked: bool,
     sequence: int,
     gpu_use: tuple[GpuUse, ...],
+    address: str | None = None,
+    hook: HookReport | None = None,
 ) -> Observed:
     """The whole observed state."""
     phase = converge.phase(memory, status, checked=checked)
@@ -29,7 +34,7 @@ def observed(
     running = training is not None and training.running
     ended = memory.ended if phase in (Phase.CRASHED, Phase.FINISHED) else None
     error = memory.unfit if phase is Phase.UNFIT else ended.error if ended else None
-    return Observed(
+    seen = Observed(
         job=spec.job,
         attempt=spec.attempt,
         generation=memory.generation,
@@ -47,6 +52,28 @@ def observed(
         times=memory.times,
         gpu_use=gpu_use,
         process_restarts=memory.process_restarts,
+    )
+    return seen if spec.workers == 1 else _among_workers(seen, spec, memory, address, hook)
+
+
+def _among_workers(
+    seen: Observed,
+    spec: AttemptSpec,
+    memory: Memory,
+    address: str | None,
+    hook: HookReport | None,
+) -> Observed:
+    asks = None
+    if hook is not None and hook.asks_step is not None:
+        asks = Meeting(hook.generation, hook.asks_step)
+    desired = memory.desired
+    return replace(
+        seen,
+        worker=spec.worker,
+        address=address,
+        peers=() if desired is None else desired.peers,
+        meeting=None if desired is None else desired.meeting,
+        asks=asks,
     )
 
 

@@ -55,6 +55,9 @@ class AttemptSpec:
     """Path of the device truth file that paces simulated devices; None: not paced."""
     job_type: str | None = None
     python: str | None = None
+    worker: int = 0
+    """Which worker of its job this attempt's SideCar keeps; 0 is the chief."""
+    workers: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class AgentState:
         self.checked = False
         self.fault: str | None = None
         """What the self-check found."""
+        self.address: str | None = None
+        """Where the next start can be reached by the other workers."""
         self.gpu_use: tuple[GpuUse, ...] = ()
         self.wake = asyncio.Event()
         self.status: Callable[[], Status]
@@ -49,8 +51,10 @@ class AgentState:
 
     @property
     def ready(self) -> bool:
-        """Whether the self-check passed."""
-        return self.checked and self.fault is None
+        """Whether the self-check passed, and the addresses of all workers are known."""
+        desired, workers = self.memory.desired, self.spec.workers
+        known = workers == 1 or (desired is not None and len(desired.peers) == workers)
+        return self.checked and self.fault is None and known
 
     def keep(self, **changes: Any) -> None:
         """Change the memory, persist it, then report it."""
@@ -73,7 +77,14 @@ class AgentState:
             memory = replace(memory, unfit=self.fault)
         sequence = memory.boot * reporting.SEQUENCES_PER_BOOT + self._sequence
         return reporting.observed(
-            self.spec, memory, self.status(), self.checked, sequence, self.gpu_use
+            self.spec,
+            memory,
+            self.status(),
+            self.checked,
+            sequence,
+            self.gpu_use,
+            self.address,
+            self.hook,
         )
 
     def observe_next(self) -> Observed:

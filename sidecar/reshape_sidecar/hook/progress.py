@@ -89,6 +89,11 @@ class Telling:
         self.verdict = verdict
         self.update(trajectory=verdict.kind, trajectory_reason=verdict.reason)
 
+    def ask(self, step: int | None) -> None:
+        """Ask all workers to save together after ``step``; None: there is no such wish any more."""
+        self._report = dataclasses.replace(self._report, asks_step=step)
+        self._send()
+
     def flush(self) -> None:
         """Wait a moment until the newest report is out."""
         self._reporter.flush()

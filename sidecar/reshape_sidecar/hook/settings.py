@@ -36,6 +36,9 @@ class Settings:
     steps: int | None = None
     seed: int | None = None
     spawned_at_s: float | None = None
+    worker: int = 0
+    workers: int = 1
+    meeting: Path | None = None
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings | None:
@@ -88,4 +91,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings | None:
         steps=whole(contract.ENV_STEPS, 1),
         seed=whole(contract.ENV_SEED, 0),
         spawned_at_s=spawned_at_s,
+        worker=whole(contract.ENV_WORKER, 0) or 0,
+        workers=whole(contract.ENV_WORKERS, 1) or 1,
+        meeting=path(contract.ENV_MEETING),
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from typing import Any
 
 from reshape_sidecar import device_truth
@@ -34,6 +35,8 @@ def start() -> Training:
         print(f"reshape: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     assert told is not None
+    if told.worker:
+        told = replace(told, checkpoints=None)  # the first worker's are the job's
     stop = Stop(told.keep_running)
     shelf = Shelf(told)
     telling = Telling(Reporter(told.socket), told.generation, told.spawned_at_s)

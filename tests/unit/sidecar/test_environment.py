@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ def spec(*command: str, **fields: object) -> AttemptSpec:
     return AttemptSpec(**(values | fields))  # type: ignore[arg-type]
 
 
-def variables(made: AttemptSpec, base: dict[str, str] | None = None) -> dict[str, str]:
+def variables(
+    made: AttemptSpec, base: dict[str, str] | None = None, peers: tuple[str, ...] = ()
+) -> dict[str, str]:
     return environment.variables(
         made,
         ("GPU-a", "GPU-b"),
@@ -36,6 +39,7 @@ def variables(made: AttemptSpec, base: dict[str, str] | None = None) -> dict[str
         keep_running=Path("/run/keep-running"),
         now_s=5.25,
         free_port=4242,
+        peers=peers,
     )
 
 
@@ -124,6 +128,28 @@ def test_a_pytorch_script_finds_a_process_group_of_one_and_torchrun_its_size() -
     assert (env["WORLD_SIZE"], env["RANK"], env["MASTER_PORT"]) == ("1", "0", "4242")
     assert env["PET_NPROC_PER_NODE"] == "2"
     assert "WORLD_SIZE" not in variables(spec("python", "t.py"))
+
+
+def test_one_of_several_workers_finds_the_others_by_addresses_and_one_alone_has_no_tf_config() -> (
+    None
+):
+    peers = ("10.0.0.1:40001", "10.0.0.2:40002")
+    env = variables(spec("./t", worker=1, workers=2), peers=peers)
+    assert json.loads(env["TF_CONFIG"]) == {
+        "cluster": {"worker": ["10.0.0.1:40001", "10.0.0.2:40002"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert (env["RESHAPE_WORKER"], env["RESHAPE_WORKERS"]) == ("1", "2")
+    assert env["RESHAPE_PEERS"] == ",".join(peers)
+    assert "TF_CONFIG" not in variables(spec("./t"))
+
+
+def test_a_pytorch_script_of_several_workers_meets_at_the_first() -> None:
+    made = spec("python", "t.py", framework="pytorch", worker=1, workers=2)
+    env = variables(made, peers=("[fd00::1]:40001", "[fd00::2]:40002"))
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("fd00::1", "40001")
+    assert (env["RANK"], env["WORLD_SIZE"]) == ("1", "2")
+    assert (env["PET_NNODES"], env["PET_NODE_RANK"]) == ("2", "1")
 
 
 def test_the_hook_lies_where_the_command_says() -> None:

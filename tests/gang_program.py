@@ -1,0 +1,73 @@
+"""A training program of several workers in lock-step, without any framework.
+
+Does: what a synchronous collective does, over TCP at the addresses of TF_CONFIG: no worker ends a
+step before all have begun it, and a worker that is gone fails the others. Uses the session API.
+"""
+
+LOCKSTEP = """
+import json, os, socket, struct, sys, time
+from reshape_sidecar import session
+
+steps, pause_s, every = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+config = json.loads(os.environ["TF_CONFIG"])
+worker, peers = config["task"]["index"], config["cluster"]["worker"]
+host, _, port = peers[0].rpartition(":")
+NUMBER = struct.Struct("!q")
+
+
+def read(link):
+    data = b""
+    while len(data) < NUMBER.size:
+        more = link.recv(NUMBER.size - len(data))
+        if not more:
+            raise ConnectionError("a worker is gone")
+        data += more
+    return NUMBER.unpack(data)[0]
+
+
+if worker == 0:
+    listener = socket.create_server((host, int(port)))
+    links = [listener.accept()[0] for _ in peers[1:]]
+else:
+    while True:
+        try:
+            links = [socket.create_connection((host, int(port)))]
+            break
+        except OSError:
+            time.sleep(0.02)
+
+
+def together(step):
+    # The chief hears of all, then answers all.
+    if worker == 0:
+        heard = [read(link) for link in links]
+        if heard != [step] * len(heard):
+            raise SystemExit(f"out of step: {step} and {heard}")
+        for link in links:
+            link.sendall(NUMBER.pack(step))
+    else:
+        links[0].sendall(NUMBER.pack(step))
+        if read(links[0]) != step:
+            raise SystemExit("out of step")
+
+
+def save(folder):
+    together(-job.step)  # a save takes part of all workers, as that of a collective does
+    print("worker", worker, "saves step", job.step, flush=True)
+    (folder / "state").write_text(str(job.step))
+
+
+job = session.start(total_steps=steps, save_every_steps=every)
+if job.checkpoint is not None:
+    found = int((job.checkpoint / "state").read_text())
+    assert found == job.step, (found, job.step)
+where = f'on {os.environ["RESHAPE_DEVICES"]} at {peers[worker]}'
+print("worker", worker, "begins after step", job.step, where, flush=True)
+while job.step < steps:
+    time.sleep(pause_s)
+    together(job.step + 1)
+    job.step_done(save)
+job.finished(save)
+print("worker", worker, "done", flush=True)
+"""
+"""Arguments: steps, seconds of a step, steps between two saves."""
