@@ -1,6 +1,7 @@
 """A real daemon with real jobs, for tests: started, asked by the real command, killed, cleaned up.
 
-Does: runs ``reshape`` as a user does, each time a process of its own. Never: leaves one behind.
+Does: runs ``reshape`` as a user does, each time a process of its own; what it waits for it asks the
+daemon itself. Never: leaves one behind.
 """
 
 from __future__ import annotations
@@ -119,13 +120,14 @@ class Bed:
 
     def post(self, path: str, document: object) -> tuple[int, Any]:
         """What a request of one's own gets, past the command: status and document."""
+        return self._ask(path, json.dumps(document).encode())
+
+    def _ask(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
+        """Raises OSError if nobody answers, or nobody has said yet where."""
         url = json.loads((self.home / "address.json").read_text())["url"]
         token = (self.home / "token").read_text().strip()
-        request = urllib.request.Request(
-            url + path,
-            json.dumps(document).encode(),
-            {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-        )
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(url + path, body, headers)
         try:
             with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
                 return answer.status, json.load(answer)
@@ -149,7 +151,10 @@ class Bed:
     def _answers(self) -> bool:
         assert self.daemon is not None
         assert self.daemon.poll() is None, self.log.read_text()
-        return self.reshape("gpus").returncode == 0
+        try:
+            return self._ask("/v1/gpus")[0] == 200
+        except (OSError, ValueError):  # no address yet, or half of it
+            return False
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal to the daemon and wait for its end. Its exit code."""
@@ -180,7 +185,12 @@ class Bed:
         return str(self.json("submit", str(path))["id"])
 
     def job(self, key: str) -> Any:
-        return self.json("get", key)
+        """What `reshape get KEY -o json` prints. It is asked again and again: a command each time
+        would be most of what a test does.
+        """
+        status, job = self._ask(f"/v1/jobs/{key}")
+        assert status == 200, job
+        return job
 
     def reaches(self, key: str, state: str, *, size: int | None = None) -> Any:
         """Wait until a job is in a state (with a number of GPUs); the job."""

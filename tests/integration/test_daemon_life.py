@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import stat
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from reshape_launcher import processes
-from tests.daemon_bed import CRASHES, DEADLINE_S, Bed, eventually, start_of
+from tests.daemon_bed import CRASHES, Bed, eventually, start_of
 from tests.daemon_bed import bed as make_bed
 
 
@@ -186,13 +185,15 @@ def test_who_follows_a_job_outlives_a_restart_of_the_daemon(bed: Bed) -> None:
     bed.up()
     job = bed.submit("outlives", steps=150)
     bed.reaches(job, "running")
-    following = bed.start("logs", "-f", job)
-    time.sleep(1.0)
-    bed.stop(signal.SIGKILL)
-    bed.up()
-    out, err = following.communicate(timeout=DEADLINE_S)
-    assert (following.returncode, err) == (0, b"")
-    assert out.decode().splitlines() == ["begins at step 0 on sim-0,sim-1,sim-2,sim-3", "done"]
+    with bed.start("logs", "-f", job) as following:
+        assert following.stdout is not None
+        assert following.stderr is not None
+        assert following.stdout.readline() == b"begins at step 0 on sim-0,sim-1,sim-2,sim-3\n"
+        bed.stop(signal.SIGKILL)
+        bed.up()
+        assert following.stdout.read() == b"done\n"
+        assert following.stderr.read() == b""
+    assert following.returncode == 0
 
 
 def test_secrets_are_for_their_owner_only_and_never_shown(bed: Bed) -> None:
