@@ -58,7 +58,14 @@ _HALF = re.compile(r"\\(u|U0000)d[89a-f]", re.IGNORECASE)
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe, and strict about duplicate keys."""
+    """Safe, and strict about duplicate keys. JSON is YAML but for one thing: it writes a character
+    beyond the first 65,536 as two halves."""
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if isinstance(value, str) and not value.isascii():
+            value = value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+        return value
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from reshape_controller.records import RecordInvalid, from_yaml, load_yaml
@@ -63,3 +65,9 @@ def test_a_bomb_of_aliases_costs_nothing() -> None:
         from_yaml(text)
     assert [error.path for error in caught.value.errors][:2] == ["x", "name"]
     assert len(str(caught.value)) < 2000
+
+
+def test_json_with_a_character_in_two_halves_is_the_same_record_as_yaml() -> None:
+    for text in ("💥", "a💥b", "\ufeff💥", "é"):
+        record = json.dumps({"name": "a", "env": {"TEXT": text}})
+        assert load_yaml(record, source="job.json") == json.loads(record)
