@@ -20,6 +20,7 @@ from reshape_launcher.spec import DeviceMode, LaunchError, LaunchSpec
 from reshape_sidecar import codec, limits
 from reshape_sidecar.agent.spec import AttemptSpec
 from tests import pod_security
+from tests.hostile_texts import HOSTILE
 
 GENERATED = 10_000
 SIDECAR = archive.Archive(b"not looked at here")
@@ -36,29 +37,6 @@ SPEC = LaunchSpec(
     epoch=1,
     device_mode=DeviceMode.SIMULATED,
     host_devices=("sim-node1-0", "sim-node1-1"),
-)
-PAYLOADS = (
-    *("{{ lookup('pipe', 'touch /tmp/canary') }}", "{% for x in y %}", "${jndi:ldap://x}"),
-    *("$(touch /tmp/canary)", "$(HOME)", "`id`", "; rm -rf /", "&& true", "| cat /etc/passwd"),
-    *("../../etc/passwd", "..", "/..", "claim:..", "claim:a/../b", "claim:", "claim:A b"),
-    *("-x", "--privileged", "--", "a\nprivileged: true", "a\r\nb", "a: &x [*x]", "!!python/object"),
-    *(
-        "\u202egnp",
-        "\x1b[31m",
-        "💥",
-        "ﷺ" * 50,
-        "\\",
-        '"',
-        "'",
-        '"}}',
-        "{}",
-        "[]",
-        "null",
-        "~",
-        "%s",
-    ),
-    *("hostPath:/", "/reshape/attempt", "/reshape/../etc", "x" * 5000, " ", "\t", "#", "@", "a b"),
-    *('{"$gt":""}', "a.b.$where", "<script>", "http://169.254.169.254/", "file:///etc/shadow"),
 )
 
 
@@ -236,7 +214,7 @@ def random_spec(draw: random.Random) -> LaunchSpec:
     """A launch whose every field is drawn, many of them from the payloads."""
 
     def text(*usual: str) -> str:
-        return draw.choice(PAYLOADS) if draw.random() < 0.1 else draw.choice(usual)
+        return draw.choice(HOSTILE) if draw.random() < 0.1 else draw.choice(usual)
 
     return replace(
         SPEC,
@@ -279,7 +257,7 @@ def test_a_hostile_text_arrives_as_data_or_is_refused(field: str) -> None:
     usual = {"image": "img", "dataset": "/d", "code": "/c", "command": ("python", "x.py")}
     plain = job_of(replace(SPEC, **usual))  # type: ignore[arg-type]
     refused: list[str] = []
-    for payload in PAYLOADS:
+    for payload in HOSTILE:
         value: object = payload
         if field == "command":
             value = ("python", payload)
