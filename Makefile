@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes bench bench-replay clean
+.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes bench bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -41,6 +41,10 @@ kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own (r
 
 bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
 	$(BIN)/python benchmarks/replay.py
+
+bench-kubernetes: setup  ## Reshape in a living pod against a restarted pod; writes out/bench/kubernetes.json
+	$(BIN)/python -m tests.kubernetes.cluster prepare
+	$(BIN)/python benchmarks/kubernetes_reshape.py
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,6 +25,8 @@ from reshape_launcher.local import LocalLauncher
 DEADLINE_S = 90.0
 """Everything that is waited for happens within seconds; a slow machine gets more."""
 ROOT = Path(__file__).resolve().parents[1]
+PROGRAM = "reshape_controller.cli.main"
+"""The command; a module of tests that alters it may be run in its place."""
 SOURCES = ("controller", "sidecar", "launcher", "profiles")
 T = TypeVar("T")
 
@@ -137,16 +139,24 @@ class Bed:
 
     def up(self, *words: str) -> None:
         """Start the daemon and wait until it takes requests."""
-        command = [sys.executable, "-m", "reshape_controller.cli.main", "up", *words]
+        self.launch(*words)
+        eventually(self._answers, least_s=DEADLINE_S, text="the daemon takes requests")
+
+    def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
+        """Start the daemon and wait for nothing."""
+        command = [sys.executable, "-m", program, "up", *words]
         if "--simulated-gpus" not in words:
             command += ["--simulated-gpus", "4"]
         if "--port" not in words:
             command += ["--port", "0"]
+        environment = self.environment()
+        if program.startswith("tests."):
+            environment["PYTHONPATH"] += f":{ROOT}"
         with self.log.open("ab") as log:
             self.daemon = subprocess.Popen(
-                command, env=self.environment(), cwd=self.folder, stdout=log, stderr=log
+                command, env=environment, cwd=self.folder, stdout=log, stderr=log
             )
-        eventually(self._answers, text="the daemon takes requests")
+        return self.daemon
 
     def _answers(self) -> bool:
         assert self.daemon is not None

@@ -93,20 +93,16 @@ class Api:
             if error.status != NOT_FOUND:
                 raise
 
+    def stream(self, path: str, read_s: float) -> Any:
+        """An answer that goes on, as of a watch: a context, and the lines in it."""
+        return self._open(self._request("GET", path), read_s)
+
     def _ask(
         self, verb: str, path: str, body: object = None, *, kind: str = "application/json"
     ) -> bytes:
-        headers = {"Accept": "application/json, */*", "Content-Type": kind}
-        if self.token is not None:
-            headers["Authorization"] = f"Bearer {self.token}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers, method=verb)
-        # Its own opener: a proxy of the environment is not for this machine's bridge.
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.trust)
-        )
+        request = self._request(verb, path, body, kind=kind)
         try:
-            with opener.open(request, timeout=TIMEOUT_S) as answer:
+            with self._open(request, TIMEOUT_S) as answer:
                 found: bytes = answer.read()
                 return found
         except urllib.error.HTTPError as error:
@@ -115,6 +111,22 @@ class Api:
             raise ApiError(f"{verb} {path}: {error.code} {_message(said)}", error.code) from None
         except (OSError, http.client.HTTPException) as error:
             raise ApiError(f"{verb} {path}: {self.url} cannot be reached: {error}") from None
+
+    def _request(
+        self, verb: str, path: str, body: object = None, *, kind: str = "application/json"
+    ) -> urllib.request.Request:
+        headers = {"Accept": "application/json, */*", "Content-Type": kind}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        data = None if body is None else json.dumps(body).encode()
+        return urllib.request.Request(self.url + path, data, headers, method=verb)
+
+    def _open(self, request: urllib.request.Request, timeout_s: float) -> Any:
+        # Its own opener: a proxy of the environment is not for this machine's bridge.
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self.trust)
+        )
+        return opener.open(request, timeout=timeout_s)
 
 
 def _named(entries: list[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -8,7 +8,11 @@ home folder, and the namespace.
 from __future__ import annotations
 
 import json
+import signal
 import socket
+import subprocess
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +20,10 @@ from typing import Any
 from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
-from reshape_controller.http.views import JobView
-from tests.daemon_bed import ROOT, Bed
+from reshape_controller.http.views import JobPage, JobView
+from tests.daemon_bed import PROGRAM, ROOT, Bed
 from tests.kubernetes import image
-from tests.kubernetes.namespace import PACKAGES, SHARED, Namespace, Thing, eventually
+from tests.kubernetes.namespace import CORE, PACKAGES, SHARED, Namespace, Thing, eventually
 
 KERAS = (ROOT / "examples" / "mnist_like" / "train.py").read_text()
 """An unmodified Keras script with MirroredStrategy."""
@@ -33,6 +37,14 @@ SECONDS_PER_STEP = 0.12
 ATTEMPT_LABEL = "reshape.dev/attempt"
 JOB_ANNOTATION = "reshape.dev/job"
 BATCH_GROUP = "/apis/batch/v1"
+OF_JOBS = (
+    ("jobs", BATCH_GROUP),
+    *((kind, CORE) for kind in ("pods", "secrets", "services")),
+    ("leases", "/apis/coordination.k8s.io/v1"),
+)
+KILLS_MAX = 60
+"""A hand-over down and up has about twenty steps."""
+POLL_S = 0.1
 ENDED = ("completed", "failed", "cancelled", "rejected")
 
 
@@ -75,14 +87,33 @@ class PodDaemon(Bed):
             self.bind = f"{grounds.address}:{free.getsockname()[1]}"
         """The same after a restart, for pods go on asking there."""
 
-    def up(self, *words: str) -> None:
+    def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
         kubeconfig = str(self.namespace.grounds.kubeconfig)
-        super().up(
+        return super().launch(
             *("--launcher", "kubernetes", "--kubeconfig", kubeconfig),
             *("--cluster", str(self.cluster_file), "--sidecar-bind", self.bind),
             *("--device-truth", str(self.truth)),
             *words,
+            program=program,
         )
+
+    def killed_after_every_step(self, *words: str, until: Callable[[], bool]) -> int:
+        """One daemon after the other, each killed right after its first step; how many were.
+
+        The last one stays, without being killed. ``until`` is asked while a daemon lives.
+        """
+        killed = 0
+        while True:
+            life = self.launch(*words, program="tests.killed_daemon")
+            while life.poll() is None:
+                if until():
+                    self.stop()
+                    self.up(*words)
+                    return killed
+                time.sleep(POLL_S)
+            assert life.returncode == -signal.SIGKILL, self.log.read_text()
+            killed += 1
+            assert killed < KILLS_MAX, self.log.read_text()
 
     def place(self, name: str, script: str) -> str:
         """Put a script onto the shared volume; where it is, as a record says it."""
@@ -91,34 +122,55 @@ class PodDaemon(Bed):
         (folder / f"{name}.py").write_text(script)
         return f"claim:{SHARED}/code/{name}"
 
-    def submit_keras(self, name: str, sizes: list[int], steps: int, **fields: Any) -> str:
-        """Submit a paced Keras job; its id.
+    def submit_keras(
+        self, name: str, sizes: list[int], steps: int, *, batch: int = BATCH, **fields: Any
+    ) -> str:
+        """Submit a paced Keras job; its id."""
+        record = self.keras_record(name, sizes, steps, batch=batch, **fields)
+        return str(self.json("submit", str(record))["id"])
+
+    def keras_record(
+        self, name: str, sizes: list[int], steps: int, *, batch: int = BATCH, **fields: Any
+    ) -> Path:
+        """The record of a paced Keras job.
 
         It has one epoch: TensorFlow stalls between epochs on logical CPU devices.
         """
-        words = ["python", f"{name}.py", "--epochs", "1", "--samples", str(steps * BATCH)]
-        return self.submit_record(
+        words = ["python", f"{name}.py", "--epochs", "1", "--samples", str(steps * batch)]
+        words += ["--batch", str(batch)]
+        return self.script_record(
             name,
             KERAS,
             command=words,
             framework="keras",
             optional_gpus=sizes,
             steps=steps,
-            global_batch=BATCH,
+            global_batch=batch,
             job_type=JOB_TYPE,
             **fields,
         )
 
     def submit_record(self, name: str, script: str, **fields: Any) -> str:
         """Submit a job whose script is on the shared volume; its id."""
+        return str(self.json("submit", str(self.script_record(name, script, **fields)))["id"])
+
+    def script_record(self, name: str, script: str, **fields: Any) -> Path:
+        """The record of a job whose script is on the shared volume."""
         record = {"name": name, "code": self.place(name, script), **fields}
         path = self.folder / f"{name}.json"
         path.write_text(json.dumps(record))
-        return str(self.json("submit", str(path))["id"])
+        return path
 
     def client(self) -> Client:
         """Asks the daemon without the start of a program; for what changes quickly."""
         return connect(Home(self.home))
+
+    def jobs(self) -> dict[str, JobView] | None:
+        """All jobs by name; None while nobody answers."""
+        try:
+            return {job.name: job for job in self.client().get(JobPage, "/v1/jobs").jobs}
+        except CliError:
+            return None
 
     def view(self, key: str) -> JobView | None:
         """The job now; None while nobody answers."""
@@ -193,11 +245,10 @@ class PodDaemon(Bed):
         return sum(gpu["state"] == "idle" for gpu in self.json("gpus")["gpus"])
 
     def nothing_left(self) -> None:
-        """Wait until no Job, pod or Secret of a job is in the namespace."""
+        """Wait until nothing that a launch or a controller makes is in the namespace."""
 
         def left() -> list[str]:
-            jobs = self.namespace.things("jobs", group=BATCH_GROUP)
-            kinds = (jobs, self.namespace.things("pods"), self.namespace.things("secrets"))
+            kinds = [self.namespace.things(kind, group=group) for kind, group in OF_JOBS]
             return [thing["metadata"]["name"] for kind in kinds for thing in kind]
 
         eventually("nothing of a job is left", lambda: not left())

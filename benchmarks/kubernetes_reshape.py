@@ -1,0 +1,253 @@
+"""A reshape in the living pod against an end and a new start of the pod, phase by phase.
+
+    make bench-kubernetes            # or: python benchmarks/kubernetes_reshape.py --rounds 5
+
+On the test cluster one real TensorFlow job trains on four GPUs. In each round a newcomer takes two
+of them and gives them back: first in the living pod (preset ``paper``), then by restart of the pod
+(``case-study-termination``, the same policy). Between the two only the controller is started again;
+training goes on. Writes out/bench/kubernetes.json and prints the phases, in seconds: mean, least
+and most. Exits with 1 unless in the pod playbook, scheduling and container take nothing at all, and
+the time to the end of the first step beyond save, stop and process start is 1 s or less.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "demo")]
+
+from metrics import STARTS, Reshape, reshapes  # noqa: E402
+from observed import Run, read_log  # noqa: E402
+from pod_times import PodTimes, Seen  # noqa: E402
+from reshape_phases import REST_MAX_S  # noqa: E402
+
+from reshape_controller.cli import config  # noqa: E402
+from reshape_controller.cli.store_place import store_place  # noqa: E402
+from reshape_controller.http.timeline import Timeline  # noqa: E402
+from reshape_controller.http.views import History, JobView  # noqa: E402
+from tests.kubernetes.grounds import grounds  # noqa: E402
+from tests.kubernetes.layout import NODES  # noqa: E402
+from tests.kubernetes.namespace import Namespace, namespace  # noqa: E402
+from tests.kubernetes.pod_daemon import PodDaemon, cordon  # noqa: E402
+
+IN_POD, RESTARTED = "in the living pod", "pod restarted"
+PRESETS = {IN_POD: "paper", RESTARTED: "case-study-termination"}
+DIRECTIONS = ("down", "up")
+ORCHESTRATOR = ("playbook_s", "scheduling_s", "container_s")
+"""What only a pod that is started anew has."""
+PHASES = (
+    *("save_s", "stop_s", "pod_end_s", *ORCHESTRATOR, "sidecar_ready_s"),
+    *("import_s", "build_s", "restore_s", "first_step_s", "rest_s", "total_s"),
+)
+STEPS, BATCH = 4000, 16
+"""One epoch: TensorFlow stalls between epochs on logical CPU devices."""
+NEWCOMER = """
+import pathlib, time
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+"""
+"""Holds its GPUs until it is told to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One reshape. ``rest_s`` is what no phase has: controller, SideCar, verification, messages."""
+
+    way: str
+    direction: str
+    seconds: dict[str, float]
+    load_1m: float
+
+
+def main() -> int:
+    """Measure and print; the exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5, help="reshapes of each kind")
+    parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench")
+    options = parser.parse_args()
+    rows = measured(options.rounds)
+    conditions = {
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "rounds": options.rounds,
+        "load_1m": [min(row.load_1m for row in rows), max(row.load_1m for row in rows)],
+        "job": f"LeNet, TensorFlow on CPU, batch {BATCH}, 4 to 2 to 4 simulated GPUs",
+    }
+    found = {"conditions": conditions, "rows": [asdict(row) for row in rows], "ratio": ratios(rows)}
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "kubernetes.json").write_text(json.dumps(found, indent=2) + "\n")
+    print("conditions:", ", ".join(f"{name} {value}" for name, value in conditions.items()))
+    print("\n".join(tables(rows)))
+    broken = promises_broken(rows)
+    print(
+        "\n".join(broken) or f"in the pod no orchestrator, and the rest is {REST_MAX_S} s or less"
+    )
+    return 1 if broken else 0
+
+
+def measured(rounds: int) -> list[Row]:
+    """Every reshape of one run."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reshape-bench-")))
+        folder.chmod(0o755)
+        ground = stack.enter_context(grounds())
+        name = f"reshape-bench-{os.getpid()}"
+        space = stack.enter_context(namespace(ground, name, folder / "shared"))
+        for node in NODES[1:]:  # a newcomer has to be made room for
+            cordon(space, node.name, True)
+            stack.callback(cordon, space, node.name, False)
+        daemon = PodDaemon(folder, space)
+        stack.callback(daemon.close)
+        pods = stack.enter_context(PodTimes(space))
+        return run(daemon, space, pods, rounds)
+
+
+def run(daemon: PodDaemon, space: Namespace, pods: PodTimes, rounds: int) -> list[Row]:
+    """One job over all rounds, then what its log and its pods tell."""
+    daemon.up("--preset", PRESETS[IN_POD])
+    job = daemon.submit_keras("job", [2, 4], STEPS, batch=BATCH)
+    daemon.trains(job, 4)
+    loads: list[float] = []
+    for number in range(1, rounds + 1):
+        for way, preset in PRESETS.items():
+            daemon.stop()
+            daemon.up("--preset", preset)
+            print(f"round {number} of {rounds}: {way}", flush=True)
+            loads += there_and_back(daemon, space, job)
+    events = daemon.client().get(History, f"/v1/jobs/{job}/history").events
+    timeline = daemon.client().get(Timeline, "/v1/timeline")
+    assert daemon.reshape("cancel", job).returncode == 0
+    ended = daemon.wait(job, "is cancelled", state="cancelled", stage="none")
+    daemon.nothing_left()
+    daemon.stop()
+    log = read_log(store_place(config.load({"home": str(daemon.home)}, {})).make())
+    whole = Run("kubernetes", (ended,), events, timeline, (), log.phases, log.processes, {})
+    return rows_of(whole, ended, pods.of(job), loads)
+
+
+def there_and_back(daemon: PodDaemon, space: Namespace, job: str) -> list[float]:
+    """A newcomer comes and goes; the machine's load at either reshape."""
+    go = space.shared / "code" / "newcomer" / "go"
+    go.unlink(missing_ok=True)
+    newcomer = daemon.submit_record(
+        "newcomer",
+        NEWCOMER,
+        command=["python", "newcomer.py"],
+        framework="other",
+        optional_gpus=[2],
+        steps=100,
+    )
+    daemon.trains(job, 2)
+    loads = [os.getloadavg()[0]]
+    go.touch()
+    daemon.wait(newcomer, "the newcomer completes", state="completed", stage="none")
+    daemon.trains(job, 4)
+    return [*loads, os.getloadavg()[0]]
+
+
+def rows_of(run: Run, job: JobView, pods: Sequence[Seen], loads: Iterable[float]) -> list[Row]:
+    """Each reshape with its phases; a pod belongs to the reshape in which it came to be."""
+    launched = {event.attempt: event.at_s for event in run.of(job) if event.kind == "launched"}
+    initialized = {e.attempt: e.at_s for e in run.of(job) if e.kind == "initialized"}
+    rows = []
+    for reshape, load in zip(reshapes(run), loads, strict=True):
+        begin_s = job.submitted_at_s + reshape.at_s
+        within = [p for p in pods if begin_s <= p.created_at_s <= begin_s + reshape.total_s]
+        seconds = _process(reshape)
+        for pod in within:
+            seconds["playbook_s"] += pod.created_at_s - launched[pod.attempt]
+            seconds["scheduling_s"] += pod.scheduled_at_s - pod.created_at_s
+            # The SideCar may say that it is ready before the node says that its container runs.
+            running_at_s = min(pod.running_at_s, initialized[pod.attempt])
+            seconds["container_s"] += running_at_s - pod.scheduled_at_s
+            seconds["sidecar_ready_s"] += initialized[pod.attempt] - running_at_s
+        seconds["rest_s"] = reshape.total_s - sum(seconds.values())
+        seconds["total_s"] = reshape.total_s
+        way = RESTARTED if within else IN_POD
+        rows.append(Row(way, "down" if reshape.down else "up", seconds, load))
+    return rows
+
+
+def _process(reshape: Reshape) -> dict[str, float]:
+    """What SideCar and controller measured; phases of a pod that is not there are 0."""
+    seconds = dict.fromkeys(PHASES[:-2], 0.0)
+    for name in ("save_s", "stop_s", *STARTS):
+        seconds[name] = getattr(reshape, name) or 0.0
+    seconds["pod_end_s"] = reshape.container_stop_s or 0.0
+    return seconds
+
+
+def shares(rows: Sequence[Row], way: str, direction: str, phase: str) -> list[float]:
+    """A phase of each reshape over the whole of the restart of the same round and direction."""
+    mine = [row for row in rows if row.direction == direction]
+    pairs = zip(_of(mine, way), _of(mine, RESTARTED), strict=True)
+    return [row.seconds[phase] / restarted.seconds["total_s"] for row, restarted in pairs]
+
+
+def ratios(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The whole in the pod over the whole of a restart: mean, least and most."""
+    found = {}
+    for direction in DIRECTIONS:
+        each = shares(rows, IN_POD, direction, "total_s")
+        found[direction] = {"mean": mean(each), "least": min(each), "most": max(each)}
+    return found
+
+
+def _of(rows: Iterable[Row], way: str) -> list[Row]:
+    return [row for row in rows if row.way == way]
+
+
+def tables(rows: Sequence[Row]) -> Iterable[str]:
+    """Phases against ways and directions, as Markdown: in seconds, then as shares of a restart."""
+
+    def seconds(way: str, direction: str, phase: str) -> list[float]:
+        return [row.seconds[phase] for row in _of(rows, way) if row.direction == direction]
+
+    def of_restart(way: str, direction: str, phase: str) -> list[float]:
+        return shares(rows, way, direction, phase)
+
+    columns = [(direction, way) for direction in DIRECTIONS for way in PRESETS]
+    for title, values in (("seconds", seconds), ("share of a restart", of_restart)):
+        yield f"| {title} | " + " | ".join(f"{d}, {way}" for d, way in columns) + " |"
+        yield "|---" * (len(columns) + 1) + "|"
+        for phase in PHASES:
+            cells = [_spread(values(way, direction, phase)) for direction, way in columns]
+            yield f"| {phase.removesuffix('_s').replace('_', ' ')} | " + " | ".join(cells) + " |"
+        yield ""
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not any(values):
+        return "0"
+    return f"{mean(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def promises_broken(rows: Sequence[Row]) -> list[str]:
+    """What the benchmark checks; empty if all of it holds."""
+    broken = []
+    for number, row in enumerate(rows):
+        expected = list(PRESETS)[number // 2 % len(PRESETS)]
+        if row.way != expected:
+            broken.append(f"reshape {number + 1} was to be {expected}, and is: {row.way}")
+        elif row.way == IN_POD:
+            orchestrator_s = sum(row.seconds[phase] for phase in ORCHESTRATOR)
+            if orchestrator_s or row.seconds["rest_s"] > REST_MAX_S:
+                rest_s = row.seconds["rest_s"]
+                said = f"orchestrator {orchestrator_s:.2f} s, rest {rest_s:.2f} s"
+                broken.append(f"reshape {number + 1}, {row.direction}: {said}")
+    return broken
+
+
+if __name__ == "__main__":
+    sys.exit(main())
