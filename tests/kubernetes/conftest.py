@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.kubernetes import network
 from tests.kubernetes.grounds import Grounds, grounds
 from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import Namespace
@@ -51,6 +54,21 @@ def one_node(own_cluster: Grounds, namespace: Namespace) -> Iterator[None]:
     cordon(namespace, NODES[1].name, True)
     yield
     cordon(namespace, NODES[1].name, False)
+
+
+@pytest.fixture
+def empty_registry(own_cluster: Grounds) -> Iterator[str]:
+    """Address of a registry on the first node that has no image; nodes ask their own by HTTP."""
+    port = 5005
+    serve = [sys.executable, "-I", "-u", "-m", "http.server", str(port), "--directory", os.devnull]
+    process = subprocess.Popen(
+        [*network.enter(NODES[0]), *serve], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    with process:
+        assert process.stdout is not None
+        assert b"Serving" in process.stdout.readline()
+        yield f"localhost:{port}"
+        process.kill()
 
 
 @pytest.fixture

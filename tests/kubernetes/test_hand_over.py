@@ -5,17 +5,20 @@ Each test has a daemon and a namespace of its own; at its end nothing of its job
 
 from __future__ import annotations
 
-import signal
 import time
 
 import pytest
 
 from tests.kubernetes import cluster, control_plane
 from tests.kubernetes.grounds import Grounds
-from tests.kubernetes.pod_daemon import PodDaemon, cordon
+from tests.kubernetes.pod_daemon import ENDED, PodDaemon, cordon
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 API_AWAY_S = 60.0
+PAPER = ("--preset", "paper")
+"""It always takes what is idle, so that a job grows again for sure."""
+STEPS_LEAST = 8
+"""Submitted, launched, asked, checked, verified, ended, checked, asked to grow; often two more."""
 
 
 def test_the_case_study_reshapes_down_and_up_in_the_living_pod(
@@ -44,41 +47,43 @@ def test_the_case_study_reshapes_down_and_up_in_the_living_pod(
     daemon.nothing_left()
 
 
-def test_a_controller_killed_at_each_step_of_a_hand_over_restarts_no_training(
+def test_a_controller_killed_after_every_step_of_a_hand_over_restarts_no_training(
     daemon: PodDaemon, one_node: None
 ) -> None:
-    daemon.up()
-    first = daemon.submit_keras("first", [2, 4], 300)
-    four = daemon.trains(first, 4)
+    daemon.up(*PAPER)
+    first = daemon.submit_keras("first", [2, 4], 4000, batch=16)
+    daemon.trains(first, 4)
     before = daemon.container(first)
-    second = daemon.submit_keras("second", [2], 60, max_wait_s=1)
+    daemon.stop()
+    second = daemon.keras_record("second", [2], 20, max_wait_s=1)
 
-    killed_at: list[tuple[str, str]] = []
-    while True:
-        one, other = daemon.view(first), daemon.view(second)
-        if one is None or other is None:
-            continue
-        step = (one.stage, other.stage)
-        if step == ("training", "training"):
-            break
-        if step not in killed_at:
-            killed_at.append(step)
-            daemon.stop(signal.SIGKILL)
-            daemon.up()
-        time.sleep(0.02)
-    two = daemon.trains(first, 2)
-    assert len(killed_at) >= 3, killed_at
+    def down_and_up() -> bool:
+        jobs = daemon.jobs()
+        if jobs is None:
+            return False
+        if "second" not in jobs:
+            daemon.reshape("submit", str(second))  # killed under it, perhaps
+            return False
+        one, other = jobs["first"], jobs["second"]
+        assert one.state not in ENDED, one
+        there = (one.stage, one.size, one.phase) == ("training", 4, "running")
+        return (
+            there and one.reshape_ups == 1 and (other.state, other.stage) == ("completed", "none")
+        )
+
+    killed = daemon.killed_after_every_step(*PAPER, until=down_and_up)
+    assert killed >= STEPS_LEAST, daemon.log.read_text()
     assert daemon.container(first) == before
-    assert len(daemon.pods_of(second)) == 1
-    assert two.pid != four.pid
-    for key in (first, second):
-        ended = daemon.wait(key, "completes", state="completed", stage="none")
-        assert (ended.steps_lost, ended.failures, ended.container_restarts) == (0, 0, 0)
-        assert ended.attempt == 1
-    first_ended = daemon.view(first)
-    assert first_ended is not None
-    reshapes = first_ended.reshape_downs + first_ended.reshape_ups
-    assert first_ended.process_restarts == reshapes, "no other restart than its reshapes"
+    jobs = daemon.jobs()
+    assert jobs is not None
+    one, newcomer = jobs["first"], jobs["second"]
+    assert (one.reshape_downs, one.reshape_ups, one.process_restarts) == (1, 1, 2)
+    assert newcomer.process_restarts == 0
+    for seen in (one, newcomer):
+        assert (seen.steps_lost, seen.failures, seen.container_restarts) == (0, 0, 0)
+        assert seen.attempt == 1
+    assert daemon.reshape("cancel", first).returncode == 0
+    daemon.wait(first, "is cancelled", state="cancelled", stage="none")
     daemon.nothing_left()
 
 
@@ -145,10 +150,14 @@ def test_a_pod_that_somebody_deletes_is_launched_again_from_its_newest_checkpoin
     daemon.nothing_left()
 
 
-def test_an_image_that_does_not_exist_fails_the_job_and_is_named(daemon: PodDaemon) -> None:
+def test_an_image_that_does_not_exist_fails_the_job_at_once_and_is_named(
+    daemon: PodDaemon, one_node: None, empty_registry: str
+) -> None:
     daemon.up()
-    job = daemon.submit_keras("nowhere", [4], 40, image="localhost/absent:1", retries=0)
+    image = f"{empty_registry}/absent:1"
+    job = daemon.submit_keras("nowhere", [4], 40, image=image)
     ended = daemon.wait(job, "it fails", state="failed", stage="none")
-    assert "localhost/absent:1" in ended.reason
-    assert "Err" in ended.reason or "BackOff" in ended.reason
+    assert image in ended.reason
+    assert "not found" in ended.reason
+    assert (ended.attempt, ended.container_restarts) == (1, 0), "no other attempt would find it"
     daemon.nothing_left()
