@@ -24,8 +24,10 @@ from reshape_controller.core.prediction import candidates, moves
 from reshape_controller.core.prediction import forecast as forecasts
 from reshape_controller.core.prediction.candidates import targets_of
 from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.givers import Givers
 from reshape_controller.core.prediction.predictor import Predictor
-from reshape_controller.core.prediction.sweep import givers, sweep, sweep_growths
+from reshape_controller.core.prediction.sweep import Swept, sweep, sweep_growths
+from reshape_controller.core.prediction.weighing import Weighing
 from reshape_controller.policies import make_policy
 from reshape_controller.policies.adaptive import Adaptive
 from tests.clusters import COSTS, FREE, Cluster, Reference
@@ -35,6 +37,8 @@ POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
 SIZES = ((1,), (2,), (1, 2), (2, 4), (1, 2, 4), (3, 4), (1, 2, 3, 4), (4, 8), (1, 2, 4, 8))
 SPEEDS = st.integers(1, 40).map(lambda quarters: quarters / 4)
 STEPS = st.integers(1, 400)
+LISTED = st.sampled_from([1, 3, 64])
+"""How many queued jobs are scheduled one by one; the others are an area."""
 
 
 @st.composite
@@ -272,7 +276,7 @@ def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
         assert all(target.job != queue[0].id for target in plan.targets)
 
 
-@given(snapshot=clusters(queued=8), listed=st.sampled_from([1, 3, 64]))
+@given(snapshot=clusters(queued=8), listed=LISTED)
 @settings(max_examples=400, deadline=None)
 def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
     snapshot: Snapshot, listed: int
@@ -303,8 +307,8 @@ def compare(snapshot: Snapshot, listed: int) -> None:
             bound = outlook.bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
-        giving = givers(forecast, donors, lambda left: 1)
-        swept = sweep(outlook, newcomer, hosts, giving, outlook.waits())
+        giving = Givers(forecast, donors, lambda left: 1)
+        swept = sweep(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
         ranked = sorted(swept.worth + swept.others)
         single = {
             option.targets: option.order
@@ -320,12 +324,50 @@ def compare(snapshot: Snapshot, listed: int) -> None:
     for option in candidates.growths(forecast, hosts):
         assert grown.weigh(option.ends, option.changes) == reference.weigh(option.targets)
     swept = sweep_growths(grown, hosts, lambda left: 1, grown.waits())
-    ranked = swept.worth + swept.others
+    ruled_out = weigh_far(swept)
+    assert not ruled_out.worth
+    ranked = swept.worth + swept.others + ruled_out.others
     wanted = {option.targets: option.order for option in candidates.growths(forecast, hosts)}
     again = [targets_of(rank) for rank in ranked]
     assert [(*reference.weigh(targets), *wanted[targets]) for targets in again] == ranked
     assert {*again, *(option.targets for option in swept.costly)} == set(wanted)
-    assert swept.count == len(wanted)
+
+
+def weigh_far(swept: Swept) -> Swept:
+    """Every option of the jobs that a sweep ruled out."""
+    return swept.far.weigh([job for _, job in swept.far.jobs]) if swept.far else Swept([], [], [])
+
+
+@given(snapshot=clusters(queued=8), least=st.sampled_from([1, 100, 5000]), listed=LISTED)
+@settings(max_examples=1500, deadline=None)
+def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
+    snapshot: Snapshot, least: int, listed: int
+) -> None:
+    """``least``: what a reshape has to save (ms), and a twentieth of what its job has left."""
+
+    def least_ms(left_ms: int) -> int:
+        return least + left_ms // 20
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forecasts, "LISTED_MAX", listed)
+        forecast = Forecast(snapshot, Predictor(snapshot))
+        hosts = list(snapshot.hosts)
+        giving = Givers(forecast, moves.donors(snapshot), least_ms)
+        for newcomer in snapshot.queued:
+            if all(host.usable < min(newcomer.sizes) for host in hosts):
+                continue
+            outlook = forecast.outlook(newcomer.id)
+            idle = list(candidates.on_idle(forecast, newcomer, hosts))
+            base = Weighing(outlook, least_ms, "wait", idle).base[:2]
+            every = sweep(outlook, newcomer, hosts, giving, base, gate=False)
+            swept = sweep(outlook, newcomer, hosts, giving, base, gate=True)
+            ruled_out = weigh_far(swept)
+            assert not ruled_out.worth
+            assert not ruled_out.costly
+            assert sorted(swept.worth) == sorted(every.worth)
+            assert sorted(swept.others + ruled_out.others) == sorted(every.others)
+            key = lambda option: option.order  # noqa: E731
+            assert sorted(swept.costly, key=key) == sorted(every.costly, key=key)
 
 
 @given(snapshot=clusters())

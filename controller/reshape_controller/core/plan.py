@@ -123,7 +123,8 @@ class Plan:
     chosen: int | None = None
     """Index into ``options``."""
     weighed: int = 0
-    """How many options were weighed; the best of them are kept in ``options``."""
+    """How many options were weighed; the best of them are kept in ``options``. A running job counts
+    once if none of its options could save enough."""
     wake_at_s: float | None = None
     """Of an empty plan: ask again at this time, even if nothing happens until then."""
 

@@ -17,8 +17,9 @@ from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
 from reshape_controller.core.prediction import candidates, moves
 from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.givers import Givers
 from reshape_controller.core.prediction.predictor import Predictor
-from reshape_controller.core.prediction.sweep import Givers, givers, sweep, sweep_growths
+from reshape_controller.core.prediction.sweep import sweep, sweep_growths
 from reshape_controller.core.prediction.weighing import Found, Weighing
 
 GAIN = 0.05
@@ -183,7 +184,8 @@ class _Decision:
         self, weighing: Weighing, newcomer: JobView, hosts: list[HostView], *, overdue: bool
     ) -> Found:
         """Starts that take GPUs from running jobs."""
-        swept = sweep(weighing.outlook, newcomer, hosts, self._givers, weighing.base[:2])
+        base = weighing.base[:2]
+        swept = sweep(weighing.outlook, newcomer, hosts, self._givers, base, gate=not overdue)
         if overdue and not swept.count and len(weighing.base) == 2:
             several = candidates.from_several(self._forecast, newcomer, hosts, self._donors)
             return weighing.best_of_all(list(several), gate=False)
@@ -245,7 +247,7 @@ class _Decision:
 
     @cached_property
     def _givers(self) -> Givers:
-        return givers(self._forecast, self._donors, self._policy.least_ms)
+        return Givers(self._forecast, self._donors, self._policy.least_ms)
 
     def _hold(self, newcomer: JobView) -> None:
         """Nobody else gets GPUs of a host on which a job could start that waited too long."""

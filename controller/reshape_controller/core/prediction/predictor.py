@@ -43,16 +43,24 @@ class Pace:
     cost: Overhead
     tail_s: float
     """Last checkpoint and stops."""
+    stay_s: float
+    """Without training, in a reshape whose container stays."""
     left: float
     """Iterations left at its last report; now, if it does not train."""
     since_s: float | None
     """When that was, if it trains."""
     step_s: float
     """Seconds of an iteration at its size, if it trains."""
+    until_s: float = 0.0
+    """When it will have trained, if it trains."""
     speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
     """Seconds of an iteration by GPU type and size."""
     waiting: Waiting | None = None
     """How a queued job counts in a list schedule."""
+    slower_s: float | None = None
+    """By how much a step is longer at least, at any smaller size (see ``bounds``)."""
+    faster_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """By how much a step is shorter at most, on GPUs of a type of which there are so many."""
 
 
 class Predictor:
@@ -74,7 +82,7 @@ class Predictor:
         kind = job.spec.job_type
         cost = self._book.overhead(kind)
         answers = self._book.answers(kind)
-        pace = Pace(answers, kind or DEFAULT_TYPE, cost, _tail_s(cost), 0.0, None, 1.0)
+        pace = Pace(answers, kind or DEFAULT_TYPE, cost, *_sums_s(cost), 0.0, None, 1.0)
         object.__setattr__(job, "pace", pace)  # a cache on a frozen value
         total = self.total_steps(job)
         if total is None:
@@ -83,6 +91,7 @@ class Predictor:
         pace.left = total - job.progress.step
         if job.progress_at_s is not None and job.size > 0:
             pace.since_s, pace.step_s = job.progress_at_s, self.step_s(job, job.gpu_type, job.size)
+            pace.until_s = pace.since_s + pace.left * pace.step_s
         return pace
 
     def overhead(self, job: JobView) -> Overhead:
@@ -210,9 +219,8 @@ class Predictor:
             if pace.since_s is None or job.frozen or now_s < pace.since_s:
                 found[job.id] = to_ms(self.unchanged_s(job))
                 continue
-            left = pace.left - (now_s - pace.since_s) / pace.step_s
-            train_s = left * pace.step_s if left > 0.0 else 0.0
-            found[job.id] = round((train_s + pace.tail_s) * 1000.0)
+            train_s = pace.until_s - now_s
+            found[job.id] = round(((train_s if train_s > 0.0 else 0.0) + pace.tail_s) * 1000.0)
         return found
 
     def waiting(self, jobs: Iterable[JobView], gpu_types: tuple[str, ...]) -> list[Waiting]:
@@ -246,10 +254,10 @@ class Predictor:
     def reshape_s(self, job: JobView, *, moves: bool = False) -> float:
         """Seconds without training that a reshape costs the job."""
         cost = self.overhead(job)
-        in_place_s = cost.checkpoint_s + cost.process_stop_s + cost.process_init_s
+        stay_s = self.pace(job).stay_s
         if self._in_place and not moves:
-            return in_place_s
-        return in_place_s + cost.job_stop_s + cost.job_init_s
+            return stay_s
+        return stay_s + cost.job_stop_s + cost.job_init_s
 
     def release_s(self, job: JobView) -> float:
         """Seconds from the request until the GPUs that a running job gives up are free."""
@@ -283,5 +291,7 @@ def _tail(cost: Overhead) -> tuple[tuple[str, float], ...]:
     )
 
 
-def _tail_s(cost: Overhead) -> float:
-    return cost.checkpoint_s + cost.process_stop_s + cost.job_stop_s
+def _sums_s(cost: Overhead) -> tuple[float, float]:
+    """The end of a job, and a reshape whose container stays."""
+    kept = cost.checkpoint_s + cost.process_stop_s
+    return kept + cost.job_stop_s, kept + cost.process_init_s

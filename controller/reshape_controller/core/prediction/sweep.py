@@ -7,15 +7,20 @@ what a decision weighs. Never: differs from them (tests compare the two), or cho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 
-from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.model import HostId
 from reshape_controller.core.plan import HostView, JobView
-from reshape_controller.core.prediction import candidates, moves
+from reshape_controller.core.prediction import bounds, candidates, moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank
 from reshape_controller.core.prediction.forecast import Forecast, Outlook
+from reshape_controller.core.prediction.givers import Giver, Givers, near_and_far
 from reshape_controller.core.prediction.predictor import to_ms
+
+NEAREST = 8
+"""So many of the jobs that were ruled out are weighed all the same, for people to see."""
 
 
 @dataclass(slots=True)
@@ -26,129 +31,148 @@ class Swept:
     """Options that save enough."""
     others: list[Rank]
     costly: list[Candidate]
+    far: Far | None = None
+    """Jobs none of whose options can save enough; they were not weighed."""
 
     @property
     def count(self) -> int:
-        return len(self.worth) + len(self.others) + len(self.costly)
+        """Options, and jobs that were ruled out."""
+        ruled_out = len(self.far.jobs) if self.far is not None else 0
+        return len(self.worth) + len(self.others) + len(self.costly) + ruled_out
 
 
 @dataclass(frozen=True, slots=True)
-class Giver:
-    """A running job that may give GPUs: what of its options no newcomer changes."""
+class Far:
+    """Running jobs whose bound says that none of their options can save enough."""
 
-    job: JobView
-    before_ms: int
-    """When it ends as it is."""
-    least_ms: int
-    """What its reshape has to save."""
-    others_ms: int
-    """When the last of the others ends."""
-    release_s: float
-    keeps: tuple[tuple[int, int, int, tuple[tuple[JobId, int]]], ...]
-    """Smaller sizes: the size, what it takes from the job, when the job ends then, and the two as
-    an option has them."""
+    jobs: list[tuple[int, JobView]]
+    """Each with a figure that is the smaller, the nearer it is to being worth it."""
+    weigh: Callable[[Iterable[JobView]], Swept]
 
-
-Givers = dict[HostId, list[Giver]]
-
-
-def givers(
-    forecast: Forecast, donors: dict[HostId, list[JobView]], least_ms: Callable[[int], int]
-) -> Givers:
-    """The ``donors`` of each host. ``least_ms`` gives what has to be saved, from what the victim
-    has left."""
-    found: Givers = {}
-    for host, jobs in donors.items():
-        if not jobs:
-            continue
-        found[host] = here = []
-        for job in jobs:
-            before = forecast.ends_ms[job.id]
-            then_s = forecast.predictor.reshaped_to_s(job, job.gpu_type)
-            keeps = tuple(
-                (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
-                for size in job.sizes
-                if size < job.size
-            )
-            others, release_s = forecast.latest_but(job.id), forecast.predictor.release_s(job)
-            here.append(Giver(job, before, least_ms(before), others, release_s, keeps))
-    return found
+    def nearest(self) -> list[Rank]:
+        """The options of those that lack least, for people to see; if they are quick."""
+        near = nsmallest(NEAREST, self.jobs, key=lambda entry: (entry[0], entry[1].id))
+        swept = self.weigh([job for _, job in near])
+        return swept.worth + swept.others
 
 
 def sweep(
     outlook: Outlook,
     newcomer: JobView,
     hosts: list[HostView],
-    donors: Givers,
+    givers: Givers,
     base: tuple[int, int],
+    *,
+    gate: bool,
 ) -> Swept:
     """Weigh every single-victim start of ``newcomer``. ``base``: the makespan and the sum of
-    completion times of the best option that reshapes nobody."""
-    predictor = outlook.forecast.predictor
-    rows: list[_Row] = []
-    ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
-    for host in hosts:
-        idle, here = host.idle, donors.get(host.id)
-        if not here or newcomer.sizes[-1] <= idle:
-            continue
-        for giver in here:
-            key = (host.gpu_type, idle, giver.release_s)
-            if key not in ends:
-                ends[key] = [
-                    (size, to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2]))
-                    for size in newcomer.sizes
-                    if size > idle
-                ]
-            rows.append((host, giver, ends[key]))
-    found = Swept([], [], [])
-    _weigh(found, outlook, newcomer, rows, base)
+    completion times of the best option that reshapes nobody. With ``gate``, jobs none of whose
+    options can save enough are not weighed."""
+    here = {host.id: host for host in hosts}
+
+    def weigh(jobs: Iterable[JobView]) -> Swept:
+        return _swept(outlook, newcomer, here, [givers.of(job) for job in jobs], base)
+
+    if gate:
+        near, far = near_and_far(outlook, newcomer, here, givers, base)
+    else:
+        near, far = [job for host in hosts for job in givers.donors.get(host.id, ())], []
+    found = weigh(near)
+    found.far = Far(far, weigh) if far else None
     return found
 
 
 def sweep_growths(
     outlook: Outlook, hosts: list[HostView], least_ms: Callable[[int], int], base: tuple[int, int]
 ) -> Swept:
-    """Weigh every growth and move of a running job; with a queue, none is cheap to weigh."""
-    found = Swept([], [], [])
-    forecast, rest = outlook.forecast, outlook.rest_ms
-    if outlook.others or rest:
-        found.costly = list(candidates.growths(forecast, hosts))
-        return found
-    predictor, base_makespan, base_total = forecast.predictor, base[0], base[1]
-    by_id = {host.id: host for host in hosts}
+    """Weigh growths and moves of running jobs that could save enough; with a queue, none is cheap
+    to weigh."""
+    forecast = outlook.forecast
+    if outlook.others or outlook.rest_ms:
+        return Swept([], [], list(candidates.growths(forecast, hosts)))
     fits = candidates.Fits(hosts)
-    for job in moves.growable(forecast.snapshot):
-        own = by_id.get(job.host) if job.host is not None else None
-        most = job.size + own.idle if own is not None else 0
-        before = forecast.ends_ms[job.id]
-        least, floor = least_ms(before), forecast.latest_but(job.id)
-        ends_s: dict[tuple[str, bool], dict[int, float]] = {}
-        for size in job.sizes:
-            if size < job.size:
-                continue
-            places = [own] if own is not None and job.size < size <= most else []
-            for other in fits.beside(size, job.host) if job.only_host is None else ():
-                if size > job.size or other.gpu_type != job.gpu_type:
-                    places.append(other)
-            for host in places:
-                here = host is own
-                kind = host.gpu_type
-                if (kind, here) not in ends_s:
-                    ends_s[kind, here] = predictor.reshaped_to_s(job, kind, moves=not here)
-                end = to_ms(ends_s[kind, here][size])
-                makespan = max(floor, end)
-                total = forecast.ends_sum_ms - before + end
-                shorter = base_makespan - makespan
-                worth = shorter >= least or (shorter >= 0 and base_total - total >= least)
-                moved = size - job.size if here else size
-                rank: Rank = (makespan, total, moved, job.id, size, host.id, ())
-                (found.worth if worth else found.others).append(rank)
+    by_id = {host.id: host for host in hosts}
+
+    def weigh(jobs: Iterable[JobView]) -> Swept:
+        found = Swept([], [], [])
+        for job in jobs:
+            own = by_id.get(job.host) if job.host is not None else None
+            _grown(found, forecast, job, own, fits, least_ms, base)
+        return found
+
+    near, far = bounds.may_grow(forecast, moves.growable(forecast.snapshot), least_ms)
+    found = weigh(near)
+    found.far = Far(far, weigh) if far else None
     return found
+
+
+def _grown(
+    found: Swept,
+    forecast: Forecast,
+    job: JobView,
+    own: HostView | None,
+    fits: candidates.Fits,
+    least_ms: Callable[[int], int],
+    base: tuple[int, int],
+) -> None:
+    """Every growth and move of a job, with nobody queued."""
+    most = job.size + own.idle if own is not None else 0
+    before = forecast.ends_ms[job.id]
+    least, floor = least_ms(before), forecast.latest_but(job.id)
+    ends_s: dict[tuple[str, bool], dict[int, float]] = {}
+    for size in job.sizes:
+        if size < job.size:
+            continue
+        places = [own] if own is not None and job.size < size <= most else []
+        for other in fits.beside(size, job.host) if job.only_host is None else ():
+            if size > job.size or other.gpu_type != job.gpu_type:
+                places.append(other)
+        for host in places:
+            here, kind = host is own, host.gpu_type
+            if (kind, here) not in ends_s:
+                ends_s[kind, here] = forecast.predictor.reshaped_to_s(job, kind, moves=not here)
+            end = to_ms(ends_s[kind, here][size])
+            makespan = max(floor, end)
+            shorter, sooner = base[0] - makespan, before - end
+            total = forecast.ends_sum_ms - sooner
+            worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
+            moved = size - job.size if here else size
+            rank: Rank = (makespan, total, moved, job.id, size, host.id, ())
+            (found.worth if worth else found.others).append(rank)
 
 
 _Row = tuple[HostView, Giver, list[tuple[int, int]]]
 """A running job on its host, with the sizes of the newcomer that need a giver and when it ends with
 each."""
+
+
+def _swept(
+    outlook: Outlook,
+    newcomer: JobView,
+    hosts: dict[HostId, HostView],
+    givers: Iterable[Giver],
+    base: tuple[int, int],
+) -> Swept:
+    """Weigh every single-victim start that takes GPUs from one of ``givers``."""
+    predictor = outlook.forecast.predictor
+    rows: list[_Row] = []
+    ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
+    for giver in givers:
+        assert giver.job.host is not None
+        host = hosts[giver.job.host]
+        if newcomer.sizes[-1] <= host.idle:
+            continue
+        key = (host.gpu_type, host.idle, giver.release_s)
+        if key not in ends:
+            ends[key] = [
+                (size, to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2]))
+                for size in newcomer.sizes
+                if size > host.idle
+            ]
+        rows.append((host, giver, ends[key]))
+    found = Swept([], [], [])
+    _weigh(found, outlook, newcomer, rows, base)
+    return found
 
 
 def _weigh(

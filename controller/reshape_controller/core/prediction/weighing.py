@@ -16,7 +16,7 @@ from reshape_controller.core.plan import JobView, Option, Plan
 from reshape_controller.core.prediction import moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank, targets_of
 from reshape_controller.core.prediction.forecast import Outlook
-from reshape_controller.core.prediction.sweep import Swept
+from reshape_controller.core.prediction.sweep import Far, Swept
 
 Nothing = tuple[int, int]
 """Makespan and sum of completion times (ms) if nothing is done; before every option that is as
@@ -34,10 +34,13 @@ class Found:
     costly: list[Rank] = field(default_factory=list)
     """Of the others those that could have won."""
     count: int = 0
+    far: Far | None = None
+    """Jobs that were ruled out without weighing their options."""
 
     def kept(self) -> list[Rank]:
         """What a plan may show of them."""
-        kept = nsmallest(moves.OPTIONS_KEPT_MAX, self.quick)
+        ruled_out = self.far.nearest() if self.far is not None else []
+        kept = nsmallest(moves.OPTIONS_KEPT_MAX, self.quick + ruled_out)
         if self.best is not None and self.best not in kept and self.best not in self.costly:
             kept.append(self.best)
         return kept + self.costly
@@ -75,7 +78,7 @@ class Weighing:
         quick = swept.worth + swept.others
         best = min(swept.worth if gate else quick, default=None)
         best, costly = self._weigh_all(swept.costly, gate=gate, best=best)
-        return Found(best, quick, costly, swept.count)
+        return Found(best, quick, costly, swept.count, swept.far)
 
     def best_of_all(self, found: Sequence[Candidate], *, gate: bool) -> Found:
         """The best of candidates, weighed as far as they can win."""

@@ -1,0 +1,140 @@
+"""The running jobs that may give GPUs, and which of them are worth a closer look.
+
+Does: says of each what no newcomer changes, when somebody asks; rules out those none of whose
+options can save enough, by their bounds. Never: weighs an option. State: figures of one decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.plan import HostView, JobView
+from reshape_controller.core.prediction import bounds
+from reshape_controller.core.prediction.bounds import Loss
+from reshape_controller.core.prediction.forecast import Forecast, Outlook
+from reshape_controller.core.prediction.predictor import to_ms
+
+_Group = tuple[bool, str, tuple[int, ...]]
+"""Whether their hosts have idle GPUs, of which type they are, and how many each can give, the most
+first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Giver:
+    """A running job that may give GPUs: what of its options no newcomer changes."""
+
+    job: JobView
+    before_ms: int
+    """When it ends as it is."""
+    least_ms: int
+    """What its reshape has to save."""
+    others_ms: int
+    """When the last of the others ends."""
+    release_s: float
+    keeps: tuple[tuple[int, int, int, tuple[tuple[JobId, int]]], ...]
+    """Smaller sizes: the size, what it takes from the job, when the job ends then, and the two as
+    an option has them."""
+
+
+class Givers:
+    """The running jobs that may give GPUs. What it takes to weigh one is made when one is."""
+
+    def __init__(
+        self,
+        forecast: Forecast,
+        donors: dict[HostId, list[JobView]],
+        least_ms: Callable[[int], int],
+    ) -> None:
+        """``least_ms`` gives what has to be saved, from what the victim has left."""
+        self.donors = {host: jobs for host, jobs in donors.items() if jobs}
+        self._forecast, self._least_ms = forecast, least_ms
+        self._made: dict[JobId, Giver] = {}
+
+    def of(self, job: JobView) -> Giver:
+        """All about one."""
+        giver = self._made.get(job.id)
+        if giver is None:
+            giver = self._made[job.id] = self._make(job)
+        return giver
+
+    @cached_property
+    def losses(self) -> dict[_Group, list[Loss]]:
+        """What each loses at least."""
+        hosts = {host.id: (host.idle > 0, host.gpu_type) for host in self._forecast.snapshot.hosts}
+        found: dict[_Group, list[Loss]] = {}
+        shapes: dict[object, list[Loss]] = {}
+        jobs = [job for jobs in self.donors.values() for job in jobs]
+        for loss in bounds.losses(self._forecast, jobs, self._least_ms):
+            job = loss[3]
+            assert job.host is not None
+            shape = (job.host, job.sizes, job.size)
+            alike = shapes.get(shape)
+            if alike is None:
+                gifts = tuple(job.size - keeps for keeps in job.sizes if keeps < job.size)
+                alike = shapes[shape] = found.setdefault((*hosts[job.host], gifts), [])
+            alike.append(loss)
+        return found
+
+    @cached_property
+    def release_s(self) -> float:
+        """None of them gives its GPUs sooner."""
+        predictor = self._forecast.predictor
+        kinds = {job.spec.job_type: job for jobs in self.donors.values() for job in jobs}
+        return min((predictor.release_s(job) for job in kinds.values()), default=0.0)
+
+    def _make(self, job: JobView) -> Giver:
+        forecast, predictor = self._forecast, self._forecast.predictor
+        before = forecast.ends_ms[job.id]
+        then_s = predictor.reshaped_to_s(job, job.gpu_type)
+        keeps = tuple(
+            (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
+            for size in job.sizes
+            if size < job.size
+        )
+        others, release_s = forecast.latest_but(job.id), predictor.release_s(job)
+        return Giver(job, before, self._least_ms(before), others, release_s, keeps)
+
+
+def near_and_far(
+    outlook: Outlook,
+    newcomer: JobView,
+    here: dict[HostId, HostView],
+    givers: Givers,
+    base: tuple[int, int],
+) -> tuple[list[JobView], list[tuple[int, JobView]]]:
+    """The jobs of which GPUs may be worth taking for a newcomer, and the others, each with what is
+    lost with it at least.
+
+    An option that leaves the schedule of the queue as it is saves what it saves the newcomer, less
+    what the giver loses. Whether it does that is not looked at here on hosts with idle GPUs, and
+    where more is given than the newcomer takes: those jobs are all near.
+    """
+    near: list[JobView] = []
+    far: list[tuple[int, JobView]] = []
+    if not givers.donors:
+        return near, far
+    forecast, queue, alone = outlook.forecast, outlook.if_started, not outlook.others
+    late = -1 if alone else max(outlook.reach.late_ms)
+    waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
+    shorter = base[0] - max(queue.last_ms, forecast.latest[0][0])
+    for (idle, kind, gifts), losses in givers.losses.items():
+        sizes = [size for size in newcomer.sizes if size in gifts]
+        if alone and not sizes:
+            sizes = [size for size in newcomer.sizes if size <= gifts[0]]
+        if not idle and gifts[0] < newcomer.sizes[0]:
+            continue
+        seconds = (forecast.predictor.incoming_s(newcomer, kind, size) for size in sizes)
+        end = to_ms(min(seconds, default=0.0) + givers.release_s) - bounds.SLACK_MS
+        if idle or not sizes or end <= late:
+            near += [job for *_, job in losses if job.host in here]
+            continue
+        for needs, before, least, job in losses:
+            if job.host in here:
+                if needs <= waits - end or before <= late or least <= shorter:
+                    near.append(job)
+                else:
+                    far.append((needs, job))
+    return near, far
