@@ -68,6 +68,9 @@ def eventually(what: Callable[[], T], *, least_s: float = 0.0, text: str = "") -
 class Bed:
     """A home folder, and the command to use it with."""
 
+    simulated = True
+    """Whether it gives simulated GPUs."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
@@ -145,7 +148,7 @@ class Bed:
     def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
         """Start the daemon and wait for nothing."""
         command = [sys.executable, "-m", program, "up", *words]
-        if "--simulated-gpus" not in words:
+        if self.simulated and "--simulated-gpus" not in words:
             command += ["--simulated-gpus", "4"]
         if "--port" not in words:
             command += ["--port", "0"]

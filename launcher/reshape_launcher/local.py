@@ -47,8 +47,6 @@ from reshape_sidecar.init.values import (
 POLL_S = 0.01
 REMOVE_MARGIN_S = 5.0
 """Beyond the grace period init may take this long. Then: SIGKILL to everything."""
-FREE_MEMORY_BYTES = 512 << 20
-"""A GPU with less used memory than this counts as empty (the driver itself uses some)."""
 LOOKS_MAX = 2
 CHANGES_MAX = 32
 """Launches and removals at once. They may wait for a whole grace period; looks never wait for
@@ -205,7 +203,7 @@ class LocalLauncher:
                 pids = ", ".join(map(str, left))
                 return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
         for reading in gpu.use(devices):
-            if reading.memory_used_bytes > FREE_MEMORY_BYTES:
+            if reading.memory_used_bytes > gpu.FREE_MEMORY_BYTES:
                 used_mib = reading.memory_used_bytes >> 20
                 return ReleaseCheck(False, f"GPU {reading.uuid} still holds {used_mib} MiB")
         for uuid, why in gpu.unreadable(devices):

@@ -1,13 +1,14 @@
 """GPUs as NVML shows them; an honest nothing where there is no NVML.
 
-Does: lists UUIDs, reads memory and utilisation. Never: uses a GPU, invents a reading, or fails
-because there is no driver: then the answer is empty. State: whether NVML was tried.
+Does: lists UUIDs, names, memory and utilisation. Never: uses a GPU, invents a reading, or fails
+because there is no driver: then the answer is empty, and says why. State: whether NVML was tried.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from reshape_sidecar.wire import GpuUse
@@ -15,9 +16,63 @@ from reshape_sidecar.wire import GpuUse
 PERCENT = 100.0
 UNKNOWN_TO_NVML = (2, 6)
 """Codes of NVML for a name that is no UUID, and for one that it does not have."""
+FREE_MEMORY_BYTES = 512 << 20
+"""A GPU that holds more is in use (the driver itself uses some)."""
 _lock = threading.Lock()
 _nvml: Any = None
 _tried = False
+_trouble = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSeen:
+    """One GPU. ``used_bytes`` without what driver and firmware reserve; None: it cannot be read."""
+
+    uuid: str
+    name: str
+    used_bytes: int | None
+    total_bytes: int = 0
+
+    @property
+    def busy(self) -> str:
+        """Why it cannot be called empty; nothing if it is."""
+        if self.used_bytes is None:
+            return f"GPU {self.uuid} cannot be read"
+        if self.used_bytes > FREE_MEMORY_BYTES:
+            return f"GPU {self.uuid} holds {self.used_bytes >> 20} MiB"
+        return ""
+
+    @property
+    def gpu_type(self) -> str:
+        """Its name as profiles have it: lower case, dashes."""
+        return self.name.lower().replace("nvidia ", "").replace(" ", "-") or "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Every GPU that NVML shows, in its order; ``trouble``: why there may be none."""
+
+    gpus: tuple[GpuSeen, ...] = ()
+    trouble: str = ""
+
+
+def inventory() -> Inventory:
+    """What is here."""
+    uuids = visible()
+    if not uuids:
+        return Inventory((), _trouble or "NVML shows no GPU")
+    return Inventory(tuple(_seen(_nvml, uuid) for uuid in uuids))
+
+
+def _seen(nvml: Any, uuid: str) -> GpuSeen:
+    reading = _read(nvml, uuid)
+    try:
+        name = _text(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(uuid)))
+    except nvml.NVMLError:
+        name = ""
+    if reading is None:
+        return GpuSeen(uuid, name, None)
+    return GpuSeen(uuid, name, reading.memory_used_bytes, reading.memory_total_bytes)
 
 
 def visible() -> tuple[str, ...]:
@@ -83,7 +138,7 @@ def _memory(nvml: Any, handle: Any) -> Any:
 
 def _library() -> Any:
     """The initialised NVML binding; None where there is no binding, library, driver or GPU."""
-    global _nvml, _tried
+    global _nvml, _tried, _trouble
     with _lock:
         if _tried:
             return _nvml
@@ -91,10 +146,12 @@ def _library() -> Any:
         try:
             import pynvml
         except ImportError:
+            _trouble = "the NVML binding nvidia-ml-py is missing"
             return None
         try:
             pynvml.nvmlInit()
-        except pynvml.NVMLError:
+        except pynvml.NVMLError as error:
+            _trouble = f"NVML: {error}"
             return None
         _nvml = pynvml
         return _nvml

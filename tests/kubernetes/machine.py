@@ -14,6 +14,7 @@ from tests.kubernetes import cgroups, layout, server
 from tests.kubernetes.running import ClusterError, run
 
 PACKAGES = {
+    "gcc": "build-essential",
     "buildah": "buildah",
     "conntrack": "conntrack",
     "containerd": "containerd",

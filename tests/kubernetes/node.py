@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.kubernetes import cgroups, layout, network
+from tests.kubernetes import cgroups, layout, network, stand_in
 from tests.kubernetes.control_plane import kubeconfig
 from tests.kubernetes.layout import ROOT, Node
 from tests.kubernetes.running import Daemon, eventually, run
@@ -32,6 +32,11 @@ address = "{socket}"
 sandbox_image = "{sandbox}"
 restrict_oom_score_adj = true
 netns_mounts_under_state_dir = true
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.nvidia]
+runtime_type = "io.containerd.runc.v2"
+base_runtime_spec = "{folder}/nvidia.json"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{plugins}"
 conf_dir = "{folder}/cni"
@@ -47,6 +52,7 @@ def configure(node: Node, sandbox: str) -> None:
             folder=node.folder, socket=node.socket, sandbox=sandbox, plugins=layout.CNI_PLUGINS
         )
     )
+    (node.folder / "nvidia.json").write_text(json.dumps(stand_in.runtime_spec(node)))
     (node.folder / "kubelet.json").write_text(json.dumps(_kubelet(node)))
 
 

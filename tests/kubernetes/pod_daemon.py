@@ -87,15 +87,17 @@ class PodDaemon(Bed):
             self.bind = f"{grounds.address}:{free.getsockname()[1]}"
         """The same after a restart, for pods go on asking there."""
 
-    def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
+    def words(self) -> tuple[str, ...]:
+        """Where this daemon launches, as ``up`` and ``doctor`` take it."""
         kubeconfig = str(self.namespace.grounds.kubeconfig)
-        return super().launch(
+        return (
             *("--launcher", "kubernetes", "--kubeconfig", kubeconfig),
             *("--cluster", str(self.cluster_file), "--sidecar-bind", self.bind),
-            *("--device-truth", str(self.truth)),
-            *words,
-            program=program,
         )
+
+    def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
+        truth = ("--device-truth", str(self.truth)) if self.simulated else ()
+        return super().launch(*self.words(), *truth, *words, program=program)
 
     def killed_after_every_step(self, *words: str, until: Callable[[], bool]) -> int:
         """One daemon after the other, each killed right after its first step; how many were.

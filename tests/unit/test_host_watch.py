@@ -91,6 +91,16 @@ def test_a_host_is_added_once_and_again_when_it_has_more_gpus(world: World) -> N
     assert world.look() == []
 
 
+def test_a_host_without_gpus_is_not_added_and_one_that_has_some_in_the_ledger_stays() -> None:
+    world = World(hosts_seen=[replace(HOST, gpus=())])
+    assert world.look() == []
+    world.hosts_seen[0] = HOST
+    assert kinds(world.look()) == ["HostAdded"]
+    world.hosts_seen[0] = replace(HOST, gpus=(), gpu_type="")
+    assert world.look() == []
+    assert world.look(3600.0) == [], "its GPUs are not known now; the host is there"
+
+
 def test_a_host_that_is_not_ready_is_not_added() -> None:
     world = World(hosts_seen=[replace(HOST, ready=False)])
     assert world.look() == []

@@ -54,6 +54,7 @@ class ClusterFile(_Strict):
     memory: Bytes = defaults.MEMORY_BYTES
     scratch: Bytes = defaults.SCRATCH_BYTES
     keep_finished_s: int = Field(defaults.FINISHED_TTL_S, ge=1, le=30 * 24 * 3600)
+    runtime_class: Name | None = None
     tolerate_taints: list[str] = Field(default_factory=list)
 
 
@@ -92,6 +93,7 @@ def _settings(file: ClusterFile) -> PodSettings:
         memory_bytes=file.memory,
         scratch_bytes=file.scratch,
         finished_ttl_s=file.keep_finished_s,
+        runtime_class=file.runtime_class,
         tolerated_taints=tuple(file.tolerate_taints),
     )
 

@@ -75,7 +75,7 @@ class Nodes:
 
     async def add(self, loop: Loop) -> None:
         seen = [host for host in await self._launcher.hosts() if host.ready]
-        for host in seen:
+        for host in (host for host in seen if host.gpus):
             gpus = tuple(GpuId(name) for name in host.gpus)
             await loop.commit(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))
         if not seen:

@@ -27,8 +27,14 @@ class Devices:
 
     @property
     def text(self) -> str:
+        if not self.gpus:
+            return "the GPUs of its nodes"
         what = "simulated GPUs" if self.mode is DeviceMode.SIMULATED else f"GPUs ({self.gpu_type})"
         return f"{len(self.gpus)} {what}"
+
+
+NODES = Devices(DeviceMode.POOL, "", ())
+"""Those of a cluster's nodes, which are known once they were looked at."""
 
 
 def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devices:
@@ -59,7 +65,7 @@ def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devic
             "--gpus",
             f"give at most {len(found)}, or leave it out",
         )
-    return Devices(DeviceMode.POOL, gpu_type or _type_name(), found[:most])
+    return Devices(DeviceMode.POOL, gpu_type or gpu.inventory().gpus[0].gpu_type, found[:most])
 
 
 def clash(devices: Devices, known: tuple[str, ...]) -> str:
@@ -69,15 +75,3 @@ def clash(devices: Devices, known: tuple[str, ...]) -> str:
     if known and was_simulated != simulated:
         return "simulated" if was_simulated else "real"
     return ""
-
-
-def _type_name() -> str:
-    """What NVML calls the first GPU, as profiles name it: lower case, dashes."""
-    try:
-        import pynvml
-
-        name = pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(0))
-    except Exception:  # a binding without this call, or a driver that went away
-        return "gpu"
-    text = name.decode() if isinstance(name, bytes) else str(name)
-    return text.lower().replace("nvidia ", "").replace(" ", "-")

@@ -1,6 +1,7 @@
 """The command doctor: whether everything is there that ``up`` would need, before anything starts.
 
-Does: looks, and names each failure with its remedy. Never: changes anything, or needs a daemon.
+Does: looks, and names each failure with its remedy. Never: leaves anything behind (a probe of a
+node's GPUs is a pod that is taken away again), or needs a daemon.
 State: none.
 """
 
@@ -78,7 +79,6 @@ def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
         found = list(findings(place.cluster(), place.pods, place.devices))
     except CliError as error:
         found = [_problem("API server", error)]
-    found.append(Finding("GPU mode", True, f"{place.devices.count} simulated GPUs on each node"))
     found.append(_address(place))
     if place.by_playbook:
         found.append(

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from reshape_controller.cli import cluster_file
 from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
-from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.devices import PodDevices, SimulatedDevices
+from reshape_launcher.kubernetes.probing import ProbedDevices
 from reshape_launcher.kubernetes.settings import PodSettings
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class KubernetesPlace:
 
     kubeconfig: Path | None
     pods: PodSettings
-    devices: SimulatedDevices
+    devices: PodDevices
     sidecar_address: str
     sidecar_port: int
     sidecar_url: str
@@ -87,14 +88,6 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
                 remedy = "add --launcher kubernetes, or leave it out"
                 raise failed(Exit.USAGE, what, config.source(name), remedy)
         return None
-    count = config.number("simulated_gpus")
-    if count is None:
-        raise failed(
-            Exit.USAGE,
-            "real GPUs cannot be used on Kubernetes yet",
-            "--launcher kubernetes",
-            "use simulated ones, so many on each node: --simulated-gpus 4",
-        )
     if config.text("container_costs") is not None:
         what = "container costs are declared where no containers are, and pods are real ones"
         raise failed(Exit.USAGE, what, config.source("container_costs"), "leave it out")
@@ -112,13 +105,34 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
     return KubernetesPlace(
         _kubeconfig(config),
         pods,
-        SimulatedDevices(count),
+        _devices(config, pods),
         address,
         port,
         _url(config, address, port),
         by_playbook,
         config.home / "playbooks",
     )
+
+
+def _devices(config: Config, pods: PodSettings) -> PodDevices:
+    """Simulated GPUs if they are asked for; else those of the nodes."""
+    count = config.number("simulated_gpus")
+    if count is not None:
+        return SimulatedDevices(count)
+    for name in ("gpus", "gpu_type"):
+        if config.text(name) is not None if name == "gpu_type" else config.number(name) is not None:
+            what = f"{name} is about the GPUs of this machine; the nodes say what they have"
+            raise failed(Exit.USAGE, what, config.source(name), "leave it out")
+    if pods.image is None:
+        what = "the cluster file names no image, and a node's GPUs are seen by a pod of it"
+        remedy = "add `image`; or use simulated GPUs, so many on each node: --simulated-gpus 4"
+        raise failed(Exit.USAGE, what, config.source("cluster"), remedy)
+    if importlib.util.find_spec("pynvml") is None:
+        what = "nvidia-ml-py is not installed; it is brought into the pods"
+        raise failed(
+            Exit.FAILED, what, "--launcher kubernetes", 'pip install "reshape-gpu[sidecar]"'
+        )
+    return ProbedDevices(pods)
 
 
 def _kubeconfig(config: Config) -> Path | None:

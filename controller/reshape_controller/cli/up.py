@@ -17,10 +17,10 @@ import typer
 from reshape_controller.cli import profile_files, simulated_world
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.daemon_settings import DaemonSettings
-from reshape_controller.cli.devices import find
+from reshape_controller.cli.devices import NODES, Devices, find
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.kubernetes_place import kubernetes_place
+from reshape_controller.cli.kubernetes_place import KubernetesPlace, kubernetes_place
 from reshape_controller.cli.options import (
     CaOption,
     ClusterOption,
@@ -116,9 +116,7 @@ def checked(config: Config) -> DaemonSettings:
         address=config.text("bind") or "",
         port=config.number("port") or 0,
         port_is_asked_for=config.source("port") != "default",
-        devices=find(
-            config.number("simulated_gpus"), config.number("gpus"), config.text("gpu_type")
-        ),
+        devices=_devices(config, kubernetes),
         policy=policy,
         mechanism=mechanism,
         seed=config.number("seed"),
@@ -128,6 +126,14 @@ def checked(config: Config) -> DaemonSettings:
         kubernetes=kubernetes,
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
+
+
+def _devices(config: Config, kubernetes: KubernetesPlace | None) -> Devices:
+    """What this daemon gives; the GPUs of nodes are known once they were looked at."""
+    simulated = config.number("simulated_gpus")
+    if kubernetes is not None and simulated is None:
+        return NODES
+    return find(simulated, config.number("gpus"), config.text("gpu_type"))
 
 
 def _policy(config: Config) -> tuple[Policy, Mechanism]:

@@ -76,7 +76,7 @@ class HostWatch:
 
     def _added(self, state: State, host: HostSeen) -> None:
         known = state.hosts.get(HostId(host.name))
-        fresh = known is None or set(host.gpus) - set(known.gpus)
+        fresh = set(host.gpus) - set(known.gpus if known is not None else ())
         if fresh and host.ready:
             gpus = tuple(GpuId(gpu) for gpu in host.gpus)
             self._post(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))

@@ -166,6 +166,12 @@ class ApiCluster:
                 raise NotRunning(f"pod {pod}", trouble.status, str(trouble)) from None
             raise
 
+    def has_runtime_class(self, name: str) -> bool:
+        """Whether the cluster has a runtime class of this name."""
+        read = client.NodeV1Api(self._api).read_runtime_class
+        what = f"runtime class {name} cannot be read"
+        return _unless(MISSING, lambda: _call(what, read, name)) is not None
+
     def version(self) -> str:
         """What the API server calls itself."""
         what = "the API server cannot be used"

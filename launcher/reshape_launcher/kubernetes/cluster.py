@@ -91,6 +91,8 @@ class PodSeen:
     """Nor would another pod of the same job."""
     waits_s: float = 0.0
     """How long it has existed."""
+    message: str = ""
+    """What its container left as its last word."""
     claims: tuple[str, ...] = ()
     """Volume claims that it mounts."""
 

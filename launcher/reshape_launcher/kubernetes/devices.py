@@ -1,33 +1,52 @@
 """How GPUs reach a pod, and which a node has: the part of a launch that differs by kind of GPU.
 
-Does: names the protocol, and the kind for nodes without GPUs. Never: gives a pod the right to ask
-Kubernetes for a device (that is the controller's ledger), or invents a GPU that nobody asked for.
-State: none.
+Does: names the protocol, and the kind for nodes without GPUs (``probing`` has the other). Never:
+gives a pod the right to ask Kubernetes for a device (that is the controller's ledger), or invents
+a GPU that nobody asked for. State: none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from reshape_launcher.kubernetes.cluster import Node
+from reshape_launcher.kubernetes.cluster import Cluster, Node
 from reshape_launcher.spec import LaunchSpec
 
 SIMULATED_PREFIX = "sim-"
+SIMULATED_TYPE = "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGpus:
+    """The ids of a node's GPUs, in a fixed order, unique in the cluster, and what profiles call
+    their type. ``trouble``: why some or all are missing."""
+
+    gpu_type: str
+    gpus: tuple[str, ...]
+    trouble: str = ""
 
 
 class PodDevices(Protocol):
     """One kind of GPU, on every node of a cluster."""
 
     @property
-    def gpu_type(self) -> str:
-        """What profiles call it."""
+    def mode(self) -> str:
+        """How GPUs reach a pod, in a few words."""
 
-    def of(self, node: Node) -> tuple[str, ...]:
-        """The ids of the node's GPUs, in a fixed order, unique in the cluster."""
+    @property
+    def runtime_class(self) -> str | None:
+        """Of every pod."""
+
+    def of(self, cluster: Cluster, nodes: tuple[Node, ...]) -> Mapping[str, NodeGpus]:
+        """GPUs by node; nodes of which nothing is known yet are left out. Raises ApiTrouble."""
 
     def environment(self, spec: LaunchSpec) -> tuple[tuple[str, str], ...]:
         """What the container's runtime has to be told; the training process gets its own later."""
+
+    def looked_at(self, devices: tuple[str, ...]) -> str | None:
+        """The node whose GPUs these are, if their memory can be read there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +54,22 @@ class SimulatedDevices:
     """``count`` simulated GPUs on each node: TensorFlow logical CPU devices."""
 
     count: int
-    gpu_type: str = "simulated"
+    gpu_type: str = SIMULATED_TYPE
+    runtime_class: str | None = None
 
-    def of(self, node: Node) -> tuple[str, ...]:
-        return tuple(f"{SIMULATED_PREFIX}{node.name}-{number}" for number in range(self.count))
+    @property
+    def mode(self) -> str:
+        return f"{self.count} simulated GPUs on each node"
+
+    def of(self, cluster: Cluster, nodes: tuple[Node, ...]) -> Mapping[str, NodeGpus]:
+        return {node.name: NodeGpus(self.gpu_type, self._ids(node)) for node in nodes}
 
     def environment(self, spec: LaunchSpec) -> tuple[tuple[str, str], ...]:
         """No GPU of the node, if it has any, is made visible."""
         return (("NVIDIA_VISIBLE_DEVICES", "void"),)
+
+    def looked_at(self, devices: tuple[str, ...]) -> str | None:
+        return None
+
+    def _ids(self, node: Node) -> tuple[str, ...]:
+        return tuple(f"{SIMULATED_PREFIX}{node.name}-{number}" for number in range(self.count))

@@ -1,11 +1,13 @@
 """Looking at a cluster before anything is launched: reachable, rights, nodes, claims, admission.
 
-Does: one finding per question, each failure with its remedy. Never: changes anything (what it asks
-to create is a dry run), or stops at the first failure. State: none. Blocking.
+Does: one finding per question, each failure with its remedy. Never: leaves anything behind (what
+it asks to create is a dry run, but for the probes of GPUs), or stops at the first failure. State:
+none. Blocking.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -22,6 +24,9 @@ from reshape_launcher.spec import DeviceMode, LaunchSpec
 if TYPE_CHECKING:
     from reshape_launcher.kubernetes.client import ApiCluster
 
+PROBES_S = 60.0
+PROBES_POLL_S = 0.5
+"""All probes together take no longer; a node without an answer is named."""
 SAMPLE_IMAGE = "sample.invalid/image:1"
 
 
@@ -45,7 +50,8 @@ def findings(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) ->
         return
     yield Finding("API server", True, f"{cluster.server} ({version})")
     yield from _answered("rights", lambda: _rights(cluster, settings))
-    yield from _answered("nodes", lambda: _nodes(cluster, devices))
+    yield from _answered("nodes", lambda: _nodes(cluster))
+    yield from _answered("GPUs", lambda: _gpus(cluster, devices))
     yield from _answered("claims", lambda: _claims(cluster, settings))
     yield from _answered("manifest", lambda: _manifest(cluster, settings, devices))
 
@@ -66,12 +72,38 @@ def _rights(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
         yield Finding(f"may {right.text}", ok, f"in {where}: {right.why}", remedy)
 
 
-def _nodes(cluster: ApiCluster, devices: PodDevices) -> Iterator[Finding]:
+def _nodes(cluster: ApiCluster) -> Iterator[Finding]:
     nodes = cluster.nodes()
     ready = [node for node in nodes if node.ready and node.schedulable]
-    gpus = sum(len(devices.of(node)) for node in ready)
-    detail = f"{len(ready)} of {len(nodes)} ready, {gpus} {devices.gpu_type} GPUs"
+    detail = f"{len(ready)} of {len(nodes)} ready"
     yield Finding("nodes", bool(ready), detail, "" if ready else "see: kubectl get nodes")
+
+
+def _gpus(cluster: ApiCluster, devices: PodDevices) -> Iterator[Finding]:
+    """How GPUs reach pods, and which each node has: on real ones a probe runs there now."""
+    yield Finding("GPU mode", True, devices.mode)
+    name = devices.runtime_class
+    if name is not None:
+        there = cluster.has_runtime_class(name)
+        remedy = "" if there else "install the GPUs' container runtime, or correct `runtime_class`"
+        detail = f"{name} is {'' if there else 'not '}there"
+        yield Finding("runtime class", there, detail, remedy)
+    nodes = tuple(node for node in cluster.nodes() if node.ready and node.schedulable)
+    until_s = time.monotonic() + PROBES_S
+    while len(known := devices.of(cluster, nodes)) < len(nodes) and time.monotonic() < until_s:
+        time.sleep(PROBES_POLL_S)
+    for node in nodes:
+        has = known.get(node.name)
+        if has is None:
+            detail, why = "its probe has not ended yet", "pods that start there"
+        else:
+            listed = ", ".join(has.gpus)
+            detail, why = f"{len(has.gpus)} {has.gpu_type} GPUs: {listed}", has.trouble
+            detail = detail if has.gpus else "none"
+        good = has is not None and bool(has.gpus)
+        detail += f"; left out: {why}" if good and why else ""
+        remedy = "" if good else f"look at the node's driver and container runtime: {why}"
+        yield Finding(f"GPUs of {node.name}", good, detail, remedy)
 
 
 def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
@@ -112,7 +144,7 @@ def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -
     )
     where = Places(spec.code, spec.checkpoints, None, (), own_code=True)
     told = devices.environment(spec)
-    attempt = pod.Attempt(spec, settings, where, archive.Archive(b""), told)
+    attempt = pod.Attempt(spec, settings, where, archive.Archive(b""), told, devices.runtime_class)
     warnings = cluster.dry_run_job(manifests.job(attempt))
     remedy = "" if not warnings else "the cluster's admission rules would refuse its pods"
     detail = "; ".join(warnings) or "a Job is accepted without a warning (dry run)"

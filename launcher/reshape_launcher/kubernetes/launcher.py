@@ -21,7 +21,8 @@ from reshape_launcher.kubernetes import archive, images, manifests, naming, pod,
 from reshape_launcher.kubernetes.applying import Objects
 from reshape_launcher.kubernetes.bringing import Bring, Directly
 from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, NotRunning, PodSeen
-from reshape_launcher.kubernetes.devices import PodDevices
+from reshape_launcher.kubernetes.devices import NodeGpus, PodDevices
+from reshape_launcher.kubernetes.holding import held
 from reshape_launcher.kubernetes.places import logs_folder, places
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import (
@@ -109,10 +110,10 @@ class KubernetesLauncher:
 
         Raises OSError while that cannot be told.
         """
-        return await _on(self._looks, self._check_release, job, attempt, generation)
+        return await _on(self._looks, self._check_release, job, attempt, generation, devices)
 
     async def hosts(self) -> tuple[HostSeen, ...]:
-        """The cluster's nodes that have GPUs. Raises OSError while that cannot be told."""
+        """The cluster's nodes with the GPUs that are known. Raises OSError."""
         return await _on(self._looks, self._hosts)
 
     def close(self) -> None:
@@ -159,7 +160,8 @@ class KubernetesLauncher:
         spec, build = images.wanted(spec, settings)
         where = places(spec, settings)
         told = self._devices.environment(spec)
-        attempt = pod.Attempt(spec, settings, where, self._archive, told)
+        runtime = self._devices.runtime_class
+        attempt = pod.Attempt(spec, settings, where, self._archive, told, runtime)
         objects = Objects(
             manifests.config_map(self._archive, settings),
             manifests.job(attempt),
@@ -183,7 +185,9 @@ class KubernetesLauncher:
             self._cluster.patch_job(job.name, end)
         return status.statuses(jobs, pods)
 
-    def _check_release(self, job: str, attempt: int, generation: int) -> ReleaseCheck:
+    def _check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
         for seen in self._pods(job, attempt):
             if seen.over:
                 continue
@@ -195,7 +199,9 @@ class KubernetesLauncher:
             if pids:
                 text = ", ".join(map(str, pids))
                 return ReleaseCheck(False, f"processes {text} of {job} are still alive")
-        return ReleaseCheck(True)
+        node = self._devices.looked_at(devices)
+        busy = "" if node is None else held(self._cluster, self._settings, node, devices)
+        return ReleaseCheck(not busy, busy)
 
     def _look_into(self, seen: PodSeen, job: str, attempt: int, generation: int) -> list[int]:
         answer = self._cluster.run_in(seen.name, pod.look(job, attempt, generation))
@@ -205,14 +211,14 @@ class KubernetesLauncher:
             raise ApiTrouble(f"pod {seen.name}", 0, f"it answers {answer[:100]!r}") from error
 
     def _hosts(self) -> tuple[HostSeen, ...]:
+        nodes = self._cluster.nodes()
+        known = self._devices.of(self._cluster, nodes)
         found = []
-        for node in self._cluster.nodes():
-            gpus = self._devices.of(node)
-            if gpus:
-                kind = self._devices.gpu_type
-                found.append(
-                    HostSeen(node.name, kind, gpus, node.ready, node.schedulable, node.boot_id)
-                )
+        for node in nodes:
+            # One without GPUs is told as well: who has GPUs in the ledger is not gone.
+            has = known.get(node.name, NodeGpus("", ()))
+            state = (node.ready, node.schedulable, node.boot_id)
+            found.append(HostSeen(node.name, has.gpu_type, has.gpus, *state))
         return tuple(found)
 
     # --- remove

@@ -13,6 +13,7 @@ DOMAIN = "reshape.dev"
 CONTROLLER = f"{DOMAIN}/controller"
 JOB_KEY = f"{DOMAIN}/job-key"
 ATTEMPT = f"{DOMAIN}/attempt"
+PROBE = f"{DOMAIN}/gpu-probe"
 JOB = f"{DOMAIN}/job"
 """Annotation: the job's whole id. A label has no room for it."""
 REASON = f"{DOMAIN}/reason"
@@ -65,6 +66,23 @@ def labels(controller: str, job: str, attempt: int, version: str) -> dict[str, s
         JOB_KEY: key_of(controller, job),
         ATTEMPT: str(attempt),
     }
+
+
+def probe_name(node: str, run: str) -> str:
+    """Name of the Job of a probe; another for each ``run``."""
+    digest = hashlib.sha256(f"{node}/{run}".encode()).hexdigest()[:DIGEST_CHARS]
+    words = _NOT_IN_NAME.sub("-", node.lower())[: NAME_CHARS_MAX - len(digest) - 11].strip("-")
+    return f"gpu-probe-{words}-{digest}"
+
+
+def probe_labels(controller: str) -> dict[str, str]:
+    """Labels of probes; ``selector`` does not find them."""
+    return {"app.kubernetes.io/name": PROGRAM, MANAGED_BY: PROGRAM, PROBE: controller}
+
+
+def probes(controller: str) -> str:
+    """Label selector of a controller's probes."""
+    return f"{MANAGED_BY}={PROGRAM},{PROBE}={controller}"
 
 
 def selector(controller: str) -> str:

@@ -1,5 +1,7 @@
 """First program in a pod: puts the SideCar where the job's container finds it.
 
+With the word ``gpus`` it says instead which GPUs there are (``reshape_sidecar.probe``).
+
 Does: checks that this Python can run the SideCar, unpacks the archive that this file is part of,
 copies the attempt's files, and imports the SideCar once, so that what is missing is named here.
 Written so that an old Python can read it and say that it is too old. Never: installs anything into
@@ -48,4 +50,8 @@ def main(archive, secret, to):  # type: ignore[no-untyped-def]
 
 
 if __name__ == "__main__":
+    if sys.argv[1] == "gpus":
+        from reshape_sidecar import probe
+
+        sys.exit(probe.main(sys.argv[2:]))
     sys.exit(main(*sys.argv[1:4]))  # type: ignore[no-untyped-call]

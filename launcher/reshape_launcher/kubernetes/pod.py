@@ -43,6 +43,13 @@ MEMORY_ASKED_BYTES = 256 << 20
 """Asked of the scheduler for a job whose record names no amounts."""
 KEEP_ON_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 """A silent node loses no pod to Kubernetes: only the controller decides on a relaunch."""
+NO_RIGHTS: Manifest = {
+    "allowPrivilegeEscalation": False,
+    "privileged": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""Of every container."""
 _PYTHON = re.compile(r"(/([A-Za-z0-9_.+-]+/)*)?python(\d+(\.\d+)?)?\Z")
 
 
@@ -56,6 +63,7 @@ class Attempt:
     archive: Archive
     environment: tuple[tuple[str, str], ...]
     """What the container's runtime is told of devices."""
+    runtime_class: str | None = None
 
     @property
     def name(self) -> str:
@@ -81,7 +89,6 @@ class Attempt:
 
 def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
     """The pod template of the attempt's Job. Raises LaunchError."""
-    user = attempt.settings.user_id
     return {
         "metadata": {"labels": labels, "annotations": {naming.JOB: attempt.spec.job}},
         "spec": {
@@ -89,21 +96,38 @@ def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": _grace_s(attempt.spec),
-            "affinity": _only_on(attempt.spec.host),
-            "tolerations": _tolerations(attempt.settings),
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": user,
-                "runAsGroup": user,
-                "fsGroup": user,
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "affinity": only_on(attempt.spec.host),
+            "tolerations": tolerations(attempt.settings),
+            "securityContext": security(attempt.settings),
+            **runtime(attempt.runtime_class),
             "initContainers": [_placer(attempt)],
             "containers": [_training(attempt)],
             "volumes": _volumes(attempt),
         },
     }
+
+
+def runtime(name: str | None) -> Manifest:
+    """The runtime that starts a pod's containers, where it is not the node's own."""
+    return {} if name is None else {"runtimeClassName": name}
+
+
+def security(settings: PodSettings) -> Manifest:
+    """What all processes of a pod are."""
+    user = settings.user_id
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def gpus() -> tuple[str, ...]:
+    """Command that says, inside the container, which GPUs its node has and what they hold."""
+    return (INTERPRETER, "-I", "-S", f"{PROGRAMS}/probe.py")
 
 
 def look(job: str, attempt: int, generation: int) -> tuple[str, ...]:
@@ -163,12 +187,7 @@ def _contained(attempt: Attempt, name: str) -> Manifest:
         "imagePullPolicy": "IfNotPresent",
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "resources": _resources(attempt),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "privileged": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": dict(NO_RIGHTS),
     }
 
 
@@ -226,14 +245,14 @@ def _claim_mounts(attempt: Attempt, mounts: tuple[ClaimMount, ...]) -> list[Mani
     ]
 
 
-def _only_on(node: str) -> Manifest:
+def only_on(node: str) -> Manifest:
     """The scheduler may take this node alone, and still checks that it has room."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def _tolerations(settings: PodSettings) -> list[Manifest]:
+def tolerations(settings: PodSettings) -> list[Manifest]:
     stay = [{"key": key, "operator": "Exists", "effect": "NoExecute"} for key in KEEP_ON_NODE]
     return stay + [{"key": key, "operator": "Exists"} for key in settings.tolerated_taints]
 

@@ -43,4 +43,5 @@ RIGHTS = (
     Right("create", "configmaps", "brings the SideCar's code"),
     Right("get", "persistentvolumeclaims", "knows from which nodes files can be reached"),
     Right("list", "nodes", "knows the hosts", of_cluster=True),
+    Right("get", "runtimeclasses", "doctor looks for it", "node.k8s.io", of_cluster=True),
 )

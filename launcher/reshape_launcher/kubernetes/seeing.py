@@ -68,6 +68,7 @@ def pod_of(found: Any, now: datetime) -> PodSeen:
         hopeless=lasting or (blocked is not None and blocked.reason in HOPELESS),
         lasting=lasting,
         waits_s=(now - meta.creation_timestamp).total_seconds(),
+        message=(ended.message or "") if ended is not None else "",
         claims=tuple(
             volume.persistent_volume_claim.claim_name
             for volume in found.spec.volumes or ()

@@ -48,5 +48,7 @@ class PodSettings:
     memory_bytes: int = MEMORY_BYTES
     scratch_bytes: int = SCRATCH_BYTES
     finished_ttl_s: int = FINISHED_TTL_S
+    runtime_class: str | None = None
+    """Makes the GPUs of a node visible in its pods; None: the node's own runtime does."""
     tolerated_taints: tuple[str, ...] = ()
     """Keys of taints that keep other pods off the GPU nodes."""

@@ -16,6 +16,8 @@ from reshape_controller.cli.doctor_command import doctor
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.kubernetes_place import KubernetesPlace, kubernetes_place
 from reshape_controller.http.app import SIDECAR_ROUTES
+from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.probing import ProbedDevices
 from reshape_launcher.kubernetes.settings import ClaimMount
 
 GIVEN = {"launcher": "kubernetes", "simulated_gpus": 4, "sidecar_bind": "192.0.2.7:7471"}
@@ -54,12 +56,23 @@ def test_the_local_launcher_has_no_cluster_and_refuses_its_settings() -> None:
 def test_a_whole_setting_is_a_place(cluster: Path, kubeconfig: Path) -> None:
     found = place(**GIVEN, cluster=str(cluster), kubeconfig=str(kubeconfig))
     assert found is not None
-    assert (found.pods.namespace, found.devices.count) == ("training", 4)
+    assert (found.pods.namespace, found.devices) == ("training", SimulatedDevices(4))
     assert found.sidecar_url == "http://192.0.2.7:7471"
 
 
-def test_real_gpus_are_refused_until_they_are_there() -> None:
-    assert "real GPUs cannot be used on Kubernetes yet" in problem(launcher="kubernetes")
+def test_without_simulated_gpus_the_nodes_say_what_they_have(
+    cluster: Path, kubeconfig: Path
+) -> None:
+    flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig)}
+    del flags["simulated_gpus"]
+    assert "the cluster file names no image" in problem(**flags)
+    cluster.write_text("namespace: training\nimage: base:1\nruntime_class: nvidia\n")
+    found = place(**flags)
+    assert found is not None
+    assert isinstance(found.devices, ProbedDevices)
+    assert found.devices.runtime_class == "nvidia"
+    assert "runtime class nvidia; no device plugin" in found.devices.mode
+    assert "the nodes say what they have" in problem(**flags, gpus=2)
 
 
 @pytest.mark.parametrize(

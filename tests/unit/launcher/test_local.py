@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher import local, processes
+from reshape_launcher import processes
 from reshape_launcher.local import LocalLauncher
 from reshape_launcher.spec import ContainerStatus
 from reshape_sidecar import codec, gpu
@@ -149,7 +149,7 @@ def test_a_release_looks_at_processes_up_to_its_generation(
 def test_a_gpu_that_still_holds_memory_is_not_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used = {"GPU-a": local.FREE_MEMORY_BYTES, "GPU-b": local.FREE_MEMORY_BYTES + 1}
+    used = {"GPU-a": gpu.FREE_MEMORY_BYTES, "GPU-b": gpu.FREE_MEMORY_BYTES + 1}
     monkeypatch.setattr(
         gpu, "use", lambda uuids: tuple(GpuUse(uuid, used[uuid], 80 << 30) for uuid in uuids)
     )
