@@ -21,32 +21,6 @@ STEPS_LEAST = 8
 """Submitted, launched, asked, checked, verified, ended, checked, asked to grow; often two more."""
 
 
-def test_the_case_study_reshapes_down_and_up_in_the_living_pod(
-    daemon: PodDaemon, one_node: None
-) -> None:
-    daemon.up("--preset", "paper")
-    first = daemon.submit_keras("first", [2, 4], 400)
-    four = daemon.trains(first, 4)
-    before = daemon.container(first)
-    second = daemon.submit_keras("second", [2], 40)
-
-    two = daemon.trains(first, 2)
-    assert daemon.container(first) == before
-    assert daemon.trains(second, 2).host == before.node
-    assert two.pid != four.pid
-    daemon.wait(second, "second completes", state="completed")
-
-    again = daemon.trains(first, 4)
-    assert daemon.container(first) == before
-    assert before.restarts == 0
-    assert again.pid not in (two.pid, four.pid)
-    ended = daemon.wait(first, "first completes", state="completed", stage="none")
-    assert ended.step == 400
-    assert (ended.steps_lost, ended.container_restarts, ended.failures) == (0, 0, 0)
-    assert (ended.reshape_downs, ended.reshape_ups, ended.attempt) == (1, 1, 1)
-    daemon.nothing_left()
-
-
 def test_a_controller_killed_after_every_step_of_a_hand_over_restarts_no_training(
     daemon: PodDaemon, one_node: None
 ) -> None:
