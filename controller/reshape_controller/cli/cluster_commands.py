@@ -1,4 +1,4 @@
-"""Commands about GPUs and hosts: gpus, clear, drain, undrain.
+"""Commands about GPUs, hosts and the daemon: gpus, clear, drain, undrain, status.
 
 Does: asks the daemon and prints. Never: decides. State: none.
 """
@@ -12,7 +12,7 @@ import typer
 from reshape_controller.cli.gpu_tables import gpus_table
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import emit
-from reshape_controller.http.views import GpuList, GpuView, HostView
+from reshape_controller.http.views import GpuList, GpuView, HostView, Status
 
 HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="Name of a host.")]
 
@@ -47,3 +47,20 @@ def undrain(host: HostArgument, home: HomeOption = None, output: OutputOption = 
     config = settings(home, output)
     view = client(config).post(HostView, f"/v1/hosts/{host}/undrain")
     emit(view, form(config), lambda: f"{view.id} is used again")
+
+
+def status(home: HomeOption = None, output: OutputOption = None) -> None:
+    """Show whether the daemon leads or stands by, and whether it takes requests."""
+    config = settings(home, output)
+    found = client(config).get(Status, "/v1/status")
+    emit(found, form(config), lambda: _told(found))
+
+
+def _told(found: Status) -> str:
+    lines = [f"{found.role}, {'ready' if found.ready else f'not ready: {found.reason}'}"]
+    if found.role == "leader":
+        lines.append(f"epoch {found.epoch}, newest record {found.seq}")
+    if found.name:
+        held = "held" if found.lease_held else "not held"
+        lines.append(f"lease {held} by {found.name}; its holder is {found.leader or 'nobody'}")
+    return "\n".join(lines)

@@ -46,6 +46,7 @@ LOG_LEVELS = ("debug", "info", "warning", "error")
 
 SETTINGS = (
     Setting("home", "~/.local/state/reshape", "folder of the daemon: store, token, job folders"),
+    Setting("secrets", None, "folder with the files token and secret; default: the home"),
     Setting(
         "store",
         None,
@@ -72,6 +73,7 @@ SETTINGS = (
     ),
     Setting("sidecar_bind", None, "ADDRESS:PORT on which pods reach this daemon"),
     Setting("sidecar_url", None, "URL of that address as pods see it; default: that address"),
+    Setting("lease", None, "name of the Lease by which several controllers elect one"),
     Setting("preset", "adaptive", "policy and mechanism by one name"),
     Setting("policy", None, "policy; overrules the preset's"),
     Setting(
@@ -122,6 +124,12 @@ class Config:
     def home(self) -> Path:
         """Folder of the daemon, absolute."""
         return Path(os.path.abspath(os.path.expanduser(self.text("home") or "")))
+
+    @property
+    def secrets(self) -> Path | None:
+        """Folder of the daemon's secrets, absolute; None: its home."""
+        text = self.text("secrets")
+        return None if text is None else Path(os.path.abspath(os.path.expanduser(text)))
 
     def source(self, name: str) -> str:
         return self._found[name].source

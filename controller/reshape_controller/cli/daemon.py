@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import structlog
 
+from reshape_controller.cli.candidacy import NotElected, elected
 from reshape_controller.cli.daemon_hosts import (
     Hosts,
     Nodes,
@@ -41,6 +42,7 @@ from reshape_controller.live.desk import Desk
 from reshape_controller.live.executor import Executor
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
+from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.link import Link
 from reshape_controller.live.loop import Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
@@ -58,9 +60,15 @@ class Daemon:
     """One run of the controller on one home."""
 
     def __init__(
-        self, settings: DaemonSettings, store: Store, launcher: Launcher, url: str
+        self,
+        settings: DaemonSettings,
+        store: Store,
+        launcher: Launcher,
+        url: str,
+        leadership: Leadership | None = None,
     ) -> None:
         self.url = url
+        self._leadership = leadership
         home, devices = settings.home, settings.devices
         self._settings, self._store = settings, store
         self._tokens = Tokens(home.secret())
@@ -101,6 +109,7 @@ class Daemon:
             host_names=host_names(self._settings.address),
             metrics=Metrics(),
             timeline=TimelineReader(),
+            leadership=self._leadership,
         )
 
     async def run(self, *servers: Server) -> None:
@@ -115,6 +124,7 @@ class Daemon:
                 ("watch", self._executor.watch(lambda: self._loop.engine)),
                 ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
                 ("inbox", inbox.watch(self._loop, self._admission, self._desk)),
+                ("fence", self._fenced()),
                 ("stop", self._stopped()),
             )
         ]
@@ -139,6 +149,14 @@ class Daemon:
         for profile in self._settings.profiles.missing(self._loop.engine.state.profiles):
             await self._loop.commit(ev.ProfileRecorded(profile))
 
+    async def _fenced(self) -> None:
+        """Stop once another controller writes the log. The next append would tell as well, but a
+        controller that was cut off may have nothing to append."""
+        if self._leadership is None:
+            await asyncio.Event().wait()
+        else:
+            await self._leadership.watch_log(self._store, self._loop.journal)
+
     async def _stopped(self) -> None:
         await self._stop.wait()
         log.info("stopping", jobs="not touched")
@@ -162,37 +180,39 @@ async def serve(settings: DaemonSettings) -> None:
     allow_open_files()
     store, launcher = settings.store.make(), settings.launcher()
     try:
-        await store.open()
-        await check_inventory(settings.devices, settings.launcher_name, store, home)
         listening = await listen(settings, launcher)
         for_sidecars = listen_for_sidecars(settings)
         port = listening.getsockname()[1]
         shown = f"[{settings.address}]" if ":" in settings.address else settings.address
-        daemon = Daemon(settings, store, launcher, f"http://{shown}:{port}")
-        log.info(
-            "listens",
-            url=daemon.url,
-            home=str(home.folder),
-            store=settings.store.text,
-            devices=settings.devices.text,
-            launcher=settings.launcher_name,
-        )
-        servers = [Server(listening, daemon.context())]
-        if for_sidecars is not None:
-            context = replace(daemon.context(), host_names=settings.sidecar_names)
-            servers.append(Server(for_sidecars, context, SIDECAR_ROUTES))
-        await daemon.run(*servers)
+        url = f"http://{shown}:{port}"
+        async with elected(settings, url, listening, for_sidecars) as leadership:
+            await store.open()
+            await check_inventory(settings.devices, settings.launcher_name, store, home)
+            daemon = Daemon(settings, store, launcher, url, leadership)
+            log.info(
+                "listens",
+                url=daemon.url,
+                home=str(home.folder),
+                store=settings.store.text,
+                devices=settings.devices.text,
+                launcher=settings.launcher_name,
+            )
+            servers = [Server(listening, daemon.context())]
+            if for_sidecars is not None:
+                context = replace(daemon.context(), host_names=settings.sidecar_names)
+                servers.append(Server(for_sidecars, context, SIDECAR_ROUTES))
+            await daemon.run(*servers)
+    except NotElected:
+        log.info("stopping", jobs="not touched")
     except StoreCorrupt as error:
         raise _store_corrupt(error) from None
     except StoreError as error:
         raise store_error(error, settings.store.text) from None
     except Fenced as error:
-        raise failed(
-            Exit.FAILED,
-            str(error),
-            settings.store.text,
-            "one controller for one store: stop the other",
-        ) from None
+        remedy = "one controller for one store: stop the other"
+        if settings.lease is not None:
+            remedy = "start this one again: it then stands by for the other"
+        raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except CliError:
         raise
     except ApiTrouble as error:

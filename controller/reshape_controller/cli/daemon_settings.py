@@ -39,6 +39,8 @@ class DaemonSettings:
     seed: int | None = None
     kubernetes: KubernetesPlace | None = None
     """None: the local launcher."""
+    lease: str | None = None
+    """By which this daemon and others elect one; None: it is the only one."""
 
     def launcher(self) -> Launcher:
         """The launcher of this home, with the declared costs before it if there are any.

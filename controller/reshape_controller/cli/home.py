@@ -4,7 +4,9 @@ Does: makes the folder (0700) and the two secrets (0600) once, and tells clients
 is. Never: shows a token, or opens the store. State: these files. ``token`` is the operator's,
 ``secret`` is what the tokens of attempts are derived from, ``address.json`` says where the newest
 daemon listens or did (its SideCars know that port), ``boot`` is the boot of the machine that it
-saw, ``daemon.lock`` is held while one runs.
+saw, ``daemon.lock`` is held while one runs. Controllers that
+stand by for each other have a home each, and the two secrets in one folder that somebody made for
+all of them.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class Home:
     """A home folder. Nothing is read or written until it is asked for."""
 
     folder: Path
+    secrets: Path | None = None
+    """Holds ``token`` and ``secret``, made by somebody else; None: the folder, made here."""
 
     @property
     def store(self) -> Path:
@@ -52,7 +56,7 @@ class Home:
 
     @property
     def token_file(self) -> Path:
-        return self.folder / "token"
+        return (self.secrets or self.folder) / "token"
 
     @property
     def address_file(self) -> Path:
@@ -162,11 +166,16 @@ class Home:
         return before != now and files.UNKNOWN_BOOT not in (before, now)
 
     def _secret(self, name: str) -> str:
-        path = self.folder / name
+        path = (self.secrets or self.folder) / name
         if not path.exists():
+            if self.secrets is not None:
+                what = f"there is no file {name} in the folder of secrets"
+                remedy = f"make it once for all controllers: {TOKEN_BYTES} characters or more"
+                raise failed(Exit.FAILED, what, str(self.secrets), remedy)
             self._publish(name, secrets.token_hex(TOKEN_BYTES) + "\n")
         mode = stat.S_IMODE(path.stat().st_mode)
-        if mode & 0o077:
+        # A volume that brings secrets into a pod gives them to the group of the pod's user.
+        if mode & (0o077 if self.secrets is None else 0o037):
             raise failed(
                 Exit.FAILED,
                 f"others can read or write the {name} file (mode {mode:03o})",

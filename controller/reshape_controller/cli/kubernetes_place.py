@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
-ONLY_KUBERNETES = ("kubeconfig", "cluster", "sidecar_bind", "sidecar_url")
+ONLY_KUBERNETES = ("kubeconfig", "cluster", "sidecar_bind", "sidecar_url", "lease")
 DEFAULT_KUBECONFIG = "~/.kube/config"
 
 

@@ -35,6 +35,7 @@ COMMANDS = {
     "clear": "cluster_commands",
     "drain": "cluster_commands",
     "undrain": "cluster_commands",
+    "status": "cluster_commands",
     "explain": "explain_commands",
     "timeline": "timeline_commands",
     "replay": "replay_commands",

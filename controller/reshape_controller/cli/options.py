@@ -49,6 +49,14 @@ SidecarBindOption = Annotated[
 SidecarUrlOption = Annotated[
     str | None, typer.Option("--sidecar-url", metavar="URL", help="That address as pods see it.")
 ]
+LeaseOption = Annotated[
+    str | None,
+    typer.Option("--lease", metavar="NAME", help="Lease by which several daemons elect one."),
+]
+SecretsOption = Annotated[
+    str | None,
+    typer.Option("--secrets", metavar="DIR", help="Token and secret that they share."),
+]
 SimulatedGpusOption = Annotated[
     int | None, typer.Option("--simulated-gpus", help="Use so many simulated GPUs.")
 ]
@@ -70,4 +78,4 @@ def form(config: Config) -> Output:
 
 def client(config: Config) -> Client:
     """A client of the daemon of the configured home. Raises CliError."""
-    return connect(Home(config.home))
+    return connect(Home(config.home, config.secrets))

@@ -15,6 +15,7 @@ import structlog
 import typer
 
 from reshape_controller.cli import profile_files, simulated_world
+from reshape_controller.cli.candidacy import lease_name
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.daemon_settings import DaemonSettings
 from reshape_controller.cli.devices import NODES, Devices, find
@@ -29,6 +30,8 @@ from reshape_controller.cli.options import (
     KubeconfigOption,
     LaunchByOption,
     LauncherOption,
+    LeaseOption,
+    SecretsOption,
     SidecarBindOption,
     SidecarUrlOption,
     SimulatedGpusOption,
@@ -43,6 +46,7 @@ from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
 
 def up(
     home: HomeOption = None,
+    secrets: SecretsOption = None,
     store: StoreOption = None,
     store_credentials: CredentialsOption = None,
     store_ca: CaOption = None,
@@ -57,6 +61,7 @@ def up(
     launch_by: LaunchByOption = None,
     sidecar_bind: SidecarBindOption = None,
     sidecar_url: SidecarUrlOption = None,
+    lease: LeaseOption = None,
     preset: Annotated[str | None, typer.Option(help="Policy and mechanism by one name.")] = None,
     policy: Annotated[
         str | None,
@@ -109,10 +114,10 @@ def start_logging(level: str) -> None:
 def checked(config: Config) -> DaemonSettings:
     """Everything checked that needs no file of the home. Raises CliError."""
     policy, mechanism = _policy(config)
-    kubernetes = kubernetes_place(config)
+    kubernetes, store = kubernetes_place(config), store_place(config)
     return DaemonSettings(
-        home=Home(config.home),
-        store=store_place(config),
+        home=Home(config.home, config.secrets),
+        store=store,
         address=config.text("bind") or "",
         port=config.number("port") or 0,
         port_is_asked_for=config.source("port") != "default",
@@ -124,6 +129,7 @@ def checked(config: Config) -> DaemonSettings:
         container_costs=simulated_world.container_costs(config),
         limits=Limits() if kubernetes is None else KUBERNETES,
         kubernetes=kubernetes,
+        lease=lease_name(config, store),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
     )
 

@@ -14,8 +14,8 @@ import tornado.httpserver
 import tornado.web
 
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.http import cluster, jobs, logs, profiles, sidecar
-from reshape_controller.http.base import BODY_BYTES_MAX, Context, Handler, NotFound
+from reshape_controller.http import cluster, jobs, logs, probes, profiles, sidecar
+from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
 
 LOOPBACK = "127.0.0.1"
@@ -27,7 +27,7 @@ BACKLOG = 128
 
 _KEY = r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})"
 
-Route = tuple[str, type[Handler]]
+Route = tuple[str, type[Gate]]
 
 ROUTES: tuple[Route, ...] = (
     (rf"/v1/sidecar/{_KEY}/([0-9]{{1,9}})", sidecar.SideCar),
@@ -46,14 +46,25 @@ ROUTES: tuple[Route, ...] = (
     (r"/v1/timeline", cluster.TimelinePage),
     (r"/v1/state", cluster.StatePage),
     (r"/v1/openapi.json", OpenApi),
+    (r"/v1/status", cluster.StatusPage),
     (r"/metrics", cluster.MetricsPage),
     (r"/healthz", cluster.Healthz),
     (r"/readyz", cluster.Readyz),
 )
 
 
-SIDECAR_ROUTES = ROUTES[:1]
-"""All that pods are offered: each attempt speaks for itself, by a token of its own."""
+SIDECAR_ROUTES: tuple[Route, ...] = (
+    *ROUTES[:1],
+    (r"/healthz", probes.Alive),
+    (r"/readyz", probes.Leads),
+)
+"""All that pods are offered: each attempt speaks for itself, by a token of its own; and what the
+cluster asks to tell whether this process answers, and whether SideCars should be led here."""
+STANDBY_ROUTES: tuple[Route, ...] = (
+    (r"/healthz", probes.Alive),
+    (r"/v1/status", probes.StandbyStatus),
+)
+STANDBY_SIDECAR_ROUTES: tuple[Route, ...] = ((r"/healthz", probes.Alive),)
 
 
 class CannotListen(ReshapeError):
@@ -110,12 +121,16 @@ class Server:
     """Serves the API on a bound socket."""
 
     def __init__(
-        self, listening: socket.socket, context: Context, routes: tuple[Route, ...] = ROUTES
+        self,
+        listening: socket.socket,
+        context: Access,
+        routes: tuple[Route, ...] = ROUTES,
+        otherwise: type[Gate] = NotFound,
     ) -> None:
         arguments = {"context": context}
         application = tornado.web.Application(
             [(pattern, handler, arguments) for pattern, handler in routes],
-            default_handler_class=NotFound,
+            default_handler_class=otherwise,
             default_handler_args=arguments,
             log_function=lambda handler: None,
         )

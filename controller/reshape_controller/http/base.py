@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import json
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import structlog
 import tornado.web
@@ -20,6 +20,7 @@ from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.desk import Desk
+from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.link import Link
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import JobRow
@@ -31,6 +32,19 @@ LIMIT_MAX = 1000
 
 log = structlog.get_logger("reshape.http")
 T = TypeVar("T")
+
+
+class Access(Protocol):
+    """What it takes to tell who may ask."""
+
+    @property
+    def operator_token(self) -> str: ...
+
+    @property
+    def host_names(self) -> frozenset[str]: ...
+
+    @property
+    def metrics(self) -> Metrics: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +59,17 @@ class Context:
     """Names under which this daemon may be addressed (Host header, without the port)."""
     metrics: Metrics
     timeline: TimelineReader
+    leadership: Leadership | None = None
+    """None: there is no other controller to be elected against."""
 
 
-class Handler(tornado.web.RequestHandler):
-    """Base of all handlers."""
+class Gate(tornado.web.RequestHandler):
+    """Base of all handlers: who may ask, and how an answer looks."""
 
-    context: Context
+    context: Access
     body_bytes_max = BODY_BYTES_MAX
 
-    def initialize(self, context: Context) -> None:
+    def initialize(self, context: Access) -> None:
         self.context = context
 
     def set_default_headers(self) -> None:
@@ -63,7 +79,7 @@ class Handler(tornado.web.RequestHandler):
 
     def prepare(self) -> None:
         """Refuse what may not be asked. Raises ApiError."""
-        self._check_host()
+        self.check_host()
         self.authorize()
         if len(self.request.body) > self.body_bytes_max:
             size = len(self.request.body)
@@ -82,11 +98,6 @@ class Handler(tornado.web.RequestHandler):
         """The bearer token of the request; empty where there is none."""
         kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
         return token.strip().encode() if kind.lower() == "bearer" else b""
-
-    def user(self) -> str:
-        """On whose behalf the operator asks, as the client says; for the history only."""
-        name = self.request.headers.get("Reshape-User", "")
-        return "".join(c for c in name if c.isprintable())[:USER_CHARS_MAX] or "operator"
 
     def number(self, name: str, default: float, least: float, most: float) -> float:
         """A numeric query argument. Raises ApiError."""
@@ -107,13 +118,6 @@ class Handler(tornado.web.RequestHandler):
         if value != int(value):
             raise bad_request(f"{value:g} is not a whole number", f"query {name}")
         return int(value)
-
-    async def row(self, key: str) -> JobRow:
-        """The job with this id or name. Raises UnknownJob."""
-        row = await self.context.desk.store.job(key)
-        if row is None:
-            raise UnknownJob(f"no job has the id or name {key!r}")
-        return row
 
     def answer(self, value: object, status: int = 200) -> None:
         """Finish with ``value`` as JSON."""
@@ -142,7 +146,7 @@ class Handler(tornado.web.RequestHandler):
     def check_xsrf_cookie(self) -> None:
         """Nothing: there are no cookies; every request carries its token in a header."""
 
-    def _check_host(self) -> None:
+    def check_host(self) -> None:
         """A page in a browser can be led to loopback by DNS; its Host header gives it away."""
         name = _host_name(self.request.headers.get("Host", ""))
         if name not in self.context.host_names:
@@ -151,7 +155,25 @@ class Handler(tornado.web.RequestHandler):
             raise ApiError(403, ErrorBody("wrong-host", message, "header Host", hint))
 
 
-class NotFound(Handler):
+class Handler(Gate):
+    """Base of the handlers of a daemon that leads."""
+
+    context: Context
+
+    def user(self) -> str:
+        """On whose behalf the operator asks, as the client says; for the history only."""
+        name = self.request.headers.get("Reshape-User", "")
+        return "".join(c for c in name if c.isprintable())[:USER_CHARS_MAX] or "operator"
+
+    async def row(self, key: str) -> JobRow:
+        """The job with this id or name. Raises UnknownJob."""
+        row = await self.context.desk.store.job(key)
+        if row is None:
+            raise UnknownJob(f"no job has the id or name {key!r}")
+        return row
+
+
+class NotFound(Gate):
     """Every path that is no route."""
 
     async def prepare(self) -> None:  # type: ignore[override]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.http.base import Handler
+from reshape_controller.http.base import Gate, Handler
 from reshape_controller.http.errors import ApiError, ErrorBody
+from reshape_controller.http.openapi import version
 from reshape_controller.http.render import gpu_view, host_view
-from reshape_controller.http.views import GpuList, GpuView, Health, HostList, StateView
+from reshape_controller.http.views import GpuList, GpuView, Health, HostList, StateView, Status
 from reshape_controller.live.clock import WallClock
 from reshape_controller.store.protocol import Store
 
@@ -70,12 +71,30 @@ class StatePage(Handler):
 class MetricsPage(Handler):
     async def get(self) -> None:
         desk, metrics = self.context.desk, self.context.metrics
-        text = await metrics.text(desk.store, desk.ready()[0])
+        leadership = self.context.leadership
+        held = leadership is None or leadership.held
+        text = await metrics.text(desk.store, desk.ready()[0], held)
         self.set_header("Content-Type", metrics.content_type)
         self.finish(text)
 
 
-class Healthz(Handler):
+class StatusPage(Handler):
+    async def get(self) -> None:
+        desk, leadership = self.context.desk, self.context.leadership
+        ready, reason = desk.ready()
+        epoch, seq = desk.position()
+        found = Status("leader", ready, version(), reason, epoch, seq)
+        if leadership is not None:
+            found = replace(
+                found,
+                name=leadership.name,
+                leader=leadership.holder,
+                lease_held=leadership.held,
+            )
+        self.answer(found)
+
+
+class Healthz(Gate):
     """The process answers. The only path that needs no token, and it tells nothing else."""
 
     def authorize(self) -> None:

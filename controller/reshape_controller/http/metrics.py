@@ -49,6 +49,11 @@ class Metrics:
             "1 while the store says at once that something was inserted; 0: polling alone finds it",
             registry=registry,
         )
+        self._lease = prometheus.Gauge(
+            "reshape_lease_held",
+            "1 while this controller's lease is surely its own, or there is none",
+            registry=registry,
+        )
         prometheus.ProcessCollector(registry=registry)
 
     def request(self, handler: str, status: int, seconds: float) -> None:
@@ -56,9 +61,10 @@ class Metrics:
         self._requests.labels(handler, str(status)).inc()
         self._latency.labels(handler).observe(seconds)
 
-    async def text(self, store: Store, ready: bool) -> bytes:
+    async def text(self, store: Store, ready: bool, lease_held: bool) -> bytes:
         """Everything in the text format; while the store does not answer, its last figures."""
         self._ready.set(1 if ready else 0)
+        self._lease.set(1 if lease_held else 0)
         self._hints.set(1 if store.notices_requests else 0)
         with contextlib.suppress(StoreError):
             await self._read(store)

@@ -81,6 +81,7 @@ OPERATIONS = (
     ),
     Operation("get", "/v1/openapi.json", "This document", dict),
     Operation("get", "/metrics", "Prometheus figures"),
+    Operation("get", "/v1/status", "Leader or standby, ready or why not", views.Status),
     Operation("get", "/healthz", "The process answers (no token needed)", views.Health),
     Operation("get", "/readyz", "Requests are taken", views.Health),
 )

@@ -232,10 +232,31 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``reason`` says why it is not ready."""
+    """``reason`` says why it is not ready; ``role`` is leader or standby."""
 
     status: str
     reason: str = ""
+    role: str = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a daemon is. ``leader`` names who has the lease, where there is one to have."""
+
+    role: str
+    ready: bool
+    version: str
+    reason: str = ""
+    """Why it takes no requests."""
+    epoch: int = 0
+    """Which controller of this log it is; 0: none yet."""
+    seq: int = 0
+    """The newest record of its log."""
+    name: str = ""
+    """Its own, among the candidates for the lease."""
+    leader: str = ""
+    lease_held: bool = True
+    """Whether the lease is surely its own, or there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,6 +148,10 @@ class Desk:
         problem = self._loop.problem or self._loop.journal.problem
         return not problem, problem
 
+    def position(self) -> tuple[int, int]:
+        """Epoch of this controller, and seq of the newest record."""
+        return self._loop.journal.epoch, self._loop.journal.seq
+
     async def _live(self, key: str, what: str) -> Job:
         jobs = self._loop.engine.state.jobs
         found = jobs.get(JobId(key))

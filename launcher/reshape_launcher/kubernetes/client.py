@@ -30,6 +30,7 @@ from reshape_launcher.kubernetes.cluster import (
     NotRunning,
     PodSeen,
 )
+from reshape_launcher.kubernetes.leases import ApiLease
 from reshape_launcher.kubernetes.pod import CONTAINER
 from reshape_launcher.kubernetes.rights import Right
 
@@ -82,6 +83,10 @@ class ApiCluster:
     def server(self) -> str:
         """Address of the API server."""
         return str(self._api.configuration.host)
+
+    def lease(self, name: str) -> ApiLease:
+        """A lease of the namespace, not asked for yet."""
+        return ApiLease(self._api, self._namespace, name)
 
     def close(self) -> None:
         self._api.rest_client.pool_manager.clear()

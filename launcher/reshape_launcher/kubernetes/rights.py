@@ -42,6 +42,9 @@ RIGHTS = (
     Right("create", "secrets", "brings an attempt's files; no Secret is ever read"),
     Right("create", "configmaps", "brings the SideCar's code"),
     Right("get", "persistentvolumeclaims", "knows from which nodes files can be reached"),
+    Right("get", "leases", "sees which controller leads", "coordination.k8s.io"),
+    Right("create", "leases", "the first controller makes the lease", "coordination.k8s.io"),
+    Right("update", "leases", "keeps the lease that it leads by", "coordination.k8s.io"),
     Right("list", "nodes", "knows the hosts", of_cluster=True),
     Right("get", "runtimeclasses", "doctor looks for it", "node.k8s.io", of_cluster=True),
 )

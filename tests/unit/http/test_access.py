@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.http.app import ROUTES, CannotListen, bind
-from reshape_controller.http.base import BODY_BYTES_MAX, Handler
+from reshape_controller.http.base import BODY_BYTES_MAX, Gate
 from reshape_controller.http.cluster import Healthz
 from tests.http_bed import RECORD, TOKEN, Api, api
 
@@ -32,6 +32,7 @@ PATHS = (
     "/v1/hosts",
     "/v1/timeline",
     "/v1/state",
+    "/v1/status",
     "/v1/openapi.json",
     "/metrics",
     "/readyz",
@@ -60,13 +61,13 @@ def test_every_route_but_healthz_asks_for_a_token() -> None:
         if "authorize" in handler.__dict__ and handler is not Healthz
     ]
     assert [handler.__name__ for handler in open_to_all] == ["SideCar"], "it has tokens of its own"
-    assert all(issubclass(handler, Handler) for _, handler in ROUTES)
+    assert all(issubclass(handler, Gate) for _, handler in ROUTES)
 
 
 def test_health_needs_no_token_and_tells_nothing_else(tmp_path: Path) -> None:
     async def test(it: Api) -> None:
         answer = await it.ask("GET", "/healthz", token=None)
-        assert (answer.code, answer.json) == (200, {"status": "ok", "reason": ""})
+        assert (answer.code, answer.json) == (200, {"status": "ok", "reason": "", "role": "leader"})
 
     run(tmp_path, test)
 

@@ -1,0 +1,127 @@
+"""Waiting for a lease, keeping it, and stopping once another controller writes the log.
+
+Does: looks at the lease every few seconds and does what ``election`` says; looks at the log while
+the lease is not held. Never: stops because the lease is lost, or because its place does not answer:
+a lease only elects, and the log's epoch decides. State: what this candidate knows of the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+
+import structlog
+
+from reshape_controller.live.election import Candidate
+from reshape_controller.live.journal import Fenced, Journal
+from reshape_controller.store.protocol import Store, StoreError
+from reshape_launcher.leases import NOBODY, LeasePlace
+
+LOOK_EVERY_S = 2.0
+"""Between two looks of a candidate, and between two renewals."""
+LOG_EVERY_S = 1.0
+"""Between two looks at the log without the lease."""
+RELEASE_S = 5.0
+"""A release at the end takes no longer. Then: the lease runs out by itself."""
+
+log = structlog.get_logger("reshape.leadership")
+
+
+class Leadership:
+    """One per daemon that has a lease to win. ``name`` is no other daemon's, ever."""
+
+    def __init__(self, place: LeasePlace, name: str) -> None:
+        self._place = place
+        self._candidate = Candidate(name)
+        self._trouble = ""
+        self._looking = asyncio.Lock()
+        self._holder = NOBODY
+
+    @property
+    def name(self) -> str:
+        return self._candidate.name
+
+    @property
+    def holder(self) -> str:
+        """Who had the lease when it was last seen."""
+        return self._holder
+
+    @property
+    def held(self) -> bool:
+        """Whether the lease is surely ours at this moment."""
+        return self._candidate.holds(time.monotonic())
+
+    async def won(self) -> None:
+        """Wait until the lease is ours; it has to be kept from then on."""
+        while True:
+            await self.look()
+            if self.held:
+                log.info("elected", name=self.name)
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def keep(self) -> None:
+        """Renew it until cancelled; where it was lost, try to have it back."""
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            held = self.held
+            await self.look()
+            if held and not self.held:
+                log.warning("lease-lost", holder=self._holder, consequence="the log decides")
+
+    async def look(self) -> None:
+        """Read the lease, and write it if that is due; trouble with its place changes nothing."""
+        async with self._looking:
+            try:
+                await self._look()
+                self._trouble = ""
+            except OSError as error:
+                self._candidate = self._candidate.blind()
+                if str(error) != self._trouble:
+                    log.warning("lease-not-seen", error=str(error), consequence="nothing changes")
+                self._trouble = str(error)
+
+    async def release(self) -> None:
+        """Let others have it at once, if it is ours. Never raises; takes ``RELEASE_S`` at most."""
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(RELEASE_S), self._looking:
+                seen = await asyncio.to_thread(self._place.read)
+                freed = self._candidate.looked(seen, time.monotonic()).release()
+                if freed is not None:
+                    await asyncio.to_thread(self._place.write, freed, seen)
+                    log.info("lease-released", name=self.name)
+
+    async def watch_log(self, store: Store, journal: Journal) -> None:
+        """Look at the log while the lease is not held. Raises Fenced."""
+        while True:
+            await asyncio.sleep(LOG_EVERY_S)
+            if not self.held:
+                await self.check(store, journal)
+
+    async def check(self, store: Store, journal: Journal) -> None:
+        """Raises Fenced if another controller's record follows ours; a log that cannot be read
+        says nothing."""
+        try:
+            if await store.last_seq() <= journal.seq:
+                return
+            async for record in store.read(journal.seq):
+                if record.writer != journal.writer:
+                    raise Fenced(
+                        f"seq {record.seq} was written by {record.writer} (epoch {record.epoch}): "
+                        "another controller took over; this one stops"
+                    )
+        except StoreError as error:
+            log.warning("log-not-seen", error=str(error))
+
+    async def _look(self) -> None:
+        seen = await asyncio.to_thread(self._place.read)
+        now_s = time.monotonic()
+        self._candidate, self._holder = self._candidate.looked(seen, now_s), seen.lease.holder
+        wanted = self._candidate.wants(now_s)
+        if wanted is None:
+            return
+        written = await asyncio.to_thread(self._place.write, wanted, seen)
+        if written is not None:
+            self._candidate = self._candidate.wrote(written, now_s, time.monotonic())
+            self._holder = written.lease.holder
