@@ -24,15 +24,20 @@ from tests.kubernetes.image import PYTHON_VERSION
 from tests.kubernetes.running import ClusterError, run
 
 WANTED = ("nvidia-ml-py", "tensorflow-cpu", "tornado")
+CONTROLLER = (
+    *("kubernetes", "numpy", "prometheus-client", "pydantic", "pymongo", "pyyaml", "rich"),
+    *("scipy", "structlog", "tornado", "typer"),
+)
+"""What a controller in a pod needs."""
 LOCK = Path(__file__).resolve().parents[2] / "requirements.lock"
 INSTALL_S = 1800.0
 _WHEELS = ("manylinux2014", "manylinux_2_17", "manylinux_2_27", "manylinux_2_28")
 _SEPARATORS = re.compile(r"[-_.]+")
 
 
-def folder() -> Path:
+def folder(names: tuple[str, ...] = WANTED) -> Path:
     """The folder, filled if it is not there. Raises ClusterError."""
-    wanted = requirements()
+    wanted = requirements(names)
     digest = hashlib.sha256(wanted.encode()).hexdigest()[:16]
     target = layout.cache() / f"packages-{PYTHON_VERSION}-{digest}"
     if not target.exists():
@@ -65,8 +70,8 @@ def _install(wanted: str, target: Path) -> None:
         )
 
 
-def requirements() -> str:
-    """The lock's entries of WANTED and of everything that these need, in the lock's own words."""
+def requirements(names: tuple[str, ...] = WANTED) -> str:
+    """The lock's entries of ``names`` and of all that these need, in the lock's own words."""
     entries = {}
     pins = re.sub(r"^ +#.*\n", "", LOCK.read_text(), flags=re.MULTILINE)  # who else needs it
     for entry in re.split(r"^(?=\S)", pins, flags=re.MULTILINE):
@@ -74,7 +79,7 @@ def requirements() -> str:
         if found:
             entries[_normal(name)] = entry
     needed: set[str] = set()
-    todo = [_normal(name) for name in WANTED]
+    todo = [_normal(name) for name in names]
     while todo:
         name = todo.pop()
         if name in needed:

@@ -1,0 +1,180 @@
+"""The controller in a pod, from the manifests of deploy/, in a test's namespace.
+
+Does: applies the documents with the image, the code and the address of this cluster in them, runs
+commands in the pod, and leads the Service's address to whichever pod is ready, as kube-proxy would.
+Never: gives the pod a kubeconfig, or another right than the manifest's. State: the cluster's, and
+rules in the nodes' networks, which are gone afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config, stream
+
+from tests.daemon_bed import ROOT, SOURCES
+from tests.kubernetes import image, network, packages
+from tests.kubernetes.api import ApiError
+from tests.kubernetes.deployed import Document, by_name
+from tests.kubernetes.layout import NODES
+from tests.kubernetes.namespace import PACKAGES, SHARED, SHARED_PATH, Namespace, Thing, eventually
+from tests.kubernetes.running import run
+
+CODE, LIBRARIES = "source", "libraries"
+COMMAND = ("python3", "-m", "reshape_controller.cli.main")
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+APPS = "/apis/apps/v1"
+GROUPS = {"Deployment": APPS, "Role": RBAC, "RoleBinding": RBAC}
+RUN_S = 120.0
+KEEP_FINISHED_S = 5
+
+
+class ControllerPod:
+    """What an operator gets who applies ``documents``."""
+
+    def __init__(self, namespace: Namespace, documents: list[Document]) -> None:
+        self.namespace, self.api = namespace, namespace.api
+        self._documents = documents
+        self._of_cluster: list[str] = []
+        self._rules: list[tuple[str, ...]] = []
+        self.address = ""
+        """The Service's."""
+
+    def apply(self) -> None:
+        """Make everything; the Service first, for its address is in the Deployment."""
+        space = self.namespace
+        space.claim(CODE, ROOT, read_only=True)
+        space.claim(LIBRARIES, packages.folder(packages.CONTROLLER), read_only=True)
+        home = space.shared.parent / "controller"
+        home.mkdir(mode=0o777)
+        home.chmod(0o777)
+        self._documents.sort(key=lambda document: document["kind"] == "Deployment")
+        for document in self._documents:
+            kind, name = document["kind"], document["metadata"]["name"]
+            if kind == "PersistentVolumeClaim":
+                space.claim(name, home)
+            elif kind.startswith("ClusterRole"):
+                path = f"{RBAC}/{kind.lower()}s"
+                self.api.create(path, document)
+                self._of_cluster.append(f"{path}/{name}")
+            else:
+                if kind == "Deployment":
+                    self._fit(document)
+                path = space.path(f"{kind.lower()}s", group=GROUPS.get(kind, "/api/v1"))
+                made = self.api.create(path, document)
+                if kind == "Service":
+                    self.address = made["spec"]["clusterIP"]
+
+    def cluster_file(self) -> None:
+        """Put this cluster's settings in place of the sample's."""
+        mounts = [{"claim": PACKAGES, "path": image.PACKAGES}]
+        settings = {
+            "namespace": self.namespace.name,
+            "image": self.namespace.grounds.image,
+            "storage_claim": SHARED,
+            "mounts": mounts,
+            "keep_finished_s": KEEP_FINISHED_S,
+        }
+        found = by_name(self._documents)["ConfigMap", "reshape"]
+        found["data"]["cluster.yaml"] = json.dumps(settings)
+
+    def ready(self) -> Thing:
+        """Wait for a pod that is ready, and lead the Service there; the pod."""
+
+        def there() -> Thing | None:
+            for pod in self.pods():
+                conditions = {c["type"]: c["status"] for c in pod["status"].get("conditions", ())}
+                if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
+                    return pod
+            return None
+
+        try:
+            pod = eventually("the controller is ready", there, 300.0)
+        except AssertionError as error:
+            logs = [self.namespace.logs(pod["metadata"]["name"]) for pod in self.pods()]
+            raise AssertionError(f"{error}: {self.pods()}; {logs}") from None
+        self._lead_to(pod["status"]["podIP"])
+        return pod
+
+    def pods(self) -> list[Thing]:
+        label = "app.kubernetes.io/component"
+        found = self.namespace.things("pods")
+        return [p for p in found if p["metadata"].get("labels", {}).get(label) == "controller"]
+
+    def reshape(self, pod: Thing, *words: str) -> str:
+        """Run the command in the controller's container, as ``kubectl exec`` does; its output."""
+        settings = client.Configuration()
+        config.load_kube_config(
+            str(self.namespace.grounds.kubeconfig), client_configuration=settings
+        )
+        socket = stream.stream(
+            client.CoreV1Api(client.ApiClient(settings)).connect_get_namespaced_pod_exec,
+            pod["metadata"]["name"],
+            self.namespace.name,
+            command=[*COMMAND, *words],
+            container="controller",
+            stdin=False,
+            stdout=True,
+            stderr=True,
+            tty=False,
+            _preload_content=False,
+        )
+        try:
+            socket.run_forever(timeout=RUN_S)
+            return str(socket.read_all())
+        finally:
+            socket.sock.shutdown()  # its close() leaves the socket open that the server has ended
+
+    def place(self, name: str, script: str, record: Thing) -> str:
+        """Put a job's script and record onto the shared volume; the record's path in the pod."""
+        folder: Path = self.namespace.shared / "code" / name
+        folder.mkdir(parents=True)
+        (folder / f"{name}.py").write_text(script)
+        record = {"name": name, "code": f"claim:{SHARED}/code/{name}", **record}
+        (folder / "job.json").write_text(json.dumps(record))
+        return f"{SHARED_PATH}/code/{name}/job.json"
+
+    def close(self) -> None:
+        """Take away what the end of the namespace does not."""
+        for rule in self._rules:
+            for node in NODES:
+                run(*network.enter(node), "iptables", "-t", "nat", "-D", *rule)
+        for path in self._of_cluster:
+            self.api.delete(path)
+        try:
+            self.api.delete(self.namespace.path("deployments", "reshape", group=APPS))
+        except ApiError:
+            return
+        eventually("the end of the controller", lambda: not self.pods())
+
+    def _fit(self, deployment: Document) -> None:
+        """The image and the code of this cluster; nothing of rights, security or probes."""
+        pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        container["image"] = self.namespace.grounds.image
+        container["command"] = list(COMMAND)
+        path = ":".join(["/libraries", *(f"/source/{name}" for name in SOURCES)])
+        container["env"].append({"name": "PYTHONPATH", "value": path})
+        for entry in container["env"]:
+            if entry["name"] == "RESHAPE_SIDECAR_URL":
+                entry["value"] = f"http://{self.address}:7471"  # there is no DNS here
+        for claim, where in ((CODE, "/source"), (LIBRARIES, "/libraries"), (SHARED, SHARED_PATH)):
+            pod["volumes"].append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
+            container["volumeMounts"].append({"name": claim, "mountPath": where})
+
+    def _lead_to(self, pod_address: str) -> None:
+        port = "7471"
+        there = ("-d", self.address, "-p", "tcp", "--dport", port)
+        target = ("-j", "DNAT", "--to-destination", f"{pod_address}:{port}")
+        back = ("-d", pod_address, "-p", "tcp", "--dport", port, "-j", "MASQUERADE")
+        rules = [("PREROUTING", *there, *target), ("POSTROUTING", *back)]
+        if rules == self._rules:
+            return
+        for node in NODES:
+            for rule in self._rules:
+                run(*network.enter(node), "iptables", "-t", "nat", "-D", *rule)
+            for rule in rules:
+                run(*network.enter(node), "iptables", "-t", "nat", "-A", *rule)
+        self._rules = rules

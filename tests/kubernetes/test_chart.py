@@ -1,0 +1,53 @@
+"""The Helm chart, by helm itself: it gives the plain manifests, and refuses what is wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kubernetes import helm
+from tests.kubernetes.deployed import CHART, by_name, plain, rendered
+from tests.kubernetes.running import ClusterError, run
+
+pytestmark = pytest.mark.kubernetes
+
+
+def test_helm_finds_nothing_wrong_with_the_chart() -> None:
+    assert "0 chart(s) failed" in run(helm.provide(), "lint", "--strict", CHART)
+
+
+def test_with_its_defaults_the_chart_gives_the_plain_manifests() -> None:
+    assert by_name(rendered()) == by_name(plain())
+
+
+def test_another_release_has_the_same_rules_under_its_own_names() -> None:
+    ours, others = plain(), rendered(namespace="elsewhere", release="second")
+    assert {d["metadata"]["name"] for d in others} == {"second", "second-nodes"}
+    assert {d["metadata"].get("namespace", "elsewhere") for d in others} == {"elsewhere"}
+    for kind in ("Role", "ClusterRole"):
+        (mine,), (other,) = ([d for d in found if d["kind"] == kind] for found in (ours, others))
+        assert mine["rules"] == other["rules"]
+    for binding in (d for d in others if d["kind"].endswith("Binding")):
+        (subject,) = binding["subjects"]
+        assert (subject["name"], subject["namespace"]) == ("second", "elsewhere")
+        assert binding["roleRef"]["name"] in ("second", "second-nodes")
+
+
+def test_several_controllers_get_a_lease_shared_secrets_and_no_claim() -> None:
+    found = by_name(rendered("replicas=2", "store.secret=database"))
+    assert ("PersistentVolumeClaim", "reshape") not in found
+    pod = found["Deployment", "reshape"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    env = {entry["name"]: entry for entry in container["env"]}
+    assert env["RESHAPE_LEASE"]["value"] == "reshape"
+    reference = env["RESHAPE_STORE"]["valueFrom"]["secretKeyRef"]
+    assert reference == {"name": "database", "key": "uri"}
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    assert env["RESHAPE_SECRETS"]["value"] in mounts
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert volumes["secrets"]["secret"]["defaultMode"] == 0o440
+    assert volumes["home"] == {"name": "home", "emptyDir": {}}
+
+
+def test_several_controllers_on_a_file_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ClusterError, match=r"replicas: 2 .* set store\.secret"):
+        rendered("replicas=2")
