@@ -28,6 +28,7 @@ class FakeCluster:
     made_jobs: dict[str, Manifest] = field(default_factory=dict)
     secrets: dict[str, Manifest] = field(default_factory=dict)
     config_maps: dict[str, Manifest] = field(default_factory=dict)
+    services: dict[str, Manifest] = field(default_factory=dict)
     seen_jobs: dict[str, JobSeen] = field(default_factory=dict)
     seen_pods: dict[str, PodSeen] = field(default_factory=dict)
     node_list: list[Node] = field(default_factory=lambda: [Node("node1", True, True, "boot-1")])
@@ -53,6 +54,10 @@ class FakeCluster:
     def create_secret(self, manifest: Manifest) -> None:
         name = self._called("create_secret", manifest["metadata"]["name"])
         self.secrets.setdefault(name, manifest)
+
+    def create_service(self, manifest: Manifest) -> None:
+        name = self._called("create_service", manifest["metadata"]["name"])
+        self.services.setdefault(name, manifest)
 
     def create_config_map(self, manifest: Manifest) -> None:
         name = self._called("create_config_map", manifest["metadata"]["name"])

@@ -13,7 +13,7 @@ VOLUMES = {"configMap", "downwardAPI", "emptyDir", "persistentVolumeClaim", "pro
 POD_FIELDS = {
     *("restartPolicy", "automountServiceAccountToken", "enableServiceLinks", "affinity"),
     *("terminationGracePeriodSeconds", "tolerations", "securityContext", "initContainers"),
-    *("containers", "volumes", "runtimeClassName"),
+    *("containers", "volumes", "runtimeClassName", "subdomain"),
 }
 """All that a pod of ours may say; hostNetwork, hostPID, nodeName and the rest are not among it."""
 CONTAINER_FIELDS = {
@@ -77,9 +77,12 @@ def _container(container: dict[str, Any], volumes: set[str]) -> Iterator[str]:
         yield "two mounts at one path"
     for mount in container["volumeMounts"]:
         if mount["name"] not in volumes or mount.keys() - {
-            *("name", "mountPath", "readOnly", "subPath"),
+            *("name", "mountPath", "readOnly", "subPath", "subPathExpr"),
         }:
             yield f"mount {mount}"
-        sub_path = mount.get("subPath", "")
+        own_number = mount.get("subPathExpr", "").replace("$(JOB_COMPLETION_INDEX)", "")
+        if "$" in own_number:
+            yield f"sub path {mount['subPathExpr']!r} is of a variable"
+        sub_path = mount.get("subPath", own_number)
         if sub_path.startswith("/") or ".." in sub_path.split("/"):
             yield f"sub path {sub_path!r}"

@@ -72,6 +72,10 @@ class PodBed(Bed):
     def marker(self) -> Marker:
         return Marker("job-1", 1, f"{pod.ATTEMPT_FOLDER}/run/agent.sock")
 
+    @property
+    def markers(self) -> tuple[Marker, ...]:
+        return (self.marker,)  # each pod has the same paths
+
     def pods(self) -> tuple[PodSeen, ...]:
         return self.api.pods(f"reshape.dev/controller={CONTROLLER}")
 

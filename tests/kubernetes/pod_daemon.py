@@ -215,24 +215,26 @@ class PodDaemon(Bed):
         ]
 
     def container(self, key: str, attempt: int = 1) -> Container:
-        """The one running container of an attempt.
+        """The one running container of an attempt."""
+        (found,) = self.containers(key, 1, attempt)
+        return found
+
+    def containers(self, key: str, workers: int, attempt: int = 1) -> list[Container]:
+        """The running containers of an attempt, by the names of their pods.
 
         A pod of a node that is silent is called running for as long as that lasts.
         """
 
-        def running() -> Container | None:
+        def running() -> list[Container] | None:
             of = {ATTEMPT_LABEL: str(attempt)}.items()
             mine = [pod for pod in self.pods_of(key) if of <= pod["metadata"]["labels"].items()]
             found = [pod for pod in mine if pod["status"]["phase"] == "Running"]
-            statuses = [pod["status"].get("containerStatuses") or [{}] for pod in found]
-            if len(found) != 1 or not statuses[0][0].get("containerID"):
+            known = [_container_of(pod) for pod in found]
+            if len(found) != workers or None in known:
                 return None
-            (pod,), ((status,),) = found, statuses
-            name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-            node = pod["spec"]["nodeName"]
-            return Container(name, uid, status["containerID"], status["restartCount"], node)
+            return sorted((one for one in known if one is not None), key=lambda one: one.pod)
 
-        return eventually(f"one running pod of {key}", running)
+        return eventually(f"{workers} running pods of {key}", running)
 
     def running_attempts(self, key: str) -> set[int]:
         """Attempts of a job whose pods the API server calls running."""
@@ -259,6 +261,14 @@ class PodDaemon(Bed):
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.kill()
             self.daemon.wait()
+
+
+def _container_of(pod: Thing) -> Container | None:
+    (status,) = pod["status"].get("containerStatuses") or [{}]
+    if not status.get("containerID"):
+        return None
+    name, uid, node = pod["metadata"]["name"], pod["metadata"]["uid"], pod["spec"]["nodeName"]
+    return Container(name, uid, status["containerID"], status["restartCount"], node)
 
 
 def cordon(namespace: Namespace, node: str, wanted: bool) -> None:

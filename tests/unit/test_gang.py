@@ -254,18 +254,22 @@ def test_another_controller_goes_on_with_the_addresses_that_some_started_with() 
 @settings(max_examples=200, deadline=None)
 @given(
     workers=st.integers(2, 4),
-    turns=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=60),
+    turns=st.lists(
+        st.tuples(st.integers(0, 3), st.booleans(), st.sampled_from([False] * 7 + [True])),
+        max_size=80,
+    ),
     changes=st.lists(st.integers(0, 2), max_size=6),
 )
 def test_in_any_order_all_processes_of_a_start_know_the_same_and_share_no_gpu(
-    workers: int, turns: list[tuple[int, bool]], changes: list[int]
+    workers: int, turns: list[tuple[int, bool, bool]], changes: list[int]
 ) -> None:
-    """``turns``: whose report comes next, and whether the answer to it is lost."""
+    """``turns``: whose report comes next, whether the answer to it is lost, and whether something
+    else is wanted then."""
     gang, made = make(workers, desired(1, mode=Mode.SAVE_AND_STOP))
     gpus = tuple(str(n) for n in range(2 * workers))
     todo = list(changes)
     initialised = False
-    for who, lost in turns:
+    for who, lost, changed in turns:
         worker = made[who % workers]
         told = gang.told(worker.number)
         if told is not None and not lost:
@@ -283,7 +287,7 @@ def test_in_any_order_all_processes_of_a_start_know_the_same_and_share_no_gpu(
         if ready and folded is not None and folded.generation == gang.desired.generation == 1:
             assert all(one.seen.generation == 1 for one in made)
             initialised = True
-        if todo and initialised:
+        if todo and initialised and changed:
             size = todo.pop() * workers
             mode = Mode.RUN if size else Mode.SAVE_AND_STOP
             gang.desired = desired(gang.desired.generation + 1, *gpus[:size], mode=mode)

@@ -110,6 +110,9 @@ class ApiCluster:
     def create_secret(self, manifest: Manifest) -> None:
         self._create("secret", self._core.create_namespaced_secret, manifest)
 
+    def create_service(self, manifest: Manifest) -> None:
+        self._create("service", self._core.create_namespaced_service, manifest)
+
     def create_config_map(self, manifest: Manifest) -> None:
         self._create("config map", self._core.create_namespaced_config_map, manifest)
 

@@ -113,6 +113,9 @@ class Cluster(Protocol):
     def create_secret(self, manifest: Manifest) -> None:
         """Create it, unless one of this name is there."""
 
+    def create_service(self, manifest: Manifest) -> None:
+        """Create it, unless one of this name is there."""
+
     def create_config_map(self, manifest: Manifest) -> None:
         """Create it, unless one of this name is there."""
 

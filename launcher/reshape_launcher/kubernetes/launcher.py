@@ -23,7 +23,7 @@ from reshape_launcher.kubernetes.bringing import Bring, Directly
 from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, NotRunning, PodSeen
 from reshape_launcher.kubernetes.devices import NodeGpus, PodDevices
 from reshape_launcher.kubernetes.holding import held
-from reshape_launcher.kubernetes.places import logs_folder, places
+from reshape_launcher.kubernetes.places import CHIEF, logs_folder, places
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import (
     ClusterAway,
@@ -74,11 +74,6 @@ class KubernetesLauncher:
         """Make the attempt's objects; nothing happens if they are there. Raises LaunchError."""
         if not naming.is_job_id(spec.job):
             raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
-        if spec.workers > 1:
-            raise LaunchError(
-                f"the record wants {spec.workers} workers, and on Kubernetes a job is one pod yet; "
-                "leave `workers` out"
-            )
         await self._once_there(self._launch, spec, token)
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
@@ -123,11 +118,17 @@ class KubernetesLauncher:
         self._cluster.close()
 
     def log_path(self, job: str, attempt: int) -> str | None:
-        """The folder on the storage claim, where this machine has it; None otherwise."""
+        """The folder on the storage claim, where this machine has it; None otherwise.
+
+        Of several workers the first one's.
+        """
         if self._settings.storage_folder is None:
             return None
-        folder = Path(self._settings.storage_folder, logs_folder(job, attempt))
-        return str(folder) if folder.is_dir() else None
+        for where in (logs_folder(job, attempt), logs_folder(job, attempt, CHIEF)):
+            folder = Path(self._settings.storage_folder, where)
+            if folder.is_dir():
+                return str(folder)
+        return None
 
     # --- launch
 
@@ -166,6 +167,7 @@ class KubernetesLauncher:
             manifests.config_map(self._archive, settings),
             manifests.job(attempt),
             manifests.secret(attempt, token, truth),
+            manifests.service(attempt),
         )
         try:
             self._bring(objects, build)
@@ -183,6 +185,8 @@ class KubernetesLauncher:
         for job, pod_seen in status.hopeless(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
             self._cluster.patch_job(job.name, end)
+        for left in status.bereft(pods):
+            self._cluster.delete_pod(left.name, status.BEREFT_GRACE_S)
         return status.statuses(jobs, pods)
 
     def _check_release(

@@ -16,6 +16,7 @@ from reshape_launcher.kubernetes import naming, pod
 from reshape_launcher.kubernetes.archive import Archive
 from reshape_launcher.kubernetes.cluster import Manifest
 from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.spec import worker_token
 from reshape_sidecar import codec
 from reshape_sidecar.agent.spec import SPEC_FILE, TOKEN_FILE, AttemptSpec
 
@@ -41,8 +42,9 @@ def job(attempt: pod.Attempt) -> Manifest:
         "spec": {
             "suspend": True,
             "backoffLimit": 0,
-            "completions": 1,
-            "parallelism": 1,
+            "completions": spec.workers,
+            "parallelism": spec.workers,
+            **({"completionMode": "Indexed"} if spec.workers > 1 else {}),
             "podReplacementPolicy": "Failed",
             "ttlSecondsAfterFinished": settings.finished_ttl_s,
             "template": pod.template(attempt, labels),
@@ -53,7 +55,7 @@ def job(attempt: pod.Attempt) -> Manifest:
 def secret(attempt: pod.Attempt, token: str, truth: str | None) -> Manifest:
     """The attempt's files; ``owned`` gives it to its Job."""
     settings = attempt.settings
-    files = {TOKEN_FILE: token, SPEC_FILE: codec.dumps(_told(attempt, truth))}
+    files = {SPEC_FILE: codec.dumps(_told(attempt, truth)), **_tokens(attempt.spec.workers, token)}
     if truth is not None:
         files[TRUTH_FILE] = truth
     ours = {naming.MANAGED_BY: naming.PROGRAM, naming.CONTROLLER: settings.controller}
@@ -71,11 +73,34 @@ def secret(attempt: pod.Attempt, token: str, truth: str | None) -> Manifest:
     }
 
 
-def owned(secret: Manifest, job: Manifest, uid: str) -> Manifest:
-    """The Secret as the Job's own: gone with it."""
+def service(attempt: pod.Attempt) -> Manifest | None:
+    """The headless Service of several workers, so that their pods have names where there is a name
+    service. Reshape itself needs none: workers are told each other's addresses."""
+    if attempt.spec.workers == 1:
+        return None
+    settings = attempt.settings
+    ours = {naming.MANAGED_BY: naming.PROGRAM, naming.CONTROLLER: settings.controller}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": attempt.service,
+            "namespace": settings.namespace,
+            "labels": ours,
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": {naming.JOB_NAME_LABEL: attempt.name},
+        },
+    }
+
+
+def owned(thing: Manifest, job: Manifest, uid: str) -> Manifest:
+    """The Secret or the Service as the Job's own: gone with it."""
     name = job["metadata"]["name"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
-    return {**secret, "metadata": {**secret["metadata"], "ownerReferences": [owner]}}
+    return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [owner]}}
 
 
 def config_map(archive: Archive, settings: PodSettings) -> Manifest:
@@ -108,6 +133,13 @@ def end(reason: str, *, lasting: bool = False) -> Manifest:
         "metadata": {"annotations": said},
         "spec": {"activeDeadlineSeconds": END_NOW_S},
     }
+
+
+def _tokens(workers: int, token: str) -> dict[str, str]:
+    """One file, or one for each of several workers."""
+    if workers == 1:
+        return {TOKEN_FILE: token}
+    return {f"{TOKEN_FILE}-{number}": worker_token(token, number) for number in range(workers)}
 
 
 def _told(attempt: pod.Attempt, truth: str | None) -> AttemptSpec:

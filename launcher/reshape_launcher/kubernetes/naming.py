@@ -23,8 +23,9 @@ LASTING = f"{DOMAIN}/lasting"
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 PROGRAM = "reshape"
-NAME_CHARS_MAX = 52
-"""A Job's name is a label of its pods (63), and theirs has six characters more."""
+NAME_CHARS_MAX = 50
+"""A Job's name is a label of its pods (63), and theirs has up to eleven characters more: the number
+of a worker and six random ones."""
 DIGEST_CHARS = 10
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")

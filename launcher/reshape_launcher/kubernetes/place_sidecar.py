@@ -8,12 +8,22 @@ Written so that an old Python can read it and say that it is too old. Never: ins
 the image, or talks to the network. State: the folders that it fills.
 """
 
+import json
 import os
 import shutil
 import sys
 import zipfile
 
 LEAST = (3, 11)
+
+
+def number_worker(spec, worker):  # type: ignore[no-untyped-def]
+    """Say in the attempt's file which of several workers this is."""
+    with open(spec) as file:
+        told = json.load(file)
+    told["worker"] = worker
+    with open(spec, "w") as file:
+        json.dump(told, file)
 
 
 def main(archive, secret, to):  # type: ignore[no-untyped-def]
@@ -28,12 +38,19 @@ def main(archive, secret, to):  # type: ignore[no-untyped-def]
         packed.extractall(sidecar)
     for folder in ("run", "logs"):
         os.makedirs(os.path.join(attempt, folder), mode=0o700, exist_ok=True)
+    worker = os.environ.get("JOB_COMPLETION_INDEX")  # the number of one of several workers
     for name in sorted(os.listdir(secret)):
         if name.startswith("."):
             continue
         target = os.path.join(attempt, name)
+        if worker is not None and name.startswith("token-"):
+            if name != "token-" + worker:
+                continue
+            target = os.path.join(attempt, "token")
         shutil.copyfile(os.path.join(secret, name), target)
         os.chmod(target, 0o600)
+    if worker is not None:
+        number_worker(os.path.join(attempt, "spec.json"), int(worker))  # type: ignore[no-untyped-call]
     link = os.path.join(to, "python")
     if not os.path.lexists(link):
         os.symlink(sys.executable, link)

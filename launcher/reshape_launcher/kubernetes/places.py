@@ -25,9 +25,16 @@ _CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _FOLDER = re.compile(r"[A-Za-z0-9._@+=,~ -]{1,255}\Z")
 
 
-def logs_folder(job: str, attempt: int) -> str:
-    """Where an attempt's log files are on the storage claim."""
-    return f"{job}/attempt-{attempt}/logs"
+CHIEF = "0"
+"""The first of several workers."""
+OWN_NUMBER = "$(JOB_COMPLETION_INDEX)"
+"""Kubernetes puts the number of the worker there."""
+
+
+def logs_folder(job: str, attempt: int, worker: str | None = None) -> str:
+    """Where an attempt's log files are on the storage claim; of one of several workers."""
+    own = "" if worker is None else f"/worker-{worker}"
+    return f"{job}/attempt-{attempt}{own}/logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,7 @@ def places(spec: LaunchSpec, settings: PodSettings) -> Places:
     if dataset is not None:
         dataset = _placed("dataset", dataset, DATASET, mounts, read_only=True)
     if settings.storage_claim is not None:
-        kept = logs_folder(spec.job, spec.attempt)
+        kept = logs_folder(spec.job, spec.attempt, OWN_NUMBER if spec.workers > 1 else None)
         mounts.append(ClaimMount(settings.storage_claim, LOGS, kept, read_only=False))
     return Places(code, checkpoints, dataset, tuple(mounts), own_code)
 

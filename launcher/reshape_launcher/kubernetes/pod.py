@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from reshape_launcher.kubernetes import images, naming
 from reshape_launcher.kubernetes.archive import Archive
 from reshape_launcher.kubernetes.cluster import Manifest
-from reshape_launcher.kubernetes.places import Places
+from reshape_launcher.kubernetes.places import LOGS, OWN_NUMBER, Places
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
 from reshape_launcher.spec import LaunchError, LaunchSpec
 from reshape_sidecar import limits
@@ -70,6 +70,11 @@ class Attempt:
         return naming.object_name(self.settings.controller, self.spec.job, self.spec.attempt)
 
     @property
+    def service(self) -> str:
+        """Name of the Service of several workers; one that begins with a letter."""
+        return f"workers-{self.name}"
+
+    @property
     def image(self) -> str:
         """The record's image, or the operator's. Raises LaunchError."""
         image = self.spec.image or self.settings.image
@@ -89,9 +94,11 @@ class Attempt:
 
 def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
     """The pod template of the attempt's Job. Raises LaunchError."""
+    several = {"subdomain": attempt.service} if attempt.spec.workers > 1 else {}
     return {
         "metadata": {"labels": labels, "annotations": {naming.JOB: attempt.spec.job}},
         "spec": {
+            **several,
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -239,10 +246,18 @@ def _claim_mounts(attempt: Attempt, mounts: tuple[ClaimMount, ...]) -> list[Mani
             "name": names[mount.claim],
             "mountPath": mount.path,
             "readOnly": mount.read_only,
-            **({"subPath": mount.sub_path} if mount.sub_path else {}),
+            **_part_of(mount),
         }
         for mount in mounts
     ]
+
+
+def _part_of(mount: ClaimMount) -> Manifest:
+    """The folder of the claim. Only what we say ourselves is read for a worker's number."""
+    if not mount.sub_path:
+        return {}
+    expanded = mount.path == LOGS and OWN_NUMBER in mount.sub_path
+    return {"subPathExpr" if expanded else "subPath": mount.sub_path}
 
 
 def only_on(node: str) -> Manifest:

@@ -41,6 +41,7 @@ RIGHTS = (
     Right("get", "pods", "the same, as some clients ask for it", "", "exec"),
     Right("create", "secrets", "brings an attempt's files; no Secret is ever read"),
     Right("create", "configmaps", "brings the SideCar's code"),
+    Right("create", "services", "brings the names of several workers' pods"),
     Right("get", "persistentvolumeclaims", "knows from which nodes files can be reached"),
     Right("get", "leases", "sees which controller leads", "coordination.k8s.io"),
     Right("create", "leases", "the first controller makes the lease", "coordination.k8s.io"),

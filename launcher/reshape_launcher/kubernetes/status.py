@@ -16,6 +16,8 @@ PATIENCE_S = 20.0
 of the registry. One that the registry does not have is given up at once, and not tried again."""
 SCHEDULING_PATIENCE_S = 300.0
 """A node without room for so long: given up, with the scheduler's words."""
+BEREFT_GRACE_S = 10
+"""A worker's pod is gone: the others have so long, for they cannot go on without it."""
 UNSCHEDULED = "it cannot be scheduled"
 
 
@@ -42,6 +44,19 @@ def hopeless(
     return tuple(found)
 
 
+def bereft(pods: Iterable[PodSeen]) -> tuple[PodSeen, ...]:
+    """Pods of several workers that run on although another's has ended, and are to end soon."""
+    found = []
+    for of_one in _by_job(pods).values():
+        if any(pod.over for pod in of_one):
+            found += [pod for pod in of_one if not pod.over and not _ends_soon(pod)]
+    return tuple(found)
+
+
+def _ends_soon(pod: PodSeen) -> bool:
+    return pod.ends_within_s is not None and pod.ends_within_s <= BEREFT_GRACE_S
+
+
 def _given_up(pod: PodSeen) -> bool:
     if not pod.trouble:
         return False
@@ -59,7 +74,8 @@ def _status(job: JobSeen, pods: list[PodSeen]) -> ContainerStatus:
     if job.over is None and not pods:
         reason = "its Job is not released yet" if job.suspended else "its pod is not there yet"
         return ContainerStatus(job.job, job.attempt, True, reason=reason)
-    last = pods[-1] if pods else None
+    failed = [pod for pod in pods if pod.exit_code]
+    last = (failed or pods)[-1] if pods else None
     reason = job.reason or (last.reason if last else f"its pod is gone ({job.over})")
     code = last.exit_code if last is not None else None
     host = last.node or None if last is not None else None

@@ -131,13 +131,30 @@ def test_a_manifest_that_the_api_refuses_is_not_tried_again(
     assert not caught.value.retryable
 
 
-def test_a_job_of_several_workers_is_refused_until_it_can_be_launched(
+def test_a_job_of_several_workers_gets_its_service_before_its_pods(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:
-    with pytest.raises(LaunchError, match="2 workers") as caught:
-        launch(launcher, replace(SPEC, workers=2))
-    assert not caught.value.retryable
-    assert cluster.calls == []
+    launch(launcher, replace(SPEC, workers=2))
+    made = [call for call, _ in cluster.calls]
+    assert made.index("create_job") < made.index("create_service") < made.index("patch_job")
+    assert list(cluster.services) == [f"workers-{NAME}"]
+
+
+def test_the_pods_of_other_workers_end_soon_after_one_has_ended(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher, replace(SPEC, workers=2))
+    cluster.be(NAME, phase="Running", started=True)
+    cluster.seen_pods["other"] = replace(cluster.seen_pods[f"{NAME}-x"], name="other")
+    assert one(launcher).running
+    assert not [call for call in cluster.calls if call[0] == "delete_pod"]
+    cluster.seen_pods["other"] = replace(
+        cluster.seen_pods["other"], phase="Failed", exit_code=137, reason="killed"
+    )
+    assert one(launcher).running, "a pod of it is there all the same"
+    assert ("delete_pod", f"{NAME}-x 10") in cluster.calls
+    cluster.be(NAME, phase="Succeeded", exit_code=0)
+    assert one(launcher) == ContainerStatus(SPEC.job, 1, False, 137, "killed", "node1")
 
 
 def test_a_container_runs_until_no_pod_of_it_may_run(

@@ -16,7 +16,7 @@ from reshape_launcher.kubernetes import archive, manifests, naming, pod
 from reshape_launcher.kubernetes.devices import SimulatedDevices
 from reshape_launcher.kubernetes.places import CHECKPOINTS, OWN, places
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
-from reshape_launcher.spec import DeviceMode, LaunchError, LaunchSpec
+from reshape_launcher.spec import DeviceMode, LaunchError, LaunchSpec, worker_token
 from reshape_sidecar import codec, limits
 from reshape_sidecar.agent.spec import AttemptSpec
 from tests import pod_security
@@ -140,6 +140,34 @@ def test_the_log_files_outlive_the_pod_where_there_is_a_storage_claim() -> None:
     assert "/reshape/attempt/logs" not in {m["mountPath"] for m in found["volumeMounts"]}
 
 
+def test_several_workers_are_one_indexed_job_with_a_headless_service_of_its_own() -> None:
+    spec = replace(SPEC, workers=3)
+    job = job_of(spec)
+    assert (job["spec"]["completions"], job["spec"]["parallelism"]) == (3, 3)
+    assert (job["spec"]["completionMode"], job["spec"]["backoffLimit"]) == ("Indexed", 0)
+    service = manifests.service(made(spec))
+    assert service is not None
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == {naming.JOB_NAME_LABEL: job["metadata"]["name"]}
+    assert pod_of(spec)["subdomain"] == service["metadata"]["name"]
+    assert re.fullmatch(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?", service["metadata"]["name"])
+    owned = manifests.owned(service, job, "uid-1")["metadata"]["ownerReferences"]
+    assert [(owner["kind"], owner["uid"]) for owner in owned] == [("Job", "uid-1")]
+    assert manifests.service(made(SPEC)) is None
+    assert "completionMode" not in job_of(SPEC)["spec"]
+
+
+def test_each_of_several_workers_has_a_token_and_a_folder_for_its_logs() -> None:
+    spec = replace(SPEC, workers=2)
+    files = manifests.secret(made(spec), "sesame", None)["data"]
+    tokens = {name: base64.b64decode(text) for name, text in files.items() if "token" in name}
+    assert tokens == {"token-0": b"sesame", "token-1": worker_token("sesame", 1).encode()}
+    mounts = {m["mountPath"]: m for m in pod_of(spec)["containers"][0]["volumeMounts"]}
+    logs = mounts["/reshape/attempt/logs"]
+    assert logs["subPathExpr"] == f"{SPEC.job}/attempt-1/worker-$(JOB_COMPLETION_INDEX)/logs"
+    assert "subPath" not in logs
+
+
 def test_one_claim_used_twice_is_one_volume() -> None:
     spec = replace(SPEC, code="claim:one/code", dataset="claim:one/data")
     claims = [v for v in pod_of(spec)["volumes"] if "persistentVolumeClaim" in v]
@@ -231,6 +259,7 @@ def random_spec(draw: random.Random) -> LaunchSpec:
         memory_bytes=draw.choice([None, 1 << 20, 1 << 40]),
         env=tuple((f"X{i}", text("1", "2")) for i in range(draw.randrange(4))),
         save_s=draw.choice([0.0, 30.0, 7200.0]),
+        workers=draw.choice([1, 1, 2, 16]),
     )
 
 
