@@ -28,6 +28,7 @@ from reshape_sidecar import checkpoints, device_truth
 from reshape_sidecar.checkpoints import CheckpointError, Fenced, Published
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import settings as hook_settings
+from reshape_sidecar.hook import together
 from reshape_sidecar.hook.interval import SaveInterval
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import Telling
@@ -77,7 +78,10 @@ class Session:
         self.total_steps = settings.steps if settings.steps is not None else total_steps
         """The record's length in steps, else what the program said."""
         if settings.checkpoints is not None:
-            checkpoints.claim(settings.checkpoints, settings.attempt)
+            if settings.worker == 0:
+                checkpoints.claim(settings.checkpoints, settings.attempt)
+            else:
+                together.wait_for_claim(settings.checkpoints, settings.attempt)
             self._newest = checkpoints.newest(settings.checkpoints)
         if self._newest is not None:
             self.step = self._newest.manifest.step
@@ -151,23 +155,23 @@ class Session:
         self._telling.flush()
         self._stop.leave()
 
-    def _save_together(self, together: Together, write: Write, now_s: float) -> None:
+    def _save_together(self, workers: Together, write: Write, now_s: float) -> None:
         """One of several workers: all save after the same steps, and the chief's save counts."""
-        if together.due(self.step):
+        if workers.due(self.step):
             saved = self.save(write)
-            if not together.chief:
-                together.wait_to_leave()
+            if not workers.chief:
+                workers.wait_to_leave()
             if self.should_stop() and saved:
                 self.leave()
             self._retry_at_s = 0.0 if saved else time.monotonic() + SAVE_AGAIN_AFTER_S
-            together.saved()
+            workers.saved()
         elif self.step % self._save_every_steps == 0:
             self.save(write)
         if not self.should_stop() or now_s < self._retry_at_s:
             return
-        if not together.chief:
+        if not workers.chief:
             self.leave()
-        together.agree(self.step)
+        workers.agree(self.step)
         if self._pacer is not None:
             self._pacer.pause(time.monotonic() - now_s)
 

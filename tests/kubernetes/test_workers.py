@@ -60,7 +60,7 @@ def test_two_workers_are_reshaped_down_and_up_in_their_living_pods(
     daemon: PodDaemon, one_node: None
 ) -> None:
     daemon.up("--launch-by", "client", "--preset", "paper")
-    gang = submit_gang(daemon, 400)
+    gang = submit_gang(daemon, 1000)
     four = daemon.trains(gang, 4)
     after(daemon, gang, 0)
     before = daemon.containers(gang, 2)
@@ -77,10 +77,10 @@ def test_two_workers_are_reshaped_down_and_up_in_their_living_pods(
     assert [one.restarts for one in before] == [0, 0]
     assert len({four.pid, two.pid, again.pid}) == 3
     ended = daemon.wait(gang, "the gang completes", state="completed", stage="none")
-    assert (ended.steps_lost, ended.failures, ended.attempt, ended.step) == (0, 0, 1, 400)
+    assert (ended.steps_lost, ended.failures, ended.attempt, ended.step) == (0, 0, 1, 1000)
     assert (ended.reshape_downs, ended.reshape_ups) == (1, 1)
     made = [steps_of(output(daemon, gang, worker)) for worker in (0, 1)]
-    assert [step for step, _ in made[0]] == list(range(1, 401)), "each step is made once"
+    assert [step for step, _ in made[0]] == list(range(1, 1001)), "each step is made once"
     assert made[0] == made[1], "both see the loss over all samples of each step"
     daemon.nothing_left()
 
@@ -113,6 +113,7 @@ def test_a_model_spread_over_all_devices_is_reshaped_in_its_living_pod(
         command=["python", "spread.py", "--steps", "1000000"],
         framework="other",
         optional_gpus=[2, 4],
+        steps=1_000_000,
     )
     daemon.trains(job, 4)
     eventually("steps", lambda: steps_of(output(daemon, job)), TENSORFLOW_S)

@@ -109,7 +109,8 @@ class Actions:
 
     async def _start(self, generation: int) -> None:
         state = self._state
-        if not state.memory.claimed and not await self._claim():
+        first = state.spec.worker == 0  # of several workers, who alone publishes
+        if first and not state.memory.claimed and not await self._claim():
             return
         desired = state.memory.desired
         if desired is None or desired.generation != generation:

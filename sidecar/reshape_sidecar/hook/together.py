@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 
+from reshape_sidecar import checkpoints
 from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.stop import Stop
@@ -23,8 +25,27 @@ ASK_AGAIN_S = 0.5
 AGREE_S = 30.0
 """The others could not be told for so long: the chief goes on. It saves after that step all the
 same, for some of them may know of it."""
+CLAIM_S = 60.0
+"""The chief claims the checkpoints when it starts. Then: a worker that has not seen it fails."""
 LEAVE_WAIT_S = 30.0
 """A worker that saved waits so long to be told to leave. Then it goes on, to where the chief is."""
+
+
+def wait_for_claim(folder: Path, attempt: int) -> None:
+    """A worker that is not the chief reads the checkpoints that the chief's attempt accepts. Raises
+    Fenced under a newer attempt, CheckpointError if the claim cannot be read."""
+    give_up_s = time.monotonic() + CLAIM_S
+    while True:
+        held = checkpoints.read_claim(folder)
+        if held is not None and held.attempt > attempt:
+            raise checkpoints.Fenced(folder, attempt, held.attempt)
+        if held is not None and held.attempt == attempt:
+            return
+        if time.monotonic() >= give_up_s:
+            raise checkpoints.CheckpointError(
+                f"the first worker has not claimed {folder} within {CLAIM_S:g} s; see its log"
+            )
+        time.sleep(POLL_S)
 
 
 class Together:

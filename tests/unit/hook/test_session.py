@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
 
 import pytest
 
 from reshape_sidecar import checkpoints
 from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.hook import together
 from reshape_sidecar.wire import EXIT_SAVED
 from tests.hook_bed import ROOT, Job, plain
 
@@ -128,3 +130,15 @@ def test_the_batch_example_knows_nothing_of_reshape_and_goes_on(tmp_path: Path) 
     assert second.code == 0
     assert "begin at item 0" not in second.out or "begin at item 0\n" in first.out
     assert f"sum of 40 items: {sum(range(41))}" in second.out
+
+
+def test_a_worker_waits_for_the_claim_of_the_first_and_never_writes_one(tmp_path: Path) -> None:
+    waiting = threading.Thread(target=together.wait_for_claim, args=(tmp_path, 2))
+    waiting.start()
+    assert checkpoints.read_claim(tmp_path) is None
+    checkpoints.claim(tmp_path, 2)
+    waiting.join(30)
+    assert not waiting.is_alive()
+    checkpoints.claim(tmp_path, 3)
+    with pytest.raises(checkpoints.Fenced):
+        together.wait_for_claim(tmp_path, 2)
