@@ -64,10 +64,10 @@ if job.checkpoint is not None:
 where = f'on {os.environ["RESHAPE_DEVICES"]} at {peers[worker]}'
 print("worker", worker, "begins after step", job.step, where, flush=True)
 while job.step < steps:
-    time.sleep(pause_s)
+    time.sleep(pause_s / len(os.environ["RESHAPE_DEVICES"].split(",")))
     together(job.step + 1)
     job.step_done(save)
 job.finished(save)
 print("worker", worker, "done", flush=True)
 """
-"""Arguments: steps, seconds of a step, steps between two saves."""
+"""Arguments: steps, seconds of a step on one device each, steps between two saves."""

@@ -65,7 +65,7 @@ def training(bed: Bed, job: str, worker: int, attempt: int = 1) -> int:
 
 
 def test_both_workers_are_reshaped_down_and_up_at_one_and_the_same_step(bed: Bed) -> None:
-    bed.up()
+    bed.up("--preset", "paper")
     job = submit(bed, "gang", 100_000)
     before = bed.reaches(job, "running", size=4)
     newcomer = bed.submit("newcomer", steps=100_000, optional_gpus=[2], max_wait_s=1)
