@@ -26,7 +26,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     yield from make_bed(tmp_path)
 
 
-def submit(bed: Bed, name: str, steps: int, *, every: int = 1000, **fields: Any) -> str:
+def submit(bed: Bed, name: str, steps: int, *, every: int = 10**9, **fields: Any) -> str:
     """A job of two workers in lock-step."""
     command = ["python", f"{name}.py", str(steps), "0.02", str(every)]
     return bed.submit(name, LOCKSTEP, steps=steps, workers=2, command=command, **fields)

@@ -85,6 +85,24 @@ def test_two_workers_are_reshaped_down_and_up_in_their_living_pods(
     daemon.nothing_left()
 
 
+def test_the_pod_of_one_worker_deleted_is_the_end_of_the_attempt_and_another_goes_on(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up("--launch-by", "client", "--preset", "paper")
+    gang = submit_gang(daemon, 100_000)
+    daemon.trains(gang, 4)
+    eventually("a save", lambda: len(steps_of(output(daemon, gang, 0))) > 60, TENSORFLOW_S)
+    other = daemon.containers(gang, 2)[1]
+    daemon.api.delete(daemon.namespace.path("pods", other.pod))
+    daemon.trains(gang, 4, attempt=2)
+    assert len(daemon.containers(gang, 2, attempt=2)) == 2
+    first = steps_of(output(daemon, gang, 0, attempt=2))[0][0]
+    assert first > 50, "it went on from a checkpoint"
+    daemon.reshape("cancel", "gang")
+    daemon.wait(gang, "it is cancelled", state="cancelled", stage="none")
+    daemon.nothing_left()
+
+
 def test_a_model_spread_over_all_devices_is_reshaped_in_its_living_pod(
     daemon: PodDaemon, one_node: None
 ) -> None:
