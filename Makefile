@@ -2,6 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# A file's tests stay together and in order, for they may share a daemon. WORKERS=0 is one after the other.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo test check test-tensorflow test-mongo kubernetes bench bench-replay bench-kubernetes clean
 
@@ -21,7 +24,7 @@ demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets
 
 test: setup  ## Set up and run the checks and all tests that need no TensorFlow, MongoDB or Kubernetes
 	$(MAKE) check
-	$(BIN)/python -m pytest -m "not tensorflow and not mongo and not kubernetes"
+	$(PYTEST) -m "not tensorflow and not mongo and not kubernetes"
 
 check: setup  ## Format, lint, types and import contracts
 	$(BIN)/ruff format --check .
@@ -30,10 +33,10 @@ check: setup  ## Format, lint, types and import contracts
 	$(BIN)/lint-imports
 
 test-tensorflow: setup  ## The tests that start real TensorFlow processes
-	$(BIN)/python -m pytest -m "tensorflow and not mongo"
+	$(PYTEST) -m "tensorflow and not mongo"
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
-	$(BIN)/python -m pytest -m mongo
+	$(PYTEST) -m mongo
 
 kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own (root; KUBENODE=, or Go), or KUBECONFIG=
 	$(BIN)/python -m tests.kubernetes.grounds prepare
