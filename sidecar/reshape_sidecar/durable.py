@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 from pathlib import Path
 
 READ_CHUNK_BYTES = 1 << 20
@@ -17,8 +16,9 @@ READ_CHUNK_BYTES = 1 << 20
 def write_whole(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content``: a reader sees the old or the new file, never a part.
 
-    Processes and threads may do so at once: each writes a temporary file of its own."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}")
+    Whoever does so at once writes a temporary file of its own: threads, processes, and pods on one
+    volume, in each of which the process has the same number."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     write_synced(temporary, content)
     os.replace(temporary, path)
     sync_folder(path.parent)
