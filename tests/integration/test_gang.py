@@ -49,6 +49,18 @@ def begun(text: str) -> list[tuple[int, str, str]]:
     return [(int(step), devices, address) for step, devices, address in found]
 
 
+def starts_of(
+    bed: Bed, job: str, worker: int, least: int, attempt: int = 1
+) -> list[tuple[int, str, str]]:
+    """Wait until a worker began so often: a process that is there may not have said a word yet."""
+
+    def look() -> list[tuple[int, str, str]] | None:
+        found = begun(output(bed, job, worker, attempt))
+        return found if len(found) >= least else None
+
+    return list(eventually(look, text=f"worker {worker} begins {least} times"))
+
+
 def saved(text: str) -> list[int]:
     return [int(step) for step in re.findall(r"saves step (\d+)", text)]
 
@@ -110,7 +122,7 @@ def test_both_start_again_from_the_checkpoint_when_the_process_of_one_is_killed(
     bed.up()
     job = submit(bed, "killed", 100_000, every=10)
     bed.reaches(job, "running", size=4)
-    eventually(lambda: 20 in saved(output(bed, job, 0)), text="two saves")
+    eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
     pids = [training(bed, job, number) for number in (0, 1)]
     os.kill(pids[worker], signal.SIGKILL)
     again = eventually(
@@ -118,7 +130,7 @@ def test_both_start_again_from_the_checkpoint_when_the_process_of_one_is_killed(
         text="it runs again",
     )
     assert (again["attempt"], again["container_restarts"]) == (1, 0)
-    starts = [begun(output(bed, job, number)) for number in (0, 1)]
+    starts = [starts_of(bed, job, number, 2) for number in (0, 1)]
     assert [len(start) for start in starts] == [2, 2]
     assert starts[0][1][0] == starts[1][1][0] >= 20
     assert starts[0][1][0] % 10 == 0
@@ -133,7 +145,7 @@ def test_a_container_killed_ends_the_attempt_and_another_goes_on_from_the_checkp
     bed.up()
     job = submit(bed, "lost", 100_000, every=10)
     bed.reaches(job, "running", size=4)
-    eventually(lambda: 20 in saved(output(bed, job, 0)), text="two saves")
+    eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
     init = processes.init_of(folder_of(marker(bed, job, worker)).run)
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
@@ -142,10 +154,11 @@ def test_a_container_killed_ends_the_attempt_and_another_goes_on_from_the_checkp
         text="another attempt runs",
     )
     assert again["failures"] in (1, 2), "the other's process may have failed for it first"
-    assert begun(output(bed, job, 0, 2))[0][0] == begun(output(bed, job, 1, 2))[0][0] >= 20
+    starts = [starts_of(bed, job, number, 1, attempt=2) for number in (0, 1)]
+    assert starts[0][0][0] == starts[1][0][0] >= 20
     first = [marker(bed, job, number) for number in (0, 1)]
     assert not any(processes.living(first).values()), "nothing of the first attempt is left"
-    assert {gpu["state"] for gpu in bed.json("gpus")["gpus"]} == {"in-use"}
+    assert {gpu["state"] for gpu in bed.json("gpus")["gpus"]} == {"in use"}
 
 
 def test_a_worker_killed_while_the_gang_is_asked_to_shrink_leaves_a_job_that_goes_on(
@@ -154,7 +167,7 @@ def test_a_worker_killed_while_the_gang_is_asked_to_shrink_leaves_a_job_that_goe
     bed.up()
     job = submit(bed, "unlucky", 100_000, every=10)
     bed.reaches(job, "running", size=4)
-    eventually(lambda: 20 in saved(output(bed, job, 0)), text="two saves")
+    eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
     pid = training(bed, job, 1)
     os.kill(pid, signal.SIGSTOP)  # it will not hear of the step after which all save
     newcomer = bed.submit("newcomer", steps=20, optional_gpus=[2], max_wait_s=1)
@@ -162,7 +175,8 @@ def test_a_worker_killed_while_the_gang_is_asked_to_shrink_leaves_a_job_that_goe
     os.kill(pid, signal.SIGKILL)
     bed.reaches(newcomer, "completed")
     bed.reaches(job, "running", size=4)
-    starts = [begun(output(bed, job, number)) for number in (0, 1)]
+    begins = max(len(begun(output(bed, job, number))) for number in (0, 1))
+    starts = [starts_of(bed, job, number, max(begins, 2)) for number in (0, 1)]
     assert [step for step, _, _ in starts[0]] == [step for step, _, _ in starts[1]]
     assert starts[0][-1][0] >= 20
 

@@ -62,6 +62,9 @@ class Container:
 class PodDaemon(Bed):
     """A daemon on the nodes of a cluster, each with four simulated GPUs."""
 
+    lasting: tuple[str, ...] = ()
+    """Names of what stays in the namespace while it runs."""
+
     def __init__(self, folder: Path, namespace: Namespace) -> None:
         super().__init__(folder)
         self.namespace = namespace
@@ -253,7 +256,8 @@ class PodDaemon(Bed):
 
         def left() -> list[str]:
             kinds = [self.namespace.things(kind, group=group) for kind, group in OF_JOBS]
-            return [thing["metadata"]["name"] for kind in kinds for thing in kind]
+            names = [thing["metadata"]["name"] for kind in kinds for thing in kind]
+            return [name for name in names if name not in self.lasting]
 
         eventually("nothing of a job is left", lambda: not left())
 
