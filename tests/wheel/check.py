@@ -34,6 +34,7 @@ SIDECAR_EXTRA = {"reshape-gpu", "tornado", "nvidia-ml-py"}
 CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "torch"}
 OF_OTHER_EXTRAS = {
     "reshape_launcher.kubernetes.client",
+    "reshape_launcher.kubernetes.leases",
     "reshape_launcher.playbooks.library.reshape_apply",
 }
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
