@@ -4,9 +4,8 @@ Does: makes the folder (0700) and the two secrets (0600) once, and tells clients
 is. Never: shows a token, or opens the store. State: these files. ``token`` is the operator's,
 ``secret`` is what the tokens of attempts are derived from, ``address.json`` says where the newest
 daemon listens or did (its SideCars know that port), ``boot`` is the boot of the machine that it
-saw, ``daemon.lock`` is held while one runs. Controllers that
-stand by for each other have a home each, and the two secrets in one folder that somebody made for
-all of them.
+saw, ``daemon.lock`` is held while one runs. Controllers that stand by for each other have a home
+each, and the two secrets in one folder that somebody made for all of them.
 """
 
 from __future__ import annotations

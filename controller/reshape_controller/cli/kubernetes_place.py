@@ -119,8 +119,9 @@ def _devices(config: Config, pods: PodSettings) -> PodDevices:
     count = config.number("simulated_gpus")
     if count is not None:
         return SimulatedDevices(count)
-    for name in ("gpus", "gpu_type"):
-        if config.text(name) is not None if name == "gpu_type" else config.number(name) is not None:
+    of_machine = {"gpus": config.number("gpus"), "gpu_type": config.text("gpu_type")}
+    for name, value in of_machine.items():
+        if value is not None:
             what = f"{name} is about the GPUs of this machine; the nodes say what they have"
             raise failed(Exit.USAGE, what, config.source(name), "leave it out")
     if pods.image is None:

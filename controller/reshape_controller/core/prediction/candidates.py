@@ -172,16 +172,23 @@ def growths(forecast: Forecast, hosts: list[HostView]) -> Iterator[Candidate]:
     by_id = {host.id: host for host in hosts}
     fits = Fits(hosts)
     for job in moves.growable(forecast.snapshot):
-        host = by_id.get(job.host) if job.host is not None else None
-        if host is not None and host.idle:
-            for size in job.sizes:
-                if job.size < size <= job.size + host.idle:
-                    yield grow(forecast, job, size, host)
-        for size in job.sizes:
-            if size >= job.size:
-                for other in fits.beside(size, job.host) if job.only_host is None else ():
-                    if size > job.size or other.gpu_type != job.gpu_type:
-                        yield grow(forecast, job, size, other)
+        own = by_id.get(job.host) if job.host is not None else None
+        for size, host in larger(job, own, fits):
+            yield grow(forecast, job, size, host)
+
+
+def larger(job: JobView, own: HostView | None, fits: Fits) -> Iterator[tuple[int, HostView]]:
+    """Sizes that a running job may get, each with a host: its ``own`` one as far as that has idle
+    GPUs, or another, where the job can be elsewhere. One as large only on GPUs of another type."""
+    most = job.size + own.idle if own is not None else 0
+    for size in job.sizes:
+        if size < job.size:
+            continue
+        if own is not None and job.size < size <= most:
+            yield size, own
+        for other in fits.beside(size, job.host) if job.only_host is None else ():
+            if size > job.size or other.gpu_type != job.gpu_type:
+                yield size, other
 
 
 def grow(forecast: Forecast, job: JobView, size: int, host: HostView) -> Candidate:

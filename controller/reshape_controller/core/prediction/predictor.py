@@ -253,11 +253,10 @@ class Predictor:
 
     def reshape_s(self, job: JobView, *, moves: bool = False) -> float:
         """Seconds without training that a reshape costs the job."""
-        cost = self.overhead(job)
-        stay_s = self.pace(job).stay_s
+        pace = self.pace(job)
         if self._in_place and not moves:
-            return stay_s
-        return stay_s + cost.job_stop_s + cost.job_init_s
+            return pace.stay_s
+        return pace.stay_s + pace.cost.job_stop_s + pace.cost.job_init_s
 
     def release_s(self, job: JobView) -> float:
         """Seconds from the request until the GPUs that a running job gives up are free."""

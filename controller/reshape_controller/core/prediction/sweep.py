@@ -116,29 +116,21 @@ def _grown(
     base: tuple[int, int],
 ) -> None:
     """Every growth and move of a job, with nobody queued."""
-    most = job.size + own.idle if own is not None else 0
     before = forecast.ends_ms[job.id]
     least, floor = least_ms(before), forecast.latest_but(job.id)
     ends_s: dict[tuple[str, bool], dict[int, float]] = {}
-    for size in job.sizes:
-        if size < job.size:
-            continue
-        places = [own] if own is not None and job.size < size <= most else []
-        for other in fits.beside(size, job.host) if job.only_host is None else ():
-            if size > job.size or other.gpu_type != job.gpu_type:
-                places.append(other)
-        for host in places:
-            here, kind = host is own, host.gpu_type
-            if (kind, here) not in ends_s:
-                ends_s[kind, here] = forecast.predictor.reshaped_to_s(job, kind, moves=not here)
-            end = to_ms(ends_s[kind, here][size])
-            makespan = max(floor, end)
-            shorter, sooner = base[0] - makespan, before - end
-            total = forecast.ends_sum_ms - sooner
-            worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
-            moved = size - job.size if here else size
-            rank: Rank = (makespan, total, moved, job.id, size, host.id, ())
-            (found.worth if worth else found.others).append(rank)
+    for size, host in candidates.larger(job, own, fits):
+        here, kind = host is own, host.gpu_type
+        if (kind, here) not in ends_s:
+            ends_s[kind, here] = forecast.predictor.reshaped_to_s(job, kind, moves=not here)
+        end = to_ms(ends_s[kind, here][size])
+        makespan = max(floor, end)
+        shorter, sooner = base[0] - makespan, before - end
+        total = forecast.ends_sum_ms - sooner
+        worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
+        moved = size - job.size if here else size
+        rank: Rank = (makespan, total, moved, job.id, size, host.id, ())
+        (found.worth if worth else found.others).append(rank)
 
 
 _Row = tuple[HostView, Giver, list[tuple[int, int]]]
