@@ -32,6 +32,15 @@ def submit(bed: Bed, name: str, steps: int, *, every: int = 10**9, **fields: Any
     return bed.submit(name, LOCKSTEP, steps=steps, workers=2, command=command, **fields)
 
 
+def with_a_save(bed: Bed, name: str) -> str:
+    """A daemon with a job of two workers on four GPUs, whose checkpoint of step 20 is there."""
+    bed.up()
+    job = submit(bed, name, 100_000, every=10)
+    bed.reaches(job, "running", size=4)
+    eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
+    return job
+
+
 def marker(bed: Bed, job: str, worker: int, attempt: int = 1) -> Marker:
     folder = bed.home / "jobs" / job / f"attempt-{attempt}"
     own = folder / f"worker-{worker}" if worker else folder
@@ -119,10 +128,7 @@ def test_a_job_of_two_workers_ends_when_its_last_step_is_done(bed: Bed) -> None:
 def test_both_start_again_from_the_checkpoint_when_the_process_of_one_is_killed(
     bed: Bed, worker: int
 ) -> None:
-    bed.up()
-    job = submit(bed, "killed", 100_000, every=10)
-    bed.reaches(job, "running", size=4)
-    eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
+    job = with_a_save(bed, "killed")
     pids = [training(bed, job, number) for number in (0, 1)]
     os.kill(pids[worker], signal.SIGKILL)
     again = eventually(
@@ -142,10 +148,7 @@ def test_both_start_again_from_the_checkpoint_when_the_process_of_one_is_killed(
 def test_a_container_killed_ends_the_attempt_and_another_goes_on_from_the_checkpoint(
     bed: Bed, worker: int
 ) -> None:
-    bed.up()
-    job = submit(bed, "lost", 100_000, every=10)
-    bed.reaches(job, "running", size=4)
-    eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
+    job = with_a_save(bed, "lost")
     init = processes.init_of(folder_of(marker(bed, job, worker)).run)
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
@@ -164,10 +167,7 @@ def test_a_container_killed_ends_the_attempt_and_another_goes_on_from_the_checkp
 def test_a_worker_killed_while_the_gang_is_asked_to_shrink_leaves_a_job_that_goes_on(
     bed: Bed,
 ) -> None:
-    bed.up()
-    job = submit(bed, "unlucky", 100_000, every=10)
-    bed.reaches(job, "running", size=4)
-    eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
+    job = with_a_save(bed, "unlucky")
     pid = training(bed, job, 1)
     os.kill(pid, signal.SIGSTOP)  # it will not hear of the step after which all save
     newcomer = bed.submit("newcomer", steps=20, optional_gpus=[2], max_wait_s=1)

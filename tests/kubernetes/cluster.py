@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -250,16 +251,22 @@ def main() -> int:
     asked = parser.parse_args()
     if (asked.verb in of_node) != (asked.node is not None):
         parser.error(f"a node goes with {', '.join(of_node)}, and with nothing else")
+    if asked.node is None:
+        work = alone[asked.verb]
+    else:
+        work = partial(of_node[asked.verb], next(n for n in NODES if n.name == asked.node))
+    return carry_out(asked.verb, work, f"; KUBECONFIG={control_plane.ADMIN}")
+
+
+def carry_out(verb: str, work: Callable[[], object], note: str = "") -> int:
+    """Do it, and say how long it took; exit code 1 and one message if it cannot be done."""
     began_s = time.monotonic()
     try:
-        if asked.node is None:
-            alone[asked.verb]()
-        else:
-            of_node[asked.verb](next(node for node in NODES if node.name == asked.node))
+        work()
     except (ClusterError, ApiError) as error:
         print(f"cluster: {error}", file=sys.stderr)
         return 1
-    print(f"{asked.verb}: {time.monotonic() - began_s:.1f} s; KUBECONFIG={control_plane.ADMIN}")
+    print(f"{verb}: {time.monotonic() - began_s:.1f} s{note}")
     return 0
 
 

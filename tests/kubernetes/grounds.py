@@ -11,14 +11,13 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.kubernetes import cluster, control_plane, image, layout, machine, packages
-from tests.kubernetes.api import Api, ApiError
+from tests.kubernetes.api import Api
 from tests.kubernetes.running import ClusterError
 
 IMAGE, ADDRESS, STORAGE = "RESHAPE_KUBE_IMAGE", "RESHAPE_KUBE_ADDRESS", "RESHAPE_KUBE_STORAGE_CLASS"
@@ -107,14 +106,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="grounds", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("verb", choices=("check", "prepare"))
     asked = parser.parse_args()
-    began_s = time.monotonic()
-    try:
-        check() if asked.verb == "check" else prepare()
-    except (ClusterError, ApiError) as error:
-        print(f"cluster: {error}", file=sys.stderr)
-        return 1
-    print(f"{asked.verb}: {time.monotonic() - began_s:.1f} s")
-    return 0
+    return cluster.carry_out(asked.verb, check if asked.verb == "check" else prepare)
 
 
 if __name__ == "__main__":
