@@ -67,7 +67,7 @@ class HostSeen:
     name: str
     gpu_type: str
     gpus: tuple[str, ...]
-    """None: it has none, or they are not known now."""
+    """Empty: it has none, or they are not known now."""
     ready: bool = True
     schedulable: bool = True
     boot: str = ""

@@ -58,7 +58,6 @@ def secret(attempt: pod.Attempt, token: str, truth: str | None) -> Manifest:
     files = {SPEC_FILE: codec.dumps(_told(attempt, truth)), **_tokens(attempt.spec.workers, token)}
     if truth is not None:
         files[TRUTH_FILE] = truth
-    ours = {naming.MANAGED_BY: naming.PROGRAM, naming.CONTROLLER: settings.controller}
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -67,7 +66,7 @@ def secret(attempt: pod.Attempt, token: str, truth: str | None) -> Manifest:
         "metadata": {
             "name": attempt.name,
             "namespace": settings.namespace,
-            "labels": ours,
+            "labels": naming.ours(settings.controller),
         },
         "data": {name: _base64(text.encode()) for name, text in files.items()},
     }
@@ -79,14 +78,13 @@ def service(attempt: pod.Attempt) -> Manifest | None:
     if attempt.spec.workers == 1:
         return None
     settings = attempt.settings
-    ours = {naming.MANAGED_BY: naming.PROGRAM, naming.CONTROLLER: settings.controller}
     return {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
             "name": attempt.service,
             "namespace": settings.namespace,
-            "labels": ours,
+            "labels": naming.ours(settings.controller),
         },
         "spec": {
             "clusterIP": "None",

@@ -86,6 +86,11 @@ def probes(controller: str) -> str:
     return f"{MANAGED_BY}={PROGRAM},{PROBE}={controller}"
 
 
+def ours(controller: str) -> dict[str, str]:
+    """Labels of what belongs to an attempt's Job; ``selector`` finds by them."""
+    return {MANAGED_BY: PROGRAM, CONTROLLER: controller}
+
+
 def selector(controller: str) -> str:
     """Label selector of everything that a controller made."""
     return f"{MANAGED_BY}={PROGRAM},{CONTROLLER}={controller}"
