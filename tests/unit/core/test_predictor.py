@@ -20,7 +20,7 @@ from reshape_controller.core.prediction.profiles import (
 from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Progress
 from tests.clusters import COSTS, Cluster
-from tests.property.test_policies import clusters
+from tests.property.random_clusters import clusters
 
 
 def one(snapshot: Snapshot) -> JobView:

@@ -1,0 +1,57 @@
+"""Random clusters as a policy sees them, partly used and with a queue.
+
+Speeds are multiples of a quarter second and steps are whole, so that no sum is rounded and two ways
+of adding up agree to the millisecond.
+"""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Snapshot
+from tests.clusters import COSTS, FREE, Cluster
+
+SIZES = ((1,), (2,), (1, 2), (2, 4), (1, 2, 4), (3, 4), (1, 2, 3, 4), (4, 8), (1, 2, 4, 8))
+SPEEDS = st.integers(1, 40).map(lambda quarters: quarters / 4)
+STEPS = st.integers(1, 400)
+
+
+@st.composite
+def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
+    """One to three hosts of one or two GPU types, partly used, and a queue."""
+    kinds = draw(st.lists(st.sampled_from(["P100", "V100"]), min_size=1, max_size=3))
+    totals = draw(st.lists(st.integers(1, 8), min_size=len(kinds), max_size=len(kinds)))
+    hosts = {f"h{n}": entry for n, entry in enumerate(zip(kinds, totals, strict=True))}
+    cluster = Cluster(
+        hosts,
+        draw(st.sampled_from([FREE, COSTS])),
+        draw(st.sampled_from([Mechanism.SIDECAR, Mechanism.SIDECAR, Mechanism.TERMINATE])),
+        seed=draw(st.integers(0, 9)),
+    )
+    for name, (_, total) in hosts.items():
+        left = total
+        while left and draw(st.integers(0, 4)):
+            fitting = [s for sizes in SIZES for s in sizes if s <= left]
+            size = draw(st.sampled_from(fitting))
+            left -= size
+            sizes = draw(st.sampled_from([sizes for sizes in SIZES if size in sizes]))
+            more = job(draw, cluster, sizes)
+            more["only_host"] = draw(st.sampled_from([None, name]))
+            cluster.runs(f"run-{cluster.place:02d}", size, on=name, **more)
+    for _ in range(draw(st.integers(0, queued))):
+        sizes = draw(st.sampled_from(SIZES))
+        more = job(draw, cluster, sizes)
+        more["only_host"] = draw(st.sampled_from([None, None, *hosts, "drained"]))
+        more["max_wait_s"] = draw(st.sampled_from([None, None, None, 0.0]))
+        cluster.waits(f"new-{cluster.place:02d}", **more)
+    return cluster.snapshot()
+
+
+def job(draw: st.DrawFn, cluster: Cluster, sizes: tuple[int, ...]) -> dict[str, object]:
+    kinds = {kind for kind, _ in cluster.hosts.values()}
+    return {
+        "speeds": {kind: {size: draw(SPEEDS) for size in sizes} for kind in sorted(kinds)},
+        "sizes": sizes,
+        "left": draw(STEPS),
+    }

@@ -1,0 +1,230 @@
+"""The quick forecast, and what is ruled out without it, against the definition; random clusters."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reshape_controller.core.plan import JobView, Snapshot, Target
+from reshape_controller.core.prediction import candidates, moves
+from reshape_controller.core.prediction import forecast as forecasts
+from reshape_controller.core.prediction.candidates import targets_of
+from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.givers import Givers
+from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.sweep import Swept, sweep, sweep_growths
+from reshape_controller.core.prediction.weighing import Weighing
+from reshape_controller.policies.adaptive import Adaptive
+from tests.clusters import Reference
+from tests.property.random_clusters import clusters
+
+LISTED = st.sampled_from([1, 3, 64])
+"""How many queued jobs are scheduled one by one; the others are an area."""
+
+
+def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
+    """What ``adaptive`` has to choose for a newcomer, by the definition and nothing else."""
+    policy = Adaptive()
+    reference = Reference(snapshot, newcomer.id)
+    forecast = Forecast(snapshot, Predictor(snapshot))
+    hosts = [host for host in snapshot.hosts if newcomer.only_host in (None, host.id)]
+    allowed = [host.id for host in hosts]
+    idle = list(candidates.on_idle(forecast, newcomer, hosts))
+    victims = single_victims(snapshot, newcomer)
+    shrinks = [targets for targets in victims if targets[0].host in allowed]
+    overdue = newcomer.spec.max_wait_s is not None
+    if overdue and not idle and not shrinks:
+        several = candidates.from_several(forecast, newcomer, hosts, moves.donors(snapshot))
+        shrinks = [candidate.targets for candidate in several]
+    quiet = [(*reference.weigh(c.targets), order(snapshot, c.targets), c.targets) for c in idle]
+    base = min(quiet) if quiet else (*reference.weigh(()), (), ())
+    ends = {job.id: reference.predictor.unchanged(job).total_s for job in snapshot.running}
+    found = [base]
+    for targets in shrinks:
+        makespan, total = reference.weigh(targets)
+        left_ms = max(round(ends[target.job] * 1000) for target in targets[1:])
+        if overdue or worth(policy, (makespan, total), base[:2], left_ms):
+            found.append((makespan, total, order(snapshot, targets), targets))
+    if overdue and (quiet or shrinks):
+        found = [entry for entry in found if entry[3]] + quiet
+    return min(found)[3]
+
+
+def worth(policy: Adaptive, option: tuple[int, int], base: tuple[int, int], left_ms: int) -> bool:
+    """A twentieth of what is left: off the makespan, or off the sum at the same makespan."""
+    least = max(1, math.ceil(left_ms / 20))
+    assert policy.least_ms(left_ms) == least
+    return base[0] - option[0] >= least or (base[0] >= option[0] and base[1] - option[1] >= least)
+
+
+def order(snapshot: Snapshot, targets: tuple[Target, ...]) -> tuple[object, ...]:
+    first, *others = targets
+    shrinks = tuple((target.job, target.size) for target in others)
+    sizes = {job.id: job.size for job in snapshot.running}
+    given = sum(sizes[target.job] - target.size for target in others)
+    return (max(first.size, given), first.job, first.size, first.host, shrinks)
+
+
+def single_victims(snapshot: Snapshot, newcomer: JobView) -> list[tuple[Target, ...]]:
+    """Brute force over every host, victim, size, and size of the victim. A victim that can give to
+    this newcomer without a rest leaves none; another leaves as small a rest as it can."""
+    found: list[tuple[Target, ...]] = []
+    for host, victim in itertools.product(snapshot.hosts, snapshot.running):
+        if victim.host != host.id or victim.frozen:
+            continue
+        enough = [
+            (size, keeps, victim.size - keeps)
+            for size, keeps in itertools.product(newcomer.sizes, victim.sizes)
+            if keeps < victim.size and 0 < size - host.idle <= victim.size - keeps
+        ]
+        if any(gives <= size for size, _, gives in enough):
+            enough = [entry for entry in enough if entry[2] <= entry[0]]
+        else:
+            least = {n: min(g for size, _, g in enough if size == n) for n, _, _ in enough}
+            enough = [entry for entry in enough if entry[2] == least[entry[0]]]
+        for size, keeps, _ in enough:
+            found.append((Target(newcomer.id, size, host.id), Target(victim.id, keeps, host.id)))
+    return found
+
+
+@given(snapshot=clusters(queued=3))
+@settings(max_examples=400, deadline=None)
+def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
+    """The first newcomer decides, or nobody: overdue ones first."""
+    late = [job for job in snapshot.queued if job.spec.max_wait_s is not None]
+    queue = [*late, *(job for job in snapshot.queued if job not in late)]
+    if not queue:
+        return
+    wanted = best_of_all(snapshot, queue[0])
+    plan = Adaptive().decide(snapshot)
+    if wanted:
+        assert plan.targets == wanted
+    else:
+        assert all(target.job != queue[0].id for target in plan.targets)
+
+
+@given(snapshot=clusters(queued=8), listed=LISTED)
+@settings(max_examples=400, deadline=None)
+def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
+    snapshot: Snapshot, listed: int
+) -> None:
+    """``listed``: how many queued jobs are scheduled one by one; the others are an area."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forecasts, "LISTED_MAX", listed)
+        compare(snapshot, listed)
+
+
+def compare(snapshot: Snapshot, listed: int) -> None:
+    forecast = Forecast(snapshot, Predictor(snapshot))
+    hosts = list(snapshot.hosts)
+    for newcomer in snapshot.queued:
+        if all(host.usable < min(newcomer.sizes) for host in hosts):
+            continue
+        reference = Reference(snapshot, newcomer.id, listed)
+        outlook = forecast.outlook(newcomer.id)
+        assert outlook.waits() == reference.weigh(())
+        donors = moves.donors(snapshot)
+        for option in (
+            *candidates.on_idle(forecast, newcomer, hosts),
+            *candidates.from_one(forecast, newcomer, hosts, donors),
+            *candidates.from_several(forecast, newcomer, hosts, donors),
+        ):
+            weighed = outlook.weigh(option.ends, option.changes)
+            assert weighed == reference.weigh(option.targets), option.targets
+            bound = outlook.bound(option.ends, option.changes)
+            assert bound[0] <= weighed[0]
+            assert bound[1] <= weighed[1]
+        giving = Givers(forecast, donors, lambda left: 1)
+        swept = sweep(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
+        ranked = sorted(swept.worth + swept.others)
+        single = {
+            option.targets: option.order
+            for option in candidates.from_one(forecast, newcomer, hosts, donors)
+        }
+        again = [targets_of(rank) for rank in ranked]
+        assert [(*reference.weigh(targets), *single[targets]) for targets in again] == ranked
+        assert {*again, *(option.targets for option in swept.costly)} == set(single)
+        worth = [rank[:2] for rank in swept.worth]
+        assert all(rank < outlook.waits() for rank in worth)
+    grown = forecast.outlook()
+    reference = Reference(snapshot, None, listed)
+    for option in candidates.growths(forecast, hosts):
+        assert grown.weigh(option.ends, option.changes) == reference.weigh(option.targets)
+    swept = sweep_growths(grown, hosts, lambda left: 1, grown.waits())
+    ruled_out = weigh_far(swept)
+    assert not ruled_out.worth
+    ranked = swept.worth + swept.others + ruled_out.others
+    wanted = {option.targets: option.order for option in candidates.growths(forecast, hosts)}
+    again = [targets_of(rank) for rank in ranked]
+    assert [(*reference.weigh(targets), *wanted[targets]) for targets in again] == ranked
+    assert {*again, *(option.targets for option in swept.costly)} == set(wanted)
+
+
+def weigh_far(swept: Swept) -> Swept:
+    """Every option of the jobs that a sweep ruled out."""
+    return swept.far.weigh([job for _, job in swept.far.jobs]) if swept.far else Swept([], [], [])
+
+
+@given(snapshot=clusters(queued=8), least=st.sampled_from([1, 100, 5000]), listed=LISTED)
+@settings(max_examples=1500, deadline=None)
+def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
+    snapshot: Snapshot, least: int, listed: int
+) -> None:
+    """``least``: what a reshape has to save (ms), and a twentieth of what its job has left."""
+
+    def least_ms(left_ms: int) -> int:
+        return least + left_ms // 20
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forecasts, "LISTED_MAX", listed)
+        forecast = Forecast(snapshot, Predictor(snapshot))
+        hosts = list(snapshot.hosts)
+        giving = Givers(forecast, moves.donors(snapshot), least_ms)
+        for newcomer in snapshot.queued:
+            if all(host.usable < min(newcomer.sizes) for host in hosts):
+                continue
+            outlook = forecast.outlook(newcomer.id)
+            idle = list(candidates.on_idle(forecast, newcomer, hosts))
+            base = Weighing(outlook, least_ms, "wait", idle).base[:2]
+            every = sweep(outlook, newcomer, hosts, giving, base, gate=False)
+            swept = sweep(outlook, newcomer, hosts, giving, base, gate=True)
+            ruled_out = weigh_far(swept)
+            assert not ruled_out.worth
+            assert not ruled_out.costly
+            assert sorted(swept.worth) == sorted(every.worth)
+            assert sorted(swept.others + ruled_out.others) == sorted(every.others)
+            key = lambda option: option.order  # noqa: E731
+            assert sorted(swept.costly, key=key) == sorted(every.costly, key=key)
+
+
+@given(snapshot=clusters())
+@settings(max_examples=150, deadline=None)
+def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
+    forecast = Forecast(snapshot, Predictor(snapshot))
+    donors = moves.donors(snapshot)
+    for newcomer in snapshot.queued:
+        found = candidates.from_one(forecast, newcomer, list(snapshot.hosts), donors)
+        ours = {candidate.targets for candidate in found}
+        assert ours == set(single_victims(snapshot, newcomer))
+
+
+@given(snapshot=clusters(), steps=st.integers(1, 400))
+@settings(max_examples=100, deadline=None)
+def test_no_makespan_falls_when_a_running_job_has_more_left(snapshot: Snapshot, steps: int) -> None:
+    """Monotone where it must be: without a queue, every end depends on its own job alone."""
+    snapshot = replace(snapshot, queued=())
+    if not snapshot.running:
+        return
+    job = snapshot.running[0]
+    assert job.spec.length is not None
+    longer = replace(job.spec.length, value=job.spec.length.value + steps)
+    more = replace(job, spec=replace(job.spec, length=longer))
+    worse = replace(snapshot, running=(more, *snapshot.running[1:]))
+    assert Reference(snapshot).weigh(()) <= Reference(worse).weigh(())
+    quick = [Forecast(s, Predictor(s)).outlook().waits() for s in (snapshot, worse)]
+    assert quick[0] <= quick[1]
