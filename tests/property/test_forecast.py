@@ -202,6 +202,21 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
             assert sorted(swept.costly, key=key) == sorted(every.costly, key=key)
 
 
+@given(snapshot=clusters(queued=0), least=st.sampled_from([1, 100, 5000]))
+@settings(max_examples=1500, deadline=None)
+def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
+    snapshot: Snapshot, least: int
+) -> None:
+    forecast = Forecast(snapshot, Predictor(snapshot))
+    outlook, hosts = forecast.outlook(), list(snapshot.hosts)
+    swept = sweep_growths(outlook, hosts, lambda left: least + left // 20, outlook.waits())
+    ruled_out = weigh_far(swept)
+    assert not ruled_out.worth
+    weighed = swept.worth + swept.others + ruled_out.others
+    wanted = {option.targets for option in candidates.growths(forecast, hosts)}
+    assert {targets_of(rank) for rank in weighed} == wanted
+
+
 @given(snapshot=clusters())
 @settings(max_examples=150, deadline=None)
 def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:

@@ -72,10 +72,12 @@ def may_grow(
         train_s = pace.until_s - now_s
         left = train_s / pace.step_s if train_s > 0.0 else 0.0
         there_s = max([_faster_s(predictor, job, pace, room) for room in rooms])
-        gain_s = left * there_s - pace.stay_s - pace.cost.job_stop_s - pace.cost.job_init_s
-        if in_place and idle[job.host]:
+        leave_s = pace.stay_s + pace.cost.job_stop_s + pace.cost.job_init_s
+        gain_s = left * there_s - leave_s
+        if idle[job.host]:
             here = (job.gpu_type, job.size + idle[job.host])
-            gain_s = max(gain_s, left * _faster_s(predictor, job, pace, here) - pace.stay_s)
+            stay_s = pace.stay_s if in_place else leave_s
+            gain_s = max(gain_s, left * _faster_s(predictor, job, pace, here) - stay_s)
         lacks = least_ms(ends_ms[job.id]) - int(gain_s * 1000.0) - SLACK_MS
         if lacks > 0:
             far.append((lacks, job))
