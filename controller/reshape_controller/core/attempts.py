@@ -188,7 +188,8 @@ def finish(turn: Turn, job: Job, state: JobState, reason: str) -> Job:
     job = replace(job, state=state, reason=reason, finished_at_s=turn.now_s, deadline=None)
     turn.state.put_job(job)
     turn.note(job, state.value, reason)
-    turn.state.plan_wanted = True
+    if not job.stage.has_gpus:  # those want one when they are free
+        turn.state.plan_wanted = True
     return job
 
 

@@ -17,7 +17,6 @@ from reshape_controller.core.model import (
 from reshape_controller.core.state import State
 
 _WAITS = (Stage.LAUNCHING, Stage.STARTING, Stage.SAVING, Stage.STOPPING, Stage.ENDING)
-_HOLDS = (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
 
 
 def check(state: State) -> None:
@@ -61,7 +60,7 @@ def _check_job(state: State, job: Job) -> None:
         _require(found.state is GpuState.IN_USE and found.owner == job.id, f"{name}: lost {gpu}")
         _require(found.host == job.host, f"{name}: {gpu} is on {found.host}")
     _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: no size of its own")
-    _require(bool(job.gpus) or job.stage not in _HOLDS, f"{name}: without GPUs")
+    _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: without GPUs")
     _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: GPUs without a container")
     _require(job.stage not in _WAITS or job.deadline is not None, f"{name}: waits for ever")
     _require((job.stage is Stage.NONE) == (job.host is None), f"{name}: host {job.host}")
@@ -71,7 +70,7 @@ def _check_job(state: State, job: Job) -> None:
     if job.stage in (Stage.SAVING, Stage.STOPPING):
         _require(job.change is not None, f"{name}: was not asked for anything")
     if job.donation is not None:
-        _require(job.stage in _HOLDS, f"{name}: gives while it has nothing")
+        _require(job.stage.has_gpus, f"{name}: gives while it has nothing")
         _require(all(g in job.gpus for g in job.donation.keeps), f"{name}: keeps what it has not")
         to = state.jobs.get(job.donation.to)
         knows = to is not None and to.hand_over is not None and job.id in to.hand_over.donors

@@ -96,6 +96,7 @@ def quarantine(turn: Turn, gpu: Gpu, reason: str) -> None:
         )
     )
     turn.note(None, "gpu-quarantined", f"GPU {gpu.id} on {gpu.host}: {reason}")
+    turn.state.plan_wanted = True
 
 
 def lose(turn: Turn, host: HostId, reason: str) -> None:

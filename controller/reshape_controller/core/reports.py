@@ -147,8 +147,7 @@ def _first_step(turn: Turn, job: Job, seen: Observed) -> None:
 
 
 def _finished(turn: Turn, job: Job, seen: Observed) -> None:
-    trains = (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
-    if seen.phase is Phase.FINISHED and job.stage in trains and job.gpus:
+    if seen.phase is Phase.FINISHED and job.stage.has_gpus and job.gpus:
         endings.complete(turn, job, "training finished")
 
 

@@ -88,6 +88,11 @@ class Stage(StrEnum):
     ENDING = "ending"
     """Told to exit, or being removed; the container is not gone yet."""
 
+    @property
+    def has_gpus(self) -> bool:
+        """Whether the job has GPUs, to train on or still."""
+        return self in (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
+
 
 class ChangeKind(StrEnum):
     """Why a running job is asked to save and stop."""
