@@ -116,7 +116,7 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     launcher.link = link
     settings = LaunchSettings("http://127.0.0.1:1", folder / "jobs")
     executor = Executor(launcher, link, tokens, settings, loop.post)
-    admission = Admission(lambda: loop.engine.state)
+    admission = Admission(lambda: loop.engine.state, executor.refusals)
 
     def log_folder(job: Job) -> Path:
         return folder / "logs" / job.spec.name / str(job.attempt)

@@ -9,7 +9,14 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from reshape_controller.live.link import Link, UnknownAttempt
-from reshape_launcher.spec import ContainerStatus, LaunchError, LaunchSpec, OneHost, ReleaseCheck
+from reshape_launcher.spec import (
+    ContainerStatus,
+    LaunchError,
+    LaunchSpec,
+    OneHost,
+    RecordRefused,
+    ReleaseCheck,
+)
 from reshape_sidecar.wire import (
     Desired,
     Mode,
@@ -101,6 +108,11 @@ class FakeLauncher:
             sidecar.over = True
         else:
             sidecar.task = asyncio.create_task(sidecar.run())
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        if spec.image == "nowhere":
+            return (RecordRefused("image", "'nowhere' is nowhere", "name another"),)
+        return ()
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return None

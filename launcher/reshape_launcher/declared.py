@@ -21,6 +21,7 @@ from reshape_launcher.spec import (
     LaunchError,
     LaunchSpec,
     OneHost,
+    RecordRefused,
     ReleaseCheck,
 )
 
@@ -56,6 +57,9 @@ class DeclaredLauncher:
         """Launches whose declared start is not over; the event calls one off."""
         self._ran: dict[tuple[str, int], float | None] = {}
         """Containers that were seen to run; from when on their end was seen, None before."""
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        return self._inner.refusals(spec)
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Wait the declared time, then launch. Raises LaunchError, also when it is called off."""

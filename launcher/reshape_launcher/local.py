@@ -28,6 +28,7 @@ from reshape_launcher.spec import (
     LaunchError,
     LaunchSpec,
     OneHost,
+    RecordRefused,
     ReleaseCheck,
     worker_token,
 )
@@ -80,6 +81,10 @@ class LocalLauncher:
         self._folders = AttemptFolders(self._root)
         self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
         self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        """Nothing to say: what a record names may be there by the time of its launch."""
+        return ()
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""

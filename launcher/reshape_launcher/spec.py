@@ -24,6 +24,7 @@ __all__ = [
     "LaunchSpec",
     "Launcher",
     "OneHost",
+    "RecordRefused",
     "ReleaseCheck",
     "worker_token",
 ]
@@ -111,8 +112,19 @@ class ClusterAway(LaunchError):
         super().__init__(message, retryable=True)
 
 
+class RecordRefused(LaunchError):
+    """A field of a job's record asks for what this launcher can never give."""
+
+    def __init__(self, field: str, what: str, remedy: str) -> None:
+        super().__init__(f"{field}: {what}; {remedy}")
+        self.field, self.what, self.remedy = field, what, remedy
+
+
 class Launcher(Protocol):
     """Starts, lists and ends containers. All methods are idempotent and safe to repeat."""
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        """Why no attempt of this job could ever be launched, whatever its host; asks nobody."""
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec`` with its SideCar; no training process yet.

@@ -147,11 +147,14 @@ def launch(launcher: KubernetesLauncher, fields: dict[str, Any]) -> str | None:
     job = replace(JOB, spec=spec, attempt=1)
     host = Host(HostId("node1"), "simulated", (GpuId("sim-node1-0"),))
     settings = LaunchSettings("http://192.0.2.1:1", Path("/reshape/jobs"), DeviceMode.SIMULATED)
+    wanted = launch_spec(settings, job, host, 1, 60.0)
+    said = None
     try:
-        asyncio.run(launcher.launch(launch_spec(settings, job, host, 1, 60.0), "token"))
+        asyncio.run(launcher.launch(wanted, "token"))
     except LaunchError as error:
-        return f"{error}{' (and it would be tried again)' * error.retryable}"
-    return None
+        said = f"{error}{' (and it would be tried again)' * error.retryable}"
+    assert said in ([str(one) for one in launcher.refusals(wanted)] or [None]), "as at submission"
+    return said
 
 
 def arrived(field: str, text: str, bring: DryRun) -> bool:

@@ -11,7 +11,14 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import HostId
 from reshape_controller.live.hosts import HostWatch
-from reshape_launcher.spec import ContainerStatus, HostSeen, LaunchSpec, OneHost, ReleaseCheck
+from reshape_launcher.spec import (
+    ContainerStatus,
+    HostSeen,
+    LaunchSpec,
+    OneHost,
+    RecordRefused,
+    ReleaseCheck,
+)
 
 HOST = HostSeen("node1", "simulated", ("sim-node1-0", "sim-node1-1"), boot="boot-1")
 OTHER = HostSeen("node2", "simulated", ("sim-node2-0",), boot="boot-2")
@@ -53,6 +60,9 @@ class World:
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
         return tuple(self.running)
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        return ()
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return None

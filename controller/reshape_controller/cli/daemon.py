@@ -90,7 +90,7 @@ class Daemon:
             ),
             self._loop.post,
         )
-        self._admission = Admission(lambda: self._loop.engine.state)
+        self._admission = Admission(lambda: self._loop.engine.state, self._executor.refusals)
         self._desk = Desk(
             self._loop, self._admission, self._executor.log_folder, self._link.observed
         )

@@ -1,7 +1,8 @@
 """What is checked of a valid request before it may enter the log.
 
-Does: names that live jobs have, sizes that no host has, a size to be pinned to. Never: parses
-(records does), or queues. State: names that were let in and are not in the engine yet.
+Does: names that live jobs have, sizes that no host has, what no launcher can give, a size to be
+pinned to. Never: parses (records does), or queues. State: names that were let in and are not in the
+engine yet.
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ class Refused(ReshapeError):
 class Admission:
     """One per daemon; ``state`` reads the engine's."""
 
-    def __init__(self, state: Callable[[], State]) -> None:
+    def __init__(
+        self,
+        state: Callable[[], State],
+        refusals: Callable[[JobSpec], tuple[FieldError, ...]] = lambda spec: (),
+    ) -> None:
+        """``refusals``: what of a record the launcher can never give."""
         self._state = state
+        self._refusals = refusals
         self._entering: set[str] = set()
 
     def admit(self, spec: JobSpec) -> None:
         """Let a record in, and keep its name until ``entered``. Raises Refused."""
-        errors = tuple(check_against_hosts(spec, self._state().hosts.values()))
+        errors = check_against_hosts(spec, self._state().hosts.values()) + self._refusals(spec)
         holder = next(
             (job for job in self._state().jobs.values() if job.spec.name == spec.name), None
         )

@@ -18,7 +18,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.attempts import save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import HostId, Job, JobId, Stage
+from reshape_controller.core.model import FieldError, Host, HostId, Job, JobId, JobSpec, Stage
 from reshape_controller.core.state import State
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.live.link import Link
@@ -59,6 +59,13 @@ class Executor:
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._there: set[tuple[str, int]] = set()
         """Attempts whose container was launched; only these can be missed."""
+
+    def refusals(self, spec: JobSpec) -> tuple[FieldError, ...]:
+        """Why the launcher could never launch a job of this record, field by field."""
+        job, host = Job(JobId(spec.name), spec, 0, 0.0), Host(HostId("any"), "", ())
+        wanted = launch_spec(self._settings, job, host, epoch=0, save_s=0.0)
+        refused = self._launcher.refusals(wanted)
+        return tuple(FieldError(one.field, one.what, one.remedy) for one in refused)
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
         """Begin to carry out what was committed. Returns at once."""

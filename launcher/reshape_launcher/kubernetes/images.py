@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.places import OWN
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.spec import LaunchError, LaunchSpec
+from reshape_launcher.spec import LaunchSpec, RecordRefused
 
 CODE_IN_IMAGE = "/opt/reshape/code"
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}\Z")
@@ -30,21 +30,34 @@ class Build:
 
 
 def checked(image: str) -> str:
-    """The name, if it can be an image's. Raises LaunchError."""
+    """The name, if it can be an image's. Raises RecordRefused."""
     if not _IMAGE.match(image):
-        raise LaunchError(f"image {image!r} is no image name; write REGISTRY/NAME:TAG")
+        raise RecordRefused("image", f"{image!r} is no image name", "write REGISTRY/NAME:TAG")
     return image
 
 
+def chosen(spec: LaunchSpec, settings: PodSettings) -> str:
+    """The record's image, or the operator's. Raises RecordRefused."""
+    image = spec.image or settings.image
+    if image is None:
+        raise RecordRefused(
+            "image",
+            "the record names no image, and this controller has none for such records",
+            "set `image` in the job record, or in the controller's cluster file",
+        )
+    return checked(image)
+
+
 def wanted(spec: LaunchSpec, settings: PodSettings) -> tuple[LaunchSpec, Build | None]:
-    """The launch with its image, and what is to be built for it. Raises LaunchError."""
+    """The launch with its image, and what is to be built for it. Raises RecordRefused."""
     local = spec.code.startswith("/") and not PurePosixPath(spec.code).is_relative_to(OWN)
     if spec.image is not None or settings.registry is None or not local:
         return spec, None
     if settings.image is None:
-        raise LaunchError(
-            "an image is to be built, and there is none to build on; set `image` in the"
-            " controller's cluster file, or in the job record"
+        raise RecordRefused(
+            "image",
+            "one is to be built, and there is none to build on",
+            "set `image` in the controller's cluster file, or in the job record",
         )
     key = naming.key_of(settings.controller, spec.job)
     image = checked(f"{settings.registry}/{key}:{spec.attempt}")

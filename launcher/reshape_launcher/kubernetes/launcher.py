@@ -17,7 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from reshape_launcher.kubernetes import archive, images, manifests, naming, pod, reach, status
+from reshape_launcher.kubernetes import (
+    archive,
+    images,
+    manifests,
+    naming,
+    pod,
+    reach,
+    refusing,
+    status,
+)
 from reshape_launcher.kubernetes.applying import Objects
 from reshape_launcher.kubernetes.bringing import Bring, Directly
 from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, NotRunning, PodSeen
@@ -32,6 +41,7 @@ from reshape_launcher.spec import (
     LaunchError,
     LaunchSpec,
     OneHost,
+    RecordRefused,
     ReleaseCheck,
 )
 
@@ -69,6 +79,10 @@ class KubernetesLauncher:
         self._archive: archive.Archive | None = None
         self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
         self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        """What of the record no pod can have: its image and its folders."""
+        return refusing.refusals(spec, self._settings)
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Make the attempt's objects; nothing happens if they are there. Raises LaunchError."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
-from reshape_launcher.spec import LaunchError, LaunchSpec
+from reshape_launcher.spec import LaunchSpec, RecordRefused
 
 OWN = PurePosixPath("/reshape/jobs")
 """Folders of jobs that name none are told as if they were below this one."""
@@ -50,28 +50,40 @@ class Places:
 
 
 def places(spec: LaunchSpec, settings: PodSettings) -> Places:
-    """Where everything is. Raises LaunchError with what, where, remedy."""
-    code, dataset = spec.code, spec.dataset
+    """Where everything is. Raises RecordRefused."""
     mounts: list[ClaimMount] = []
-    own_code = PurePosixPath(code).is_relative_to(OWN)
-    code = CODE if own_code else _placed("code", code, CODE, mounts)
-    checkpoints = _checkpoints(spec, settings, mounts)
-    if dataset is not None:
-        dataset = _placed("dataset", dataset, DATASET, mounts, read_only=True)
+    placed_code = code(spec, mounts)
+    placed_checkpoints = checkpoints(spec, settings, mounts)
+    placed_dataset = dataset(spec, mounts)
     if settings.storage_claim is not None:
         kept = logs_folder(spec.job, spec.attempt, OWN_NUMBER if spec.workers > 1 else None)
         mounts.append(ClaimMount(settings.storage_claim, LOGS, kept, read_only=False))
-    return Places(code, checkpoints, dataset, tuple(mounts), own_code)
+    own_code = _not_named(spec.code)
+    return Places(placed_code, placed_checkpoints, placed_dataset, tuple(mounts), own_code)
 
 
-def _checkpoints(spec: LaunchSpec, settings: PodSettings, mounts: list[ClaimMount]) -> str:
+def code(spec: LaunchSpec, mounts: list[ClaimMount]) -> str:
+    """The code folder, with what it takes added to ``mounts``. Raises RecordRefused."""
+    return CODE if _not_named(spec.code) else _placed("code", spec.code, CODE, mounts)
+
+
+def dataset(spec: LaunchSpec, mounts: list[ClaimMount]) -> str | None:
+    """The same for the dataset, which is only read."""
+    if spec.dataset is None:
+        return None
+    return _placed("dataset", spec.dataset, DATASET, mounts, read_only=True)
+
+
+def checkpoints(spec: LaunchSpec, settings: PodSettings, mounts: list[ClaimMount]) -> str:
+    """The same for the checkpoints, which have to outlive the pod."""
     text = spec.checkpoints
-    if PurePosixPath(text).is_relative_to(OWN):
+    if _not_named(text):
         if settings.storage_claim is None:
-            raise LaunchError(
-                "the record names no checkpoints, and this controller has no volume claim for them;"
-                " set `checkpoints: claim:NAME/FOLDER` in the job record, or `storage_claim` in the"
-                " controller's cluster file"
+            raise RecordRefused(
+                "checkpoints",
+                "the record names none, and this controller has no volume claim for them",
+                "write `checkpoints: claim:NAME/FOLDER`, or set `storage_claim` in the"
+                " controller's cluster file",
             )
         mount = ClaimMount(settings.storage_claim, CHECKPOINTS, f"{spec.job}/checkpoints", False)
         mounts.append(mount)
@@ -79,11 +91,14 @@ def _checkpoints(spec: LaunchSpec, settings: PodSettings, mounts: list[ClaimMoun
     placed = _placed("checkpoints", text, CHECKPOINTS, mounts)
     kept = [mount.path for mount in settings.mounts if not mount.read_only]
     if placed != CHECKPOINTS and not any(PurePosixPath(placed).is_relative_to(p) for p in kept):
-        raise LaunchError(
-            f"checkpoints {text!r} would be lost with the pod; name a volume claim:"
-            " `checkpoints: claim:NAME/FOLDER`"
-        )
+        what = f"{text!r} would be lost with the pod"
+        raise RecordRefused("checkpoints", what, "name a volume claim: claim:NAME/FOLDER")
     return placed
+
+
+def _not_named(folder: str) -> bool:
+    """Whether it is the one that a job gets whose record names none."""
+    return PurePosixPath(folder).is_relative_to(OWN)
 
 
 def _placed(
@@ -95,11 +110,11 @@ def _placed(
         return path
     folder = PurePosixPath(text)
     if not folder.is_absolute() or ".." in folder.parts or "\0" in text:
-        raise LaunchError(
-            f"{field} {text!r} is neither `claim:NAME/FOLDER` nor an absolute path in the image"
-        )
+        what = f"{text!r} is neither a volume claim nor an absolute path in the image"
+        raise RecordRefused(field, what, "write claim:NAME/FOLDER, or /a/path")
     if folder.is_relative_to(RESERVED):
-        raise LaunchError(f"{field} {text!r}: {RESERVED} is Reshape's own; name another folder")
+        what = f"{text!r} is below {RESERVED}, which is Reshape's own"
+        raise RecordRefused(field, what, "name another folder")
     return text
 
 
@@ -108,8 +123,6 @@ def _claim(field: str, text: str) -> ClaimMount:
     parts = [part for part in folder.split("/") if part not in ("", ".")]
     fits = all(_FOLDER.match(part) and part != ".." for part in parts)
     if not _CLAIM.match(name) or not fits:
-        raise LaunchError(
-            f"{field} {text!r} is no volume claim; write claim:NAME/FOLDER with the claim's name"
-            " and plain folder names"
-        )
+        remedy = "write claim:NAME/FOLDER with the claim's name and plain folder names"
+        raise RecordRefused(field, f"{text!r} is no volume claim", remedy)
     return ClaimMount(name, "", "/".join(parts))

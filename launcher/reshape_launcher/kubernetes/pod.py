@@ -18,7 +18,7 @@ from reshape_launcher.kubernetes.archive import Archive
 from reshape_launcher.kubernetes.cluster import Manifest
 from reshape_launcher.kubernetes.places import LOGS, OWN_NUMBER, Places
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
-from reshape_launcher.spec import LaunchError, LaunchSpec
+from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import limits
 
 HOME = "/reshape"
@@ -76,14 +76,8 @@ class Attempt:
 
     @property
     def image(self) -> str:
-        """The record's image, or the operator's. Raises LaunchError."""
-        image = self.spec.image or self.settings.image
-        if image is None:
-            raise LaunchError(
-                "the record names no image, and this controller has none for such records; "
-                "set `image` in the job record, or in the controller's cluster file"
-            )
-        return images.checked(image)
+        """The record's image, or the operator's. Raises RecordRefused."""
+        return images.chosen(self.spec, self.settings)
 
     @property
     def python(self) -> str:

@@ -80,6 +80,16 @@ def test_what_no_host_can_hold_and_a_name_that_lives_are_refused(tmp_path: Path)
     run(tmp_path, test)
 
 
+def test_what_could_never_be_launched_is_refused_before_it_is_accepted(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        answer = await it.post("/v1/jobs", {**RECORD, "image": "nowhere"})
+        assert (answer.code, answer.json["path"]) == (422, "image")
+        assert answer.json["hint"] == "name another"
+        assert (await it.get("/v1/jobs")).json["total"] == 0
+
+    run(tmp_path, test)
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [("{", 422), ("[]", 422), ("", 422), (b"\xff\xfe", 400), ("[" * 100_000, 422), ("null", 422)],

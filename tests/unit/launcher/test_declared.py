@@ -15,6 +15,7 @@ from reshape_launcher.spec import (
     LaunchError,
     LaunchSpec,
     OneHost,
+    RecordRefused,
     ReleaseCheck,
 )
 
@@ -40,6 +41,9 @@ class Inner:
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         self.running.setdefault((spec.job, spec.attempt), True)
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        return ()
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
         return None

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from reshape_launcher.kubernetes import archive, manifests, naming, pod
+from reshape_launcher.kubernetes import archive, images, manifests, naming, pod
 from reshape_launcher.kubernetes.devices import SimulatedDevices
 from reshape_launcher.kubernetes.places import CHECKPOINTS, OWN, places
+from reshape_launcher.kubernetes.refusing import refusals
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
-from reshape_launcher.spec import DeviceMode, LaunchError, LaunchSpec, worker_token
+from reshape_launcher.spec import DeviceMode, LaunchSpec, RecordRefused, worker_token
 from reshape_sidecar import codec, limits
 from reshape_sidecar.agent.spec import AttemptSpec
 from tests import pod_security
@@ -25,6 +26,7 @@ from tests.hostile_texts import HOSTILE
 GENERATED = 10_000
 SIDECAR = archive.Archive(b"not looked at here")
 SETTINGS = PodSettings(namespace="jobs", controller="c1", image="base:1", storage_claim="storage")
+BUILDING = replace(SETTINGS, registry="registry.example")
 SPEC = LaunchSpec(
     job="a-0123456789",
     attempt=1,
@@ -175,31 +177,44 @@ def test_one_claim_used_twice_is_one_volume() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "settings", "what"),
+    ("field", "changes", "settings", "what"),
     [
-        ({"checkpoints": "/data/c"}, SETTINGS, "would be lost with the pod"),
-        ({}, replace(SETTINGS, storage_claim=None), "no volume claim for them"),
-        ({}, replace(SETTINGS, image=None), "the record names no image"),
-        ({"image": "-it"}, SETTINGS, "is no image name"),
-        ({"code": "work"}, SETTINGS, "neither `claim:NAME/FOLDER` nor an absolute path"),
-        ({"code": "/reshape/attempt"}, SETTINGS, "is Reshape's own"),
-        ({"code": "claim:x/../y"}, SETTINGS, "is no volume claim"),
-        ({"dataset": "claim:UPPER"}, SETTINGS, "is no volume claim"),
+        ("checkpoints", {"checkpoints": "/data/c"}, SETTINGS, "would be lost with the pod"),
+        ("checkpoints", {}, replace(SETTINGS, storage_claim=None), "no volume claim for them"),
+        ("image", {}, replace(SETTINGS, image=None), "the record names no image"),
+        ("image", {"image": "-it"}, SETTINGS, "is no image name"),
+        ("image", {"code": "/here"}, replace(BUILDING, image=None), "there is none to build on"),
+        ("code", {"code": "work"}, SETTINGS, "neither a volume claim nor an absolute path"),
+        ("code", {"code": "/reshape/attempt"}, SETTINGS, "is Reshape's own"),
+        ("code", {"code": "claim:x/../y"}, SETTINGS, "is no volume claim"),
+        ("dataset", {"dataset": "claim:UPPER"}, SETTINGS, "is no volume claim"),
     ],
 )
-def test_what_cannot_be_launched_is_refused_with_its_remedy(
-    changes: dict[str, str], settings: PodSettings, what: str
+def test_what_cannot_be_launched_is_refused_before_and_at_its_launch(
+    field: str, changes: dict[str, str], settings: PodSettings, what: str
 ) -> None:
-    with pytest.raises(LaunchError, match=what) as caught:
-        job_of(replace(SPEC, **changes), settings)  # type: ignore[arg-type]
+    spec = replace(SPEC, **changes)  # type: ignore[arg-type]
+    (refused,) = refusals(spec, settings)
+    assert refused.field == field
+    assert what in refused.what
+    assert refused.remedy
+    with pytest.raises(RecordRefused, match=re.escape(str(refused))) as caught:
+        job_of(images.wanted(spec, settings)[0], settings)
     assert not caught.value.retryable
+
+
+def test_every_wrong_field_of_a_record_is_named_at_once() -> None:
+    spec = replace(SPEC, image="-it", code="work", dataset="work", checkpoints="work")
+    found = [refused.field for refused in refusals(spec, SETTINGS)]
+    assert found == ["image", "code", "dataset", "checkpoints"]
+    assert refusals(SPEC, SETTINGS) == ()
 
 
 def test_a_writable_volume_of_the_operator_may_hold_checkpoints() -> None:
     shared = ClaimMount("shared", "/data", read_only=False)
     spec = replace(SPEC, checkpoints="/data/run-1")
     assert told_with(spec, replace(SETTINGS, mounts=(shared,))).checkpoints == "/data/run-1"
-    with pytest.raises(LaunchError, match="would be lost"):
+    with pytest.raises(RecordRefused, match="would be lost"):
         job_of(spec, replace(SETTINGS, mounts=(replace(shared, read_only=True),)))
 
 
@@ -270,7 +285,7 @@ def test_ten_thousand_generated_jobs_are_within_the_restricted_profile() -> None
         spec = random_spec(draw)
         try:
             found = job_of(spec)
-        except LaunchError:
+        except RecordRefused:
             continue
         launched += 1
         wrong = list(pod_security.violations(found["spec"]["template"]["spec"]))
@@ -295,7 +310,7 @@ def test_a_hostile_text_arrives_as_data_or_is_refused(field: str) -> None:
         spec = replace(SPEC, **{**usual, field: value})  # type: ignore[arg-type]
         try:
             found = job_of(spec)
-        except LaunchError:
+        except RecordRefused:
             refused.append(payload)
             continue
         assert shape(found) == shape(plain), payload
