@@ -25,6 +25,7 @@ def read(link):
     return NUMBER.unpack(data)[0]
 
 
+time.sleep(float(os.environ.get("START_S", "0")))
 if worker == 0:
     listener = socket.create_server((host, int(port)))
     links = [listener.accept()[0] for _ in peers[1:]]
@@ -54,6 +55,7 @@ def together(step):
 def save(folder):
     together(-job.step)  # a save takes part of all workers, as that of a collective does
     print("worker", worker, "saves step", job.step, flush=True)
+    time.sleep(float(os.environ.get("SAVE_S", "0")))
     (folder / "state").write_text(str(job.step))
 
 
@@ -70,4 +72,5 @@ while job.step < steps:
 job.finished(save)
 print("worker", worker, "done", flush=True)
 """
-"""Arguments: steps, seconds of a step on one device each, steps between two saves."""
+"""Arguments: steps, seconds of a step on one device each, steps between two saves. ``START_S``:
+seconds before a start goes on; ``SAVE_S``: seconds in which a worker writes its part of a save."""

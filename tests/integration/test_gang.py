@@ -32,10 +32,10 @@ def submit(bed: Bed, name: str, steps: int, *, every: int = 10**9, **fields: Any
     return bed.submit(name, LOCKSTEP, steps=steps, workers=2, command=command, **fields)
 
 
-def with_a_save(bed: Bed, name: str) -> str:
+def with_a_save(bed: Bed, name: str, **env: str) -> str:
     """A daemon with a job of two workers on four GPUs, whose checkpoint of step 20 is there."""
     bed.up()
-    job = submit(bed, name, 100_000, every=10)
+    job = submit(bed, name, 100_000, every=10, env=env)
     bed.reaches(job, "running", size=4)
     eventually(lambda: 30 in saved(output(bed, job, 0)), text="a save after that of step 20")
     return job
@@ -179,6 +179,40 @@ def test_a_worker_killed_while_the_gang_is_asked_to_shrink_leaves_a_job_that_goe
     starts = [starts_of(bed, job, number, max(begins, 2)) for number in (0, 1)]
     assert [step for step, _, _ in starts[0]] == [step for step, _, _ in starts[1]]
     assert starts[0][-1][0] >= 20
+
+
+@pytest.mark.parametrize("worker", [0, 1], ids=["chief", "other"])
+def test_both_start_once_more_when_the_process_of_one_is_killed_before_its_first_step(
+    bed: Bed, worker: int
+) -> None:
+    bed.up()
+    job = submit(bed, "stillborn", 100_000, env={"START_S": "5"})
+    pids = [training(bed, job, number) for number in (0, 1)]
+    os.kill(pids[worker], signal.SIGKILL)
+    for number in (0, 1):
+        assert [step for step, _, _ in starts_of(bed, job, number, 1)] == [0]
+        assert training(bed, job, number) != pids[number]
+    again = bed.reaches(job, "running", size=4)
+    assert (again["attempt"], again["failures"], again["process_restarts"]) == (1, 0, 1)
+
+
+@pytest.mark.parametrize("worker", [0, 1], ids=["chief", "other"])
+def test_a_worker_killed_in_the_middle_of_a_save_costs_no_step_of_an_earlier_one(
+    bed: Bed, worker: int
+) -> None:
+    job = with_a_save(bed, "torn", SAVE_S="0.5")
+    newcomer = bed.submit("newcomer", steps=20, optional_gpus=[2], max_wait_s=1)
+    bed.reaches(job, "adjusting")
+    done = saved(output(bed, job, 0))[-1]
+    eventually(lambda: saved(output(bed, job, 1))[-1] > done, text="the save of the request")
+    os.kill(training(bed, job, worker), signal.SIGKILL)
+    bed.reaches(newcomer, "completed")
+    bed.reaches(job, "running", size=4)
+    begins = max(len(begun(output(bed, job, number))) for number in (0, 1))
+    starts = [starts_of(bed, job, number, max(begins, 2)) for number in (0, 1)]
+    assert [step for step, _, _ in starts[0]] == [step for step, _, _ in starts[1]]
+    assert starts[0][1][0] >= done - 10
+    assert starts[0][1][0] in saved(output(bed, job, 0))
 
 
 def test_a_controller_killed_and_started_again_finds_the_gang_at_work_and_reshapes_it(
