@@ -29,8 +29,8 @@ from summary import summarize
 from tables import comparison, is_kept, kept, order
 from watch import RunFailed
 
-from reshape_controller.cli import gantt
 from reshape_controller.cli.exits import CliError
+from reshape_controller.cli.timeline import gantt
 
 PIPE_COLUMNS = 100
 INTERRUPTED = 130

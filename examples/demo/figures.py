@@ -17,9 +17,9 @@ from metrics import begin_of, end_of
 from observed import Run
 from rates import WINDOW_S, rates
 
-from reshape_controller.cli import chart
-from reshape_controller.cli.reshapes import reshapes_of
-from reshape_controller.cli.trace_events import trace_events
+from reshape_controller.cli.timeline import chart
+from reshape_controller.cli.timeline.reshapes import reshapes_of
+from reshape_controller.cli.timeline.trace_events import trace_events
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,7 +25,7 @@ from reshape_controller.cli import config
 from reshape_controller.cli.client import connect
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.store_place import store_place
+from reshape_controller.cli.serve.store_place import store_place
 from reshape_controller.http.timeline import Timeline
 from reshape_controller.http.views import JobPage, JobView
 

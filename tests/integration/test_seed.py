@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from reshape_controller.cli.config import load
-from reshape_controller.cli.up import checked
+from reshape_controller.cli.serve.up import checked
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine

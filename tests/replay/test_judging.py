@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.replay_inputs import Asked, setup_of
+from reshape_controller.cli.replays.inputs import Asked, setup_of
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import make_policy
 from reshape_controller.replay.hindsight import judge

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli import replay_inputs as inputs
 from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.replays import inputs
 from reshape_controller.replay import setup as setups
 from reshape_controller.replay import sweep as sweeps
 from reshape_controller.replay.rows import interval, savings

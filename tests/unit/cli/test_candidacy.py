@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.candidacy import lease_name
 from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.store_place import store_place
+from reshape_controller.cli.serve.candidacy import lease_name
+from reshape_controller.cli.serve.store_place import store_place
 
 SERVER = "mongodb://db.example/reshape"
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli import chart
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.reshapes import reshapes_of
-from reshape_controller.cli.trace_events import GPUS, JOBS, trace_events
+from reshape_controller.cli.timeline import chart
+from reshape_controller.cli.timeline.reshapes import reshapes_of
+from reshape_controller.cli.timeline.trace_events import GPUS, JOBS, trace_events
 from reshape_controller.http.timeline import Timeline
 from tests.demo_bed import BEGIN_S, in_place
 

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from reshape_controller.cli import daemon
+from reshape_controller.cli.serve import daemon
 
 INFINITY = resource.RLIM_INFINITY
 

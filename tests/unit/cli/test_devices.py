@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reshape_controller.cli.devices import Devices, clash, find
 from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.serve.devices import Devices, clash, find
 from reshape_launcher.spec import DeviceMode
 from reshape_sidecar import gpu
 

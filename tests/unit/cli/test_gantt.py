@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from reshape_controller.cli.gantt import draw
-from reshape_controller.cli.lanes import Scale, fill, runs, tick_step_s
+from reshape_controller.cli.timeline.gantt import draw
+from reshape_controller.cli.timeline.lanes import Scale, fill, runs, tick_step_s
 from reshape_controller.http.timeline import GpuLane, JobLane, Span, Timeline
 
 T = 1_795_247_478.0

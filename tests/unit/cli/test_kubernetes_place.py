@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import typer
 
-from reshape_controller.cli.cluster_file import read
 from reshape_controller.cli.config import load
-from reshape_controller.cli.doctor_command import doctor
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.kubernetes_place import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.cluster_file import read
+from reshape_controller.cli.serve.doctor import doctor
+from reshape_controller.cli.serve.kubernetes_place import KubernetesPlace, kubernetes_place
 from reshape_controller.http.app import SIDECAR_ROUTES
 from reshape_launcher.kubernetes.devices import SimulatedDevices
 from reshape_launcher.kubernetes.probing import ProbedDevices

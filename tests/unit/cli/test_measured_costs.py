@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.cost_commands import record_of
 from reshape_controller.cli.exits import CliError
-from reshape_controller.cli.measured_costs import samples_of
-from reshape_controller.cli.replay_inputs import costs_of
+from reshape_controller.cli.profiles.costs import record_of
+from reshape_controller.cli.profiles.measured_costs import samples_of
+from reshape_controller.cli.replays.inputs import costs_of
 from reshape_controller.http.views import EventView
 from reshape_profiles.loader import bundled
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.profile_commands import profile_app
+from reshape_controller.cli.profiles.commands import profile_app
 from reshape_profiles import files, loader, profiler
 from reshape_profiles.schema import Overhead, Profile
 from reshape_profiles.training_run import RunFailed, Script

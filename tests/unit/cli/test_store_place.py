@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.about_commands import Shown
+from reshape_controller.cli.about import Shown
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.store_place import store_place
+from reshape_controller.cli.serve.store_place import store_place
 from reshape_controller.http.json_text import to_json
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.sqlite import SqliteStore

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console, RenderableType
 
-from reshape_controller.cli import job_tables
-from reshape_controller.cli.gpu_tables import gpus_table
+from reshape_controller.cli.jobs import tables as job_tables
+from reshape_controller.cli.jobs.gpu_tables import gpus_table
 from reshape_controller.cli.words import bar, duration, one_line, size
 from reshape_controller.http.views import EventView, GpuView, JobView
 from reshape_sidecar.wire import PhaseTimes

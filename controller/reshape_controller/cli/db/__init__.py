@@ -1,0 +1,1 @@
+"""``reshape db``: the store, looked after by hand."""

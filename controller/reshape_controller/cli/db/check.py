@@ -1,0 +1,172 @@
+"""The command ``db check``: the store whole, and its projections against its log.
+
+Does: reads a file's pages and chain itself (also beside a daemon), then compares row by row and
+repairs what differs. Never: changes the log. State: none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.config import load
+from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.cli.options import (
+    CaOption,
+    CredentialsOption,
+    HomeOption,
+    OutputOption,
+    StoreOption,
+    form,
+)
+from reshape_controller.cli.output import emit
+from reshape_controller.cli.serve.store_place import StorePlace, of_file, store_error, store_place
+from reshape_controller.live.audit import Audit, audit
+from reshape_controller.store.protocol import StoreCorrupt, StoreError
+from reshape_controller.store.sqlite_place import StoreInUse
+from reshape_controller.store.sqlite_recover import Checked
+from reshape_controller.store.sqlite_recover import check as check_file
+
+SHOWN_MAX = 20
+FileArgument = Annotated[
+    str | None, typer.Argument(metavar="[FILE]", help="A store; default: that of the home.")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was found. ``problems`` are in the log and cannot be repaired here; ``wrong`` rows are
+    missing or differ, ``extra`` rows show what is not in the log."""
+
+    store: str
+    first_seq: int
+    last_good_seq: int
+    requests: int
+    """Requests that wait in the inbox, where it was read."""
+    problems: tuple[str, ...]
+    compared: bool
+    """Whether the projections were compared; else ``why_not``."""
+    why_not: str
+    rows: int
+    wrong: tuple[str, ...]
+    extra: tuple[str, ...]
+    repaired: bool
+
+
+def check(
+    file: FileArgument = None,
+    home: HomeOption = None,
+    store: StoreOption = None,
+    store_credentials: CredentialsOption = None,
+    store_ca: CaOption = None,
+    repair: Annotated[
+        bool, typer.Option("--repair/--no-repair", help="Write rows anew that differ.")
+    ] = True,
+    output: OutputOption = None,
+) -> None:
+    """Read a store whole, compare what it shows with its log, and repair that. Exit code 1 if the
+    log is damaged, or if something differs and was not repaired."""
+    config = load(
+        {
+            "home": home,
+            "store": store,
+            "store_credentials": store_credentials,
+            "store_ca": store_ca,
+            "output": output,
+        }
+    )
+    place = of_file(Path(file).absolute()) if file else store_place(config)
+    if place.file is not None and not place.file.exists():
+        what = "there is no store"
+        raise failed(Exit.NOT_FOUND, what, place.text, "name the file, or its --home DIR")
+    try:
+        checked = check_file(place.file) if place.file is not None else None
+        report = asyncio.run(_compare(place, checked, repair))
+    except StoreError as error:
+        raise store_error(error, place.text) from None
+    emit(report, form(config), lambda: _text(report))
+    _complain(report, place)
+
+
+async def _compare(place: StorePlace, checked: Checked | None, repair: bool) -> Report:
+    found, why_not = None, ""
+    damage: tuple[str, ...] = checked.problems if checked is not None else ()
+    if damage:
+        why_not = "the log is damaged"
+    else:
+        store = place.make()
+        try:
+            await store.open()
+            found = await audit(store, repair=repair)
+        except StoreInUse:
+            why_not = "a daemon has it open, and repairs it itself at each start"
+        except StoreCorrupt as error:
+            damage, why_not = (str(error).partition("; remedy: ")[0],), "the log is damaged"
+        except StoreError as error:
+            if checked is None:
+                raise
+            why_not = str(error)  # a copy that may be read only, for example
+        finally:
+            await store.close()
+    return _report(place, checked, found, damage, why_not)
+
+
+def _report(
+    place: StorePlace,
+    checked: Checked | None,
+    found: Audit | None,
+    damage: tuple[str, ...],
+    why_not: str,
+) -> Report:
+    return Report(
+        store=place.text,
+        first_seq=checked.first_seq if checked is not None else found.begin_seq if found else 0,
+        last_good_seq=checked.last_good_seq
+        if checked is not None
+        else found.end_seq
+        if found
+        else 0,
+        requests=checked.requests if checked is not None else 0,
+        problems=damage,
+        compared=found is not None,
+        why_not=why_not,
+        rows=found.rows if found is not None else 0,
+        wrong=found.wrong if found is not None else (),
+        extra=found.extra if found is not None else (),
+        repaired=found is not None and found.repaired and not found.sound,
+    )
+
+
+def _complain(report: Report, place: StorePlace) -> None:
+    if report.problems:
+        remedy = "put a backup in its place (mongorestore)"
+        if place.file is not None:
+            remedy = f"stop the daemon, then: reshape db recover {place.file}"
+        raise CliError(Exit.FAILED, *(Problem(p, place.text, remedy) for p in report.problems[:1]))
+    differing = len(report.wrong) + len(report.extra)
+    if differing and not report.repaired:
+        what = f"{differing} rows do not show what the log says"
+        raise failed(Exit.FAILED, what, place.text, "run it again without --no-repair")
+
+
+def _text(report: Report) -> str:
+    state = "sound" if not report.problems else "DAMAGED"
+    lines = [
+        f"{report.store}: {state}; records {report.first_seq} to {report.last_good_seq} are good, "
+        f"{report.requests} requests wait",
+        *(f"  {problem}" for problem in report.problems),
+    ]
+    if not report.compared:
+        return "\n".join([*lines, f"what it shows was not compared with the log: {report.why_not}"])
+    named = [f"  {name}: missing or different" for name in report.wrong]
+    named += [f"  {name}: not in the log" for name in report.extra]
+    if not named:
+        return "\n".join([*lines, f"all {report.rows} rows show what the log says"])
+    done = "written anew" if report.repaired else "NOT repaired"
+    lines.append(f"{len(named)} of {report.rows} rows did not show what the log says; {done}:")
+    more = [f"  and {len(named) - SHOWN_MAX} more"] if len(named) > SHOWN_MAX else []
+    return "\n".join([*lines, *named[:SHOWN_MAX], *more])

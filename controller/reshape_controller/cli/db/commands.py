@@ -1,0 +1,77 @@
+"""Commands about the store: db init, db check (modules of their own), db recover.
+
+Does: recovers from the file itself, because it is asked when no daemon can open it. Never: changes
+it. State: none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.db import check as db_check
+from reshape_controller.cli.db import init as db_init
+from reshape_controller.cli.db.check import FileArgument
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
+from reshape_controller.cli.output import emit
+from reshape_controller.cli.serve.store_place import store_error
+from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.sqlite_recover import Recovered
+from reshape_controller.store.sqlite_recover import recover as recover_file
+
+db_app = typer.Typer(help="The store.", no_args_is_help=True)
+db_app.command("init")(db_init.init)
+db_app.command("check")(db_check.check)
+
+
+@db_app.command("recover")
+def recover(
+    file: FileArgument = None,
+    into: Annotated[
+        str | None, typer.Option("--into", metavar="NEW", help="File to write; must not exist.")
+    ] = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Write what can be read and proven of a store into a new file."""
+    config = settings(home, output)
+    path = _path(file, config.home)
+    target = Path(into).absolute() if into else path.with_name(path.name + ".recovered")
+    try:
+        found = recover_file(path, target)
+    except StoreError as error:
+        raise store_error(error, str(path)) from None
+    emit(_shown(found), form(config), lambda: _recovered_text(path, found))
+
+
+def _path(file: str | None, home: Path) -> Path:
+    path = Path(file).absolute() if file else Home(home).store
+    if not path.exists():
+        what = "there is no store"
+        raise failed(Exit.NOT_FOUND, what, str(path), "name the file, or its --home DIR")
+    return path
+
+
+def _shown(found: Recovered) -> object:
+    return {
+        "into": str(found.into),
+        "first_seq": found.first_seq,
+        "last_seq": found.last_seq,
+        "requests": found.requests,
+        "lost": found.lost,
+    }
+
+
+def _recovered_text(path: Path, found: Recovered) -> str:
+    lines = [
+        f"records {found.first_seq} to {found.last_seq} and {found.requests} requests are in "
+        f"{found.into}",
+        f"lost: {found.lost}" if found.lost else "nothing was lost",
+        "to go on with it, while no daemon runs:",
+        f"  mv {path} {path}.damaged && rm -f {path}-wal {path}-shm && mv {found.into} {path}",
+    ]
+    return "\n".join(lines)

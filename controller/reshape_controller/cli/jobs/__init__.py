@@ -1,0 +1,1 @@
+"""Commands about jobs, GPUs and decisions of a running daemon."""

@@ -1,0 +1,66 @@
+"""Commands about GPUs, hosts and the daemon: gpus, clear, drain, undrain, status.
+
+Does: asks the daemon and prints. Never: decides. State: none.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.jobs.gpu_tables import gpus_table
+from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.output import emit
+from reshape_controller.http.views import GpuList, GpuView, HostView, Status
+
+HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="Name of a host.")]
+
+
+def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
+    """List GPUs: who has them, and who gets them next."""
+    config = settings(home, output)
+    found = client(config).get(GpuList, "/v1/gpus")
+    emit(found, form(config), lambda: gpus_table(found.gpus))
+
+
+def clear(
+    gpu: Annotated[str, typer.Argument(metavar="GPU", help="Id of a quarantined GPU.")],
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Give a quarantined GPU back. Look first: nothing may run on it any more."""
+    config = settings(home, output)
+    view = client(config).post(GpuView, f"/v1/gpus/{gpu}/clear")
+    emit(view, form(config), lambda: f"{view.id} on {view.host} is {view.state}")
+
+
+def drain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Empty a host: its jobs save and leave, nothing starts there."""
+    config = settings(home, output)
+    view = client(config).post(HostView, f"/v1/hosts/{host}/drain")
+    emit(view, form(config), lambda: f"{view.id} is drained; its jobs save and leave")
+
+
+def undrain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Let jobs start on a host again."""
+    config = settings(home, output)
+    view = client(config).post(HostView, f"/v1/hosts/{host}/undrain")
+    emit(view, form(config), lambda: f"{view.id} is used again")
+
+
+def status(home: HomeOption = None, output: OutputOption = None) -> None:
+    """Show whether the daemon leads or stands by, and whether it takes requests."""
+    config = settings(home, output)
+    found = client(config).get(Status, "/v1/status")
+    emit(found, form(config), lambda: _told(found))
+
+
+def _told(found: Status) -> str:
+    lines = [f"{found.role}, {'ready' if found.ready else f'not ready: {found.reason}'}"]
+    if found.role == "leader":
+        lines.append(f"epoch {found.epoch}, newest record {found.seq}")
+    if found.name:
+        held = "held" if found.lease_held else "not held"
+        lines.append(f"lease {held} by {found.name}; its holder is {found.leader or 'nobody'}")
+    return "\n".join(lines)

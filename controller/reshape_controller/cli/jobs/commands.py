@@ -1,0 +1,177 @@
+"""Commands about jobs: get, describe, logs, cancel, halt, resume.
+
+Does: asks the daemon and prints. Never: decides, or touches the store. State: none.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import nullcontext
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from reshape_controller.cli.client import PATIENCE_S, Client
+from reshape_controller.cli.jobs import tables as job_tables
+from reshape_controller.cli.options import (
+    HomeOption,
+    JobArgument,
+    OutputOption,
+    client,
+    form,
+    settings,
+)
+from reshape_controller.cli.output import Output, console, emit, note
+from reshape_controller.cli.words import one_line
+from reshape_controller.http.views import History, JobPage, JobView
+
+LIVE_STATES = "submitted,initialized,running,adjusting,halted"
+PAGE = 500
+SHOW_MAX = 200
+"""So many jobs are listed at once; of more, first those that have not ended."""
+WATCH_S = 1.0
+FOLLOW_WAIT_S = 20.0
+
+
+def get(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id or name.")] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="All jobs, however many.")] = False,
+    after: Annotated[
+        str | None, typer.Option(metavar="ID", help="The next ones after this job.")
+    ] = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """List jobs, or one."""
+    config = settings(home, output)
+    asked = client(config)
+    if watch and form(config) is Output.TABLE:
+        _watch(asked, job, every, after)
+        return
+    if job is not None:
+        view = asked.get(JobView, f"/v1/jobs/{job}")
+        emit(view, form(config), lambda: job_tables.jobs_table((view,), time.time()))
+        return
+    page = _list(asked, every, after)
+    emit(page, form(config), lambda: job_tables.jobs_table(page.jobs, time.time()))
+    if not every and len(page.jobs) < page.total:
+        note(_what_else(page, after))
+
+
+def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Show everything about a job."""
+    config = settings(home, output)
+    asked = client(config)
+    view = asked.get(JobView, f"/v1/jobs/{job}")
+    if form(config) is not Output.TABLE:
+        emit(view, form(config), lambda: "")
+        return
+    events = asked.get(History, f"/v1/jobs/{view.id}/history").events
+    emit(view, form(config), lambda: job_tables.describe(view, events, time.time()))
+
+
+def logs(
+    job: JobArgument,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until its end.")] = False,
+    tail: Annotated[
+        int, typer.Option("--tail", "-n", min=0, help="Begin with so many lines.")
+    ] = 200,
+    file: Annotated[str, typer.Option("--file", help="Which of its log files.")] = "training.log",
+    home: HomeOption = None,
+) -> None:
+    """Show a job's log, also of one that has ended or crashed."""
+    asked = client(settings(home))
+    query: dict[str, object] = {"file": file, "tail": tail}
+    asked.patience_s = PATIENCE_S if follow else 0.0
+    wait_s = FOLLOW_WAIT_S if follow else 0.0
+    while True:
+        answer = asked.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
+        sys.stdout.buffer.write(answer.body)
+        sys.stdout.buffer.flush()
+        attempt, following = (
+            int(answer.headers[f"reshape-log-{name}"]) for name in ("attempt", "next")
+        )
+        more = following < int(answer.headers["reshape-log-size"])
+        if answer.headers["reshape-log-ended"] == "true" or not (follow or more):
+            return
+        if attempt:
+            query = {"file": file, "offset": following, "attempt": attempt}
+
+
+def cancel(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Cancel a job."""
+    _act("cancel", job, home, output)
+
+
+def halt(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Have a job save, give its GPUs back and wait."""
+    _act("halt", job, home, output)
+
+
+def resume(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Queue a halted job again."""
+    _act("resume", job, home, output)
+
+
+def _act(action: str, job: str, home: str | None, output: str | None) -> None:
+    config = settings(home, output)
+    view = client(config).post(JobView, f"/v1/jobs/{job}/{action}")
+    emit(view, form(config), lambda: f"{view.id}: {one_line(view.reason) or view.state}")
+
+
+def _list(asked: Client, every: bool, after: str | None) -> JobPage:
+    """All jobs where they are few or asked for; else a page of those that have not ended. The
+    total is that of all jobs."""
+    total = asked.get(JobPage, "/v1/jobs", limit=1).total
+    if every:
+        return _all_pages(asked, asked.get(JobPage, "/v1/jobs", limit=PAGE, after=after))
+    states = LIVE_STATES if total > SHOW_MAX else None
+    page = asked.get(JobPage, "/v1/jobs", limit=SHOW_MAX, state=states, after=after)
+    return JobPage(page.jobs, total, page.next_after)
+
+
+def _what_else(page: JobPage, after: str | None) -> str:
+    """What the list leaves out, and how to see it."""
+    if page.next_after is not None:
+        return (
+            f"{len(page.jobs)} of {page.total} jobs are shown; "
+            f"the next: reshape get --after {page.next_after}; all: reshape get --all"
+        )
+    if after is not None:
+        return f"these are the last that have not ended, of {page.total} jobs"
+    return f"{page.total - len(page.jobs)} ended jobs are not shown; --all shows them"
+
+
+def _all_pages(asked: Client, page: JobPage) -> JobPage:
+    jobs, total = page.jobs, page.total
+    while page.next_after is not None:
+        page = asked.get(JobPage, "/v1/jobs", limit=PAGE, after=page.next_after)
+        jobs += page.jobs
+    return JobPage(jobs, total, None)
+
+
+def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> None:
+    """Keep showing it: on a terminal in its place, in a pipe anew after each change of a state."""
+    out = console()
+    shown: tuple[tuple[object, ...], ...] | None = None
+    with Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext() as live:
+        while True:
+            jobs = (
+                _list(asked, every, after).jobs
+                if job is None
+                else (asked.get(JobView, f"/v1/jobs/{job}"),)
+            )
+            table = job_tables.jobs_table(jobs, time.time())
+            states = tuple((one.id, one.state, one.size, one.reason) for one in jobs)
+            if live is not None:
+                live.update(table, refresh=True)
+            elif states != shown:
+                emit(jobs, Output.TABLE, lambda table=table: table)  # type: ignore[misc]
+                sys.stdout.flush()
+            shown = states
+            if job is not None and jobs[0].state in job_tables.ENDED:
+                return
+            time.sleep(WATCH_S)

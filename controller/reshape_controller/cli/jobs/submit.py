@@ -1,0 +1,97 @@
+"""The command submit: a job record from a file or stdin to the daemon.
+
+Does: checks the record before anybody is asked, and waits for the job's end on request. Never:
+sends what cannot be a job. State: none. A module of its own: what checks records takes longer to
+import than all other commands together.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from reshape_controller.cli.client import PATIENCE_S, Client, RecordRefused
+from reshape_controller.cli.exits import CliError, Exit, Problem, failed
+from reshape_controller.cli.jobs import tables as job_tables
+from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.output import Output, emit, note
+from reshape_controller.cli.words import one_line
+from reshape_controller.http.views import JobView
+from reshape_controller.records import RecordInvalid, load_yaml, parse_record
+from reshape_controller.records.aliases import canonical
+
+WAIT_POLL_S = 0.5
+
+
+def submit(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Job record; - reads stdin.")],
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end; exit 1 if it fails.")
+    ] = False,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Submit a job."""
+    config = settings(home, output)
+    record = read_record(file)
+    asked = client(config)
+    try:
+        job = asked.post(JobView, "/v1/jobs", record)
+    except RecordRefused as error:
+        raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
+    if form(config) is Output.TABLE:
+        note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
+    if wait:
+        asked.patience_s = PATIENCE_S
+        job = _until_ended(asked, job)
+    emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
+    if wait and job.state != "completed":
+        what = f"{job.id} is {job.state}: {one_line(job.reason)}"
+        raise failed(Exit.FAILED, what, job.log_folder or job.id, _after_failure(job))
+
+
+def read_record(file: str) -> Any:
+    """A valid job record as plain values, its folders absolute. Raises CliError (rejected)."""
+    source = "stdin" if file == "-" else file
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        text = data.decode("utf-8")
+    except FileNotFoundError:
+        raise failed(Exit.USAGE, "there is no such file", file, "name a job record") from None
+    except UnicodeDecodeError:
+        raise failed(Exit.REJECTED, "the record is not UTF-8 text", source, "save it so") from None
+    except OSError as error:
+        what = f"the file cannot be read: {error.strerror}"
+        raise failed(Exit.USAGE, what, file, "name a job record that you may read") from None
+    folder = Path.cwd() if file == "-" else Path(file).absolute().parent
+    try:
+        value = load_yaml(text, source=source)
+        spec = parse_record(value, folder=folder)
+    except RecordInvalid as error:
+        found = [Problem(e.message, e.path, e.hint) for e in error.errors]
+        raise CliError(Exit.REJECTED, *(_in_file(file, problem) for problem in found)) from None
+    fields, _ = canonical(cast(dict[object, object], value))
+    return {**fields, "code": spec.code, "dataset": spec.dataset, "checkpoints": spec.checkpoints}
+
+
+def _in_file(file: str, problem: Problem) -> Problem:
+    """The problem of a field, with the file that has it."""
+    source, path = ("stdin" if file == "-" else file), problem.where
+    if not path or path.startswith(source):
+        return Problem(problem.what, path or source, problem.remedy)
+    return Problem(f"{path}: {problem.what}", source, problem.remedy)
+
+
+def _until_ended(asked: Client, job: JobView) -> JobView:
+    while job.state not in job_tables.ENDED:
+        time.sleep(WAIT_POLL_S)
+        job = asked.get(JobView, f"/v1/jobs/{job.id}")
+    return job
+
+
+def _after_failure(job: JobView) -> str:
+    return f"reshape logs {job.id}, reshape describe {job.id}"

@@ -1,0 +1,142 @@
+"""Commands about profiles: show, plot, run; import, export and costs are modules of their own.
+
+Does: shows the bundled profiles or those of a file, and measures a script. Never: asks or changes
+a daemon: what it measures goes into a file, which ``reshape profile import`` records. State: none.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.options import OutputOption, form, settings
+from reshape_controller.cli.output import emit, note
+from reshape_controller.cli.profiles import exchange as profile_exchange
+from reshape_controller.cli.profiles import files as profile_files
+from reshape_controller.cli.profiles.costs import costs
+from reshape_controller.cli.serve import devices as device_finder
+from reshape_launcher.spec import DeviceMode
+from reshape_profiles import loader, profiler
+from reshape_profiles import show as shown
+from reshape_profiles.loader import Bundle
+from reshape_profiles.schema import Profile
+from reshape_profiles.training_run import RunFailed, Script
+
+profile_app = typer.Typer(help="What is known of job types.", no_args_is_help=True)
+profile_app.command("costs")(costs)
+profile_app.command("import")(profile_exchange.import_)
+profile_app.command("export")(profile_exchange.export)
+
+TypeArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[TYPE]...", help="Job types; default: all.")
+]
+FileOption = Annotated[
+    str | None, typer.Option("--file", metavar="FILE", help="Profiles; default: those bundled.")
+]
+
+
+@profile_app.command("show")
+def show(types: TypeArgument = None, file: FileOption = None, output: OutputOption = None) -> None:
+    """Show the figures of job types, each with its source."""
+    config = settings(None, output)
+    found = _chosen(file, types)
+    emit(found, form(config), lambda: "\n\n".join(shown.show(profile) for profile in found))
+
+
+@profile_app.command("plot")
+def plot(
+    types: TypeArgument = None,
+    file: FileOption = None,
+    gpu_type: Annotated[str, typer.Option(help="GPU type of the picture.")] = "V100",
+    svg: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a picture instead of text.")
+    ] = None,
+) -> None:
+    """Plot training speed against the number of GPUs."""
+    found = [profile for profile in _chosen(file, types) if profile.speed]
+    if svg is None:
+        typer.echo("\n\n".join(shown.plot_text(profile) for profile in found))
+        return
+    drawn = [p for p in found if gpu_type in shown.gpu_types(p)]
+    if not drawn:
+        known = sorted({kind for profile in found for kind in shown.gpu_types(profile)})
+        remedy = f"there are {', '.join(known) or 'none'}"
+        raise failed(Exit.NOT_FOUND, f"no speeds on {gpu_type}", "--gpu-type", remedy)
+    Path(svg).write_text(shown.plot_svg(drawn, gpu_type), encoding="utf-8")
+    note(f"{len(drawn)} job types on {gpu_type} are in {svg}")
+
+
+@profile_app.command("run", context_settings={"ignore_unknown_options": True})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...")],
+    job_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="Name of the job type.")],
+    sizes: Annotated[str, typer.Option(metavar="1,2,4", help="Numbers of GPUs.")] = "1",
+    batch: Annotated[int | None, typer.Option(help="Global batch; sizes divide it.")] = None,
+    steps: Annotated[int, typer.Option(min=5, help="Iterations that are watched.")] = 30,
+    timeout_s: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 600.0,
+    simulated_gpus: Annotated[int | None, typer.Option(help="Use so many simulated GPUs.")] = None,
+    device_truth: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
+    ] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
+    into: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Where to; default: TYPE.profile.json.")
+    ] = None,
+) -> None:
+    """Measure a script for a few iterations on each number of GPUs; writes a profile."""
+    numbers = _numbers(sizes)
+    devices = device_finder.find(simulated_gpus, None, gpu_type)
+    target = Path(into or f"{job_type}.profile.json")
+    if target.exists():
+        raise failed(Exit.USAGE, "there is a file already", str(target), "give another --into FILE")
+    script = Script(
+        tuple(command),
+        Path.cwd(),
+        job_type,
+        global_batch=batch,
+        simulated=devices.mode is DeviceMode.SIMULATED,
+        device_truth=Path(device_truth).absolute() if device_truth else None,
+        steps=steps,
+        timeout_s=timeout_s,
+    )
+    fallback = dict(loader.bundled().costs)["local"]
+    try:
+        found = profiler.profile(script, devices.gpu_type, devices.gpus, numbers, fallback, note)
+    except RunFailed as error:
+        raise failed(Exit.FAILED, str(error), shlex.join(command), "see above") from None
+    target.write_text(loader.write((found,)), encoding="utf-8")
+    typer.echo(shown.show(found))
+    note(f"written to {target}; reshape profile import {target} records it")
+
+
+def _chosen(file: str | None, types: list[str] | None) -> tuple[Profile, ...]:
+    bundle = _bundle(file)
+    if not types:
+        return bundle.profiles
+    missing = [kind for kind in types if bundle.of(kind) is None]
+    if missing:
+        known = ", ".join(profile.job_type for profile in bundle.profiles)
+        what = f"no profile of {', '.join(missing)}"
+        raise failed(Exit.NOT_FOUND, what, file or "bundled profiles", f"there are {known}")
+    return tuple(profile for profile in bundle.profiles if profile.job_type in types)
+
+
+def _bundle(file: str | None) -> Bundle:
+    if file is None:
+        return loader.bundled()
+    return profile_files.load_file(file, "--file").bundle
+
+
+def _numbers(sizes: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in sizes.split(",")]
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise _bad_sizes(sizes)
+    return tuple(int(part) for part in parts)
+
+
+def _bad_sizes(sizes: str) -> CliError:
+    return failed(Exit.USAGE, f"{sizes!r} are no numbers of GPUs", "--sizes", "for example 1,2,4")

@@ -1,0 +1,128 @@
+"""The commands profile import and export: what a daemon knows of job types, from and to files.
+
+Does: reads a file whole before it asks for anything, and asks the daemon. Never: touches a store:
+what is recorded is in the log when the command says so. State: none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.output import emit, note
+from reshape_controller.cli.profiles.files import load_file
+from reshape_controller.http.views import ProfileList, ProfilesRecorded
+from reshape_profiles import gavel, loader, table
+from reshape_profiles.schema import Profile
+
+REQUEST_BYTES = 256 * 1024
+"""Profiles are sent in requests of about so much: each is one append, or few."""
+
+
+class Form(StrEnum):
+    JSON = "json"
+    CSV = "csv"
+    GAVEL = "gavel"
+
+
+def import_(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Profiles: .toml, .json or .csv.")],
+    part: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which rows, of several for the same.")
+    ] = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Record the profiles of a file: predictions go by them from then on."""
+    config = settings(home, output)
+    profiles = load_file(file, "FILE", part).bundle.profiles
+    if not profiles:
+        raise failed(Exit.USAGE, "there is no profile in it", file, "write [[profile]] above each")
+    ask = client(config)
+    recorded: list[str] = []
+    unchanged: list[str] = []
+    for some in _requests(profiles):
+        answer = ask.post(ProfilesRecorded, "/v1/profiles", loader.document(some))
+        recorded += answer.recorded
+        unchanged += answer.unchanged
+    done = ProfilesRecorded(tuple(recorded), tuple(unchanged))
+    emit(done, form(config), lambda: _said(done))
+
+
+def export(
+    types: Annotated[
+        list[str] | None, typer.Argument(metavar="[TYPE]...", help="Job types; default: all.")
+    ] = None,
+    as_: Annotated[Form, typer.Option("--as", help="Form of the file.")] = Form.JSON,
+    into: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Where to; default: stdout.")
+    ] = None,
+    home: HomeOption = None,
+) -> None:
+    """Write the recorded profiles as a file that import reads."""
+    known = client(settings(home)).get(ProfileList, "/v1/profiles").profiles
+    chosen = _chosen([row.profile for row in known if row.profile is not None], types)
+    text, left_out = _written(chosen, as_)
+    for what in left_out:
+        note(f"left out: {what}")
+    if into is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with open(into, "x", encoding="utf-8") as target:
+            target.write(text)
+    except FileExistsError:
+        remedy = "give another --into FILE"
+        raise failed(Exit.USAGE, "there is a file already", into, remedy) from None
+    except OSError as error:
+        what = f"cannot be written: {error.strerror}"
+        raise failed(Exit.FAILED, what, into, "give another --into FILE") from None
+    note(f"{len(chosen)} profiles are in {into}")
+
+
+def _requests(profiles: Sequence[Profile]) -> Iterator[list[Profile]]:
+    """The profiles in order, as many at a time as fit one request; at least one."""
+    some: list[Profile] = []
+    size = 0
+    for profile in profiles:
+        length = len(json.dumps(loader.document((profile,))))
+        if some and size + length > REQUEST_BYTES:
+            yield some
+            some, size = [], 0
+        some.append(profile)
+        size += length
+    yield some
+
+
+def _chosen(known: list[Profile], types: list[str] | None) -> list[Profile]:
+    if not types:
+        return known
+    by_type = {profile.job_type: profile for profile in known}
+    missing = [kind for kind in types if kind not in by_type]
+    if missing:
+        what = f"no profile of {', '.join(missing)} is recorded"
+        raise failed(Exit.NOT_FOUND, what, "TYPE", f"there are {', '.join(by_type) or 'none'}")
+    return [by_type[kind] for kind in types]
+
+
+def _written(profiles: list[Profile], kind: Form) -> tuple[str, tuple[str, ...]]:
+    match kind:
+        case Form.JSON:
+            return loader.write(profiles), ()
+        case Form.CSV:
+            return table.write(profiles), ()
+        case Form.GAVEL:
+            return gavel.write(profiles)
+
+
+def _said(done: ProfilesRecorded) -> str:
+    lines = [f"recorded: {', '.join(done.recorded) or 'nothing'}"]
+    if done.unchanged:
+        lines.append(f"recorded before, and the same: {', '.join(done.unchanged)}")
+    return "\n".join(lines)

@@ -1,0 +1,210 @@
+"""The command compare: policies over seeds, or two bundles. Asks no daemon. State: none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.options import OutputOption, form, settings
+from reshape_controller.cli.output import Output, emit, note
+from reshape_controller.cli.replays import inputs, sensitivity, tables
+from reshape_controller.cli.replays.options import (
+    ClusterOption,
+    CostsOption,
+    JobsOption,
+    LastOption,
+    OutOption,
+    ProfilesOption,
+    SizesOption,
+    SpreadOption,
+    TruthOption,
+)
+from reshape_controller.cli.replays.runs import about, keep, swept, unwritable
+from reshape_controller.replay import figures, report
+from reshape_controller.replay.bundle import completion_times
+from reshape_controller.replay.difference import difference
+from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.paper import WORKLOADS
+from reshape_controller.replay.rows import Interval, Row, savings, summary
+from reshape_controller.replay.setup import Contender, Setup
+from reshape_controller.replay.sweep import Run, workers_for
+
+POLICIES = "adaptive,paper,termination,default,adaptive+terminate,optimus+sidecar"
+SAVINGS = (
+    ("adaptive", "default"),
+    ("adaptive", "termination"),
+    ("adaptive", "paper"),
+    ("adaptive", "adaptive+terminate"),
+    ("adaptive", "optimus+sidecar"),
+    ("paper", "default"),
+    ("paper", "termination"),
+)
+"""Pairs that are shown, where both were replayed."""
+SAVED_METRICS = ("makespan_s", "mean_jct_s", "mean_wait_s")
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What ``compare`` prints of a workload."""
+
+    workload: str
+    costs: str
+    rows: list[Row]
+    summary: dict[str, dict[str, Interval]]
+    cluster: str = ""
+    savings: list[dict[str, object]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """What ``compare --workload all`` prints."""
+
+    workload: str
+    costs: str
+    workloads: list[Comparison]
+
+
+def compare(
+    bundles: Annotated[
+        list[Path] | None, typer.Argument(metavar="[A B]", help="Two bundles: what differs.")
+    ] = None,
+    workload: Annotated[
+        str, typer.Option("--workload", "-w", metavar="one|two|three|four|all|FILE")
+    ] = "one",
+    policies: Annotated[str, typer.Option(help="Presets or POLICY+MECHANISM, with commas.")] = (
+        POLICIES
+    ),
+    seeds: Annotated[str, typer.Option(metavar="30|5-9|1,4", help="How many, or which.")] = "30",
+    cluster: ClusterOption = None,
+    costs: CostsOption = "paper",
+    profiles: ProfilesOption = None,
+    sizes: SizesOption = None,
+    jobs: JobsOption = None,
+    last_s: LastOption = None,
+    spread: SpreadOption = None,
+    device_truth: TruthOption = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes; default: all cores.")
+    ] = None,
+    assumptions: Annotated[
+        bool, typer.Option("--sensitivity", help="With each assumption 25 % lower and higher.")
+    ] = False,
+    out: OutOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Compare policies over seeds: medians with 95 % intervals; or two bundles."""
+    shown = form(settings(None, output))
+    if bundles:
+        _compare_bundles(bundles, shown)
+        return
+    labels = tuple(label.strip() for label in policies.split(","))
+    contenders = [inputs.contender(label) for label in labels]
+    if len(set(labels)) < len(labels):
+        raise failed(Exit.USAGE, "a policy is named twice", f"--policies {policies}")
+    asked = inputs.Asked(
+        workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
+    )
+    chosen = inputs.seeds_of(seeds)
+    if assumptions:
+        if len(contenders) < 2 or workload == ALL:
+            what = "it says what the first policy saves against the others, on one workload"
+            raise failed(Exit.USAGE, what, "--sensitivity", "name two policies or more")
+        setup = inputs.setup_of(asked)
+        sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
+    else:
+        _compare_policies(asked, contenders, chosen, workers_for(workers), out, shown)
+
+
+def _compare_policies(
+    asked: inputs.Asked,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    workers: int,
+    out: Path | None,
+    shown: Output,
+) -> None:
+    names = WORKLOADS if asked.workload == ALL else (asked.workload,)
+    found: list[tuple[Setup, list[Run], Comparison]] = []
+    for name in names:
+        setup = inputs.setup_of(replace(asked, workload=name))
+        folder = out / name if out is not None and len(names) > 1 else out
+        runs = swept(setup, contenders, seeds, folder, workers)
+        one = _comparison(setup, runs)
+        if folder is not None:
+            keep(folder, setup, contenders, runs, one.summary, one)
+        found.append((setup, runs, one))
+    if out is not None:
+        _keep_report(out, found, len(seeds))
+    many = Comparisons(ALL, found[0][2].costs, [one for _, _, one in found])
+    document: Comparison | Comparisons = many if asked.workload == ALL else many.workloads[0]
+    drawn = [
+        tables.many(one.summary, saved_pairs(one.rows), about(setup, seeds), len(seeds))
+        for setup, _, one in found
+    ]
+    emit(document, shown, lambda: Group(*drawn))
+
+
+def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]]]:
+    """Who saves how much against whom, of the pairs that were replayed."""
+    labels = {str(row["policy"]) for row in rows}
+    return [
+        (ours, other, savings(rows, ours, other, SAVED_METRICS))
+        for ours, other in SAVINGS
+        if ours in labels and other in labels
+    ]
+
+
+def _comparison(setup: Setup, runs: Sequence[Run]) -> Comparison:
+    rows = [run.row for run in runs]
+    saved = saved_pairs(rows)
+    return Comparison(
+        setup.name,
+        setup.costs.name,
+        rows,
+        summary(rows),
+        setup.cluster.text,
+        [{"policy": ours, "than": other, **metrics} for ours, other, metrics in saved],
+    )
+
+
+def _keep_report(
+    out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]], seeds: int
+) -> None:
+    """The report of all workloads, Figures 6 and 9 and Table VIII of all together."""
+    rows = {setup.name: one.rows for setup, _, one in found}
+    summaries = {setup.name: one.summary for setup, _, one in found}
+    text = report.report(rows, summaries, f"{', '.join(rows)} over {seeds} seeds")
+    head, lines = report.table_8(summaries)
+    pictures = out / "figures"
+    try:
+        (out / "report.md").write_text(text, encoding="utf-8")
+        figures.table_8(pictures / "table-08", lines, head)
+        if len(found) > 1:
+            figures.figure_6(pictures / "figure-06", summaries)
+            times = {
+                setup.name: completion_times(runs, figures.APPROACHES)
+                for setup, runs, _ in found[:2]
+            }
+            figures.figure_9(pictures / "figure-09", times)
+    except figures.NoMatplotlib as error:
+        note(str(error))
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+def _compare_bundles(bundles: Sequence[Path], shown: Output) -> None:
+    if len(bundles) != 2:
+        what = f"{len(bundles)} folder was named"
+        raise failed(Exit.USAGE, what, "compare", "name two bundles, or none and options instead")
+    try:
+        found = difference(bundles[0], bundles[1])
+    except ReplayError as error:
+        raise failed(Exit.NOT_FOUND, str(error)) from None
+    emit(found, shown, lambda: tables.differences(found))

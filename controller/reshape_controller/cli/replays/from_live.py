@@ -1,0 +1,182 @@
+"""What ``replay --from-live`` does: the queue of a running controller under another policy or with
+other GPUs, beside what it becomes as things are. Changes nothing. State: none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from reshape_controller.cli.client import Client
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.output import Output, emit, grid
+from reshape_controller.cli.replays import inputs
+from reshape_controller.cli.replays.own_daemon import jobs_of
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.model import HostId
+from reshape_controller.core.state import State
+from reshape_controller.http.views import HostList, JobView, StateView
+from reshape_controller.policies import UnknownPolicy, make_policy
+from reshape_controller.replay.continued import Continued, What, continued
+from reshape_controller.replay.inputs import ReplayError, cluster_of
+from reshape_controller.replay.metrics import JobRow
+from reshape_sidecar import codec
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be other than it is. None and empty: nothing."""
+
+    policy: str | None = None
+    add_host: str | None = None
+    add_gpus: int = 0
+    drain: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Seconds from now on, of one way to go on."""
+
+    policy: str
+    makespan_s: float
+    mean_end_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A job: where it is, and when it ends, in seconds from now; None: it does not, ``reason`` says
+    why."""
+
+    job: str
+    state: str
+    gpus: int
+    as_it_is_s: float | None
+    what_if_s: float | None
+    reshapes: int
+    """Of the second course."""
+    length_assumed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What ``replay --from-live`` prints."""
+
+    changes: str
+    as_it_is: Course
+    what_if: Course
+    jobs: list[Line]
+
+
+def show(client: Client, asked: Asked, shown: Output) -> None:
+    """Continue twice and print both. Raises CliError."""
+    hosts = client.get(HostList, "/v1/hosts").hosts
+    if asked.drain is not None and asked.drain not in {host.id for host in hosts}:
+        known = ", ".join(host.id for host in hosts)
+        raise failed(Exit.USAGE, f"no host {asked.drain!r} there", "--drain", f"there are {known}")
+    views = {job.id: job for job in jobs_of(client).values()}
+    parts = client.get(StateView, "/v1/state").parts
+    try:
+        now = _as_it_is(parts)
+        then = _what(asked, now)
+        first, second = continued(parts, now), continued(parts, then)
+    except ReplayError as error:
+        raise failed(Exit.FAILED, str(error), "--from-live") from None
+    except PlanRejected as error:
+        raise failed(Exit.FAILED, f"a plan was rejected: {error}", "the policy") from None
+    except codec.CodecError as error:
+        remedy = "daemon and command are of different versions: start the daemon again"
+        raise failed(
+            Exit.FAILED, f"its state cannot be read: {error}", client.url, remedy
+        ) from None
+    found = WhatIf(
+        _changes(asked),
+        _course(now, first),
+        _course(then, second),
+        _lines(views, first, second),
+    )
+    emit(found, shown, lambda: _table(found))
+
+
+def _as_it_is(parts: tuple[str, ...]) -> What:
+    state = State.load(parts)
+    try:
+        return What(make_policy(state.policy), state.mechanism)
+    except UnknownPolicy as error:
+        remedy = "install the package that the daemon has it from"
+        raise failed(Exit.FAILED, str(error), "the daemon's policy", remedy) from None
+
+
+def _what(asked: Asked, now: What) -> What:
+    """The other course. Raises CliError, ReplayError."""
+    found = now
+    if asked.policy is not None:
+        chosen = inputs.contender(asked.policy)
+        found = replace(found, policy=chosen.policy, mechanism=chosen.mechanism)
+    if asked.add_host is not None:
+        hosts = cluster_of(asked.add_host).hosts
+        added = (replace(h, id=HostId(f"added-{n}")) for n, h in enumerate(hosts, start=1))
+        found = replace(found, hosts=tuple(added))
+    drained = (HostId(asked.drain),) if asked.drain is not None else ()
+    return replace(found, more_gpus=asked.add_gpus, drained=drained)
+
+
+def _changes(asked: Asked) -> str:
+    texts = [
+        f"policy {asked.policy}" if asked.policy else "",
+        f"{asked.add_host} more" if asked.add_host else "",
+        f"{asked.add_gpus} GPUs more on each host" if asked.add_gpus else "",
+        f"without {asked.drain}" if asked.drain else "",
+    ]
+    return ", ".join(text for text in texts if text) or "nothing"
+
+
+def _course(what: What, found: Continued) -> Course:
+    label = f"{what.policy.name}+{what.mechanism.value}"
+    return Course(label, found.makespan_s, found.mean_end_s)
+
+
+def _lines(views: dict[str, JobView], first: Continued, second: Continued) -> list[Line]:
+    ends, others = _by_id(first), _by_id(second)
+    reasons = {str(one.job): one.reason for one in (*first.left, *second.left)}
+    lines = []
+    for job in dict.fromkeys([*ends, *others, *reasons]):
+        view, end, other = views.get(job), ends.get(job), others.get(job)
+        lines.append(
+            Line(
+                job,
+                view.state if view is not None else "",
+                view.size if view is not None else 0,
+                end.finished_s - first.now_s if end is not None else None,
+                other.finished_s - second.now_s if other is not None else None,
+                other.reshape_ups + other.reshape_downs if other is not None else 0,
+                job in first.assumed,
+                reasons.get(job, "") if end is None or other is None else "",
+            )
+        )
+    return lines
+
+
+def _by_id(found: Continued) -> dict[str, JobRow]:
+    return {str(row.job): row for row in found.rows}
+
+
+def _table(found: WhatIf) -> RenderableType:
+    columns = ("GPUS", "AS IT IS", "WHAT IF", "RESHAPES")
+    jobs = grid("JOB", "STATE", *columns, "WHY", right=columns, rest="WHY")
+    for line in found.jobs:
+        why = line.reason or ("length not known: an hour on one GPU" if line.length_assumed else "")
+        ends = (_seconds(line.as_it_is_s), _seconds(line.what_if_s))
+        jobs.add_row(line.job, line.state, str(line.gpus), *ends, str(line.reshapes), why)
+    sums = grid("", "POLICY", "LAST END", "MEAN END", right=("LAST END", "MEAN END"))
+    for name, course in (("as it is", found.as_it_is), ("what if", found.what_if)):
+        sums.add_row(name, course.policy, _seconds(course.makespan_s), _seconds(course.mean_end_s))
+    head = (
+        f"seconds from now until the jobs end, as the controller believes; changed: {found.changes}"
+    )
+    return Group(Text(head, style="bold"), sums, Text(""), jobs)
+
+
+def _seconds(value: float | None) -> str:
+    return "never" if value is None else f"{value:,.0f} s"

@@ -1,0 +1,97 @@
+"""What ``replay --hindsight`` shows. Asks no daemon. State: none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from reshape_controller.cli.output import Output, emit, grid
+from reshape_controller.cli.replays.inputs import as_usage
+from reshape_controller.cli.replays.runs import about, progress
+from reshape_controller.core.explain import describe, explain_text
+from reshape_controller.core.plan import Option
+from reshape_controller.replay.hindsight import Judged, judge
+from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.setup import Contender, Setup
+
+SHOWN_MAX = 3
+"""Decisions at each end that are shown in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A reshape; ``costs`` in seconds against a replay that leaves it out, less than zero where it
+    saved."""
+
+    at_s: float
+    what: str
+    reason_code: str
+    text: str
+    makespan_costs_s: float
+    mean_jct_costs_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """What ``replay --hindsight`` prints."""
+
+    workload: str
+    policy: str
+    seed: int
+    makespan_s: float
+    mean_jct_s: float
+    reshapes: list[Line]
+
+
+def show(setup: Setup, chosen: Contender, seed: int, shown: Output) -> None:
+    """Judge every reshape of a replay and print them. Raises CliError."""
+    scene = setup.scene(seed)
+    try:
+        with progress() as bar:
+            task = bar.add_task("reshapes", total=None)
+            whole, judged = judge(
+                scene,
+                chosen.policy,
+                chosen.mechanism,
+                seed,
+                done=lambda count: bar.update(task, total=count, advance=1),
+            )
+    except ReplayError as error:
+        raise as_usage(error) from None
+    found = Hindsight(
+        setup.name,
+        chosen.label,
+        seed,
+        whole.metrics.makespan_s,
+        whole.metrics.mean_jct_s,
+        [_line(one) for one in judged],
+    )
+    emit(found, shown, lambda: _table(found, judged, about(setup)))
+
+
+def _line(one: Judged) -> Line:
+    plan = one.decided.plan
+    return Line(
+        one.decided.at_s,
+        describe(Option(plan.targets), str),
+        plan.reason_code,
+        plan.text,
+        one.makespan_s,
+        one.mean_jct_s,
+    )
+
+
+def _table(found: Hindsight, judged: list[Judged], text: str) -> RenderableType:
+    table = grid("AT", "RESHAPE", "MAKESPAN", "MEAN JCT", right=("AT", "MAKESPAN", "MEAN JCT"))
+    for line in found.reshapes:
+        costs = (f"{line.makespan_costs_s:+,.0f}", f"{line.mean_jct_costs_s:+,.0f}")
+        table.add_row(f"{line.at_s:,.0f}", line.what, *costs)
+    head = f"{text}, {found.policy}, seed {found.seed}: seconds against leaving it out"
+    told = []
+    for one in judged[:SHOWN_MAX]:
+        if one.makespan_s > 0.0:
+            at = f"{one.decided.at_s:,.0f} s"
+            told += ["", explain_text(one.decided.plan, at=at, policy=found.policy, names={})]
+    return Group(Text(head, style="bold"), table, *(Text(part) for part in told))

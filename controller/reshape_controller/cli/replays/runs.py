@@ -1,0 +1,93 @@
+"""Sweeps with a progress bar, and what is kept of them. State: none."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.output import console, note
+from reshape_controller.cli.replays import inputs
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.http.json_text import to_json
+from reshape_controller.replay import bundle
+from reshape_controller.replay.figures import NoMatplotlib
+from reshape_controller.replay.inputs import ReplayError
+from reshape_controller.replay.rows import Interval
+from reshape_controller.replay.setup import Contender, Setup
+from reshape_controller.replay.sweep import Run, sweep
+
+
+def swept(
+    setup: Setup,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    out: Path | None,
+    workers: int,
+) -> list[Run]:
+    """Replay, with a progress bar on a terminal. Raises CliError."""
+    bar = progress()
+    try:
+        with bar:
+            task = bar.add_task(f"workload {setup.name}", total=len(contenders) * len(seeds))
+            return sweep(
+                setup,
+                contenders,
+                seeds,
+                folder=out,
+                workers=workers,
+                done=lambda run: bar.advance(task),
+            )
+    except ReplayError as error:
+        raise inputs.as_usage(error) from None
+    except PlanRejected as error:
+        raise failed(Exit.FAILED, f"a plan was rejected: {error}", "the policy") from None
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+def progress() -> Progress:
+    """A progress bar on stderr, on a terminal only."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console(stderr=True),
+        disable=not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+def keep(
+    out: Path,
+    setup: Setup,
+    contenders: Sequence[Contender],
+    runs: Sequence[Run],
+    summary: Mapping[str, Mapping[str, Interval]],
+    document: object,
+) -> None:
+    """Write the bundle. Without matplotlib all but the pictures is written, and said so."""
+    try:
+        bundle.write(out, setup, contenders, runs, summary, to_json(document, indent=2) + "\n")
+    except NoMatplotlib as error:
+        note(str(error))
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+def unwritable(error: OSError) -> Exception:
+    """The folder cannot be written to."""
+    what = f"{error.filename}: {error.strerror}"
+    return failed(Exit.USAGE, what, "--out", "name a folder to write to")
+
+
+def about(setup: Setup, seeds: Sequence[int] = ()) -> str:
+    """What was replayed, in a line."""
+    text = f"workload {setup.name} on {setup.cluster.text}, costs {setup.costs.name}"
+    if len(seeds) > 1:
+        text += f", medians over {len(seeds)} seeds with 95 % intervals"
+    return text

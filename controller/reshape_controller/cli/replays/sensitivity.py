@@ -1,0 +1,129 @@
+"""The table behind ``compare --sensitivity``. Asks no daemon. State: none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from reshape_controller.cli.output import Output, emit, grid
+from reshape_controller.cli.replays.runs import about, swept, unwritable
+from reshape_controller.cli.replays.tables import cell
+from reshape_controller.http.json_text import to_json
+from reshape_controller.replay.report import spread, table
+from reshape_controller.replay.rows import Interval, savings
+from reshape_controller.replay.sensitivity import variations
+from reshape_controller.replay.setup import Contender, Setup
+
+METRICS = ("makespan_s", "mean_jct_s")
+AS_IS = "as it is"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the first policy saves against another, with one assumption changed."""
+
+    assumption: str
+    factor: float
+    policy: str
+    than: str
+    makespan_s: Interval
+    mean_jct_s: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Sensitivity:
+    """What ``compare --sensitivity`` prints."""
+
+    workload: str
+    costs: str
+    seeds: int
+    lines: list[Line]
+
+
+def show(
+    setup: Setup,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    workers: int,
+    out: Path | None,
+    shown: Output,
+) -> None:
+    """Replay every variation and print the table."""
+    lines = _lines(setup, contenders, seeds, workers, out, AS_IS, 1.0)
+    for one in variations(setup):
+        lines += _lines(one.setup, contenders, seeds, workers, out, one.assumption, one.factor)
+    found = Sensitivity(setup.name, setup.costs.name, len(seeds), lines)
+    if out is not None:
+        try:
+            (out / "sensitivity.json").write_text(to_json(found, indent=2) + "\n", "utf-8")
+            (out / "sensitivity.md").write_text(markdown(found), "utf-8")
+        except OSError as error:
+            raise unwritable(error) from None
+    emit(found, shown, lambda: _table(found, about(setup, seeds)))
+
+
+def _lines(
+    setup: Setup,
+    contenders: Sequence[Contender],
+    seeds: Sequence[int],
+    workers: int,
+    out: Path | None,
+    assumption: str,
+    factor: float,
+) -> list[Line]:
+    folder = out / "variations" / setup.fingerprint() if out is not None else None
+    rows = [run.row for run in swept(setup, contenders, seeds, folder, workers)]
+    ours = contenders[0].label
+    found = []
+    for other in contenders[1:]:
+        saved = savings(rows, ours, other.label, METRICS)
+        found.append(Line(assumption, factor, ours, other.label, **saved))
+    return found
+
+
+def rows_of(found: Sensitivity) -> list[tuple[str, str, list[Line]]]:
+    """Lines by assumption and factor, in order."""
+    grouped: dict[tuple[str, float], list[Line]] = {}
+    for line in found.lines:
+        grouped.setdefault((line.assumption, line.factor), []).append(line)
+    shown = []
+    for (assumption, factor), lines in grouped.items():
+        change = "" if factor == 1.0 else f"{100 * (factor - 1):+.0f} %"
+        shown.append((assumption, change, lines))
+    first, rest = shown[0], shown[1:]
+    order = list(dict.fromkeys(name for name, _, _ in rest))
+    return [first, *sorted(rest, key=lambda row: order.index(row[0]))]
+
+
+def markdown(found: Sensitivity) -> str:
+    """The table as Markdown."""
+    others = [line.than for line in rows_of(found)[0][2]]
+    head = ["assumption", "changed by"]
+    head += [f"{what} below {other}" for other in others for what in ("makespan", "mean JCT")]
+    rows = [
+        [
+            assumption,
+            change,
+            *(spread(one) for line in lines for one in (line.makespan_s, line.mean_jct_s)),
+        ]
+        for assumption, change, lines in rows_of(found)
+    ]
+    return table(head, rows) + "\n"
+
+
+def _table(found: Sensitivity, text: str) -> RenderableType:
+    others = [line.than for line in rows_of(found)[0][2]]
+    headings = [f"{what} < {other}" for other in others for what in ("MAKESPAN", "JCT")]
+    drawn = grid("ASSUMPTION", "CHANGED BY", *headings, right=("CHANGED BY", *headings))
+    for assumption, change, lines in rows_of(found):
+        cells = [
+            f"{cell(one.median, '%')} ({cell(one.low, '%')}..{cell(one.high, '%')})"
+            for line in lines
+            for one in (line.makespan_s, line.mean_jct_s)
+        ]
+        drawn.add_row(assumption, change, *cells)
+    return Group(Text(text, style="bold"), drawn)

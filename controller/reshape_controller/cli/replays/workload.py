@@ -1,0 +1,113 @@
+"""The commands workload generate and workload convert: files of jobs. State: none."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.output import note
+from reshape_controller.cli.replays import inputs
+from reshape_controller.cli.replays.options import (
+    ClusterOption,
+    JobsOption,
+    LastOption,
+    ProfilesOption,
+    SizesOption,
+)
+from reshape_controller.replay import convert as conversion
+from reshape_controller.replay import traces
+from reshape_controller.replay.generate import RECIPES
+from reshape_controller.replay.inputs import ReplayError, Workload
+
+workload_app = typer.Typer(help="Files of jobs for replays.", no_args_is_help=True)
+
+
+class Form(StrEnum):
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+FormOption = Annotated[Form, typer.Option("--format", help="CSV or JSON lines.")]
+FileOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="Write there instead of to stdout.")
+]
+
+
+@workload_app.command("generate")
+def generate(
+    workload: Annotated[str, typer.Option("--workload", "-w", help="one, two, three or four.")] = (
+        "one"
+    ),
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    cluster: ClusterOption = None,
+    profiles: ProfilesOption = None,
+    sizes: SizesOption = None,
+    jobs: JobsOption = None,
+    last_s: LastOption = None,
+    form: FormOption = Form.CSV,
+    out: FileOption = None,
+) -> None:
+    """Draw one of the paper's workloads from a seed."""
+    if workload not in RECIPES:
+        what = f"{workload!r} is no workload of the paper"
+        raise failed(Exit.USAGE, what, "--workload", f"one of {', '.join(RECIPES)}")
+    asked = inputs.Asked(
+        workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
+    )
+    setup = inputs.setup_of(asked)
+    write(setup.scene(seed).workload, form, out)
+
+
+def write(workload: Workload, form: Form, out: Path | None) -> None:
+    """The workload as a file or on stdout. Raises CliError."""
+    text = traces.csv_text(workload) if form is Form.CSV else traces.jsonl_text(workload)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise failed(Exit.USAGE, f"{out} cannot be written: {error.strerror}", "--out") from None
+    note(f"{len(workload.jobs)} jobs written to {out}")
+
+
+@workload_app.command("convert")
+def convert(
+    trace: Annotated[Path, typer.Argument(metavar="CSV", help="A trace with a row for each job.")],
+    submit: Annotated[str, typer.Option(help="Column of the submission.")] = "submit_time",
+    gpus: Annotated[str, typer.Option(help="Column of the number of GPUs.")] = "gpu_num",
+    duration: Annotated[str, typer.Option(help="Column of the seconds.")] = "duration",
+    name: Annotated[str | None, typer.Option(help="Column of a unique name.")] = None,
+    job_set: Annotated[str, typer.Option(help="Job set to draw types from.")] = "one",
+    gpu_type: Annotated[str, typer.Option(help="GPU type of the durations.")] = "V100",
+    largest: Annotated[int, typer.Option(min=1, help="Most GPUs of a host.")] = 8,
+    profiles: ProfilesOption = None,
+    form: FormOption = Form.CSV,
+    out: FileOption = None,
+) -> None:
+    """Turn a public trace (GPUs and duration of each job) into a workload."""
+    try:
+        text = trace.read_text(encoding="utf-8")
+        found = conversion.convert(
+            text,
+            trace.name,
+            conversion.Columns(submit, gpus, duration, name),
+            inputs.profiles_of(profiles),
+            conversion.Assumed(job_set, gpu_type, largest),
+        )
+    except OSError as error:
+        raise inputs.unreadable(str(trace), error, "convert") from None
+    except UnicodeDecodeError:
+        raise failed(Exit.USAGE, f"{trace} is no text", "convert") from None
+    except ReplayError as error:
+        raise failed(Exit.USAGE, str(error), str(trace), "docs/replay.md has an example") from None
+    for line in found.assumptions:
+        note(f"assumed: {line}")
+    for reason, count in found.left_out:
+        note(f"left out: {count} rows {reason}")
+    write(found.workload, form, out)

@@ -1,0 +1,249 @@
+"""The daemon: every concrete class, put together, started and stopped in order.
+
+Does: opens the store, recovers, listens, runs until told to stop. Never: touches a job on its way
+out, or starts over a store that it cannot read. State: what it put together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import signal
+import time
+from dataclasses import replace
+
+import structlog
+
+from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.home import Address
+from reshape_controller.cli.serve.candidacy import NotElected, elected
+from reshape_controller.cli.serve.hosts import (
+    Hosts,
+    Nodes,
+    ThisMachine,
+    check_inventory,
+    not_reached,
+)
+from reshape_controller.cli.serve.listening import listen, listen_for_sidecars
+from reshape_controller.cli.serve.settings import DaemonSettings
+from reshape_controller.cli.serve.store_place import store_error
+from reshape_controller.core import events as ev
+from reshape_controller.http.app import SIDECAR_ROUTES, Server, host_names
+from reshape_controller.http.base import Context
+from reshape_controller.http.metrics import Metrics
+from reshape_controller.http.openapi import version
+from reshape_controller.http.timeline import TimelineReader
+from reshape_controller.live import inbox
+from reshape_controller.live.admission import Admission
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.desk import Desk
+from reshape_controller.live.executor import Executor
+from reshape_controller.live.journal import Fenced
+from reshape_controller.live.launching import LaunchSettings
+from reshape_controller.live.leadership import Leadership
+from reshape_controller.live.link import Link
+from reshape_controller.live.loop import Loop, Settings, Stopped
+from reshape_controller.live.tokens import Tokens
+from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
+from reshape_launcher.kubernetes.cluster import ApiTrouble
+from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.spec import Launcher
+
+OPEN_FILES = 65536
+
+log = structlog.get_logger("reshape.daemon")
+
+
+class Daemon:
+    """One run of the controller on one home."""
+
+    def __init__(
+        self,
+        settings: DaemonSettings,
+        store: Store,
+        launcher: Launcher,
+        url: str,
+        leadership: Leadership | None = None,
+    ) -> None:
+        self.url = url
+        self._leadership = leadership
+        home, devices = settings.home, settings.devices
+        self._settings, self._store = settings, store
+        self._tokens = Tokens(home.secret())
+        self._loop = Loop(
+            store,
+            Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
+            WallClock(),
+        )
+        self._link = Link(self._loop.post, time.monotonic)
+        self._executor = Executor(
+            launcher,
+            self._link,
+            self._tokens,
+            LaunchSettings(
+                settings.sidecar_url or url,
+                settings.work_folder,
+                devices.mode,
+                settings.device_truth,
+            ),
+            self._loop.post,
+        )
+        self._admission = Admission(lambda: self._loop.engine.state, self._executor.refusals)
+        self._desk = Desk(
+            self._loop, self._admission, self._executor.log_folder, self._link.observed
+        )
+        self._hosts: Hosts = ThisMachine(home, devices)
+        if isinstance(launcher, KubernetesLauncher):
+            self._hosts = Nodes(launcher, self._loop.post)
+        self._stop = asyncio.Event()
+
+    def context(self) -> Context:
+        """What the handlers work with."""
+        return Context(
+            desk=self._desk,
+            link=self._link,
+            tokens=self._tokens,
+            operator_token=self._settings.home.token(),
+            host_names=host_names(self._settings.address),
+            metrics=Metrics(),
+            timeline=TimelineReader(),
+            leadership=self._leadership,
+        )
+
+    async def run(self, *servers: Server) -> None:
+        """Recover, serve until a signal, stop. Raises StoreError, Fenced."""
+        _on_signals(self._stop)
+        self._hosts.before_recovery(self._loop)
+        await self._loop.start(self._executor)
+        tasks = [
+            asyncio.create_task(work, name=name)
+            for name, work in (
+                ("loop", self._loop.run()),
+                ("watch", self._executor.watch(lambda: self._loop.engine)),
+                ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
+                ("inbox", inbox.watch(self._loop, self._admission, self._desk)),
+                ("fence", self._fenced()),
+                ("stop", self._stopped()),
+            )
+        ]
+        try:
+            with contextlib.suppress(Stopped):  # the loop's own reason follows
+                await self._begin(servers)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self._end(servers, tasks)
+
+    async def _begin(self, servers: tuple[Server, ...]) -> None:
+        await self._add_profiles()
+        await self._hosts.add(self._loop)
+        # Not earlier: a record would be refused for want of a host.
+        for server in servers:
+            server.start()
+        self._settings.home.write_address(Address(self.url, os.getpid(), version()))
+
+    async def _add_profiles(self) -> None:
+        for profile in self._settings.profiles.missing(self._loop.engine.state.profiles):
+            await self._loop.commit(ev.ProfileRecorded(profile))
+
+    async def _fenced(self) -> None:
+        """Stop once another controller writes the log. The next append would tell as well, but a
+        controller that was cut off may have nothing to append."""
+        if self._leadership is None:
+            await asyncio.Event().wait()
+        else:
+            await self._leadership.watch_log(self._store, self._loop.journal)
+
+    async def _stopped(self) -> None:
+        await self._stop.wait()
+        log.info("stopping", jobs="not touched")
+
+    async def _end(self, servers: tuple[Server, ...], tasks: list[asyncio.Task[None]]) -> None:
+        for server in servers:
+            await server.stop()
+        self._loop.stop()
+        work, *others = tasks
+        for task in others:
+            task.cancel()
+        await asyncio.gather(work, *others, return_exceptions=True)
+        await self._executor.stop()
+
+
+async def serve(settings: DaemonSettings) -> None:
+    """Run the daemon until SIGTERM or SIGINT. Raises CliError with what, where, remedy."""
+    home = settings.home
+    home.prepare()
+    lock = home.lock()
+    allow_open_files()
+    store, launcher = settings.store.make(), settings.launcher()
+    try:
+        listening = await listen(settings, launcher)
+        for_sidecars = listen_for_sidecars(settings)
+        port = listening.getsockname()[1]
+        shown = f"[{settings.address}]" if ":" in settings.address else settings.address
+        url = f"http://{shown}:{port}"
+        async with elected(settings, url, listening, for_sidecars) as leadership:
+            await store.open()
+            await check_inventory(settings.devices, settings.launcher_name, store, home)
+            daemon = Daemon(settings, store, launcher, url, leadership)
+            log.info(
+                "listens",
+                url=daemon.url,
+                home=str(home.folder),
+                store=settings.store.text,
+                devices=settings.devices.text,
+                launcher=settings.launcher_name,
+            )
+            servers = [Server(listening, daemon.context())]
+            if for_sidecars is not None:
+                context = replace(daemon.context(), host_names=settings.sidecar_names)
+                servers.append(Server(for_sidecars, context, SIDECAR_ROUTES))
+            await daemon.run(*servers)
+    except NotElected:
+        log.info("stopping", jobs="not touched")
+    except StoreCorrupt as error:
+        raise _store_corrupt(error) from None
+    except StoreError as error:
+        raise store_error(error, settings.store.text) from None
+    except Fenced as error:
+        remedy = "one controller for one store: stop the other"
+        if settings.lease is not None:
+            remedy = "start this one again: it then stands by for the other"
+        raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
+    except CliError:
+        raise
+    except ApiTrouble as error:
+        raise not_reached(error, "--launcher kubernetes") from None
+    except Exception as error:
+        log.exception("stopped-by-a-defect")
+        raise failed(
+            Exit.FAILED,
+            f"the daemon stopped by a defect, jobs go on without it: {error!r}",
+            str(home.folder),
+            "start it again; if it stops again, report it with the log above",
+        ) from None
+    finally:
+        await store.close()
+        os.close(lock)
+
+
+def allow_open_files() -> None:
+    """As many open files as this user may have, within reason: each SideCar takes two."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _on_signals(stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+
+
+def _store_corrupt(error: StoreCorrupt) -> CliError:
+    what = str(error).removeprefix(f"{error.location}: ").partition("; remedy: ")[0]
+    return failed(Exit.FAILED, f"the store is damaged: {what}", error.location, error.remedy)

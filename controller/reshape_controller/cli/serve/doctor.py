@@ -1,0 +1,132 @@
+"""The command doctor: whether everything is there that ``up`` would need, before anything starts.
+
+Does: looks, and names each failure with its remedy. Never: leaves anything behind (a probe of a
+node's GPUs is a pod that is taken away again), or needs a daemon.
+State: none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from dataclasses import dataclass
+
+import typer
+from rich.console import RenderableType
+
+from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.options import (
+    ClusterOption,
+    HomeOption,
+    KubeconfigOption,
+    LaunchByOption,
+    LauncherOption,
+    OutputOption,
+    SidecarBindOption,
+    SidecarUrlOption,
+    SimulatedGpusOption,
+    form,
+)
+from reshape_controller.cli.output import emit, grid
+from reshape_controller.cli.serve.devices import find
+from reshape_controller.cli.serve.kubernetes_place import KubernetesPlace, kubernetes_place
+from reshape_controller.http.app import CannotListen, bind_for_sidecars
+from reshape_launcher import ansible
+from reshape_launcher.kubernetes.examining import Finding, findings
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All findings; ``ok`` if none is a failure."""
+
+    ok: bool
+    findings: tuple[Finding, ...]
+
+
+def doctor(
+    home: HomeOption = None,
+    launcher: LauncherOption = None,
+    kubeconfig: KubeconfigOption = None,
+    cluster: ClusterOption = None,
+    launch_by: LaunchByOption = None,
+    sidecar_bind: SidecarBindOption = None,
+    sidecar_url: SidecarUrlOption = None,
+    simulated_gpus: SimulatedGpusOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Check what `up` with these settings needs; exit 1 if something is missing."""
+    config = load(locals())  # each option is called as its setting
+    found = tuple(_all(config))
+    report = Report(all(finding.ok for finding in found), found)
+    emit(report, form(config), lambda: _table(report))
+    if not report.ok:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _all(config: Config) -> list[Finding]:
+    found = [_attempt("home", str(config.home), Home(config.home).prepare)]
+    place = kubernetes_place(config)
+    if place is None:
+        gpus = config.number("simulated_gpus")
+        return [*found, _attempt("GPUs", "", lambda: find(gpus, None, None).text)]
+    return [*found, *_of_kubernetes(place)]
+
+
+def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
+    try:
+        found = list(findings(place.cluster(), place.pods, place.devices))
+    except CliError as error:
+        found = [_problem("API server", error)]
+    found.append(_address(place))
+    if place.by_playbook:
+        found.append(
+            _there(
+                "ansible-runner",
+                importlib.util.find_spec("ansible_runner") is not None,
+                'pip install "reshape-gpu[ansible]", or go without: --launch-by client',
+            )
+        )
+        playbook = ansible.playbooks() / ansible.PLAYBOOK
+        found.append(_there(f"playbook {playbook.name}", playbook.is_file(), "install it again"))
+    if place.pods.registry is not None:
+        builder = shutil.which("buildah")
+        found.append(_there("buildah", builder is not None, "install buildah; it builds images"))
+    return found
+
+
+def _address(place: KubernetesPlace) -> Finding:
+    detail = f"{place.sidecar_url}, listening on {place.sidecar_address}:{place.sidecar_port}"
+    try:
+        bind_for_sidecars(place.sidecar_address, place.sidecar_port).close()
+    except CannotListen as error:
+        return Finding("SideCars' address", False, str(error), error.remedy)
+    return Finding("SideCars' address", True, detail)
+
+
+def _there(check: str, ok: bool, remedy: str) -> Finding:
+    return Finding(check, ok, "is there" if ok else "is not there", "" if ok else remedy)
+
+
+def _attempt(check: str, detail: str, look: object) -> Finding:
+    """A look that raises CliError, as a finding."""
+    assert callable(look)
+    try:
+        said = look()
+    except CliError as error:
+        return _problem(check, error)
+    return Finding(check, True, detail or str(said))
+
+
+def _problem(check: str, error: CliError) -> Finding:
+    first = error.problems[0]
+    return Finding(check, False, f"{first.what} ({first.where})", first.remedy)
+
+
+def _table(report: Report) -> RenderableType:
+    table = grid("CHECK", "", "FOUND", "REMEDY", rest="FOUND")
+    for finding in report.findings:
+        mark = "ok" if finding.ok else "FAILED"
+        table.add_row(finding.check, mark, finding.detail, finding.remedy or "-")
+    return table

@@ -1,0 +1,112 @@
+"""The hosts of a daemon: this machine, or the nodes of a cluster.
+
+Does: brings them into the log before anybody may submit, and then looks after them. Never: lets one
+inventory hold hosts of two launchers. State: none beyond what it was made of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import structlog
+
+from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.serve.devices import HOST, Devices, clash
+from reshape_controller.core import events as ev
+from reshape_controller.core.model import GpuId, HostId
+from reshape_controller.core.state import State
+from reshape_controller.live.hosts import HostWatch
+from reshape_controller.live.loop import Loop
+from reshape_controller.store.protocol import Store
+from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+
+log = structlog.get_logger("reshape.daemon")
+
+
+class Hosts(Protocol):
+    """Where this daemon's containers are."""
+
+    def before_recovery(self, loop: Loop) -> None:
+        """Post what happened to the hosts while no daemon ran."""
+
+    async def add(self, loop: Loop) -> None:
+        """Commit the hosts that are there. Raises CliError."""
+
+    async def watch(self, state: Callable[[], State]) -> None:
+        """Look after them until cancelled."""
+
+
+class ThisMachine:
+    """The one host of the local launcher."""
+
+    def __init__(self, home: Home, devices: Devices) -> None:
+        self._home = home
+        self._devices = devices
+
+    def before_recovery(self, loop: Loop) -> None:
+        if self._home.machine_restarted():
+            # Before any effect, and before the ends of its containers look like their failures.
+            loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
+
+    async def add(self, loop: Loop) -> None:
+        gpus = tuple(GpuId(name) for name in self._devices.gpus)
+        await loop.commit(ev.HostAdded(HostId(HOST), self._devices.gpu_type, gpus))
+        missing = set(loop.engine.state.hosts[HostId(HOST)].gpus) - set(gpus)
+        if missing:
+            log.warning("gpus-not-found", gpus=sorted(missing), remedy="they stay in the inventory")
+
+    async def watch(self, state: Callable[[], State]) -> None:
+        await asyncio.Event().wait()
+
+
+class Nodes:
+    """The nodes of a Kubernetes cluster."""
+
+    def __init__(self, launcher: KubernetesLauncher, post: Callable[[ev.Event], None]) -> None:
+        self._launcher = launcher
+        self._watch = HostWatch(launcher, launcher, post, time.monotonic)
+
+    def before_recovery(self, loop: Loop) -> None:
+        """Nothing: what a node's pods became is seen when they are looked at."""
+
+    async def add(self, loop: Loop) -> None:
+        seen = [host for host in await self._launcher.hosts() if host.ready]
+        for host in (host for host in seen if host.gpus):
+            gpus = tuple(GpuId(name) for name in host.gpus)
+            await loop.commit(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))
+        if not seen:
+            log.warning("no-node-is-ready", remedy="kubectl get nodes; they are added when ready")
+
+    async def watch(self, state: Callable[[], State]) -> None:
+        await self._watch.watch(state)
+
+
+async def check_inventory(devices: Devices, launcher: str, store: Store, home: Home) -> None:
+    """Whether the GPUs of this home's log can be followed by these. Raises CliError."""
+    known = await store.gpus()
+    kind = clash(devices, tuple(str(gpu.id) for gpu in known))
+    if kind:
+        raise failed(
+            Exit.FAILED,
+            f"the inventory of this home has {kind} GPUs, and others are asked for now",
+            str(home.folder),
+            f"start it with {kind} GPUs as before, or name another --home",
+        )
+    before = {"local" if gpu.host == HOST else "kubernetes" for gpu in known}
+    if before - {launcher}:
+        raise failed(
+            Exit.FAILED,
+            f"the inventory of this home is of the launcher {min(before - {launcher})}",
+            str(home.folder),
+            "start it with that launcher as before, or name another --home",
+        )
+
+
+def not_reached(error: OSError, where: str) -> CliError:
+    """The cluster could not be asked."""
+    remedy = "check it with: reshape doctor"
+    return failed(Exit.FAILED, f"the cluster cannot be used: {error}", where, remedy)

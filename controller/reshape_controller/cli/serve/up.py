@@ -1,0 +1,159 @@
+"""The command ``up``: settings to a running daemon, and every reason why not in one message.
+
+Does: checks everything that can be checked before anything is opened. Never: starts half. State:
+none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from typing import Annotated
+
+import structlog
+import typer
+
+from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.home import Home
+from reshape_controller.cli.options import (
+    CaOption,
+    ClusterOption,
+    CredentialsOption,
+    HomeOption,
+    KubeconfigOption,
+    LaunchByOption,
+    LauncherOption,
+    LeaseOption,
+    SecretsOption,
+    SidecarBindOption,
+    SidecarUrlOption,
+    SimulatedGpusOption,
+    StoreOption,
+)
+from reshape_controller.cli.profiles import files as profile_files
+from reshape_controller.cli.serve import simulated_world
+from reshape_controller.cli.serve.candidacy import lease_name
+from reshape_controller.cli.serve.devices import NODES, Devices, find
+from reshape_controller.cli.serve.kubernetes_place import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.settings import DaemonSettings
+from reshape_controller.cli.serve.store_place import store_place
+from reshape_controller.core.limits import KUBERNETES, Limits
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Policy
+from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
+
+
+def up(
+    home: HomeOption = None,
+    secrets: SecretsOption = None,
+    store: StoreOption = None,
+    store_credentials: CredentialsOption = None,
+    store_ca: CaOption = None,
+    port: Annotated[int | None, typer.Option(help="Port; 0 is any free one.")] = None,
+    bind: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Loopback address.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="Use at most so many GPUs.")] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
+    simulated_gpus: SimulatedGpusOption = None,
+    launcher: LauncherOption = None,
+    kubeconfig: KubeconfigOption = None,
+    cluster: ClusterOption = None,
+    launch_by: LaunchByOption = None,
+    sidecar_bind: SidecarBindOption = None,
+    sidecar_url: SidecarUrlOption = None,
+    lease: LeaseOption = None,
+    preset: Annotated[str | None, typer.Option(help="Policy and mechanism by one name.")] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help="Policy, instead of the preset's; options follow: NAME:OPTION=VALUE."),
+    ] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="sidecar, terminate or none, instead of the preset's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="For policies that draw; default: drawn once and logged.")
+    ] = None,
+    device_truth: Annotated[
+        str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
+    ] = None,
+    container_costs: Annotated[
+        str | None, typer.Option(metavar="SET:SCALE", help="Slower containers, as declared.")
+    ] = None,
+    profiles: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Profiles to record at the start.")
+    ] = None,
+    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+) -> None:
+    """Start the daemon; it runs until SIGTERM or Ctrl-C, which touch no job."""
+    config = load(locals())  # each option is called as its setting
+    start_logging(config.text("log_level") or "info")
+    from reshape_controller.cli.serve.daemon import serve
+
+    asyncio.run(serve(checked(config)))
+
+
+def start_logging(level: str) -> None:
+    """Log to stderr: one line for each event, coloured on a terminal only."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True),
+            # Plain: a pretty traceback shows local variables, and with them what jobs keep in env.
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+
+
+def checked(config: Config) -> DaemonSettings:
+    """Everything checked that needs no file of the home. Raises CliError."""
+    policy, mechanism = _policy(config)
+    kubernetes, store = kubernetes_place(config), store_place(config)
+    return DaemonSettings(
+        home=Home(config.home, config.secrets),
+        store=store,
+        address=config.text("bind") or "",
+        port=config.number("port") or 0,
+        port_is_asked_for=config.source("port") != "default",
+        devices=_devices(config, kubernetes),
+        policy=policy,
+        mechanism=mechanism,
+        seed=config.number("seed"),
+        device_truth=simulated_world.truth_file(config),
+        container_costs=simulated_world.container_costs(config),
+        limits=Limits() if kubernetes is None else KUBERNETES,
+        kubernetes=kubernetes,
+        lease=lease_name(config, store),
+        profiles=profile_files.read(config.text("profiles"), config.source("profiles")),
+    )
+
+
+def _devices(config: Config, kubernetes: KubernetesPlace | None) -> Devices:
+    """What this daemon gives; the GPUs of nodes are known once they were looked at."""
+    simulated = config.number("simulated_gpus")
+    if kubernetes is not None and simulated is None:
+        return NODES
+    return find(simulated, config.number("gpus"), config.text("gpu_type"))
+
+
+def _policy(config: Config) -> tuple[Policy, Mechanism]:
+    name = config.text("preset") or ""
+    preset = PRESETS.get(name)
+    if preset is None:
+        what = f"there is no preset {name!r}"
+        known = f"one of {', '.join(PRESETS)}"
+        raise failed(Exit.USAGE, what, config.source("preset"), known)
+    mechanism = config.text("mechanism")
+    try:
+        policy = make_policy(config.text("policy") or preset.policy)
+    except UnknownPolicy as error:
+        source = config.source("policy" if config.text("policy") else "preset")
+        raise failed(Exit.USAGE, str(error), source, "name one of these") from None
+    return policy, Mechanism(mechanism) if mechanism is not None else preset.mechanism

@@ -1,0 +1,1 @@
+"""``reshape timeline``: what ran where and when, as text, chart and trace."""

@@ -1,0 +1,73 @@
+"""The command timeline: who held which GPU when, as text, picture or trace. State: none."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.output import console, emit
+from reshape_controller.cli.timeline import chart, gantt
+from reshape_controller.cli.timeline.trace_events import trace_events
+from reshape_controller.cli.words import seconds_of
+from reshape_controller.http.json_text import to_json
+from reshape_controller.http.timeline import Timeline
+
+PIPE_COLUMNS = 100
+COLUMNS_MAX = 160
+
+
+def timeline(
+    last: Annotated[
+        str | None, typer.Option("--last", metavar="SPAN", help="Only the last 90s, 10m, 2h, 3d.")
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--chart", metavar="FILE", help="Draw it: .svg or .png.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Trace Event JSON, for Perfetto.")
+    ] = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Show who held which GPU when, and how each job spent its time."""
+    config = settings(home, output)
+    found = client(config).get(Timeline, "/v1/timeline", from_s=_from_s(last))
+    if picture is not None:
+        chart.save(found, picture, "Who held which GPU when")
+    if trace is not None:
+        _write(trace, to_json(trace_events(found, {}), indent=1) + "\n")
+    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    columns = min(console().width, COLUMNS_MAX) if sys.stdout.isatty() else columns_of_a_pipe()
+    emit(found, form(config), lambda: gantt.draw(found, columns, unicode=unicode))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = f"it cannot be written: {error.strerror}"
+        raise failed(
+            Exit.FAILED, what, str(path), "name a file in a folder that is there"
+        ) from None
+
+
+def _from_s(last: str | None) -> float | None:
+    if last is None:
+        return None
+    span_s = seconds_of(last)
+    if span_s is None:
+        raise failed(Exit.USAGE, f"{last!r} is no span of time", "--last", "for example 10m or 2h")
+    return max(0.0, time.time() - span_s)
+
+
+def columns_of_a_pipe() -> int:
+    """COLUMNS where it is set, else what reads well in a file."""
+    text = os.environ.get("COLUMNS", "")
+    return int(text) if text.isdigit() and int(text) >= gantt.CHART_LEAST else PIPE_COLUMNS
