@@ -23,7 +23,7 @@ from typing import Any
 from figures import draw_all
 from observed import Run
 from rich.console import Console
-from run import clear, run, server_of
+from run import Server, clear, run, server_of
 from scenario import COST_SET, GPUS, PRESETS, Costs, Preset, assumed, measured
 from summary import summarize
 from tables import comparison, is_kept, kept, order
@@ -68,6 +68,9 @@ def main() -> int:
     try:
         for costs in sets:
             runs[costs.label] = _all_runs(presets, costs, options, server, console)
+    except CliError as error:
+        print(error.text(), file=sys.stderr)
+        return int(error.code)
     except RunFailed as error:
         console.print(f"[bold]failed[/bold]: {error}; logs are in {options.out}", soft_wrap=True)
         return 1
@@ -123,7 +126,7 @@ def _all_runs(
     presets: list[Preset],
     costs: Costs,
     options: argparse.Namespace,
-    server: str | None,
+    server: Server,
     console: Console,
 ) -> dict[str, list[Run]]:
     """Each preset in turn, then all of them again: a slow moment does not meet one alone."""

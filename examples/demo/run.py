@@ -6,54 +6,56 @@ run's folder.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from observed import Run, read_log
 from rich.console import Console
 from scenario import DEVICE_TRUTH, GPUS, RECORDS, SUBMIT_AT_S, Costs, Preset
-from watch import ENDED, Watch
+from watch import Watch
 
 from reshape_controller.cli import config
-from reshape_controller.cli.client import connect
-from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
+from reshape_controller.cli.replays.own_daemon import is_over, own_daemon
 from reshape_controller.cli.serve.store_place import store_place
 from reshape_controller.http.timeline import Timeline
-from reshape_controller.http.views import JobPage, JobView
 
-START_WAIT_S = 60.0
-END_WAIT_S = 30.0
-"""A cancelled job's container ends within this, or is left to the message."""
+STORE = "RESHAPE_STORE"
+OF_THE_STORE = {
+    STORE: "store",
+    f"{STORE}_CREDENTIALS": "store_credentials",
+    f"{STORE}_CA": "store_ca",
+}
+
+Server = dict[str, str]
+"""Variables with the store's address and what it takes to reach it; empty: files."""
 
 
-def server_of(flag: str | None) -> str | None:
-    """The server of ``--store`` or of the settings; None: files. Raises CliError."""
+def server_of(flag: str | None) -> Server:
+    """The server of ``--store`` or of the settings. Raises CliError."""
     settings = config.load({"store": flag})
     store_place(settings)
-    return settings.text("store")
+    found = ((variable, settings.text(name)) for variable, name in OF_THE_STORE.items())
+    return {variable: text for variable, text in found if text is not None}
 
 
-def run(preset: Preset, costs: Costs, folder: Path, server: str | None, console: Console) -> Run:
+def run(preset: Preset, costs: Costs, folder: Path, server: Server, console: Console) -> Run:
     """Run both jobs. Raises RunFailed; no process of the run is left either way."""
     home = Home((folder / "home").absolute())
-    environment = dict(os.environ)
-    if server is not None:
+    if STORE in server:
         # A server has no fresh home: a database of the run's own.
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        environment["RESHAPE_STORE"] = _with_database(server, f"{preset.name}_{stamp}")
-    place = store_place(config.load({"home": str(home.folder)}, environment))
+        server = server | {STORE: _with_database(server[STORE], f"{preset.name}_{stamp}")}
+    place = store_place(config.load({"home": str(home.folder)}, server))
     if place.server is not None:
         console.print(f"its store is {place.text}")
-    with _daemon(home, preset, costs, folder / "daemon.log", environment):
-        client = connect(home)
+    words = ["--simulated-gpus", str(GPUS), "--device-truth", str(DEVICE_TRUTH)]
+    words += ["--profiles", str(costs.profile), *preset.flags, *costs.flags]
+    folder.mkdir(parents=True, exist_ok=True)
+    with own_daemon(folder, words, server) as client:
         watch = Watch(client, console)
         begin_s = time.monotonic()
         for name, record in RECORDS.items():
@@ -61,7 +63,7 @@ def run(preset: Preset, costs: Costs, folder: Path, server: str | None, console:
             if time.monotonic() < due_s:
                 watch.until(lambda _, due_s=due_s: time.monotonic() >= due_s)  # type: ignore[misc]
             _submit(home, record)
-        watch.until(lambda jobs: len(jobs) == len(RECORDS) and all(map(_is_over, jobs.values())))
+        watch.until(lambda jobs: len(jobs) == len(RECORDS) and all(map(is_over, jobs.values())))
         watch.read_all()
         timeline = client.get(Timeline, "/v1/timeline")
     facts = read_log(place.make())
@@ -99,51 +101,9 @@ def reshape() -> list[str]:
     return [sys.executable, "-m", "reshape_controller.cli.main"]
 
 
-def _is_over(job: JobView) -> bool:
-    """Ended, and its container is gone too."""
-    return job.state in ENDED and job.stage == "none"
-
-
 def _inits(folder: Path) -> list[str]:
     """The init (pid and start time) of each container that a job ever had."""
     return [path.read_text() for path in sorted(folder.glob("attempt-*/run/init.json"))]
-
-
-@contextlib.contextmanager
-def _daemon(
-    home: Home, preset: Preset, costs: Costs, log: Path, environment: dict[str, str]
-) -> Iterator[None]:
-    """A daemon that is ready, and is stopped with its jobs at the end."""
-    command = [
-        *(*reshape(), "up", "--home", str(home.folder), "--port", "0"),
-        *("--simulated-gpus", str(GPUS), "--device-truth", str(DEVICE_TRUTH)),
-        *("--profiles", str(costs.profile), *preset.flags, *costs.flags),
-    ]
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as output:
-        # A session of its own: Ctrl-C ends the demo, which then ends the jobs and the daemon.
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, start_new_session=True, env=environment
-        )
-    try:
-        _wait_until_ready(home, process, log)
-        yield
-    finally:
-        if process.poll() is None:
-            _cancel_all(home)
-            process.send_signal(signal.SIGTERM)
-            process.wait(START_WAIT_S)
-
-
-def _wait_until_ready(home: Home, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait for the daemon to answer; ends the program with its log when it does not."""
-    end_s = time.monotonic() + START_WAIT_S
-    while process.poll() is None and time.monotonic() < end_s:
-        with contextlib.suppress(CliError):
-            connect(home).ask("GET", "/readyz")
-            return
-        time.sleep(0.1)
-    sys.exit(f"the daemon did not start; its log:\n{log.read_text()}")
 
 
 def _submit(home: Home, record: Path) -> None:
@@ -156,19 +116,3 @@ def _submit(home: Home, record: Path) -> None:
     )
     if done.returncode != 0:
         sys.exit(f"{record} was not accepted:\n{done.stderr}")
-
-
-def _cancel_all(home: Home) -> None:
-    """Cancel what has not ended, and wait until every container is gone."""
-    end_s = time.monotonic() + END_WAIT_S
-    with contextlib.suppress(CliError):
-        client = connect(home)
-        while time.monotonic() < end_s:
-            jobs = client.get(JobPage, "/v1/jobs").jobs
-            if all(map(_is_over, jobs)):
-                return
-            for job in jobs:
-                if job.state not in ENDED:
-                    with contextlib.suppress(CliError):
-                        client.ask("POST", f"/v1/jobs/{job.id}/cancel")
-            time.sleep(0.2)

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from reshape_controller.cli.client import Client, connect
@@ -29,17 +29,20 @@ ENDED = ("completed", "failed", "cancelled", "rejected")
 
 
 @contextlib.contextmanager
-def own_daemon(folder: Path, words: Sequence[str]) -> Iterator[Client]:
-    """A client of a daemon with its home in ``folder``; ``words`` go to ``reshape up``.
+def own_daemon(
+    folder: Path, words: Sequence[str], settings: Mapping[str, str] | None = None
+) -> Iterator[Client]:
+    """A client of a daemon with its home in ``folder``; ``words`` go to ``reshape up``, and
+    ``settings`` are variables that it has beside them.
 
     Raises CliError, with the end of its log, when it does not come up.
     """
     home, log = Home((folder / "home").absolute()), folder / "daemon.log"
     command = [sys.executable, "-m", "reshape_controller.cli.main", "up"]
     command += ["--home", str(home.folder), "--port", "0", *words]
-    settings = ("RESHAPE_", "XDG_CONFIG_HOME")
-    env = {name: text for name, text in os.environ.items() if not name.startswith(settings)}
-    env["XDG_CONFIG_HOME"] = str(folder)  # no settings but ours
+    others = ("RESHAPE_", "XDG_CONFIG_HOME")
+    env = {name: text for name, text in os.environ.items() if not name.startswith(others)}
+    env |= {"XDG_CONFIG_HOME": str(folder), **(settings or {})}  # no settings but these
     with log.open("wb") as out:
         # A session of its own: Ctrl-C ends the command, which then ends the jobs and the daemon.
         process = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
