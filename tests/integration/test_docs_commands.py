@@ -126,7 +126,7 @@ def short(text: str) -> str:
     text = text.replace(" --record benchmarks/costs_tensorflow.yaml", "")  # takes TensorFlow
     if text.startswith("reshape profile costs"):
         text += " --rounds 1"
-    if "--hindsight" in text:
+    if "--hindsight" in text or "--sensitivity" in text:
         text += " --jobs 8"
     return text + LIVE if " --live " in text else text
 
