@@ -115,14 +115,14 @@ def measured(rounds: int) -> list[Row]:
 
 def run(daemon: PodDaemon, space: Namespace, pods: PodTimes, rounds: int) -> list[Row]:
     """One job over all rounds, then what its log and its pods tell."""
-    daemon.up("--preset", PRESETS[IN_POD])
+    daemon.up("--launch-by", "ansible", "--preset", PRESETS[IN_POD])
     job = daemon.submit_keras("job", [2, 4], STEPS, batch=BATCH)
     daemon.trains(job, 4)
     loads: list[float] = []
     for number in range(1, rounds + 1):
         for way, preset in PRESETS.items():
             daemon.stop()
-            daemon.up("--preset", preset)
+            daemon.up("--launch-by", "ansible", "--preset", preset)
             print(f"round {number} of {rounds}: {way}", flush=True)
             loads += there_and_back(daemon, space, job)
     events = daemon.client().get(History, f"/v1/jobs/{job}/history").events

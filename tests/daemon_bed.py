@@ -140,9 +140,9 @@ class Bed:
             with error:
                 return error.code, json.load(error)
 
-    def up(self, *words: str) -> None:
+    def up(self, *words: str, program: str = PROGRAM) -> None:
         """Start the daemon and wait until it takes requests."""
-        self.launch(*words)
+        self.launch(*words, program=program)
         eventually(self._answers, least_s=DEADLINE_S, text="the daemon takes requests")
 
     def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:

@@ -1,7 +1,8 @@
 """A namespace for one test, with the restricted profile enforced and its volumes in place.
 
 Does: makes namespace and claims, starts and watches plain pods, takes everything away and waits
-until it is gone. Never: leaves a volume behind. State: the cluster's; ``shared`` on this machine.
+until it is gone. Never: leaves a volume behind, or waits for the empty namespace's end. State: the
+cluster's; ``shared`` on this machine.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Namespace:
         found: Thing = self.api.get(self.path("pods", name))
         return found
 
-    def reaches(self, name: str, phase: str) -> Thing:
+    def reaches(self, name: str, phase: str, within_s: float = PATIENCE_S) -> Thing:
         """Wait until the pod is in this phase, with an address; the pod."""
 
         def there() -> Thing | None:
@@ -101,7 +102,11 @@ class Namespace:
                 raise AssertionError(f"{name} is {status['phase']}: {status}; {self.logs(name)}")
             return pod if status["phase"] == phase and status.get("podIP") else None
 
-        return eventually(f"{name} is {phase}", there)
+        try:
+            return eventually(f"{name} is {phase}", there, within_s)
+        except AssertionError as error:
+            told = f"{self.pod(name)['status']}; {self.logs(name)}"
+            raise AssertionError(f"{error}: {told}") from None
 
     def logs(self, name: str) -> str:
         try:
@@ -115,14 +120,11 @@ class Namespace:
         return found
 
     def close(self) -> None:
-        """Everything in it is gone afterwards."""
-        # One kind after the other: for all at once the namespace's own end takes 10 s.
+        """Everything in it is gone afterwards; itself it goes in its own time, at least 5 s."""
         self._clear("jobs", "/apis/batch/v1")
         self._clear("pods", CORE)
         self._clear("persistentvolumeclaims", CORE)
-        here = f"/api/v1/namespaces/{self.name}"
-        self.api.delete(here)
-        eventually(f"end of {self.name}", lambda: self.api.find(here) is None)
+        self.api.delete(f"/api/v1/namespaces/{self.name}")
         for volume in self._volumes:
             self.api.delete(f"/api/v1/persistentvolumes/{volume}")
 

@@ -43,7 +43,7 @@ class Replica(PodDaemon):
         self._words = ("--sidecar-url", url, "--store", store, "--secrets", str(shared))
 
     def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
-        shared = (*self._words, "--lease", LEASE, "--launch-by", "client")
+        shared = (*self._words, "--lease", LEASE)
         return super().launch(*shared, *words, program=program)
 
     def environment(self, **more: str) -> dict[str, str]:

@@ -35,7 +35,8 @@ def begin(daemon: PodDaemon, preset: str) -> tuple[str, str, Container]:
     Job 2 does not wait for what would be best: on a slow machine that is not to start it at all.
     """
     daemon.truth = DEMO / "device_truth.json"
-    daemon.up("--preset", preset, "--profiles", str(DEMO / "profile.toml"))
+    profile = str(DEMO / "profile.toml")
+    daemon.up("--launch-by", "ansible", "--preset", preset, "--profiles", profile)
     first = submit(daemon, "job-1")
     daemon.trains(first, 4)
     before = daemon.container(first)

@@ -6,30 +6,45 @@ Each test has a daemon and a namespace of its own; at its end nothing of its job
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.daemon_bed import SAVES
 from tests.kubernetes import cluster, control_plane
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.pod_daemon import ENDED, PodDaemon, cordon
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 API_AWAY_S = 60.0
-PAPER = ("--preset", "paper")
-"""It always takes what is idle, so that a job grows again for sure."""
+PAPER = ("--launch-by", "ansible", "--preset", "paper")
+"""It always takes what is idle, so that a job grows again for sure. The playbook brings jobs."""
 STEPS_LEAST = 8
 """Submitted, launched, asked, checked, verified, ended, checked, asked to grow; often two more."""
+
+
+def short_record(daemon: PodDaemon) -> Path:
+    """The record of a newcomer that wants two GPUs for 40 steps of 0.1 s, without TensorFlow."""
+    return daemon.script_record(
+        "second",
+        SAVES,
+        command=["python", "second.py", "40"],
+        framework="other",
+        optional_gpus=[2],
+        steps=40,
+        max_wait_s=1,
+    )
 
 
 def test_a_controller_killed_after_every_step_of_a_hand_over_restarts_no_training(
     daemon: PodDaemon, one_node: None
 ) -> None:
     daemon.up(*PAPER)
-    first = daemon.submit_keras("first", [2, 4], 4000, batch=16)
+    first = daemon.submit_keras("first", [2, 4], 4000)
     daemon.trains(first, 4)
     before = daemon.container(first)
     daemon.stop()
-    second = daemon.keras_record("second", [2], 20, max_wait_s=1)
+    second = short_record(daemon)
 
     def down_and_up() -> bool:
         jobs = daemon.jobs()
@@ -68,7 +83,7 @@ def test_an_api_server_that_is_away_for_a_minute_during_a_hand_over_costs_no_ste
     first = daemon.submit_keras("first", [2, 4], 900)
     daemon.trains(first, 4)
     before = daemon.container(first)
-    second = daemon.submit_keras("second", [2], 40, max_wait_s=1)
+    second = str(daemon.json("submit", str(short_record(daemon)))["id"])
     daemon.wait(first, "first is asked to shrink", state="adjusting")
     control_plane.stop_api_server()
     try:
@@ -89,7 +104,7 @@ def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
     daemon: PodDaemon, own_cluster: Grounds
 ) -> None:
     daemon.up()
-    job = daemon.submit_keras("mover", [4], 300)
+    job = daemon.submit_keras("mover", [4], 200)
     daemon.trains(job, 4)
     before = daemon.container(job)
     cordon(daemon.namespace, before.node, True)
@@ -101,7 +116,7 @@ def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
         assert moved.checkpoint_step is not None
         ended = daemon.wait(job, "completes", state="completed", stage="none")
         assert (ended.steps_lost, ended.failures) == (0, 0)
-        assert ended.step == 300
+        assert ended.step == 200
     finally:
         cordon(daemon.namespace, before.node, False)
     daemon.nothing_left()

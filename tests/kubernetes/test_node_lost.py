@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 @pytest.mark.parametrize(
     ("lose", "find", "steps"),
     # A copy that goes on training would complete a short job before anybody is told of the loss.
-    [(cgroups.kill, cluster.start_node, 400), (network.cut, network.join, 1800)],
+    [(cgroups.kill, cluster.start_node, 300), (network.cut, network.join, 900)],
     ids=["without power", "cut off, and its copy goes on training"],
 )
 def test_the_job_of_a_lost_node_goes_on_elsewhere_from_its_checkpoint(
@@ -28,7 +28,7 @@ def test_the_job_of_a_lost_node_goes_on_elsewhere_from_its_checkpoint(
     find: Callable[[Node], None],
     steps: int,
 ) -> None:
-    daemon.up()
+    daemon.up(program="tests.impatient_daemon")
     job = daemon.submit_keras("survivor", [4], steps)
     daemon.trains(job, 4)
     before = daemon.container(job)

@@ -20,7 +20,7 @@ def test_a_job_on_a_claim_of_one_node_waits_for_that_node_and_says_why(
     folder.chmod(0o777)
     daemon.namespace.claim(SCRATCH, folder, once=True)
     daemon.up()
-    job = daemon.submit_keras("stays", [2, 4], 300, checkpoints=f"claim:{SCRATCH}/stays")
+    job = daemon.submit_keras("stays", [2, 4], 200, checkpoints=f"claim:{SCRATCH}/stays")
     daemon.trains(job, 4)
     before = daemon.container(job)
     cordon(daemon.namespace, before.node, True)
@@ -37,7 +37,7 @@ def test_a_job_on_a_claim_of_one_node_waits_for_that_node_and_says_why(
     assert after.node == before.node
     assert after.uid != before.uid
     ended = daemon.wait(job, "completes", state="completed", stage="none")
-    assert (ended.steps_lost, ended.failures, ended.step) == (0, 0, 300)
+    assert (ended.steps_lost, ended.failures, ended.step) == (0, 0, 200)
     daemon.nothing_left()
 
 

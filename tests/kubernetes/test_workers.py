@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.daemon_bed import ROOT
+from tests.daemon_bed import ROOT, SAVES
 from tests.kubernetes.namespace import eventually
 from tests.kubernetes.pod_daemon import JOB_TYPE, TENSORFLOW_S, PodDaemon
 
@@ -31,6 +31,19 @@ def submit_gang(daemon: PodDaemon, steps: int) -> str:
         workers=2,
         steps=steps,
         job_type=JOB_TYPE,
+    )
+
+
+def submit_newcomer(daemon: PodDaemon) -> str:
+    """A job that takes two GPUs until it is cancelled; all else of it is of no account here."""
+    return daemon.submit_record(
+        "newcomer",
+        SAVES,
+        command=["python", "newcomer.py", "100000"],
+        framework="other",
+        optional_gpus=[2],
+        steps=100_000,
+        max_wait_s=1,
     )
 
 
@@ -59,13 +72,13 @@ def after(daemon: PodDaemon, job: str, step: int) -> None:
 def test_two_workers_are_reshaped_down_and_up_in_their_living_pods(
     daemon: PodDaemon, one_node: None
 ) -> None:
-    daemon.up("--launch-by", "client", "--preset", "paper")
+    daemon.up("--preset", "paper")
     gang = submit_gang(daemon, 1000)
     four = daemon.trains(gang, 4)
     after(daemon, gang, 0)
     before = daemon.containers(gang, 2)
     assert len({one.node for one in before}) == 1, "all workers are on one host"
-    newcomer = daemon.submit_keras("newcomer", [2], 10_000, max_wait_s=1)
+    newcomer = submit_newcomer(daemon)
 
     two = daemon.trains(gang, 2)
     assert daemon.containers(gang, 2) == before
@@ -88,7 +101,7 @@ def test_two_workers_are_reshaped_down_and_up_in_their_living_pods(
 def test_the_pod_of_one_worker_deleted_is_the_end_of_the_attempt_and_another_goes_on(
     daemon: PodDaemon, one_node: None
 ) -> None:
-    daemon.up("--launch-by", "client", "--preset", "paper")
+    daemon.up("--preset", "paper")
     gang = submit_gang(daemon, 100_000)
     daemon.trains(gang, 4)
     eventually("a save", lambda: len(steps_of(output(daemon, gang, 0))) > 60, TENSORFLOW_S)
@@ -106,7 +119,7 @@ def test_the_pod_of_one_worker_deleted_is_the_end_of_the_attempt_and_another_goe
 def test_a_model_spread_over_all_devices_is_reshaped_in_its_living_pod(
     daemon: PodDaemon, one_node: None
 ) -> None:
-    daemon.up("--launch-by", "client", "--preset", "paper")
+    daemon.up("--preset", "paper")
     job = daemon.submit_record(
         "spread",
         SPREAD,
@@ -118,7 +131,7 @@ def test_a_model_spread_over_all_devices_is_reshaped_in_its_living_pod(
     daemon.trains(job, 4)
     eventually("steps", lambda: steps_of(output(daemon, job)), TENSORFLOW_S)
     before = daemon.container(job)
-    newcomer = daemon.submit_keras("newcomer", [2], 10_000, max_wait_s=1)
+    newcomer = submit_newcomer(daemon)
     daemon.trains(job, 2)
     eventually("on 2", lambda: "on 2 devices" in output(daemon, job), TENSORFLOW_S)
     assert daemon.container(job) == before
