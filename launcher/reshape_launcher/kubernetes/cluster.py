@@ -66,6 +66,8 @@ class JobSeen:
     """What the controller wrote down when it ended the attempt itself."""
     lasting: bool = False
     """It also wrote down that another attempt would end in the same way."""
+    bereft: bool = False
+    """A pod of it has ended, well or not, whether or not it can be seen any more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,7 +199,7 @@ class KubernetesLauncher:
         for job, pod_seen in status.hopeless(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
             self._cluster.patch_job(job.name, end)
-        for left in status.bereft(pods):
+        for left in status.bereft(jobs, pods):
             self._cluster.delete_pod(left.name, status.BEREFT_GRACE_S)
         return status.statuses(jobs, pods)
 

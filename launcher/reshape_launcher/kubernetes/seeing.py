@@ -39,6 +39,7 @@ def job_of(found: Any) -> JobSeen | None:
         over=_over(found.status),
         reason=annotations.get(naming.REASON, ""),
         lasting=naming.LASTING in annotations,
+        bereft=bool(found.status and (found.status.failed or found.status.succeeded)),
     )
 
 

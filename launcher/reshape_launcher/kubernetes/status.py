@@ -44,11 +44,15 @@ def hopeless(
     return tuple(found)
 
 
-def bereft(pods: Iterable[PodSeen]) -> tuple[PodSeen, ...]:
-    """Pods of several workers that run on although another's has ended, and are to end soon."""
+def bereft(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[PodSeen, ...]:
+    """Pods of several workers that run on although another's has ended, and are to end soon.
+
+    The Job remembers a pod that was deleted; the pod itself may be gone between two looks.
+    """
+    known = {job.name for job in jobs if job.bereft}
     found = []
-    for of_one in _by_job(pods).values():
-        if any(pod.over for pod in of_one):
+    for name, of_one in _by_job(pods).items():
+        if name in known or any(pod.over for pod in of_one):
             found += [pod for pod in of_one if not pod.over and not _ends_soon(pod)]
     return tuple(found)
 

@@ -157,6 +157,16 @@ def test_the_pods_of_other_workers_end_soon_after_one_has_ended(
     assert one(launcher) == ContainerStatus(SPEC.job, 1, False, 137, "killed", "node1")
 
 
+def test_a_worker_s_pod_that_came_and_went_between_two_looks_is_not_overlooked(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher, replace(SPEC, workers=2))
+    cluster.be(NAME, phase="Running", started=True)
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], bereft=True)
+    assert one(launcher).running
+    assert ("delete_pod", f"{NAME}-x 10") in cluster.calls
+
+
 def test_a_container_runs_until_no_pod_of_it_may_run(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:

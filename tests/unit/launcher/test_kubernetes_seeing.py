@@ -147,6 +147,12 @@ def test_a_job_is_over_by_its_condition_alone() -> None:
     assert seen.over == "BackoffLimitExceeded"
 
 
+@pytest.mark.parametrize("count", ["failed", "succeeded"])
+def test_a_job_remembers_that_a_pod_of_it_has_ended(count: str) -> None:
+    assert job(status={"active": 1, count: 1}) == JobSeen("a-1", "a-0123", 3, bereft=True)
+    assert job(status={"active": 2}) == JobSeen("a-1", "a-0123", 3)
+
+
 def test_a_job_that_is_not_of_our_form_is_not_ours() -> None:
     assert job(metadata={"name": "other", "labels": {}}) is None
     assert job(metadata={"name": "other"}) is None
