@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A file's tests stay together and in order, for they may share a daemon. WORKERS=0 is one after the other.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo test check test-tensorflow test-mongo kubernetes bench bench-replay bench-kubernetes clean
 
@@ -38,9 +38,11 @@ test-tensorflow: setup  ## The tests that start real TensorFlow processes
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(PYTEST) -m mongo
 
-kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own (root; KUBENODE=, or Go), or KUBECONFIG=
+# Each worker has a cluster; these tests wait more than they compute.
+kubernetes: WORKERS = 3
+kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own for each worker (root; KUBENODE=, or Go), or KUBECONFIG=
 	$(BIN)/python -m tests.kubernetes.grounds prepare
-	$(BIN)/python -m pytest -m kubernetes
+	$(PYTEST) -m kubernetes tests/kubernetes
 
 bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
 	$(BIN)/python benchmarks/replay.py

@@ -1,6 +1,6 @@
 """A real Kubernetes cluster of two nodes on this machine: brought up, broken, taken down.
 
-    python -m tests.kubernetes.cluster up|down|status|left
+    python -m tests.kubernetes.cluster up|down|clear|status|left
     python -m tests.kubernetes.cluster kill|start|cut|join|freeze|thaw NODE
     python -m tests.kubernetes.cluster stop-api|start-api
 
@@ -27,6 +27,7 @@ from typing import IO
 from tests.kubernetes import (
     cgroups,
     control_plane,
+    helm,
     image,
     layout,
     machine,
@@ -51,11 +52,20 @@ UP = ROOT / "up"
 
 
 def prepare() -> None:
-    """What takes minutes once: packages of the machine, the server program, images."""
-    machine.prepare()
-    server.provide()
-    image.base()
-    packages.folder()
+    """What takes minutes once: packages of the machine, programs, images; one process at a time.
+
+    helm where Go can build it: only its own tests need it, and they say what is missing.
+    """
+    layout.cache().mkdir(parents=True, exist_ok=True)
+    with (layout.cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        machine.prepare()
+        server.provide()
+        image.base()
+        packages.folder()
+        packages.folder(packages.CONTROLLER)
+        if shutil.which("go") is not None:
+            helm.provide()
 
 
 def up(*, owned: bool = False) -> bool:
@@ -85,6 +95,14 @@ def down() -> None:
     with _alone():
         _check_free()
         _down()
+
+
+def clear() -> None:
+    """Take down what ended with nobody to take it down, as by an interrupt; nothing else."""
+    with _alone():
+        _check_free()
+        if _orphaned():
+            _down()
 
 
 @contextmanager
@@ -233,6 +251,7 @@ def main() -> int:
     alone: dict[str, Callable[[], object]] = {
         "up": up,
         "down": down,
+        "clear": clear,
         "status": _status,
         "left": check_nothing_left,
         "stop-api": control_plane.stop_api_server,

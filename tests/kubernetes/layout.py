@@ -4,6 +4,7 @@ Does: says where everything is. Never: makes any of it. State: none.
 
 Names and addresses must be free on the machine; they are in one place so that they can be changed.
 Clusters of other numbers (RESHAPE_KUBE_NUMBER, 0 to 9) share nothing with this one but the cache.
+Where tests run on several workers, each has a cluster: of this number, of the next, and so on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-NUMBER = int(os.environ.get("RESHAPE_KUBE_NUMBER", "0"))
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+"""Which of pytest-xdist's workers this is, as it calls them."""
+NUMBER = int(os.environ.get("RESHAPE_KUBE_NUMBER", "0")) + int(WORKER.removeprefix("gw"))
 ROOT = Path(f"/var/tmp/reshape-kube-{NUMBER}")
 """Everything of a running cluster. Short, for a Unix socket's path has at most 107 bytes."""
 LOCK = ROOT.with_suffix(".lock")

@@ -21,7 +21,8 @@ from reshape_sidecar import codec
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import TRAINING_FILE, Training
 from tests.coordinator_double import CoordinatorDouble
-from tests.kubernetes import image
+from tests.kubernetes import cgroups, image
+from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import SHARED, Namespace
 from tests.sidecar_bed import DEVICES, Bed
 
@@ -41,6 +42,7 @@ class PodBed(Bed):
             folder.mkdir()
             folder.chmod(OPEN_TO_ALL)
         grounds = namespace.grounds
+        self.own = grounds.own
         self.api = connect(grounds.kubeconfig, namespace.name)
         self.settings = PodSettings(
             namespace=namespace.name,
@@ -81,6 +83,14 @@ class PodBed(Bed):
 
     def count(self) -> int:
         return len(self.pods())
+
+    def left(self) -> list[int]:
+        """On this cluster's nodes alone: the pods of another have the same paths."""
+        found = super().left()
+        if not self.own:
+            return found
+        ours = {pid for node in NODES for pid in cgroups.pids(node)}
+        return [pid for pid in found if pid in ours]
 
     def process(self) -> Training:
         """The newest training process, by init's own file in the pod."""

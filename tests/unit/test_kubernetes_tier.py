@@ -186,6 +186,36 @@ def test_only_one_test_run_has_the_cluster_and_nobody_takes_it_down_meanwhile(
     assert taken_down == [True, True]
 
 
+def test_only_what_nobody_takes_down_any_more_is_cleared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in (("LOCK", "lock"), ("IN_USE", "in-use")):
+        monkeypatch.setattr(layout, name, tmp_path / value)
+    monkeypatch.setattr(cluster, "OWNER", tmp_path / "owner")
+    taken_down = []
+    monkeypatch.setattr(cluster, "_down", lambda: taken_down.append(True))
+    cluster.clear()
+    cluster.OWNER.write_text(f"{os.getpid()} {running.start_time(os.getpid())}")
+    cluster.clear()
+    assert taken_down == []
+    cluster.OWNER.write_text(f"{os.getpid()} 1")
+    cluster.clear()
+    assert taken_down == [True]
+
+
+@pytest.mark.parametrize(("worker", "number"), [(None, 3), ("gw0", 3), ("gw1", 4)])
+def test_each_worker_has_a_cluster_of_its_own(worker: str | None, number: int) -> None:
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environment["RESHAPE_KUBE_NUMBER"] = "3"
+    if worker is not None:
+        environment["PYTEST_XDIST_WORKER"] = worker
+    look = "from tests.kubernetes import layout; print(layout.BRIDGE, layout.ROOT)"
+    said = subprocess.check_output(
+        [sys.executable, "-c", look], cwd=ROOT, env=environment, text=True
+    )
+    assert said == f"rk{number}-bridge /var/tmp/reshape-kube-{number}\n"
+
+
 def test_pods_get_what_they_import_and_nothing_to_develop_with() -> None:
     wanted = packages.requirements()
     assert "\ntensorflow-cpu==" in wanted
