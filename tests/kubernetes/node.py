@@ -4,9 +4,9 @@ Does: writes the files, starts both in the node's network and cgroup, takes away
 leaves behind. Never: uses a folder or socket of a containerd that the machine may have itself.
 State: ``ROOT/NODE``.
 
-Why the configuration is as it is: two kubelets on one machine need a ``cgroupRoot`` each, or they
-remove each other's pods as orphans; ``restrict_oom_score_adj`` lets runc work where even root may
-not lower that score; mounts below the state folder go away with it.
+Why the configuration is as it is: two kubelets on one machine need a ``cgroupRoot`` and a folder of
+logs each, or they remove each other's pods and pods' logs as orphans; ``restrict_oom_score_adj``
+lets runc work where even root may not lower that score; mounts below the state folder go with it.
 """
 
 from __future__ import annotations
@@ -148,4 +148,5 @@ def _kubelet(node: Node) -> dict[str, object]:
         "localStorageCapacityIsolation": False,
         "nodeLeaseDurationSeconds": LEASE_S,
         "nodeStatusUpdateFrequency": f"{STATUS_S}s",
+        "podLogsDir": str(node.folder / "pod-logs"),
     }
