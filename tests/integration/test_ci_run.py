@@ -121,6 +121,14 @@ def test_what_is_left_of_a_cluster_fails_the_run_unless_it_was_there_before(tree
     assert "the remedy of left" in said
 
 
+def test_the_cluster_of_every_worker_is_looked_for(tree: Path) -> None:
+    python = tree / ".venv" / "bin" / "python"
+    python.write_text(STAND_IN.replace("code=", 'echo "$RESHAPE_KUBE_NUMBER" >> numbers\ncode=', 1))
+    code, said = run(tree, "all")
+    assert code == 0, said
+    assert {"0", "1", "2"} <= {*(tree / "numbers").read_text().split()}
+
+
 def test_a_part_over_its_budget_is_marked_and_does_not_fail(tree: Path) -> None:
     script = tree / ".ci" / "run"
     script.write_text(script.read_text().replace("\nTEST_S=480", "\nTEST_S=1"))
