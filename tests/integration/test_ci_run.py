@@ -65,7 +65,7 @@ def ran(tree: Path) -> list[str]:
 
 
 def test_everything_is_run_and_each_part_has_its_budget_in_the_summary(tree: Path) -> None:
-    code, said = run(tree, "all")
+    code, said = run(tree)
     assert code == 0, said
     assert {"setup", "demo", "test", "test-tensorflow", "test-mongo", "kubernetes"} <= {*ran(tree)}
     summary = said.partition("== summary")[2]
@@ -77,11 +77,8 @@ def test_everything_is_run_and_each_part_has_its_budget_in_the_summary(tree: Pat
     assert (tree / "niceness").read_text().strip() == "19", "it would slow the tests"
 
 
-@pytest.mark.parametrize("words", [(), ("fast",)])
-def test_kubernetes_is_left_out_unless_asked_for_and_that_is_said(
-    tree: Path, words: tuple[str, ...]
-) -> None:
-    code, said = run(tree, *words)
+def test_fast_leaves_kubernetes_out_and_says_so(tree: Path) -> None:
+    code, said = run(tree, "fast")
     assert code == 0, said
     assert not {"kubernetes", "check", "prepare", "left"} & {*ran(tree)}
     assert "left out" in said
@@ -90,7 +87,7 @@ def test_kubernetes_is_left_out_unless_asked_for_and_that_is_said(
 
 def test_where_no_node_can_be_started_the_run_fails_and_names_the_remedy_first(tree: Path) -> None:
     (tree / "ends").write_text("check 1\n")
-    code, said = run(tree, "all")
+    code, said = run(tree)
     assert code == 1
     assert said.index("the remedy of check") < said.index("== first README command")
     assert "FAILED" in said
@@ -101,7 +98,7 @@ def test_where_no_node_can_be_started_the_run_fails_and_names_the_remedy_first(t
 @pytest.mark.parametrize("part", ["test", "prepare", "kubernetes"])
 def test_a_part_that_fails_makes_the_run_fail(tree: Path, part: str) -> None:
     (tree / "ends").write_text(f"{part} 3\n")
-    code, said = run(tree, "all")
+    code, said = run(tree)
     assert code == 1
     assert f"the remedy of {part}" in said
     assert "(exit code 3)" in said
@@ -109,14 +106,14 @@ def test_a_part_that_fails_makes_the_run_fail(tree: Path, part: str) -> None:
 
 def test_what_is_left_of_a_cluster_fails_the_run_unless_it_was_there_before(tree: Path) -> None:
     (tree / "ends").write_text("left 1\n")
-    code, said = run(tree, "all")
+    code, said = run(tree)
     assert code == 0
     assert "a cluster was there before this run" in said
     made = "kubernetes) echo 'left 1' > ends ;;"
     make = tree / "bin" / "make"
     make.write_text(STAND_IN.replace("code=", f'case "$name" in {made} esac\ncode=', 1))
     (tree / "ends").write_text("")
-    code, said = run(tree, "all")
+    code, said = run(tree)
     assert code == 1
     assert "the remedy of left" in said
 
@@ -124,7 +121,7 @@ def test_what_is_left_of_a_cluster_fails_the_run_unless_it_was_there_before(tree
 def test_the_cluster_of_every_worker_is_looked_for(tree: Path) -> None:
     python = tree / ".venv" / "bin" / "python"
     python.write_text(STAND_IN.replace("code=", 'echo "$RESHAPE_KUBE_NUMBER" >> numbers\ncode=', 1))
-    code, said = run(tree, "all")
+    code, said = run(tree)
     assert code == 0, said
     assert {"0", "1", "2"} <= {*(tree / "numbers").read_text().split()}
 
@@ -141,7 +138,7 @@ def test_a_part_over_its_budget_is_marked_and_does_not_fail(tree: Path) -> None:
 
 def test_an_interrupted_run_ends_what_it_prepares_beside_the_parts(tree: Path) -> None:
     (tree / "slow-prepare").write_text("600")
-    started = start(tree, "all")
+    started = start(tree)
     until_s = time.monotonic() + 60
     while not (tree / "niceness").exists():
         assert time.monotonic() < until_s
@@ -170,5 +167,5 @@ def no_process_in(folder: Path) -> bool:
 
 def test_a_word_that_it_does_not_know_runs_nothing(tree: Path) -> None:
     code, said = run(tree, "quick")
-    assert (code, said) == (2, "usage: .ci/run [fast|all]\n")
+    assert (code, said) == (2, "usage: .ci/run [fast]\n")
     assert not (tree / "ran").exists()

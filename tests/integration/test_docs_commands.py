@@ -50,7 +50,7 @@ def rule_of(command: Command) -> str:
         return "what if"
     if REPLAY.match(text):
         return "replay"
-    if text in (". .venv/bin/activate", "bash .ci/run", "bash .ci/run all"):
+    if text in (". .venv/bin/activate", "bash .ci/run", "bash .ci/run fast"):
         return "ci"
     if text.startswith(".venv/bin/python -m pytest"):
         return "pytest"
