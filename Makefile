@@ -48,7 +48,7 @@ bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
 	$(BIN)/python benchmarks/replay.py
 
 bench-kubernetes: setup  ## Reshape in a living pod against a restarted pod; writes out/bench/kubernetes.json
-	$(BIN)/python -m tests.kubernetes.cluster prepare
+	$(BIN)/python -m tests.kubernetes.grounds prepare
 	$(BIN)/python benchmarks/kubernetes_reshape.py
 
 clean:  ## Remove what the targets made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import lzma
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -244,3 +245,12 @@ def test_a_daemon_is_known_by_pid_and_start_time(
     daemon.kill()
     assert daemon.pid() is None
     daemon.kill()
+
+
+def test_what_make_and_ci_ask_of_the_cluster_is_something_that_it_can_do() -> None:
+    text = (ROOT / "Makefile").read_text() + (ROOT / ".ci" / "run").read_text()
+    asked = set(re.findall(r"-m (tests\.kubernetes\.\w+) (\w+)", text))
+    assert {"prepare", "left"} <= {verb for _, verb in asked}
+    for module, verb in asked:
+        said = subprocess.check_output([sys.executable, "-m", module, "-h"], cwd=ROOT, text=True)
+        assert re.search(rf"\b{verb}\b", said), f"python -m {module} {verb}"
