@@ -100,14 +100,21 @@ def test_an_api_server_that_is_away_for_a_minute_during_a_hand_over_costs_no_ste
     daemon.nothing_left()
 
 
+@pytest.mark.parametrize("way", ["cordon", "command"])
 def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
-    daemon: PodDaemon, own_cluster: Grounds
+    daemon: PodDaemon, own_cluster: Grounds, way: str
 ) -> None:
+    def drain(node: str, wanted: bool) -> None:
+        if way == "cordon":
+            cordon(daemon.namespace, node, wanted)
+        else:
+            assert daemon.reshape("drain" if wanted else "undrain", node).returncode == 0
+
     daemon.up()
     job = daemon.submit_keras("mover", [4], 200)
     daemon.trains(job, 4)
     before = daemon.container(job)
-    cordon(daemon.namespace, before.node, True)
+    drain(before.node, True)
     try:
         moved = daemon.trains(job, 4, attempt=2)
         after = daemon.container(job, attempt=2)
@@ -118,7 +125,7 @@ def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
         assert (ended.steps_lost, ended.failures) == (0, 0)
         assert ended.step == 200
     finally:
-        cordon(daemon.namespace, before.node, False)
+        drain(before.node, False)
     daemon.nothing_left()
 
 
