@@ -118,7 +118,10 @@ def test_what_is_left_of_a_cluster_fails_the_run_unless_it_was_there_before(tree
     assert "the remedy of left" in said
 
 
-def test_the_cluster_of_every_worker_is_looked_for(tree: Path) -> None:
+def test_the_cluster_of_every_worker_is_looked_for(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RESHAPE_KUBE_NUMBER", raising=False)
     python = tree / ".venv" / "bin" / "python"
     python.write_text(STAND_IN.replace("code=", 'echo "$RESHAPE_KUBE_NUMBER" >> numbers\ncode=', 1))
     code, said = run(tree)
