@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from reshape_controller.cli.client import Client
+from reshape_controller.cli.replays.own_daemon import ENDED
 from reshape_controller.http.views import EventView, History, JobPage, JobView
 
 POLL_S = 0.2
 """Iterations per second are made of what is seen, so it is looked at often."""
 RUN_WAIT_S = 900.0
 """A run that takes longer than this has failed."""
-ENDED = ("completed", "failed", "cancelled", "rejected")
 QUIET = (
     "decided",
     "reshape-cost",

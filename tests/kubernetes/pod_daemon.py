@@ -21,7 +21,7 @@ from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
 from reshape_controller.http.views import JobPage, JobView
-from tests.daemon_bed import PROGRAM, ROOT, Bed
+from tests.daemon_bed import PROGRAM, ROOT, SAVES, Bed
 from tests.kubernetes import image
 from tests.kubernetes.namespace import CORE, PACKAGES, SHARED, Namespace, Thing, eventually
 
@@ -150,9 +150,22 @@ class PodDaemon(Bed):
             **fields,
         )
 
+    def submit_counting(self, name: str, sizes: list[int], steps: int, **fields: Any) -> str:
+        """Submit a job that counts; its id."""
+        return self._submitted(self.counting_record(name, sizes, steps, **fields))
+
+    def counting_record(self, name: str, sizes: list[int], steps: int, **fields: Any) -> Path:
+        """The record of a job that counts steps of 0.1 s, without TensorFlow."""
+        command = ["python", f"{name}.py", str(steps)]
+        own = {"command": command, "framework": "other", "optional_gpus": sizes, "steps": steps}
+        return self.script_record(name, SAVES, **own, **fields)
+
     def submit_record(self, name: str, script: str, **fields: Any) -> str:
         """Submit a job whose script is on the shared volume; its id."""
-        return str(self.json("submit", str(self.script_record(name, script, **fields)))["id"])
+        return self._submitted(self.script_record(name, script, **fields))
+
+    def _submitted(self, record: Path) -> str:
+        return str(self.json("submit", str(record))["id"])
 
     def script_record(self, name: str, script: str, **fields: Any) -> Path:
         """The record of a job whose script is on the shared volume."""

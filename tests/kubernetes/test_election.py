@@ -14,7 +14,6 @@ import pytest
 
 from reshape_controller.http.views import JobView
 from reshape_launcher.leases import LEASE_S
-from tests.daemon_bed import SAVES
 from tests.kubernetes import cluster, control_plane
 from tests.kubernetes.namespace import Namespace, eventually
 from tests.kubernetes.replicas import LEASE, LEASES, Door, Replica, shared_secrets
@@ -45,19 +44,6 @@ def pair(namespace: Namespace, tmp_path: Path, address: str) -> Iterator[list[Re
         door.close()
 
 
-def submit(leader: Replica, name: str, steps: int, sizes: list[int], **fields: object) -> str:
-    """A job that counts steps of 0.1 s."""
-    return leader.submit_record(
-        name,
-        SAVES,
-        command=["python", f"{name}.py", str(steps)],
-        framework="other",
-        optional_gpus=sizes,
-        steps=steps,
-        **fields,
-    )
-
-
 def training(leader: Replica, key: str) -> JobView:
     """The job, once it trains and its SideCar has said which process that is."""
     leader.wait(key, "trains", state="running", stage="training", phase="running")
@@ -84,7 +70,7 @@ def test_a_killed_leader_is_followed_within_the_lease_and_no_training_notices(
     pair: list[Replica], namespace: Namespace, one_node: None
 ) -> None:
     one, two = pair
-    key = submit(one, "long", 100_000, [2, 4])
+    key = one.submit_counting("long", [2, 4], 100_000)
     before, container = training(one, key), one.container(key)
     refused = two.reshape("gpus")
     assert refused.returncode != 0
@@ -100,7 +86,7 @@ def test_a_killed_leader_is_followed_within_the_lease_and_no_training_notices(
     same(before, training(two, key))
     assert two.container(key) == container
 
-    second = submit(two, "newcomer", 20, [2], max_wait_s=1)
+    second = two.submit_counting("newcomer", [2], 20, max_wait_s=1)
     ended = two.wait(second, "completes", state="completed")
     assert ended.failures == 0
     after = two.view(key)
@@ -118,12 +104,12 @@ def test_a_leader_that_hung_stops_by_the_epoch_and_harms_nothing(
     pair: list[Replica], namespace: Namespace, one_node: None
 ) -> None:
     one, two = pair
-    key = submit(one, "long", 100_000, [2, 4])
+    key = one.submit_counting("long", [2, 4], 100_000)
     before, container = training(one, key), one.container(key)
     assert one.daemon is not None
     one.daemon.send_signal(signal.SIGSTOP)
     two.becomes("leader", LEASE_S + LOAD_S)
-    second = submit(two, "newcomer", 100_000, [2], max_wait_s=1)
+    second = two.submit_counting("newcomer", [2], 100_000, max_wait_s=1)
     other = training(two, second)
     smaller = training(two, key)
     assert smaller.pid != before.pid, "reshaped by the new leader"
@@ -146,7 +132,7 @@ def test_a_leader_that_is_told_to_stop_is_followed_at_once(
     pair: list[Replica], namespace: Namespace
 ) -> None:
     one, two = pair
-    key = submit(one, "long", 100_000, [4])
+    key = one.submit_counting("long", [4], 100_000)
     before = training(one, key)
     assert one.stop() == 0
     began_s = time.monotonic()
@@ -162,10 +148,10 @@ def test_an_api_server_that_is_away_in_a_hand_over_leaves_the_leader_the_leader(
     pair: list[Replica], namespace: Namespace, one_node: None
 ) -> None:
     one, two = pair
-    first = submit(one, "first", 100_000, [2, 4])
+    first = one.submit_counting("first", [2, 4], 100_000)
     training(one, first)
     container = one.container(first)
-    second = submit(one, "second", 100_000, [2], max_wait_s=1)
+    second = one.submit_counting("second", [2], 100_000, max_wait_s=1)
     one.wait(first, "is asked to shrink", state="adjusting")
     control_plane.stop_api_server()
     try:

@@ -6,11 +6,9 @@ Each test has a daemon and a namespace of its own; at its end nothing of its job
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import SAVES
 from tests.kubernetes import cluster, control_plane
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.pod_daemon import ENDED, PodDaemon, cordon
@@ -23,19 +21,6 @@ STEPS_LEAST = 8
 """Submitted, launched, asked, checked, verified, ended, checked, asked to grow; often two more."""
 
 
-def short_record(daemon: PodDaemon) -> Path:
-    """The record of a newcomer that wants two GPUs for 40 steps of 0.1 s, without TensorFlow."""
-    return daemon.script_record(
-        "second",
-        SAVES,
-        command=["python", "second.py", "40"],
-        framework="other",
-        optional_gpus=[2],
-        steps=40,
-        max_wait_s=1,
-    )
-
-
 def test_a_controller_killed_after_every_step_of_a_hand_over_restarts_no_training(
     daemon: PodDaemon, one_node: None
 ) -> None:
@@ -44,7 +29,7 @@ def test_a_controller_killed_after_every_step_of_a_hand_over_restarts_no_trainin
     daemon.trains(first, 4)
     before = daemon.container(first)
     daemon.stop()
-    second = short_record(daemon)
+    second = daemon.counting_record("second", [2], 40, max_wait_s=1)
 
     def down_and_up() -> bool:
         jobs = daemon.jobs()
@@ -83,7 +68,7 @@ def test_an_api_server_that_is_away_for_a_minute_during_a_hand_over_costs_no_ste
     first = daemon.submit_keras("first", [2, 4], 900)
     daemon.trains(first, 4)
     before = daemon.container(first)
-    second = str(daemon.json("submit", str(short_record(daemon)))["id"])
+    second = daemon.submit_counting("second", [2], 40, max_wait_s=1)
     daemon.wait(first, "first is asked to shrink", state="adjusting")
     control_plane.stop_api_server()
     try:

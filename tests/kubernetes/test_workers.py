@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.daemon_bed import ROOT, SAVES
+from tests.daemon_bed import ROOT
 from tests.kubernetes.namespace import eventually
 from tests.kubernetes.pod_daemon import JOB_TYPE, TENSORFLOW_S, PodDaemon
 
@@ -36,15 +36,7 @@ def submit_gang(daemon: PodDaemon, steps: int) -> str:
 
 def submit_newcomer(daemon: PodDaemon) -> str:
     """A job that takes two GPUs until it is cancelled; all else of it is of no account here."""
-    return daemon.submit_record(
-        "newcomer",
-        SAVES,
-        command=["python", "newcomer.py", "100000"],
-        framework="other",
-        optional_gpus=[2],
-        steps=100_000,
-        max_wait_s=1,
-    )
+    return daemon.submit_counting("newcomer", [2], 100_000, max_wait_s=1)
 
 
 def output(daemon: PodDaemon, job: str, worker: int | None = None, attempt: int = 1) -> str:
