@@ -94,6 +94,19 @@ def test_a_plan_names_only_sizes_of_its_jobs_and_gpus_that_are_there(
 @pytest.mark.parametrize("name", NAMES)
 @given(snapshot=clusters())
 @settings(max_examples=80, deadline=None)
+def test_a_plan_at_which_nobody_looks_does_the_same(name: str, snapshot: Snapshot) -> None:
+    seen = POLICIES[name].decide(snapshot)
+    unseen = POLICIES[name].decide(replace(snapshot, explained=False))
+    assert (unseen.targets, unseen.wake_at_s) == (seen.targets, seen.wake_at_s)
+    about = next((job for job in snapshot.queued if job.id == seen.about), None)
+    if seen.targets or about is not None:
+        assert (unseen.about, unseen.text) == (seen.about, seen.text), "a job is told why it waits"
+        assert (unseen.reason_code, unseen.weighed) == (seen.reason_code, seen.weighed)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(snapshot=clusters())
+@settings(max_examples=80, deadline=None)
 def test_a_fixed_set_of_jobs_is_decided_in_finitely_many_plans(
     name: str, snapshot: Snapshot
 ) -> None:

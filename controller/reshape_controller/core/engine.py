@@ -51,8 +51,10 @@ class Step:
 class Engine:
     """Owns a State. Everything else reads it."""
 
-    def __init__(self, state: State | None = None) -> None:
+    def __init__(self, state: State | None = None, *, explains: bool = True) -> None:
+        """``explains``: whether somebody will look at the options of its plans."""
         self.state = state if state is not None else State()
+        self._explains = explains
 
     def step(self, event: ev.Event, now_s: float) -> Step:
         """Take in one event. Unknown or late events change nothing."""
@@ -66,7 +68,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """What a policy sees now."""
-        return self.state.views.snapshot(self.state)
+        return self.state.views.snapshot(self.state, explained=self._explains)
 
     def apply(self, plan: Plan, now_s: float) -> Step:
         """Start what a plan asks for; an empty plan ends the planning until something changes.

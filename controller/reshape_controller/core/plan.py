@@ -84,6 +84,9 @@ class Snapshot:
     hosts: tuple[HostView, ...]
     profiles: ProfileBook = field(default_factory=ProfileBook)
     seed: int = 0
+    explained: bool = True
+    """Whether somebody will look at the options of the plan. What is done is the same: a policy may
+    leave them out, and name nobody in a plan that leaves running jobs as they are."""
 
 
 @dataclass(frozen=True, slots=True)

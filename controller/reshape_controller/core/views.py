@@ -94,7 +94,7 @@ class Views:
         """A host, or a GPU of it, was put."""
         self._hosts[host] = None
 
-    def snapshot(self, state: State) -> Snapshot:
+    def snapshot(self, state: State, *, explained: bool = True) -> Snapshot:
         """What a policy may base its decision on."""
         for job in self._jobs:
             self._renew_job(state, job)
@@ -109,6 +109,7 @@ class Views:
             hosts=tuple(self._host_views.values()),
             profiles=state.profiles,
             seed=state.seed,
+            explained=explained,
         )
 
     def _renew_job(self, state: State, job_id: JobId) -> None:

@@ -34,9 +34,6 @@ could get GPUs in this way; all others are started on idle GPUs only."""
 LOOKED_MAX = 32
 """And so many are looked at, in queue order, to find these."""
 
-WAITING_KEPT_MAX = 16
-"""Options that are kept of a decision to wait; such a decision may be repeated often."""
-
 
 class Adaptive:
     """Holds its three settings and nothing else; the name has those that are not the usual."""
@@ -70,9 +67,8 @@ class Adaptive:
         return max(1, -(-self._gain_ppm * left_ms // 1_000_000))
 
     def cool_at_s(self, predictor: Predictor, job: JobView) -> float:
-        """Until when the job may not be shrunk again."""
-        if job.reshaped_at_s is None:
-            return 0.0
+        """Until when a job that was reshaped may not be shrunk again."""
+        assert job.reshaped_at_s is not None
         cost_s = job.reshape_cost_s
         if cost_s is None:
             cost_s = predictor.reshape_s(job)
@@ -95,7 +91,7 @@ class _Decision:
         self._donors = self._donors_now() if snapshot.queued else {}
         self._most_from_one = self._most_idle
         for host in self._hosts:
-            gives = (job.size - min(job.sizes) for job in self._donors.get(host.id, ()))
+            gives = [job.size - job.sizes[0] for job in self._donors.get(host.id, ())]
             self._most_from_one = max(self._most_from_one, host.idle + max(gives, default=0))
 
     def make(self) -> Plan:
@@ -167,7 +163,7 @@ class _Decision:
         code = "starts-on-idle"
         if chosen[6]:
             code = "shrinks-for-overdue" if overdue else "shrinks-for-newcomer"
-        return weighing.plan(code, newcomer, chosen, found.kept(), count)
+        return weighing.plan(code, newcomer, chosen, found, count)
 
     def _may_reshape(self, newcomer: JobView, *, always: bool) -> bool:
         """Whether running jobs are looked at for this newcomer."""
@@ -210,8 +206,8 @@ class _Decision:
         if found.best is not None:
             job = self._forecast.running[found.best[3]]
             code = "grows" if found.best[5] == job.host else "moves"
-            return weighing.plan(code, job, found.best, found.kept(), swept.count + 1)
-        active = found.kept()
+            return weighing.plan(code, job, found.best, found, swept.count + 1)
+        active = found.kept() if weighing.explained else []
         if active:
             text = "GPUs are idle, but no running job would gain enough from them"
             job = self._forecast.running[min(active)[3]]
@@ -225,7 +221,7 @@ class _Decision:
         if host is None or not job.size < size <= job.size + host.idle:
             return None
         entry = weighing.weigh(candidates.grow(self._forecast, job, size, host))
-        return weighing.plan("grows-to-pin", job, entry, [entry], 2)
+        return weighing.plan("grows-to-pin", job, entry, Found(best=entry), 2)
 
     def _donors_now(self) -> dict[HostId, list[JobView]]:
         """Running jobs that may shrink and are not cooling down, by host."""
@@ -233,6 +229,9 @@ class _Decision:
         for host, jobs in moves.donors(self._snapshot).items():
             cool = found[host] = []
             for job in jobs:
+                if job.reshaped_at_s is None:
+                    cool.append(job)
+                    continue
                 at_s = self._policy.cool_at_s(self._predictor, job)
                 if at_s <= self._snapshot.now_s:
                     cool.append(job)
@@ -274,9 +273,7 @@ class _Decision:
     ) -> None:
         """Remember why the first of those that wait does so."""
         if self._waiting.about is None:
-            ranked = sorted([weighing.base, *found.kept()])[:WAITING_KEPT_MAX]
-            options = tuple(weighing.option(entry) for entry in ranked)
-            self._waiting = Plan((), code, text, job.id, options, weighed=count)
+            self._waiting = Plan((), code, text, job.id, weighing.waiting(found), weighed=count)
 
     def _wake(self, at_s: float) -> None:
         if at_s > self._snapshot.now_s:

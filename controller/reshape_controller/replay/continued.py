@@ -175,7 +175,7 @@ def _shell(state: State, what: What, now_s: float) -> Shell:
         Truth(state.profiles, seed=state.seed, spread=0.0),
     )
     shell = Shell(scene, what.policy, what.mechanism, state.seed)
-    shell.engine, shell.refits = Engine(state), None
+    shell.engine, shell.refits = Engine(state, explains=shell.keep), None
     shell.account.since_s = shell.world.now_s = now_s
     return shell
 

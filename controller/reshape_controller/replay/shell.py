@@ -139,7 +139,7 @@ class Shell:
     ) -> None:
         self.scene, self.policy, self.mechanism, self.seed = scene, policy, mechanism, seed
         self.keep, self.check = keep, check
-        self.engine = Engine()
+        self.engine = Engine(explains=keep)
         self.world = World(scene.cluster, scene.costs, scene.truth, mechanism, scene.report_every_s)
         self.account = Account(len(scene.workload.jobs), keep)
         self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)

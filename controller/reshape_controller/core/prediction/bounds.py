@@ -58,9 +58,9 @@ def may_grow(
     predictor, ends_ms, now_s = forecast.predictor, forecast.ends_ms, forecast.snapshot.now_s
     hosts = forecast.snapshot.hosts
     idle = {host.id: host.idle for host in hosts}
-    rooms = [
+    rooms = tuple(
         (kind, max(host.idle for host in hosts if host.gpu_type == kind)) for kind in forecast.types
-    ]
+    )
     in_place = forecast.snapshot.mechanism is not Mechanism.TERMINATE
     near: list[JobView] = []
     far: list[tuple[int, JobView]] = []
@@ -71,11 +71,13 @@ def may_grow(
             continue
         train_s = pace.until_s - now_s
         left = train_s / pace.step_s if train_s > 0.0 else 0.0
-        there_s = max([_faster_s(predictor, job, pace, room) for room in rooms])
+        there_s = pace.faster_s.get(rooms)
+        if there_s is None:
+            there_s = _faster_s(predictor, job, pace, rooms)
         leave_s = pace.stay_s + pace.cost.job_stop_s + pace.cost.job_init_s
         gain_s = left * there_s - leave_s
         if idle[job.host]:
-            here = (job.gpu_type, job.size + idle[job.host])
+            here = ((job.gpu_type, job.size + idle[job.host]),)
             stay_s = pace.stay_s if in_place else leave_s
             gain_s = max(gain_s, left * _faster_s(predictor, job, pace, here) - stay_s)
         lacks = least_ms(ends_ms[job.id]) - int(gain_s * 1000.0) - SLACK_MS
@@ -93,12 +95,15 @@ def _slower_s(predictor: Predictor, job: JobView, pace: Pace) -> float:
     return min(smaller, default=NO_SIZE_S) - pace.step_s
 
 
-def _faster_s(predictor: Predictor, job: JobView, pace: Pace, room: tuple[str, int]) -> float:
-    """By how much a step is shorter at most, on GPUs of a type of which there are so many."""
-    faster_s = pace.faster_s.get(room)
+def _faster_s(
+    predictor: Predictor, job: JobView, pace: Pace, rooms: tuple[tuple[str, int], ...]
+) -> float:
+    """By how much a step is shorter at most, on GPUs of types of which there are so many."""
+    faster_s = pace.faster_s.get(rooms)
     if faster_s is None:
-        kind, most = room
-        speeds_s = predictor.speeds_s(job, kind)
-        possible = [speeds_s[size] for size in job.sizes if job.size <= size <= most]
-        faster_s = pace.faster_s[room] = pace.step_s - min(possible, default=NO_SIZE_S)
+        possible = [NO_SIZE_S]
+        for kind, most in rooms:
+            speeds_s = predictor.speeds_s(job, kind)
+            possible += [speeds_s[size] for size in job.sizes if job.size <= size <= most]
+        faster_s = pace.faster_s[rooms] = pace.step_s - min(possible)
     return faster_s

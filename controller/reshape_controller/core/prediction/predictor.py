@@ -55,12 +55,14 @@ class Pace:
     """When it will have trained, if it trains."""
     speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
     """Seconds of an iteration by GPU type and size."""
+    starting_ms: int | None = None
+    """When a job that does not train yet will have left, from whenever it is asked."""
     waiting: Waiting | None = None
     """How a queued job counts in a list schedule."""
     slower_s: float | None = None
     """By how much a step is longer at least, at any smaller size (see ``bounds``)."""
-    faster_s: dict[tuple[str, int], float] = field(default_factory=dict)
-    """By how much a step is shorter at most, on GPUs of a type of which there are so many."""
+    faster_s: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
+    """By how much a step is shorter at most, on GPUs of types of which there are so many."""
 
 
 class Predictor:
@@ -217,7 +219,12 @@ class Predictor:
             if pace is None or pace.answers is not answered.get(pace.job_type):
                 pace = self.pace(job)
             if pace.since_s is None or job.frozen or now_s < pace.since_s:
-                found[job.id] = to_ms(self.unchanged_s(job))
+                if job.trains:
+                    found[job.id] = to_ms(self.unchanged_s(job))
+                else:
+                    if pace.starting_ms is None:
+                        pace.starting_ms = to_ms(self.unchanged_s(job))
+                    found[job.id] = pace.starting_ms
                 continue
             train_s = pace.until_s - now_s
             found[job.id] = round(((train_s if train_s > 0.0 else 0.0) + pace.tail_s) * 1000.0)

@@ -18,6 +18,9 @@ from reshape_controller.core.prediction.candidates import Candidate, Rank, targe
 from reshape_controller.core.prediction.forecast import Outlook
 from reshape_controller.core.prediction.sweep import Far, Swept
 
+WAITING_KEPT_MAX = 16
+"""Options that are kept of a decision to wait; such a decision may be repeated often."""
+
 Nothing = tuple[int, int]
 """Makespan and sum of completion times (ms) if nothing is done; before every option that is as
 good."""
@@ -54,6 +57,8 @@ class Weighing:
     ) -> None:
         """``quiet``: options that reshape nobody; without any, doing ``nothing`` is the base."""
         self.outlook = outlook
+        self.explained = outlook.forecast.snapshot.explained
+        """Whether somebody will look at the options."""
         self._least_ms = least_ms
         self._nothing = nothing
         self.quiet = sorted(self.weigh(candidate) for candidate in quiet)
@@ -122,19 +127,28 @@ class Weighing:
         refused = "would save too little" if too_little else ""
         return Option(targets_of(entry), entry[0] / 1000, "", entry[1] / 1000, refused)
 
-    def plan(self, code: str, job: JobView, chosen: Rank, active: list[Rank], weighed: int) -> Plan:
-        """The plan that takes ``chosen``, an option of ``job``; ``active``: options beside the
-        quiet ones."""
-        keep: list[Rank | Nothing] = sorted([self.base, *self.quiet[1:], *active])
+    def plan(self, code: str, job: JobView, chosen: Rank, found: Found, weighed: int) -> Plan:
+        """The plan that takes ``chosen``, an option of ``job``; ``found``: what there was beside
+        the quiet ones."""
+        options, number = self._beside(chosen, found) if self.explained else ((), None)
+        text = self._text(job, chosen)
+        return Plan(targets_of(chosen), code, text, job.id, options, number, weighed)
+
+    def _beside(self, chosen: Rank, found: Found) -> tuple[tuple[Option, ...], int]:
+        """What a plan shows beside what it takes, and where that stands."""
+        keep: list[Rank | Nothing] = sorted([self.base, *self.quiet[1:], *found.kept()])
         needed = []
         for entry in (self.base, chosen) if chosen != self.base else (chosen,):
             if entry not in keep[: moves.OPTIONS_KEPT_MAX]:
                 needed.append(entry)
         keep = keep[: moves.OPTIONS_KEPT_MAX - len(needed)] + needed
-        options = tuple(self.option(entry) for entry in keep)
-        text = self._text(job, chosen)
-        number = keep.index(chosen)
-        return Plan(targets_of(chosen), code, text, job.id, options, number, weighed)
+        return tuple(self.option(entry) for entry in keep), keep.index(chosen)
+
+    def waiting(self, found: Found) -> tuple[Option, ...]:
+        """What a plan that takes nothing shows."""
+        if not self.explained:
+            return ()
+        return tuple(map(self.option, sorted([self.base, *found.kept()])[:WAITING_KEPT_MAX]))
 
     def _text(self, job: JobView, chosen: Rank) -> str:
         """The decision in a sentence or two."""
