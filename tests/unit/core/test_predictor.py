@@ -196,7 +196,7 @@ def test_without_any_profile_the_introductions_curve_and_local_costs_stand_in() 
     one_gpu = predictor.step_s(one(snapshot), "V100", 1)
     assert one_gpu / predictor.step_s(one(snapshot), "V100", 2) == pytest.approx(1.7, abs=1e-3)
     assert one_gpu / predictor.step_s(one(snapshot), "V100", 4) == pytest.approx(2.4, abs=1e-3)
-    assert "assumed" in predictor.overhead(one(snapshot)).source
+    assert "assumed" in predictor.pace(one(snapshot)).cost.source
 
 
 def test_costs_of_the_default_type_stand_in_for_types_without_their_own() -> None:

@@ -96,10 +96,6 @@ class Predictor:
             pace.until_s = pace.since_s + pace.left * pace.step_s
         return pace
 
-    def overhead(self, job: JobView) -> Overhead:
-        """Seconds of the job's starts, saves and stops."""
-        return self.pace(job).cost
-
     def step_s(self, job: JobView, gpu_type: str, size: int) -> float:
         """Seconds of one iteration on ``size`` GPUs of a type."""
         found = self.speeds_s(job, gpu_type).get(size)
@@ -156,7 +152,7 @@ class Predictor:
     ) -> Prediction:
         """A queued job that is started now, until it has left. ``release_s``: wait for GPUs that a
         running job still has."""
-        cost = self.overhead(job)
+        cost = self.pace(job).cost
         return Prediction(
             (
                 ("job start", 0.0 if job.initialized else cost.job_init_s),
@@ -169,7 +165,7 @@ class Predictor:
 
     def unchanged(self, job: JobView) -> Prediction:
         """A running job at its (later) size, until it has left."""
-        cost = self.overhead(job)
+        cost = self.pace(job).cost
         before: tuple[tuple[str, float], ...] = ()
         if job.state is JobState.ADJUSTING or (job.frozen and job.trains):
             before = self._change(cost, moves=False)
@@ -184,7 +180,7 @@ class Predictor:
         self, job: JobView, gpu_type: str, size: int, *, moves: bool = False
     ) -> Prediction:
         """A running job that goes on with ``size`` GPUs; ``moves``: on another host."""
-        cost = self.overhead(job)
+        cost = self.pace(job).cost
         training = self.train_s(job, gpu_type, size)
         return Prediction((*self._change(cost, moves=moves), ("training", training), *_tail(cost)))
 
@@ -219,12 +215,11 @@ class Predictor:
             if pace is None or pace.answers is not answered.get(pace.job_type):
                 pace = self.pace(job)
             if pace.since_s is None or job.frozen or now_s < pace.since_s:
-                if job.trains:
-                    found[job.id] = to_ms(self.unchanged_s(job))
-                else:
-                    if pace.starting_ms is None:
-                        pace.starting_ms = to_ms(self.unchanged_s(job))
-                    found[job.id] = pace.starting_ms
+                end = pace.starting_ms
+                if end is None:
+                    end = to_ms(self.unchanged_s(job))
+                    pace.starting_ms = end if pace.since_s is None and not job.trains else None
+                found[job.id] = end
                 continue
             train_s = pace.until_s - now_s
             found[job.id] = round(((train_s if train_s > 0.0 else 0.0) + pace.tail_s) * 1000.0)
@@ -267,7 +262,7 @@ class Predictor:
 
     def release_s(self, job: JobView) -> float:
         """Seconds from the request until the GPUs that a running job gives up are free."""
-        cost = self.overhead(job)
+        cost = self.pace(job).cost
         kept = cost.checkpoint_s + cost.process_stop_s
         return kept if self._in_place else kept + cost.job_stop_s
 
