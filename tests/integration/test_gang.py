@@ -156,7 +156,7 @@ def test_a_container_killed_ends_the_attempt_and_another_goes_on_from_the_checkp
         lambda: (found := bed.job(job))["attempt"] == 2 and found["state"] == "running" and found,
         text="another attempt runs",
     )
-    assert again["failures"] in (1, 2), "the other's process may have failed for it first"
+    assert again["failures"] == 1, "also if the other's process failed for it first"
     starts = [starts_of(bed, job, number, 1, attempt=2) for number in (0, 1)]
     assert starts[0][0][0] == starts[1][0][0] >= 20
     first = [marker(bed, job, number) for number in (0, 1)]

@@ -193,9 +193,22 @@ def finish(turn: Turn, job: Job, state: JobState, reason: str) -> Job:
     return job
 
 
+def lost_work(job: Job) -> Job:
+    """The job without what it had not saved; once for each failure."""
+    if job.failed_attempt == job.attempt:
+        return job
+    saved = job.progress.checkpoint_step or 0
+    return replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))
+
+
 def count_failure(turn: Turn, job: Job, reason: str) -> Job:
-    """One failure more. The job becomes FAILED when its retries are used up."""
-    job = replace(job, failures=job.failures + 1, reason=reason)
+    """One failure more, unless this is the rest of one: when a worker's container dies, the others'
+    processes often fail for it first. The job becomes FAILED when its retries are used up."""
+    if job.failed_attempt == job.attempt:
+        job = replace(job, reason=reason)
+        turn.state.put_job(job)
+        return job
+    job = replace(job, failures=job.failures + 1, failed_attempt=job.attempt, reason=reason)
     turn.state.put_job(job)
     turn.note(job, "failure", reason)
     if job.failures > job.spec.retries:

@@ -101,7 +101,7 @@ def container_gone(turn: Turn, job: Job, reason: str, exit_code: int | None) -> 
     if job.stage is not Stage.ENDING and not (exit_code == 0 and _told_to_end(job)):
         job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
         ledger.release(turn, job, job.gpus, job.generation)
-        job = attempts.count_failure(turn, _lost_work(replace(job, gpus=())), reason)
+        job = attempts.count_failure(turn, attempts.lost_work(replace(job, gpus=())), reason)
     else:
         if job.change is not None and job.change.kind is ChangeKind.GROW:
             job = giving_up.part(turn, job)
@@ -180,7 +180,7 @@ def _uproot_all(turn: Turn, host: Host, reason: str) -> None:
             continue
         if job.host == host.id:
             job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
-            job = _lost_work(job)
+            job = attempts.lost_work(job)
             turn.note(job, "host-lost", reason)
             attempts.without_container(turn, job, reason)
         elif job.hand_over is not None and _on_host(turn, job.hand_over.gpus, host):
@@ -190,8 +190,3 @@ def _uproot_all(turn: Turn, host: Host, reason: str) -> None:
 
 def _on_host(turn: Turn, gpus: tuple[GpuId, ...], host: Host) -> bool:
     return any(turn.state.gpus[gpu].host == host.id for gpu in gpus)
-
-
-def _lost_work(job: Job) -> Job:
-    saved = job.progress.checkpoint_step or 0
-    return replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))

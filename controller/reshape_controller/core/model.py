@@ -188,6 +188,9 @@ class Job:
     start_failures: tuple[int, ...] = ()
     """The size of each failed start since the last good one."""
     failures: int = 0
+    failed_attempt: int = 0
+    """The attempt that failed and has not trained since; what else of it ends is the same failure.
+    0: none."""
     initialized_at_s: float | None = None
     started_at_s: float | None = None
     """First grant of GPUs."""

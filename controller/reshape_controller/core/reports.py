@@ -138,6 +138,7 @@ def _first_step(turn: Turn, job: Job, seen: Observed) -> None:
         stage=Stage.TRAINING,
         change=None,
         start_failures=(),
+        failed_attempt=0,
         deadline=None,
         reason="",
     )
@@ -169,9 +170,7 @@ def _crashed(turn: Turn, job: Job, seen: Observed) -> None:
 
 
 def _crashed_in_training(turn: Turn, job: Job, reason: str) -> None:
-    saved = job.progress.checkpoint_step or 0
-    job = replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))
-    job = attempts.count_failure(turn, job, reason)
+    job = attempts.count_failure(turn, attempts.lost_work(job), reason)
     if job.state.terminal:
         endings.leave_terminal(turn, job)
         return

@@ -176,6 +176,42 @@ def test_a_crash_starts_the_process_again_in_its_living_container() -> None:
     assert (a.stage, a.attempt, a.process_restarts, a.failures) == (Stage.TRAINING, 1, 1, 1)
 
 
+def test_a_container_that_dies_after_its_process_is_the_same_failure() -> None:
+    """When a worker's container dies, the others' processes often fail for it first."""
+    world = World().boot()
+    world.running("a", 4, 4, retries=1)
+    world.train("a", 5)
+    world.auto = False
+    world.crash("a")
+    world.kill_container("a")
+    a = world.job("a")
+    assert (a.state, a.failures, a.steps_lost) == (JobState.SUBMITTED, 1, 5)
+
+
+def test_an_attempt_that_trained_again_after_a_failure_can_fail_again() -> None:
+    world = World().boot()
+    world.running("a", 4, 4, retries=1)
+    world.crash("a")
+    assert world.job("a").stage is Stage.TRAINING
+    world.kill_container("a")
+    assert (world.job("a").state, world.job("a").failures) == (JobState.FAILED, 2)
+
+
+def test_each_attempt_that_dies_before_its_first_step_is_a_failure_of_its_own() -> None:
+    world = World().boot()
+    world.running("a", 4, 4, retries=2)
+    world.auto = False
+    world.crash("a")
+    world.kill_container("a")
+    for failures in (2, 3):
+        world.settle()
+        world.wait(world.limits.retry_backoff_s * 8)
+        world.plan(("a", 4))
+        world.kill_container("a")
+        assert world.job("a").failures == failures
+    assert world.job("a").state is JobState.FAILED
+
+
 def test_a_first_step_that_never_comes_is_a_failed_start() -> None:
     world = World().boot()
     world.submit("a", 2, 4)
