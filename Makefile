@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 WORKERS ?= 2
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes bench bench-replay bench-kubernetes clean
+.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes kubernetes-workers bench bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -38,11 +38,14 @@ test-tensorflow: setup  ## The tests that start real TensorFlow processes
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(PYTEST) -m mongo
 
-# Each worker has a cluster; these tests wait more than they compute.
-kubernetes: WORKERS = 3
+# Each worker has a cluster, or they share that of KUBECONFIG; these tests wait more than they compute.
+kubernetes kubernetes-workers: WORKERS = 3
 kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own for each worker (root; KUBENODE=, or Go), or KUBECONFIG=
 	$(BIN)/python -m tests.kubernetes.grounds prepare
 	$(PYTEST) -m kubernetes tests/kubernetes
+
+kubernetes-workers:
+	@echo $(WORKERS)
 
 bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
 	$(BIN)/python benchmarks/replay.py

@@ -17,6 +17,7 @@ STAND_IN = """#!/bin/sh
 for word in "$@"; do name=$word; done
 echo "$name" >> ran
 [ "$name" = prepare ] && nice > niceness
+[ "$name" = kubernetes-workers ] && echo 3
 [ -e "slow-$name" ] && sleep "$(cat "slow-$name")"
 code=$(sed -n "s/^$name //p" ends)
 [ -z "$code" ] || echo "the remedy of $name"
