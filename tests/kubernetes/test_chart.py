@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kubernetes import helm
-from tests.kubernetes.deployed import CHART, by_name, plain, rendered
+from tests.kubernetes.deployed import CHART, Document, by_name, plain, rendered
 from tests.kubernetes.running import ClusterError, run
 
 pytestmark = pytest.mark.kubernetes
@@ -16,12 +16,24 @@ def test_helm_finds_nothing_wrong_with_the_chart() -> None:
 
 
 def test_with_its_defaults_the_chart_gives_the_plain_manifests() -> None:
-    assert by_name(rendered()) == by_name(plain())
+    found = by_name(rendered())
+    del found["Deployment", "reshape"]["spec"]["template"]["metadata"]["annotations"]
+    assert found == by_name(plain())
+
+
+def test_another_cluster_file_is_another_pod_and_nothing_else_is() -> None:
+    def pod(*values: str) -> Document:
+        found = by_name(rendered(*values))["Deployment", "reshape"]
+        template: Document = found["spec"]["template"]
+        return template
+
+    assert pod() == pod() == pod("store.size=6Gi")
+    assert pod("cluster.keep_finished_s=5") != pod()
 
 
 def test_another_release_has_the_same_rules_under_its_own_names() -> None:
     ours, others = plain(), rendered(namespace="elsewhere", release="second")
-    assert {d["metadata"]["name"] for d in others} == {"second", "second-nodes"}
+    assert {d["metadata"]["name"] for d in others} == {"second", "second-nodes-elsewhere"}
     assert {d["metadata"].get("namespace", "elsewhere") for d in others} == {"elsewhere"}
     for kind in ("Role", "ClusterRole"):
         (mine,), (other,) = ([d for d in found if d["kind"] == kind] for found in (ours, others))
@@ -29,7 +41,7 @@ def test_another_release_has_the_same_rules_under_its_own_names() -> None:
     for binding in (d for d in others if d["kind"].endswith("Binding")):
         (subject,) = binding["subjects"]
         assert (subject["name"], subject["namespace"]) == ("second", "elsewhere")
-        assert binding["roleRef"]["name"] in ("second", "second-nodes")
+        assert binding["roleRef"]["name"] in ("second", "second-nodes-elsewhere")
 
 
 def test_several_controllers_get_a_lease_shared_secrets_and_no_claim() -> None:
