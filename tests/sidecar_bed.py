@@ -24,6 +24,7 @@ from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import InitFile, Training
 from reshape_sidecar.wire import Mode, Observed, Phase
 from tests.coordinator_double import PATIENCE_S, POLL_S, CoordinatorDouble
+from tests.shared_folder import SharedFolder
 
 T = TypeVar("T")
 DEVICES = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
@@ -45,9 +46,9 @@ class Bed:
 
     def __init__(self, tmp_path: Path) -> None:
         self.path = tmp_path
-        self.code = tmp_path / "code"
+        self.code: SharedFolder = tmp_path / "code"
         self.code.mkdir()
-        self.checkpoints = tmp_path / "checkpoints"
+        self.checkpoints: SharedFolder = tmp_path / "checkpoints"
         self.root = tmp_path / "root"
         self.launcher: Launcher = LocalLauncher(self.root)
         self.coordinator = CoordinatorDouble().start()
@@ -95,6 +96,12 @@ class Bed:
             f"its pid in a report of generation {generation}",
             lambda o: o.generation == generation and o.pid is not None,
         )
+
+    def logs(self) -> SharedFolder:
+        """Where the launcher says that the logs are."""
+        found = self.launcher.log_path("job-1", 1)
+        assert found is not None
+        return Path(found)
 
     def status(self) -> ContainerStatus:
         (status,) = asyncio.run(self.launcher.containers())

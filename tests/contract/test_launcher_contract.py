@@ -202,11 +202,10 @@ def test_a_release_is_refused_while_a_process_of_any_worker_is_alive(world: Bed)
 
 def test_log_files_are_readable_while_it_runs_and_afterwards(world: Bed) -> None:
     world.training(programs.PLAIN)
-    logs = world.launcher.log_path("job-1", 1)
-    assert logs is not None
-    eventually("output", lambda: "works on" in Path(logs, "training.log").read_text())
+    log = world.logs() / "training.log"
+    eventually("output", lambda: "works on" in log.read_text())
     world.remove()
-    assert "works on" in Path(logs, "training.log").read_text()
+    assert "works on" in log.read_text()
 
 
 def test_a_launch_that_cannot_be_done_is_one_clear_error(world: Bed) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 import yaml
 
 TIMEOUT_S = 20.0
+SEND_S = 300.0
+"""For what is large."""
 NOT_FOUND = 404
 MERGE = "application/merge-patch+json"
 
@@ -93,16 +95,26 @@ class Api:
             if error.status != NOT_FOUND:
                 raise
 
+    def send(self, verb: str, path: str, body: bytes) -> None:
+        """Bytes for a pod, through the API server's proxy to it."""
+        self._ask(verb, path, body, kind="application/octet-stream", timeout_s=SEND_S)
+
     def stream(self, path: str, read_s: float) -> Any:
         """An answer that goes on, as of a watch: a context, and the lines in it."""
         return self._open(self._request("GET", path), read_s)
 
     def _ask(
-        self, verb: str, path: str, body: object = None, *, kind: str = "application/json"
+        self,
+        verb: str,
+        path: str,
+        body: object = None,
+        *,
+        kind: str = "application/json",
+        timeout_s: float = TIMEOUT_S,
     ) -> bytes:
         request = self._request(verb, path, body, kind=kind)
         try:
-            with self._open(request, TIMEOUT_S) as answer:
+            with self._open(request, timeout_s) as answer:
                 found: bytes = answer.read()
                 return found
         except urllib.error.HTTPError as error:
@@ -118,7 +130,7 @@ class Api:
         headers = {"Accept": "application/json, */*", "Content-Type": kind}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         return urllib.request.Request(self.url + path, data, headers, method=verb)
 
     def _open(self, request: urllib.request.Request, timeout_s: float) -> Any:

@@ -34,6 +34,7 @@ from tests.kubernetes import (
     network,
     packages,
     server,
+    services,
 )
 from tests.kubernetes import node as nodes
 from tests.kubernetes.api import Api, ApiError
@@ -176,6 +177,7 @@ def _up(program: Path, base: Path, owned: bool) -> None:
         parts += [pool.submit(nodes.start, node, program, (base,)) for node in NODES]
         for part in parts:
             part.result()
+    Daemon("services").start(sys.executable, "-m", services.__name__)
     eventually("every node is Ready", _all_ready, READY_S)
     UP.touch()
 
@@ -193,6 +195,8 @@ def _down() -> None:
     for node in NODES:
         cgroups.kill(node)
     control_plane.stop()
+    for daemon in daemons():
+        daemon.kill()
     for node in NODES:
         nodes.clear(node)
     network.remove()

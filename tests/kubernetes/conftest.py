@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,12 +15,15 @@ import pytest
 from tests.kubernetes import network
 from tests.kubernetes.grounds import Grounds, grounds
 from tests.kubernetes.layout import NODES
+from tests.kubernetes.leftovers import nothing_left
 from tests.kubernetes.namespace import Namespace
 from tests.kubernetes.namespace import namespace as open_namespace
-from tests.kubernetes.pod_daemon import PodDaemon, cordon
+from tests.kubernetes.pod_daemon import PodDaemon
 from tests.kubernetes.running import ClusterError
 
 _numbers = itertools.count(1)
+MINE = f"reshape-test-{secrets.token_hex(3)}"
+"""How everything begins that this process makes: others may use the same cluster."""
 LONGEST_FIRST = (
     *("test_hand_over", "test_node_lost", "test_case_study", "test_workers", "test_election"),
     *("test_launcher_contract", "test_storage", "test_gpus", "test_in_cluster", "test_injection"),
@@ -39,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End the clusters of workers that did not live to do it: pytest-xdist kills them on Ctrl-C."""
     workers = session.config.getoption("numprocesses", None) or 0
-    if hasattr(session.config, "workerinput"):
+    if hasattr(session.config, "workerinput") or os.environ.get("KUBECONFIG"):
         return
     for number in range(workers):
         worker = os.environ | {"PYTEST_XDIST_WORKER": f"gw{number}"}
@@ -54,41 +58,52 @@ def _turn(item: pytest.Item) -> int:
 
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[Grounds]:
-    """The cluster of this run; a failure with the remedy where there can be none."""
+    """The cluster of this run; a failure with the remedy where there can be none.
+
+    One that is not ours has nothing of these tests afterwards.
+    """
     try:
         with grounds() as found:
             yield found
+            if not found.own:
+                nothing_left(found.api, MINE)
     except ClusterError as error:
         pytest.fail(str(error), pytrace=False)
 
 
 @pytest.fixture
 def own_cluster(kubernetes: Grounds) -> Grounds:
-    """A cluster whose nodes may be killed."""
+    """A cluster whose nodes may be killed, changed, and left without an API server."""
     if not kubernetes.own:
-        pytest.skip("KUBECONFIG names somebody's cluster, whose nodes are not ours to kill")
+        pytest.skip("LEFT OUT: KUBECONFIG names somebody's cluster, which is not ours to break")
     return kubernetes
 
 
 @pytest.fixture
 def namespace(kubernetes: Grounds, tmp_path: Path) -> Iterator[Namespace]:
     """A namespace of this test's own."""
-    name = f"reshape-test-{os.getpid()}-{next(_numbers)}"
+    name = f"{MINE}-{next(_numbers)}"
     with open_namespace(kubernetes, name, tmp_path / "shared") as made:
         yield made
 
 
 @pytest.fixture
-def one_node(own_cluster: Grounds, namespace: Namespace) -> Iterator[None]:
-    """Only the first node takes jobs, so that a newcomer has to be made room for."""
-    cordon(namespace, NODES[1].name, True)
-    yield
-    cordon(namespace, NODES[1].name, False)
+def one_node(kubernetes: Grounds, daemon: PodDaemon) -> None:
+    """Only the first node takes jobs, so that a newcomer has to be made room for.
+
+    The daemon itself drains the others: other tests may be using them.
+    """
+    daemon.unused = kubernetes.nodes[1:]
 
 
 @pytest.fixture
-def empty_registry(own_cluster: Grounds) -> Iterator[str]:
-    """Address of a registry on the first node that has no image; nodes ask their own by HTTP."""
+def absent_image(kubernetes: Grounds) -> Iterator[str]:
+    """An image that its registry does not have: of somebody's cluster, a tag of the image that is
+    there; of ours, of a registry on the first node. Nodes ask their own by plain HTTP."""
+    if not kubernetes.own:
+        name, colon, tag = kubernetes.image.partition("@")[0].rpartition(":")
+        yield f"{name if colon and '/' not in tag else kubernetes.image}:absent-{MINE}"
+        return
     port = 5005
     serve = [sys.executable, "-I", "-u", "-m", "http.server", str(port), "--directory", os.devnull]
     process = subprocess.Popen(
@@ -97,7 +112,7 @@ def empty_registry(own_cluster: Grounds) -> Iterator[str]:
     with process:
         assert process.stdout is not None
         assert b"Serving" in process.stdout.readline()
-        yield f"localhost:{port}"
+        yield f"localhost:{port}/absent:1"
         process.kill()
 
 

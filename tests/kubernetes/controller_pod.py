@@ -1,28 +1,35 @@
 """The controller in a pod, from the manifests of deploy/, in a test's namespace.
 
-Does: applies the documents with the image, the code and the address of this cluster in them, runs
-commands in the pod, and leads the Service's address to whichever pod is ready, as kube-proxy would.
-Never: gives the pod a kubeconfig, or another right than the manifest's. State: the cluster's, and
-rules in the nodes' networks, which are gone afterwards.
+Does: applies the documents with the image, the code and the address of this cluster in them, and
+runs commands in the pod. Never: gives the pod a kubeconfig, or another right than the manifest's.
+State: the cluster's.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import tarfile
 from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config, stream
 
 from tests.daemon_bed import ROOT, SOURCES
-from tests.kubernetes import image, network, packages
+from tests.kubernetes import image, packages
 from tests.kubernetes.api import ApiError
+from tests.kubernetes.claim_folder import ClaimFolder
 from tests.kubernetes.deployed import Document, by_name
-from tests.kubernetes.layout import NODES
-from tests.kubernetes.namespace import PACKAGES, SHARED, SHARED_PATH, Namespace, Thing, eventually
-from tests.kubernetes.running import run
+from tests.kubernetes.namespace import (
+    PACKAGES,
+    SHARED,
+    SHARED_PATH,
+    Namespace,
+    Thing,
+    eventually,
+    open_to_all,
+)
 
-CODE, LIBRARIES = "source", "libraries"
 COMMAND = ("python3", "-m", "reshape_controller.cli.main")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 APPS = "/apis/apps/v1"
@@ -38,18 +45,15 @@ class ControllerPod:
         self.namespace, self.api = namespace, namespace.api
         self._documents = documents
         self._of_cluster: list[str] = []
-        self._rules: list[tuple[str, ...]] = []
+        self._code = {"source": ROOT, "libraries": packages.folder(packages.CONTROLLER)}
         self.address = ""
         """The Service's."""
 
     def apply(self) -> None:
         """Make everything; the Service first, for its address is in the Deployment."""
         space = self.namespace
-        space.claim(CODE, ROOT, read_only=True)
-        space.claim(LIBRARIES, packages.folder(packages.CONTROLLER), read_only=True)
-        home = space.shared.parent / "controller"
-        home.mkdir(mode=0o777)
-        home.chmod(0o777)
+        self._bring_code()
+        home = open_to_all(space.folder.parent / "controller")
         self._documents.sort(key=lambda document: document["kind"] == "Deployment")
         for document in self._documents:
             kind, name = document["kind"], document["metadata"]["name"]
@@ -69,10 +73,11 @@ class ControllerPod:
 
     def cluster_file(self) -> None:
         """Put this cluster's settings in place of the sample's."""
-        mounts = [{"claim": PACKAGES, "path": image.PACKAGES}]
+        grounds = self.namespace.grounds
+        mounts = [] if grounds.packages is None else [{"claim": PACKAGES, "path": image.PACKAGES}]
         settings = {
             "namespace": self.namespace.name,
-            "image": self.namespace.grounds.image,
+            "image": grounds.image,
             "storage_claim": SHARED,
             "mounts": mounts,
             "keep_finished_s": KEEP_FINISHED_S,
@@ -81,7 +86,7 @@ class ControllerPod:
         found["data"]["cluster.yaml"] = json.dumps(settings)
 
     def ready(self) -> Thing:
-        """Wait for a pod that is ready, and lead the Service there; the pod."""
+        """Wait for a pod that is ready; the pod."""
 
         def there() -> Thing | None:
             for pod in self.pods():
@@ -91,12 +96,10 @@ class ControllerPod:
             return None
 
         try:
-            pod = eventually("the controller is ready", there, 300.0)
+            return eventually("the controller is ready", there, 300.0)
         except AssertionError as error:
             logs = [self.namespace.logs(pod["metadata"]["name"]) for pod in self.pods()]
             raise AssertionError(f"{error}: {self.pods()}; {logs}") from None
-        self._lead_to(pod["status"]["podIP"])
-        return pod
 
     def pods(self) -> list[Thing]:
         label = "app.kubernetes.io/component"
@@ -129,7 +132,7 @@ class ControllerPod:
 
     def place(self, name: str, script: str, record: Thing) -> str:
         """Put a job's script and record onto the shared volume; the record's path in the pod."""
-        folder: Path = self.namespace.shared / "code" / name
+        folder = self.namespace.shared / "code" / name
         folder.mkdir(parents=True)
         (folder / f"{name}.py").write_text(script)
         record = {"name": name, "code": f"claim:{SHARED}/code/{name}", **record}
@@ -138,9 +141,6 @@ class ControllerPod:
 
     def close(self) -> None:
         """Take away what the end of the namespace does not."""
-        for rule in self._rules:
-            for node in NODES:
-                run(*network.enter(node), "iptables", "-t", "nat", "-D", *rule)
         for path in self._of_cluster:
             self.api.delete(path)
         try:
@@ -148,6 +148,15 @@ class ControllerPod:
         except ApiError:
             return
         eventually("the end of the controller", lambda: not self.pods())
+
+    def _bring_code(self) -> None:
+        """Claims that are folders of this machine, or folders of the shared claim, filled."""
+        space = self.namespace
+        for name, folder in self._code.items():
+            if isinstance(space.shared, ClaimFolder):
+                (space.shared / name).unpack(_archive(folder))
+            else:
+                space.claim(name, folder, read_only=True)
 
     def _fit(self, deployment: Document) -> None:
         """The image and the code of this cluster; nothing of rights, security or probes."""
@@ -160,21 +169,19 @@ class ControllerPod:
         for entry in container["env"]:
             if entry["name"] == "RESHAPE_SIDECAR_URL":
                 entry["value"] = f"http://{self.address}:7471"  # there is no DNS here
-        for claim, where in ((CODE, "/source"), (LIBRARIES, "/libraries"), (SHARED, SHARED_PATH)):
+        for claim in (SHARED, *(self._code if self.namespace.grounds.own else ())):
             pod["volumes"].append({"name": claim, "persistentVolumeClaim": {"claimName": claim}})
-            container["volumeMounts"].append({"name": claim, "mountPath": where})
+        container["volumeMounts"].append({"name": SHARED, "mountPath": SHARED_PATH})
+        for name in self._code:
+            own = self.namespace.grounds.own
+            where = {"name": name} if own else {"name": SHARED, "subPath": name}
+            container["volumeMounts"].append({**where, "mountPath": f"/{name}"})
 
-    def _lead_to(self, pod_address: str) -> None:
-        port = "7471"
-        there = ("-d", self.address, "-p", "tcp", "--dport", port)
-        target = ("-j", "DNAT", "--to-destination", f"{pod_address}:{port}")
-        back = ("-d", pod_address, "-p", "tcp", "--dport", port, "-j", "MASQUERADE")
-        rules = [("PREROUTING", *there, *target), ("POSTROUTING", *back)]
-        if rules == self._rules:
-            return
-        for node in NODES:
-            for rule in self._rules:
-                run(*network.enter(node), "iptables", "-t", "nat", "-D", *rule)
-            for rule in rules:
-                run(*network.enter(node), "iptables", "-t", "nat", "-A", *rule)
-        self._rules = rules
+
+def _archive(folder: Path) -> bytes:
+    """A tar archive of it; of the repository what runs."""
+    written = io.BytesIO()
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for name in SOURCES if folder == ROOT else sorted(path.name for path in folder.iterdir()):
+            archive.add(folder / name, arcname=name)
+    return written.getvalue()

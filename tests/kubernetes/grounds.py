@@ -21,8 +21,9 @@ from tests.kubernetes.api import Api
 from tests.kubernetes.running import ClusterError
 
 IMAGE, ADDRESS, STORAGE = "RESHAPE_KUBE_IMAGE", "RESHAPE_KUBE_ADDRESS", "RESHAPE_KUBE_STORAGE_CLASS"
+NODES_LEAST = 2
 _MEANINGS = {
-    IMAGE: "an image whose python3 has TensorFlow and Tornado",
+    IMAGE: f"an image whose python3 is {image.PYTHON_VERSION} and has TensorFlow and Tornado",
     ADDRESS: "the address by which pods reach this machine",
     STORAGE: "a storage class with access by many writers",
 }
@@ -41,6 +42,8 @@ class Grounds:
     """Folder of the Python packages that pods mount; None: they are in the image."""
     storage_class: str | None
     """Of volumes that several nodes write; None: folders of this machine."""
+    nodes: tuple[str, ...]
+    """Names of those that take pods, at least two."""
 
     @property
     def own(self) -> bool:
@@ -82,6 +85,7 @@ def grounds() -> Iterator[Grounds]:
                 layout.BRIDGE_ADDRESS,
                 packages.folder(),
                 None,
+                tuple(node.name for node in layout.NODES),
             )
         finally:
             if brought_up:
@@ -97,8 +101,25 @@ def _given(kubeconfig: Path) -> Grounds:
         )
     api = Api.of(kubeconfig)
     api.get("/version")
+    nodes = tuple(sorted(usable(api)))
+    if len(nodes) < NODES_LEAST:
+        raise ClusterError(
+            f"KUBECONFIG={kubeconfig} names a cluster with too few nodes that are ready and take "
+            f"pods ({', '.join(nodes) or 'none'}); tests move jobs between {NODES_LEAST}"
+        )
     said = os.environ
-    return Grounds(kubeconfig, api, said[IMAGE], said[ADDRESS], None, said[STORAGE])
+    return Grounds(kubeconfig, api, said[IMAGE], said[ADDRESS], None, said[STORAGE], nodes)
+
+
+def usable(api: Api) -> Iterator[str]:
+    """Names of the nodes that are ready and take any pod."""
+    for node in api.get("/api/v1/nodes")["items"]:
+        ready = {"type": "Ready", "status": "True"}.items()
+        taints = node["spec"].get("taints", ())  # a cordon is one as well
+        if any(ready <= found.items() for found in node["status"]["conditions"]) and not any(
+            taint["effect"].startswith("No") for taint in taints
+        ):
+            yield str(node["metadata"]["name"])
 
 
 def main() -> int:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tests.kubernetes import layout
@@ -54,20 +56,34 @@ def _make_base(folder: Path) -> Path:
     return _as_archive(root, folder)
 
 
+def with_packages(packages: Path, name: str, folder: Path) -> Path:
+    """An image called ``name``, the base with these packages in it, as an archive in ``folder``."""
+    buildah = _buildah(folder)
+    container = buildah("from", "--quiet", f"oci-archive:{base()}").strip()
+    buildah("add", "--quiet", container, packages, PACKAGES)
+    return _pushed(buildah, container, name, folder)
+
+
 def _as_archive(root: Path, folder: Path) -> Path:
     """An image of ``root``. It is also the sandbox of pods: its program does nothing for ever."""
-    archive = folder / "image.tar"
-    store = ("--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "vfs")
-
-    def buildah(*words: str | Path) -> str:
-        return run("buildah", *store, *words, timeout_s=MAKE_S, BUILDAH_ISOLATION="chroot")
-
+    buildah = _buildah(folder)
     container = buildah("from", "scratch").strip()
     buildah("add", "--quiet", container, root, "/")
     path = "PATH=/venv/bin:/usr/local/bin:/usr/bin:/bin"
     user = f"{USER}:{USER}"
     entry = '["/bin/sleep", "infinity"]'
     buildah("config", "--env", path, "--user", user, "--entrypoint", entry, container)
-    buildah("commit", "--quiet", container, BASE)
-    buildah("push", "--quiet", BASE, f"oci-archive:{archive}:{BASE}")
+    return _pushed(buildah, container, BASE, folder)
+
+
+def _buildah(folder: Path) -> Callable[..., str]:
+    """The program with a store of its own in ``folder``."""
+    store = ("--root", folder / "store", "--runroot", folder / "run", "--storage-driver", "vfs")
+    return partial(run, "buildah", *store, timeout_s=MAKE_S, BUILDAH_ISOLATION="chroot")
+
+
+def _pushed(buildah: Callable[..., str], container: str, name: str, folder: Path) -> Path:
+    archive = folder / "image.tar"
+    buildah("commit", "--quiet", container, name)
+    buildah("push", "--quiet", name, f"oci-archive:{archive}:{name}")
     return archive

@@ -13,9 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.kubernetes import image
+from tests.kubernetes import claim_folder, image
 from tests.kubernetes.api import ApiError
+from tests.kubernetes.claim_folder import ClaimFolder
 from tests.kubernetes.grounds import Grounds
+from tests.shared_folder import SharedFolder
 
 PATIENCE_S = 180.0
 """Everything that is waited for takes seconds; a loaded machine gets more."""
@@ -24,8 +26,18 @@ SHARED, PACKAGES = "shared", "packages"
 SHARED_PATH = "/shared"
 SIZE = "10Gi"
 CORE = "/api/v1"
+OPEN_TO_ALL = 0o777
+"""Volumes that are folders of a node know no fsGroup."""
+PART_OF = {"app.kubernetes.io/part-of": "reshape-tests"}
 T = TypeVar("T")
 Thing = dict[str, Any]
+SECURITY: Thing = {
+    "runAsNonRoot": True,
+    "runAsUser": image.USER,
+    "runAsGroup": image.USER,
+    "fsGroup": image.USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 
 
 def eventually(what: str, look: Callable[[], T | None], within_s: float = PATIENCE_S) -> T:
@@ -39,14 +51,24 @@ def eventually(what: str, look: Callable[[], T | None], within_s: float = PATIEN
     raise AssertionError(f"not within {within_s:g} s: {what}")
 
 
-class Namespace:
-    """``shared`` is the folder of this machine behind the shared claim, if the cluster is ours."""
+def open_to_all(folder: Path) -> Path:
+    """A folder of this machine in which every user may write."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(OPEN_TO_ALL)
+    return folder
 
-    def __init__(self, grounds: Grounds, name: str, shared: Path) -> None:
+
+class Namespace:
+    """``shared`` is what is behind the shared claim: ``folder`` of this machine, if the cluster is
+    ours, else files that a pod of the namespace serves."""
+
+    def __init__(self, grounds: Grounds, name: str, folder: Path) -> None:
         self.grounds = grounds
         self.api = grounds.api
         self.name = name
-        self.shared = shared
+        self.folder = folder
+        server = f"{self.path('pods', claim_folder.POD)}:{claim_folder.PORT}/proxy"
+        self.shared: SharedFolder = folder if grounds.own else ClaimFolder(self.api, server)
         self._volumes: list[str] = []
 
     def path(self, kind: str, name: str = "", *, group: str = CORE) -> str:
@@ -55,17 +77,26 @@ class Namespace:
         return f"{collection}/{name}" if name else collection
 
     def open(self) -> None:
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        labels = {"pod-security.kubernetes.io/enforce": "restricted", **PART_OF}
         metadata = {"name": self.name, "labels": labels}
         self.api.create("/api/v1/namespaces", {"metadata": metadata})
         if self.grounds.packages is not None:
             self.claim(PACKAGES, self.grounds.packages, read_only=True)
-        self.shared.mkdir(parents=True, exist_ok=True)
-        self.shared.chmod(0o777)
-        self.claim(SHARED, self.shared)
+        self.claim(SHARED, open_to_all(self.folder))
         account = self.path("serviceaccounts", "default")
         eventually("a service account", lambda: self.api.find(account))
-        eventually("bound claims", self._all_bound)
+        if self.grounds.own:
+            eventually("bound claims", self._all_bound)
+        else:
+            self._serve_files()
+
+    def make_folder(self, name: str) -> SharedFolder:
+        """A folder of the shared claim in which every user may write."""
+        made = self.shared / name
+        if isinstance(made, Path):
+            return open_to_all(made)
+        made.mkdir()
+        return made
 
     def claim(
         self, name: str, folder: Path, *, read_only: bool = False, once: bool = False
@@ -128,6 +159,21 @@ class Namespace:
         for volume in self._volumes:
             self.api.delete(f"/api/v1/persistentvolumes/{volume}")
 
+    def _serve_files(self) -> None:
+        """Some claims are bound only once a pod wants them."""
+        words = ("python3", "-c", claim_folder.PROGRAM, SHARED_PATH, str(claim_folder.PORT))
+        user = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"), claim_folder.USER)
+        self.run(claim_folder.POD, *words, securityContext=SECURITY | user)
+        self.reaches(claim_folder.POD, "Running")
+
+        def answers() -> bool:
+            try:
+                return self.shared.exists()
+            except ApiError:  # not yet
+                return False
+
+        eventually("the shared files are served", answers)
+
     def _clear(self, kind: str, group: str) -> None:
         for thing in self.things(kind, group=group):
             self.api.delete(self.path(kind, thing["metadata"]["name"], group=group), grace_s=1)
@@ -186,13 +232,7 @@ def restricted_pod(
         "enableServiceLinks": False,
         "dnsPolicy": "Default",
         "terminationGracePeriodSeconds": 1,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": image.USER,
-            "runAsGroup": image.USER,
-            "fsGroup": image.USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": SECURITY,
         "containers": [container],
         "volumes": volumes,
     }

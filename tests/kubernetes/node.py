@@ -20,6 +20,7 @@ from tests.kubernetes.layout import ROOT, Node
 from tests.kubernetes.running import Daemon, eventually, run
 
 START_S = 120.0
+IMPORT_S = 600.0
 STATUS_S = 2
 LEASE_S = 8
 """How often kubelet says that it lives; with NODE_SILENT_S of the control plane."""
@@ -63,10 +64,9 @@ def start(node: Node, program: Path, images: tuple[Path, ...] = ()) -> None:
     enter = network.enter(node)
     containerd = Daemon(f"containerd-{node.name}")
     containerd.start(*enter, "containerd", "-c", node.folder / "containerd.toml", groups=groups)
-    ctr = ("ctr", "-a", node.socket, "-n", "k8s.io")
-    eventually(f"containerd of {node.name}", lambda: run(*ctr, "version"), START_S)
+    eventually(f"containerd of {node.name}", lambda: run(*_ctr(node), "version"), START_S)
     for image in images:
-        run(*ctr, "image", "import", image, timeout_s=START_S)
+        take_in(node, image)
     Daemon(f"kubelet-{node.name}").start(
         *enter,
         *(program, "kubelet", f"--config={node.folder}/kubelet.json"),
@@ -75,6 +75,15 @@ def start(node: Node, program: Path, images: tuple[Path, ...] = ()) -> None:
         f"--node-ip={node.address}",
         groups=groups,
     )
+
+
+def take_in(node: Node, image: Path) -> None:
+    """Let the node have the image of this archive."""
+    run(*_ctr(node), "image", "import", image, timeout_s=IMPORT_S)
+
+
+def _ctr(node: Node) -> tuple[str | Path, ...]:
+    return ("ctr", "-a", node.socket, "-n", "k8s.io")
 
 
 def clear(node: Node) -> None:

@@ -21,13 +21,12 @@ from reshape_sidecar import codec
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import TRAINING_FILE, Training
 from tests.coordinator_double import CoordinatorDouble
-from tests.kubernetes import cgroups, image
+from tests.kubernetes import cgroups
 from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import SHARED, Namespace
+from tests.shared_folder import SharedFolder
 from tests.sidecar_bed import DEVICES, Bed
 
-OPEN_TO_ALL = 0o777
-"""Volumes that are folders of a node know no fsGroup."""
 CONTROLLER = "test"
 
 
@@ -36,20 +35,17 @@ class PodBed(Bed):
 
     def __init__(self, tmp_path: Path, namespace: Namespace) -> None:
         self.path = tmp_path
-        self.code = namespace.shared / "code"
-        self.checkpoints = namespace.shared / "checkpoints"
-        for folder in (self.code, self.checkpoints):
-            folder.mkdir()
-            folder.chmod(OPEN_TO_ALL)
+        self.code = namespace.make_folder("code")
+        self.checkpoints = namespace.make_folder("checkpoints")
         grounds = namespace.grounds
-        self.own = grounds.own
+        self.own, self.shared = grounds.own, namespace.shared
         self.api = connect(grounds.kubeconfig, namespace.name)
         self.settings = PodSettings(
             namespace=namespace.name,
             controller=CONTROLLER,
             image=grounds.image,
             storage_claim=SHARED,
-            storage_folder=str(namespace.shared),
+            storage_folder=str(namespace.folder) if self.own else None,
         )
         self.devices = SimulatedDevices(len(DEVICES))
         self.launcher = self.kubernetes = KubernetesLauncher(self.api, self.settings, self.devices)
@@ -57,7 +53,7 @@ class PodBed(Bed):
 
     def spec(self, program: str, *words: str, **fields: object) -> LaunchSpec:
         values: dict[str, object] = {
-            "command": (image.PYTHON, "train.py", *words),
+            "command": ("python", "train.py", *words),
             "code": f"claim:{SHARED}/code",
             "checkpoints": f"claim:{SHARED}/checkpoints",
             "host": self.host,
@@ -81,14 +77,24 @@ class PodBed(Bed):
     def pods(self) -> tuple[PodSeen, ...]:
         return self.api.pods(f"reshape.dev/controller={CONTROLLER}")
 
+    def logs(self) -> SharedFolder:
+        """On the claim; where that is no folder of this machine, the launcher knows of none."""
+        if self.own:
+            return super().logs()
+        assert self.launcher.log_path("job-1", 1) is None
+        return self.shared / "job-1" / "attempt-1" / "logs"
+
     def count(self) -> int:
         return len(self.pods())
 
     def left(self) -> list[int]:
-        """On this cluster's nodes alone: the pods of another have the same paths."""
-        found = super().left()
+        """On this cluster's nodes alone: the pods of another have the same paths.
+
+        Of nodes that are elsewhere it is the first process of each pod, as the API has it.
+        """
         if not self.own:
-            return found
+            return [1 for pod in self.pods() if not pod.over]
+        found = super().left()
         ours = {pid for node in NODES for pid in cgroups.pids(node)}
         return [pid for pid in found if pid in ours]
 

@@ -22,7 +22,7 @@ from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
 from reshape_controller.http.views import JobPage, JobView
 from tests.daemon_bed import PROGRAM, ROOT, SAVES, Bed
-from tests.kubernetes import image
+from tests.kubernetes import claim_folder, image
 from tests.kubernetes.namespace import CORE, PACKAGES, SHARED, Namespace, Thing, eventually
 
 KERAS = (ROOT / "examples" / "mnist_like" / "train.py").read_text()
@@ -62,8 +62,10 @@ class Container:
 class PodDaemon(Bed):
     """A daemon on the nodes of a cluster, each with four simulated GPUs."""
 
-    lasting: tuple[str, ...] = ()
+    lasting: tuple[str, ...] = (claim_folder.POD,)
     """Names of what stays in the namespace while it runs."""
+    unused: tuple[str, ...] = ()
+    """Hosts that it is told to drain once it is up, so that no job goes there."""
 
     def __init__(self, folder: Path, namespace: Namespace) -> None:
         super().__init__(folder)
@@ -103,6 +105,17 @@ class PodDaemon(Bed):
         way = () if "--launch-by" in words else ("--launch-by", "client")
         truth = ("--device-truth", str(self.truth)) if self.simulated else ()
         return super().launch(*self.words(), *way, *truth, *words, program=program)
+
+    def up(self, *words: str, program: str = PROGRAM) -> None:
+        """Start it and wait until it takes requests."""
+        super().up(*words, program=program)
+        for host in self.unused:
+            self.drain(host)
+        self.unused = ()
+
+    def drain(self, host: str) -> None:
+        """Drain a host, once it is known."""
+        eventually(f"{host} is drained", lambda: self.reshape("drain", host).returncode == 0)
 
     def killed_after_every_step(self, *words: str, until: Callable[[], bool]) -> int:
         """One daemon after the other, each killed right after its first step; how many were.

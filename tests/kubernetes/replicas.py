@@ -33,7 +33,7 @@ LEASES = "/apis/coordination.k8s.io/v1"
 class Replica(PodDaemon):
     """One of several. ``url`` is where SideCars are told to ask."""
 
-    lasting = (LEASE,)
+    lasting = (*PodDaemon.lasting, LEASE)
 
     def __init__(
         self, folder: Path, namespace: Namespace, url: str, store: str, shared: Path

@@ -14,7 +14,8 @@ from tests.kubernetes import cgroups, cluster, control_plane, network
 from tests.kubernetes.api import ApiError
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.layout import NODES, Node
-from tests.kubernetes.namespace import Namespace, eventually
+from tests.kubernetes.leftovers import left
+from tests.kubernetes.namespace import SHARED, Namespace, eventually
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 
@@ -80,7 +81,7 @@ def test_a_pod_that_may_be_root_is_refused(namespace: Namespace) -> None:
 
 
 def test_a_pod_hears_a_pod_on_the_other_node(namespace: Namespace) -> None:
-    first, second = (node.name for node in NODES)
+    first, second = namespace.grounds.nodes[:2]
     namespace.run("serves", "python3", "-c", SERVES, node=first)
     server = namespace.reaches("serves", "Running")
     assert server["spec"]["nodeName"] == first
@@ -92,13 +93,29 @@ def test_a_pod_hears_a_pod_on_the_other_node(namespace: Namespace) -> None:
 
 
 def test_what_one_node_writes_the_other_reads(namespace: Namespace) -> None:
-    first, second = (node.name for node in NODES)
+    first, second = namespace.grounds.nodes[:2]
     write = "open('/shared/word', 'w').write('written')"
     namespace.run("writes", "python3", "-c", write, node=first)
     namespace.reaches("writes", "Succeeded")
     namespace.run("reads", "python3", "-c", "print(open('/shared/word').read())", node=second)
     namespace.reaches("reads", "Succeeded")
     assert namespace.logs("reads").strip() == "written"
+
+
+def test_whatever_a_run_leaves_in_a_cluster_is_found_and_named(namespace: Namespace) -> None:
+    name, of_cluster = namespace.name, "/apis/scheduling.k8s.io/v1/priorityclasses"
+    namespace.api.create(namespace.path("limitranges"), {"metadata": {"name": "any"}, "spec": {}})
+    namespace.api.create(of_cluster, {"metadata": {"name": f"of-{name}"}, "value": 1})
+    try:
+        found = set(left(namespace.api, name))
+    finally:
+        namespace.api.delete(f"{of_cluster}/of-{name}")
+    wanted = {
+        *(f"namespaces /{name}", f"limitranges {name}/any", f"priorityclasses /of-{name}"),
+        f"persistentvolumeclaims {name}/{SHARED}",
+    }
+    assert wanted <= found
+    assert [one for one in found if one.startswith("persistentvolumes ")], "bound to its claim"
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 from reshape_controller.http.views import JobView
 from reshape_launcher.leases import LEASE_S
 from tests.kubernetes import cluster, control_plane
+from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.namespace import Namespace, eventually
 from tests.kubernetes.replicas import LEASE, LEASES, Door, Replica, shared_secrets
 
@@ -26,7 +27,7 @@ API_AWAY_S = 60.0
 
 @pytest.fixture
 def pair(namespace: Namespace, tmp_path: Path, address: str) -> Iterator[list[Replica]]:
-    """Two replicas, the first of which leads."""
+    """Two replicas, the first of which leads; jobs go to one node alone."""
     door, shared = Door(namespace.grounds.address), shared_secrets(tmp_path / "secrets")
     made = [
         Replica(tmp_path / name, namespace, door.url, address, shared) for name in ("one", "two")
@@ -35,6 +36,8 @@ def pair(namespace: Namespace, tmp_path: Path, address: str) -> Iterator[list[Re
     try:
         made[0].launch()
         made[0].becomes("leader")
+        for host in namespace.grounds.nodes[1:]:
+            made[0].drain(host)
         made[1].launch()
         made[1].becomes("standby")
         yield made
@@ -67,7 +70,7 @@ def same(before: JobView, after: JobView) -> None:
 
 
 def test_a_killed_leader_is_followed_within_the_lease_and_no_training_notices(
-    pair: list[Replica], namespace: Namespace, one_node: None
+    pair: list[Replica], namespace: Namespace
 ) -> None:
     one, two = pair
     key = one.submit_counting("long", [2, 4], 100_000)
@@ -101,7 +104,7 @@ def test_a_killed_leader_is_followed_within_the_lease_and_no_training_notices(
 
 
 def test_a_leader_that_hung_stops_by_the_epoch_and_harms_nothing(
-    pair: list[Replica], namespace: Namespace, one_node: None
+    pair: list[Replica], namespace: Namespace
 ) -> None:
     one, two = pair
     key = one.submit_counting("long", [2, 4], 100_000)
@@ -145,7 +148,7 @@ def test_a_leader_that_is_told_to_stop_is_followed_at_once(
 
 
 def test_an_api_server_that_is_away_in_a_hand_over_leaves_the_leader_the_leader(
-    pair: list[Replica], namespace: Namespace, one_node: None
+    own_cluster: Grounds, pair: list[Replica]
 ) -> None:
     one, two = pair
     first = one.submit_counting("first", [2, 4], 100_000)

@@ -16,7 +16,7 @@ from tests.kubernetes import stand_in
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import Namespace, eventually
-from tests.kubernetes.pod_daemon import PodDaemon
+from tests.kubernetes.pod_daemon import PodDaemon, cordon
 from tests.kubernetes.stand_in import Gpu
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
@@ -35,6 +35,14 @@ def runtime_class(own_cluster: Grounds, namespace: Namespace) -> Iterator[str]:
     namespace.api.create(CLASSES, {"metadata": {"name": name}, "handler": stand_in.HANDLER})
     yield name
     namespace.api.delete(f"{CLASSES}/{name}")
+
+
+@pytest.fixture
+def first_node(own_cluster: Grounds, namespace: Namespace) -> Iterator[None]:
+    """The other is cordoned, so its GPUs are not in the inventory."""
+    cordon(namespace, NODES[1].name, True)
+    yield
+    cordon(namespace, NODES[1].name, False)
 
 
 @pytest.fixture
@@ -63,7 +71,7 @@ def test_doctor_sees_each_nodes_gpus_and_what_is_missing(gpus: PodDaemon) -> Non
 
 
 def test_jobs_get_gpus_by_uuid_and_none_that_still_holds_memory(
-    gpus: PodDaemon, one_node: None
+    gpus: PodDaemon, first_node: None
 ) -> None:
     gpus.up()
     eventually("its node is probed", lambda: inventory(gpus) == {FIRST.uuid, SECOND.uuid})
@@ -118,4 +126,4 @@ def told(gpus: PodDaemon, uuid: str) -> str:
 
 def log(gpus: PodDaemon, job: str) -> str:
     """What the newest attempt's training has printed."""
-    return (gpus.namespace.shared / job / "attempt-1" / "logs" / "training.log").read_text()
+    return (gpus.namespace.folder / job / "attempt-1" / "logs" / "training.log").read_text()

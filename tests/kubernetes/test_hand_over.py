@@ -62,7 +62,7 @@ def test_a_controller_killed_after_every_step_of_a_hand_over_restarts_no_trainin
 
 
 def test_an_api_server_that_is_away_for_a_minute_during_a_hand_over_costs_no_step(
-    daemon: PodDaemon, one_node: None
+    own_cluster: Grounds, daemon: PodDaemon, one_node: None
 ) -> None:
     daemon.up()
     first = daemon.submit_keras("first", [2, 4], 900)
@@ -87,8 +87,11 @@ def test_an_api_server_that_is_away_for_a_minute_during_a_hand_over_costs_no_ste
 
 @pytest.mark.parametrize("way", ["cordon", "command"])
 def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
-    daemon: PodDaemon, own_cluster: Grounds, way: str
+    daemon: PodDaemon, request: pytest.FixtureRequest, way: str
 ) -> None:
+    if way == "cordon":
+        request.getfixturevalue("own_cluster")
+
     def drain(node: str, wanted: bool) -> None:
         if way == "cordon":
             cordon(daemon.namespace, node, wanted)
@@ -132,13 +135,12 @@ def test_a_pod_that_somebody_deletes_is_launched_again_from_its_newest_checkpoin
 
 
 def test_an_image_that_does_not_exist_fails_the_job_at_once_and_is_named(
-    daemon: PodDaemon, one_node: None, empty_registry: str
+    daemon: PodDaemon, one_node: None, absent_image: str
 ) -> None:
     daemon.up()
-    image = f"{empty_registry}/absent:1"
-    job = daemon.submit_keras("nowhere", [4], 40, image=image)
+    job = daemon.submit_keras("nowhere", [4], 40, image=absent_image)
     ended = daemon.wait(job, "it fails", state="failed", stage="none")
-    assert image in ended.reason
+    assert absent_image in ended.reason
     assert "not found" in ended.reason
     assert (ended.attempt, ended.container_restarts) == (1, 0), "no other attempt would find it"
     daemon.nothing_left()

@@ -13,7 +13,6 @@ import pytest
 from tests.daemon_bed import SAVES
 from tests.kubernetes.controller_pod import ControllerPod
 from tests.kubernetes.deployed import plain
-from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.namespace import Namespace, Thing, eventually
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1200)]
@@ -21,12 +20,9 @@ ROLES = ("Role", "ClusterRole")
 
 
 @pytest.fixture
-def controller(own_cluster: Grounds, namespace: Namespace) -> Iterator[ControllerPod]:
+def controller(namespace: Namespace) -> Iterator[ControllerPod]:
     """The plain manifests, applied."""
-    documents = plain(namespace.name)
-    # What is of the cluster is another's as well; its names are this test's own.
-    text = json.dumps(documents).replace("reshape-nodes", f"reshape-nodes-{namespace.name}")
-    made = ControllerPod(namespace, json.loads(text))
+    made = ControllerPod(namespace, plain(namespace.name))
     made.cluster_file()
     try:
         made.apply()

@@ -44,9 +44,8 @@ FORBIDDEN = (
 
 
 def documents(namespace: str) -> list[dict[str, Any]]:
-    """deploy/kubernetes.yaml for this namespace; what is of the cluster under a name of its own."""
+    """deploy/kubernetes.yaml for this namespace."""
     text = DEPLOY.read_text().replace("training", namespace)
-    text = text.replace("reshape-nodes", f"reshape-nodes-{namespace}")
     return [d for d in yaml.safe_load_all(text) if d["kind"] in PLACES]
 
 
@@ -106,12 +105,13 @@ def test_a_daemon_in_a_pod_finds_the_cluster_by_its_service_account(
 ) -> None:
     """With the files and variables that a pod gets, but outside one."""
     config = yaml.safe_load(kubeconfig.read_text())
-    cluster = config["clusters"][0]["cluster"]
-    server = urlsplit(cluster["server"])
-    token = tmp_path / "token"
+    server = urlsplit(config["clusters"][0]["cluster"]["server"])
+    pods_root = namespace.api.get(namespace.path("configmaps", "kube-root-ca.crt"))
+    trusted, token = tmp_path / "ca.crt", tmp_path / "token"
+    trusted.write_text(pods_root["data"]["ca.crt"])
     token.write_text(config["users"][0]["user"]["token"])
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", cluster["certificate-authority"])
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(trusted))
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(server.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
     found = connect(None, namespace.name)

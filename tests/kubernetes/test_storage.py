@@ -5,33 +5,29 @@ from __future__ import annotations
 import pytest
 
 from tests.kubernetes.grounds import Grounds
-from tests.kubernetes.namespace import eventually
-from tests.kubernetes.pod_daemon import PodDaemon, cordon
+from tests.kubernetes.namespace import eventually, open_to_all
+from tests.kubernetes.pod_daemon import PodDaemon
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 SCRATCH = "scratch"
 
 
 def test_a_job_on_a_claim_of_one_node_waits_for_that_node_and_says_why(
-    daemon: PodDaemon, own_cluster: Grounds
+    daemon: PodDaemon, kubernetes: Grounds
 ) -> None:
-    folder = daemon.namespace.shared / SCRATCH
-    folder.mkdir()
-    folder.chmod(0o777)
+    folder = open_to_all(daemon.namespace.folder / SCRATCH)
     daemon.namespace.claim(SCRATCH, folder, once=True)
     daemon.up()
     job = daemon.submit_keras("stays", [2, 4], 200, checkpoints=f"claim:{SCRATCH}/stays")
     daemon.trains(job, 4)
     before = daemon.container(job)
-    cordon(daemon.namespace, before.node, True)
-    try:
-        daemon.wait(job, "it saves and is queued", state="submitted", stage="none", attempt=1)
-        other = "node1" if before.node == "node2" else "node2"
-        told = f"{other} is no option: its checkpoints are on the claim {SCRATCH} (ReadWriteOnce)"
-        eventually("explain says why", lambda: told in explained(daemon, job))
-        assert daemon.idle_gpus() >= 4, "the other node has room for it"
-    finally:
-        cordon(daemon.namespace, before.node, False)
+    daemon.drain(before.node)
+    daemon.wait(job, "it saves and is queued", state="submitted", stage="none", attempt=1)
+    other = next(node for node in kubernetes.nodes if node != before.node)
+    told = f"{other} is no option: its checkpoints are on the claim {SCRATCH} (ReadWriteOnce)"
+    eventually("explain says why", lambda: told in explained(daemon, job))
+    assert daemon.idle_gpus() >= 4, "the other node has room for it"
+    assert daemon.reshape("undrain", before.node).returncode == 0
     daemon.trains(job, 4, attempt=2)
     after = daemon.container(job, attempt=2)
     assert after.node == before.node

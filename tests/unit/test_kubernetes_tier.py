@@ -13,7 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.kubernetes import cgroups, cluster, grounds, layout, machine, packages, running, server
+from tests.kubernetes import (
+    cgroups,
+    cluster,
+    grounds,
+    layout,
+    machine,
+    packages,
+    running,
+    server,
+    services,
+)
 from tests.kubernetes.running import ClusterError, Daemon
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -254,3 +264,48 @@ def test_what_make_and_ci_ask_of_the_cluster_is_something_that_it_can_do() -> No
     for module, verb in asked:
         said = subprocess.check_output([sys.executable, "-m", module, "-h"], cwd=ROOT, text=True)
         assert re.search(rf"\b{verb}\b", said), f"python -m {module} {verb}"
+
+
+class OneAnswer:
+    """An API server that knows one thing."""
+
+    def __init__(self, items: list[object]) -> None:
+        self.items = items
+
+    def get(self, path: str) -> object:
+        return {"items": self.items}
+
+
+def test_of_a_given_cluster_the_nodes_count_that_take_pods() -> None:
+    def node(name: str, ready: str = "True", *effects: str) -> object:
+        return {
+            "metadata": {"name": name},
+            "spec": {"taints": [{"key": "any", "effect": effect} for effect in effects]},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        }
+
+    nodes = [node("good"), node("silent", "Unknown"), node("control", "True", "NoSchedule")]
+    nodes += [node("avoided", "True", "PreferNoSchedule")]
+    assert [*grounds.usable(OneAnswer(nodes))] == ["good", "avoided"]  # type: ignore[arg-type]
+
+
+def test_the_address_of_a_service_leads_to_a_pod_that_is_ready() -> None:
+    who = {"namespace": "a", "name": "s"}
+    port = {"name": "sidecars", "port": 7471, "targetPort": "x"}
+    service = {"metadata": who, "spec": {"clusterIP": "10.96.0.9", "ports": [port]}}
+    headless = {"metadata": who, "spec": {"clusterIP": "None", "ports": [port]}}
+
+    def piece(address: str, ready: bool, namespace: str = "a") -> dict[str, object]:
+        return {
+            "metadata": {"namespace": namespace, "labels": {services.OF_SERVICE: "s"}},
+            "endpoints": [{"addresses": [address], "conditions": {"ready": ready}}],
+            "ports": [{"name": "sidecars", "port": 8000}],
+        }
+
+    slices = [piece("10.88.0.1", False), piece("10.88.0.2", True), piece("10.88.0.0", True, "b")]
+    found = services.ways([service, headless], slices)
+    assert found == [services.Way("10.96.0.9", 7471, "10.88.0.2", 8000)]
+    assert "-d 10.96.0.9 -p tcp --dport 7471 -j DNAT --to-destination 10.88.0.2:8000" in (
+        services.rules(found)
+    )
+    assert "DNAT" not in services.rules(services.ways([service], slices[:1]))
