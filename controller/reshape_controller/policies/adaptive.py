@@ -83,7 +83,7 @@ class _Decision:
         self._snapshot = snapshot
         self._predictor = Predictor(snapshot)
         self._hosts = list(snapshot.hosts)
-        self._most_idle = max((host.idle for host in self._hosts), default=0)
+        self._most_idle = moves.most_idle(self._hosts)
         self._waiting = Plan()
         self._wake_at_s = math.inf
         self._weighed_for = 0
@@ -257,7 +257,7 @@ class _Decision:
             text = f"{newcomer.spec.name} waited too long: GPUs that become idle are kept for it"
             self._waiting = Plan((), "holds-for-overdue", text, newcomer.id)
         self._hosts = kept
-        self._most_idle = max((host.idle for host in kept), default=0)
+        self._most_idle = moves.most_idle(kept)
 
     def _nothing_fits(self, newcomer: JobView) -> None:
         """Nobody can give the newcomer what it needs."""

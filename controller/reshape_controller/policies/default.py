@@ -8,9 +8,11 @@ running job. State: none; the draw follows from the seed of the state and the jo
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
 
 from reshape_controller.core.explain import gpus
-from reshape_controller.core.plan import JobView, Option, Plan, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot
 from reshape_controller.core.prediction import moves
 
 SIZES = ("random", "largest")
@@ -27,15 +29,19 @@ class Default:
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """The next single decision."""
-        waits = 0
+        waits, most_idle, largest = 0, moves.most_idle(snapshot.hosts), _largest(snapshot.hosts)
+        if not most_idle:
+            return Plan()
         for newcomer in moves.startable(snapshot):
             hosts = moves.hosts_for(snapshot, newcomer)
-            largest = max((host.usable for host in hosts), default=0)
-            sizes = tuple(size for size in newcomer.sizes if size <= largest)
-            if not sizes:
-                continue
+            most = largest if hosts is snapshot.hosts else _largest(hosts)
+            sizes = newcomer.sizes
+            if sizes[-1] > most:
+                sizes = tuple(size for size in sizes if size <= most)
+                if not sizes:
+                    continue
             size = self._size(newcomer, sizes, snapshot.seed)
-            for host in hosts:
+            for host in hosts if size <= most_idle else ():
                 if host.idle >= size:
                     option = Option(moves.start(newcomer, size, host.id), note=self._sizes)
                     past = f", past {waits} that wait" if waits else ""
@@ -53,5 +59,15 @@ class Default:
     def _size(self, job: JobView, sizes: tuple[int, ...], seed: int) -> int:
         if self._sizes == "largest":
             return max(sizes)
-        drawn = hashlib.sha256(f"{seed}:{job.place}".encode()).digest()
-        return sizes[int.from_bytes(drawn[:8]) % len(sizes)]
+        return sizes[_drawn(seed, job.place) % len(sizes)]
+
+
+def _largest(hosts: Iterable[HostView]) -> int:
+    """The most GPUs that one of the hosts has."""
+    return max((host.usable for host in hosts), default=0)
+
+
+@lru_cache(maxsize=100_000)
+def _drawn(seed: int, place: int) -> int:
+    """The same number whenever it is asked for: with a long queue that is often."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{place}".encode()).digest()[:8])

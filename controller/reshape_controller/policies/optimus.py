@@ -20,9 +20,12 @@ class Optimus:
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """The next single decision."""
+        most_idle = moves.most_idle(snapshot.hosts)
+        if not most_idle:
+            return Plan()
         for newcomer in moves.startable(snapshot):
             size = min(newcomer.sizes)
-            for host in moves.hosts_for(snapshot, newcomer):
+            for host in moves.hosts_for(snapshot, newcomer) if size <= most_idle else ():
                 if host.idle >= size:
                     option = Option(moves.start(newcomer, size, host.id), note="smallest size")
                     return moves.decided(

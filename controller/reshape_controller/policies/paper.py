@@ -16,11 +16,13 @@ from collections import defaultdict
 
 from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import HostId
-from reshape_controller.core.plan import JobView, Option, Plan, Snapshot, Target
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
 from reshape_controller.core.prediction import moves
 from reshape_controller.core.prediction.predictor import Predictor
 
 _Removable = dict[tuple[HostId, int], list[JobView]]
+_Able = dict[int, list[HostView]]
+"""Hosts on which so many GPUs are idle, or could be with those that one job gives up."""
 
 
 class Paper:
@@ -33,8 +35,9 @@ class Paper:
         predictor = Predictor(snapshot)
         incoming = moves.startable(snapshot)
         removable = _removable(snapshot) if incoming else {}
+        able = _able(snapshot, incoming, removable)
         for newcomer in incoming:
-            plan = _incoming(snapshot, predictor, newcomer, removable)
+            plan = _incoming(snapshot, predictor, newcomer, able, removable)
             if plan.targets:
                 return plan
         if not incoming:
@@ -53,21 +56,41 @@ def _removable(snapshot: Snapshot) -> _Removable:
     return hashmap
 
 
+def _able(snapshot: Snapshot, incoming: list[JobView], removable: _Removable) -> _Able:
+    """Looked up once for all queued jobs, for they may be many."""
+    sizes = {size for job in incoming for size in job.sizes}
+    return {
+        size: [
+            host
+            for host in snapshot.hosts
+            if host.idle >= size or (host.id, size - host.idle) in removable
+        ]
+        for size in sizes
+    }
+
+
 def _incoming(
-    snapshot: Snapshot, predictor: Predictor, newcomer: JobView, removable: _Removable
+    snapshot: Snapshot,
+    predictor: Predictor,
+    newcomer: JobView,
+    able: _Able,
+    removable: _Removable,
 ) -> Plan:
     """Algorithm 1, lines 12 to 31."""
     options: list[Option] = []
     best, shortest_s = -1, math.inf
+    own = moves.hosts_for(snapshot, newcomer)
     for size in newcomer.sizes:
-        for host in moves.hosts_for(snapshot, newcomer):
+        for host in able[size]:
+            if own is not snapshot.hosts and host not in own:
+                continue
             new_s = predictor.incoming(newcomer, host.gpu_type, size).total_s
             if host.idle >= size:
                 found = [(Option(moves.start(newcomer, size, host.id)), new_s)]
             else:
                 remove = size - host.idle
                 found = []
-                for donor in removable.get((host.id, remove), ()):
+                for donor in removable[host.id, remove]:
                     keeps = donor.size - remove
                     targets = moves.start(newcomer, size, host.id, (donor.id, keeps))
                     rest_s = predictor.reshaped(donor, host.gpu_type, keeps).total_s
@@ -98,7 +121,7 @@ def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
     longest = sorted(left_s.values(), reverse=True)[:2]
     options: list[Option] = []
     best, shortest_s = -1, math.inf
-    for add in range(1, max((host.idle for host in snapshot.hosts), default=0) + 1):
+    for add in range(1, moves.most_idle(snapshot.hosts) + 1):
         for job in candidates:
             size = job.size + add
             if size not in job.sizes:

@@ -6,6 +6,7 @@ predicts or prefers anything. Every list is in the snapshot's order.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from reshape_controller.core.model import HostId, Job, JobId, Mechanism
@@ -24,13 +25,18 @@ def startable(snapshot: Snapshot) -> list[JobView]:
     ]
 
 
-def hosts_for(snapshot: Snapshot, job: JobView) -> list[HostView]:
-    """Hosts on which a queued job may start: its own once it is initialised there."""
-    if job.initialized:
-        return [host for host in snapshot.hosts if host.id == job.host]
-    if job.only_host is not None:
-        return [host for host in snapshot.hosts if host.id == job.only_host]
-    return list(snapshot.hosts)
+def hosts_for(snapshot: Snapshot, job: JobView) -> tuple[HostView, ...]:
+    """Hosts on which a queued job may start: its own once it is initialised there. The snapshot's
+    own tuple, if it may start on any."""
+    only = job.host if job.initialized else job.only_host
+    if only is None:
+        return snapshot.hosts
+    return tuple(host for host in snapshot.hosts if host.id == only)
+
+
+def most_idle(hosts: Iterable[HostView]) -> int:
+    """The most idle GPUs that one of the hosts has."""
+    return max((host.idle for host in hosts), default=0)
 
 
 def may_be(job: JobView, host: HostId) -> bool:
