@@ -18,6 +18,8 @@ def test_helm_finds_nothing_wrong_with_the_chart() -> None:
 def test_with_its_defaults_the_chart_gives_the_plain_manifests() -> None:
     found = by_name(rendered())
     del found["Deployment", "reshape"]["spec"]["template"]["metadata"]["annotations"]
+    kept = found["PersistentVolumeClaim", "reshape"]["metadata"].pop("annotations")
+    assert kept == {"helm.sh/resource-policy": "keep"}, "what was accepted outlives the release"
     assert found == by_name(plain())
 
 
