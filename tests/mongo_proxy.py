@@ -15,14 +15,15 @@ from types import TracebackType
 
 
 class Proxy:
-    """Forwards to ``port`` on loopback while it is entered; its own port is ``self.port``.
+    """Forwards to ``port`` on loopback while it is entered; its own port is ``self.port``, at the
+    address of this machine that is given.
 
     ``cuts`` counts the messages that the server did and whose replies were lost.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self._port = port
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server((address, 0))
         self.port: int = self._server.getsockname()[1]
         self._commands: tuple[bytes, ...] = ()
         self._to_cut = 0

@@ -1,4 +1,4 @@
-"""The controller as a pod of deploy/: with its service account alone it runs a job in another pod.
+"""The controller as a pod of deploy/, or two: jobs run in pods, by its service account alone.
 
 The namespace enforces the restricted profile, for the controller's own pod as for jobs.
 """
@@ -6,14 +6,17 @@ The namespace enforces the restricted profile, for the controller's own pod as f
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.daemon_bed import SAVES
 from tests.kubernetes.controller_pod import ControllerPod
-from tests.kubernetes.deployed import plain
+from tests.kubernetes.deployed import plain, rendered
 from tests.kubernetes.namespace import Namespace, Thing, eventually
+from tests.mongo_proxy import Proxy
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1200)]
 ROLES = ("Role", "ClusterRole")
@@ -31,6 +34,29 @@ def controller(namespace: Namespace) -> Iterator[ControllerPod]:
         made.close()
 
 
+@pytest.fixture
+def pair(namespace: Namespace, address: str) -> Iterator[ControllerPod]:
+    """The chart with two controllers, on a database that pods reach."""
+    server = urlsplit(address)
+    assert server.port is not None, "a port in MONGODB_URI"
+    with Proxy(server.port, namespace.grounds.address) as proxy:
+        here = server.hostname == "127.0.0.1"
+        there = f"{namespace.grounds.address}:{proxy.port}" if here else server.netloc
+        given = {
+            "uri": server._replace(netloc=there).geturl(),
+            **{name: secrets.token_hex(32) for name in ("token", "secret")},
+        }
+        secret = {"kind": "Secret", "metadata": {"name": "database"}, "stringData": given}
+        chart = rendered("replicas=2", "store.secret=database", namespace=namespace.name)
+        made = ControllerPod(namespace, [secret, *chart])
+        made.cluster_file()
+        try:
+            made.apply()
+            yield made
+        finally:
+            made.close()
+
+
 def job(controller: ControllerPod, pod: Thing, name: str) -> Thing:
     """The job, as the command in the controller's pod shows it."""
     said = controller.reshape(pod, "get", name, "-o", "json")
@@ -38,12 +64,8 @@ def job(controller: ControllerPod, pod: Thing, name: str) -> Thing:
     return found
 
 
-def test_a_job_is_submitted_to_the_controllers_pod_and_completes_in_a_pod(
-    controller: ControllerPod,
-) -> None:
-    pod = controller.ready()
-    assert pod["spec"]["serviceAccountName"] == "reshape"
-    assert "leader, ready" in controller.reshape(pod, "status")
+def submitted(controller: ControllerPod, pod: Thing) -> Thing:
+    """A job that was submitted in the controller's pod, once it trains."""
     record = {
         "command": ["python", "count.py", "600"],
         "framework": "other",
@@ -52,30 +74,62 @@ def test_a_job_is_submitted_to_the_controllers_pod_and_completes_in_a_pod(
     }
     path = controller.place("count", SAVES, record)
     assert "count" in controller.reshape(pod, "submit", path)
-    running = eventually(
+    return eventually(
         "the job trains",
         lambda: (j := job(controller, pod, "count"))["pid"] and j["state"] == "running" and j,
     )
 
-    # The controller's pod goes; another comes with the same store, and training does not notice.
-    controller.api.delete(controller.namespace.path("pods", pod["metadata"]["name"]), grace_s=0)
+
+def followed(controller: ControllerPod, pod: Thing) -> Thing:
+    """End the leader's pod; the pod that leads after it."""
     gone = pod["metadata"]["uid"]
+    controller.api.delete(controller.namespace.path("pods", pod["metadata"]["name"]), grace_s=0)
     eventually("it is gone", lambda: all(p["metadata"]["uid"] != gone for p in controller.pods()))
     following = controller.ready()
     assert "epoch 2" in controller.reshape(following, "status")
+    return following
+
+
+def completes_unharmed(controller: ControllerPod, pod: Thing, running: Thing) -> None:
+    """Training did not notice who leads, and ends in the pod in which it began."""
     again = eventually(
         "its SideCar has found the new one",
-        lambda: (j := job(controller, following, "count"))["pid"] and j,
+        lambda: (j := job(controller, pod, "count"))["pid"] and j,
     )
     assert (again["pid"], again["attempt"]) == (running["pid"], 1)
 
     def ended() -> Thing | None:
-        found = job(controller, following, "count")
+        found = job(controller, pod, "count")
         assert found["state"] in ("running", "completed"), found
         return found if found["state"] == "completed" else None
 
     found = eventually("the job completes", ended, 300.0)
     assert (found["failures"], found["attempt"], found["process_restarts"]) == (0, 1, 0)
+
+
+def test_a_job_is_submitted_to_the_controllers_pod_and_completes_in_a_pod(
+    controller: ControllerPod,
+) -> None:
+    pod = controller.ready()
+    assert pod["spec"]["serviceAccountName"] == "reshape"
+    assert "leader, ready" in controller.reshape(pod, "status")
+    running = submitted(controller, pod)
+    completes_unharmed(controller, followed(controller, pod), running)
+
+
+def test_of_two_controllers_in_pods_one_leads_and_the_other_stands_by_for_it(
+    pair: ControllerPod,
+) -> None:
+    leader = pair.ready()
+    running = submitted(pair, leader)
+
+    def standby() -> Thing | None:
+        others = [p for p in pair.pods() if p["metadata"]["uid"] != leader["metadata"]["uid"]]
+        return next((p for p in others if "standby" in pair.reshape(p, "status")), None)
+
+    other = eventually("the other stands by", standby)
+    assert not any(part["ready"] for part in other["status"]["containerStatuses"])
+    completes_unharmed(pair, followed(pair, leader), running)
 
 
 def test_its_rights_are_those_of_the_manifest(controller: ControllerPod) -> None:
