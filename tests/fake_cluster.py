@@ -96,8 +96,8 @@ class FakeCluster:
         self._called("pods", selector)
         return tuple(pod for pod in self.seen_pods.values() if self._fits(pod.of, selector))
 
-    def nodes(self) -> tuple[Node, ...]:
-        self._called("nodes", "")
+    def nodes(self, selector: str = "") -> tuple[Node, ...]:
+        self._called("nodes", selector)
         return tuple(self.node_list)
 
     def claim(self, name: str) -> ClaimSeen | None:

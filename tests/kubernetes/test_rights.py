@@ -116,7 +116,9 @@ def test_a_daemon_in_a_pod_finds_the_cluster_by_its_service_account(
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(server.port))
     found = connect(None, namespace.name)
     assert found.jobs("app.kubernetes.io/managed-by=reshape") == ()
-    assert found.nodes()
+    one = namespace.grounds.nodes[0]
+    assert {node.name for node in found.nodes()} > {one}
+    assert [node.name for node in found.nodes(f"kubernetes.io/hostname={one}")] == [one]
     found.close()
 
 
@@ -131,4 +133,13 @@ def test_doctor_names_what_an_account_lacks(namespace: Namespace, kubeconfig: Pa
     assert not found["manifest"].ok
     assert "forbidden" in found["manifest"].detail
     assert found["may list nodes"].ok
+    cluster.close()
+
+
+def test_doctor_names_a_namespace_that_is_not_there(namespace: Namespace) -> None:
+    cluster = connect(namespace.grounds.kubeconfig, "nowhere")
+    settings = PodSettings(namespace="nowhere", controller="test")
+    found = {f.check: f for f in findings(cluster, settings, SimulatedDevices(1))}
+    assert not found["namespace nowhere"].ok
+    assert "kubectl create namespace nowhere" in found["namespace nowhere"].remedy
     cluster.close()

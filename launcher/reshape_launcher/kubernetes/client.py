@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -156,8 +157,9 @@ class ApiCluster:
         found = self._all("pods", self._core.list_namespaced_pod, selector)
         return tuple(seeing.pod_of(item, now) for item in found)
 
-    def nodes(self) -> tuple[Node, ...]:
-        found = _call("nodes cannot be listed", self._core.list_node)
+    def nodes(self, selector: str = "") -> tuple[Node, ...]:
+        listed = partial(self._core.list_node, label_selector=selector)
+        found = _call("nodes cannot be listed", listed)
         return tuple(seeing.node_of(item) for item in found.items)
 
     def claim(self, name: str) -> ClaimSeen | None:

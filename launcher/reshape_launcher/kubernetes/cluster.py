@@ -136,8 +136,8 @@ class Cluster(Protocol):
     def pods(self, selector: str) -> tuple[PodSeen, ...]:
         """All pods with these labels."""
 
-    def nodes(self) -> tuple[Node, ...]:
-        """All nodes of the cluster."""
+    def nodes(self, selector: str = "") -> tuple[Node, ...]:
+        """All nodes of the cluster with these labels."""
 
     def claim(self, name: str) -> ClaimSeen | None:
         """A volume claim; None if there is none of this name."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 PROBES_S = 60.0
 PROBES_POLL_S = 0.5
 """All probes together take no longer; a node without an answer is named."""
+NOT_FOUND = 404
 SAMPLE_IMAGE = "sample.invalid/image:1"
 
 
@@ -50,8 +51,8 @@ def findings(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) ->
         return
     yield Finding("API server", True, f"{cluster.server} ({version})")
     yield from _answered("rights", lambda: _rights(cluster, settings))
-    yield from _answered("nodes", lambda: _nodes(cluster))
-    yield from _answered("GPUs", lambda: _gpus(cluster, devices))
+    yield from _answered("nodes", lambda: _nodes(cluster, settings))
+    yield from _answered("GPUs", lambda: _gpus(cluster, settings, devices))
     yield from _answered("claims", lambda: _claims(cluster, settings))
     yield from _answered("manifest", lambda: _manifest(cluster, settings, devices))
 
@@ -72,14 +73,16 @@ def _rights(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
         yield Finding(f"may {right.text}", ok, f"in {where}: {right.why}", remedy)
 
 
-def _nodes(cluster: ApiCluster) -> Iterator[Finding]:
-    nodes = cluster.nodes()
+def _nodes(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+    wanted = settings.node_selector
+    nodes = cluster.nodes(wanted)
     ready = [node for node in nodes if node.ready and node.schedulable]
-    detail = f"{len(ready)} of {len(nodes)} ready"
-    yield Finding("nodes", bool(ready), detail, "" if ready else "see: kubectl get nodes")
+    detail = f"{len(ready)} of {len(nodes)} ready" + (f", of those with {wanted}" if wanted else "")
+    look = "see: kubectl get nodes" + (f" -l {wanted}" if wanted else "")
+    yield Finding("nodes", bool(ready), detail, "" if ready else look)
 
 
-def _gpus(cluster: ApiCluster, devices: PodDevices) -> Iterator[Finding]:
+def _gpus(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
     """How GPUs reach pods, and which each node has: on real ones a probe runs there now."""
     yield Finding("GPU mode", True, devices.mode)
     name = devices.runtime_class
@@ -88,7 +91,7 @@ def _gpus(cluster: ApiCluster, devices: PodDevices) -> Iterator[Finding]:
         remedy = "" if there else "install the GPUs' container runtime, or correct `runtime_class`"
         detail = f"{name} is {'' if there else 'not '}there"
         yield Finding("runtime class", there, detail, remedy)
-    nodes = tuple(node for node in cluster.nodes() if node.ready and node.schedulable)
+    nodes = tuple(n for n in cluster.nodes(settings.node_selector) if n.ready and n.schedulable)
     until_s = time.monotonic() + PROBES_S
     while len(known := devices.of(cluster, nodes)) < len(nodes) and time.monotonic() < until_s:
         time.sleep(PROBES_POLL_S)
@@ -128,7 +131,7 @@ def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
 
 def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
     """A Job as it would be launched, as a dry run."""
-    nodes = cluster.nodes()
+    nodes = cluster.nodes(settings.node_selector)
     spec = LaunchSpec(
         job="doctor",
         attempt=1,
@@ -145,7 +148,16 @@ def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -
     where = Places(spec.code, spec.checkpoints, None, (), own_code=True)
     told = devices.environment(spec)
     attempt = pod.Attempt(spec, settings, where, archive.Archive(b""), told, devices.runtime_class)
-    warnings = cluster.dry_run_job(manifests.job(attempt))
+    name = settings.namespace
+    try:
+        warnings = cluster.dry_run_job(manifests.job(attempt))
+    except ApiTrouble as trouble:
+        if trouble.status != NOT_FOUND:
+            raise
+        make = f"kubectl create namespace {name}, or correct `namespace` in the cluster file"
+        yield Finding(f"namespace {name}", False, str(trouble), make)
+        return
+    yield Finding(f"namespace {name}", True, "is there")
     remedy = "" if not warnings else "the cluster's admission rules would refuse its pods"
     detail = "; ".join(warnings) or "a Job is accepted without a warning (dry run)"
     yield Finding("manifest", not warnings, detail, remedy)

@@ -229,7 +229,7 @@ class KubernetesLauncher:
             raise ApiTrouble(f"pod {seen.name}", 0, f"it answers {answer[:100]!r}") from error
 
     def _hosts(self) -> tuple[HostSeen, ...]:
-        nodes = self._cluster.nodes()
+        nodes = self._cluster.nodes(self._settings.node_selector)
         known = self._devices.of(self._cluster, nodes)
         found = []
         for node in nodes:

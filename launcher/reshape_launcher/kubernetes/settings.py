@@ -52,3 +52,10 @@ class PodSettings:
     """Makes the GPUs of a node visible in its pods; None: the node's own runtime does."""
     tolerated_taints: tuple[str, ...] = ()
     """Keys of taints that keep other pods off the GPU nodes."""
+    node_labels: tuple[tuple[str, str], ...] = ()
+    """Nodes with all of these are this controller's; none: all nodes are."""
+
+    @property
+    def node_selector(self) -> str:
+        """The labels as the API server takes them."""
+        return ",".join(f"{key}={value}" for key, value in self.node_labels)

@@ -112,12 +112,14 @@ def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> 
         "namespace: training\ncontroller: blue\nimage: base:1\nstorage_claim: checkpoints\n"
         "mounts: [{claim: data, path: /data, folder: sets/a}]\nuser_id: 1000\ncpus: 2\n"
         "memory: 4Gi\nscratch: 1Gi\nkeep_finished_s: 60\ntolerate_taints: [gpu]\n"
+        "node_labels: {pool: blue, example.com/gpus: 'yes'}\n"
     )
     found = read(cluster, "--cluster")
     assert found.mounts == (ClaimMount("data", "/data", "sets/a", True),)
     assert (found.memory_bytes, found.scratch_bytes) == (4 << 30, 1 << 30)
     assert (found.controller, found.user_id, found.finished_ttl_s) == ("blue", 1000, 60)
     assert found.tolerated_taints == ("gpu",)
+    assert found.node_selector == "example.com/gpus=yes,pool=blue"
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,8 @@ def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> 
         ("namespace: a\nmounts: [{claim: a, path: /x, folder: ../y}]", "mounts.0.folder"),
         ("namespace: a\nmemory: 1", "memory"),
         ("namespace: a\ncontroller: '-'", "controller"),
+        ("namespace: a\nnode_labels: {'a,b': c}", "node_labels"),
+        ("namespace: a\nnode_labels: {a: 'b,c=d'}", "node_labels.a"),
         ("- a", "the file"),
         ("a: [", "not YAML"),
     ],

@@ -331,6 +331,12 @@ def test_every_node_has_its_gpus_under_names_of_its_own(
     assert not set(first.gpus) & set(second.gpus)
 
 
+def test_only_nodes_with_the_labels_of_the_cluster_file_are_hosts(cluster: FakeCluster) -> None:
+    settings = replace(SETTINGS, node_labels=(("pool", "blue"),))
+    asyncio.run(KubernetesLauncher(cluster, settings, SimulatedDevices(2)).hosts())
+    assert ("nodes", "pool=blue") in cluster.calls, "the API server picks them"
+
+
 def test_the_device_truth_of_this_machine_is_in_the_pod(
     cluster: FakeCluster, launcher: KubernetesLauncher, tmp_path: Path
 ) -> None:

@@ -22,7 +22,11 @@ _NAME = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _FOLDER = rf"^(/{_PART})+$"
 _SUB_FOLDER = rf"^{_PART}(/{_PART})*$"
+_DOMAIN = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+_PLAIN = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 Name = Annotated[str, Field(pattern=_NAME)]
+Label = Annotated[str, Field(pattern=rf"^({_DOMAIN}/)?{_PLAIN}$")]
+LabelValue = Annotated[str, Field(pattern=rf"^({_PLAIN})?$")]
 Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 46), BeforeValidator(memory_bytes)]
 
 
@@ -56,6 +60,7 @@ class ClusterFile(_Strict):
     keep_finished_s: int = Field(defaults.FINISHED_TTL_S, ge=1, le=30 * 24 * 3600)
     runtime_class: Name | None = None
     tolerate_taints: list[str] = Field(default_factory=list)
+    node_labels: dict[Label, LabelValue] = Field(default_factory=dict)
 
 
 def read(path: Path, where: str) -> PodSettings:
@@ -95,6 +100,7 @@ def _settings(file: ClusterFile) -> PodSettings:
         finished_ttl_s=file.keep_finished_s,
         runtime_class=file.runtime_class,
         tolerated_taints=tuple(file.tolerate_taints),
+        node_labels=tuple(sorted(file.node_labels.items())),
     )
 
 
