@@ -9,10 +9,13 @@ from rich.console import Console, RenderableType
 
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.jobs.gpu_tables import gpus_table
+from reshape_controller.cli.serve import doctor
 from reshape_controller.cli.words import bar, duration, one_line, size
 from reshape_controller.http.views import EventView, GpuView, JobView
+from reshape_launcher.kubernetes.examining import Finding
 from reshape_sidecar.wire import PhaseTimes
 
+TOO_LONG = "none for checkpoints: every record has to name its own, and that is a long sentence"
 NOW_S = 1_795_247_500.0
 
 
@@ -143,3 +146,13 @@ def test_sizes() -> None:
         "3.0 GiB",
         "5120.0 GiB",
     ]
+
+
+def test_what_doctor_found_and_what_to_do_are_read_whole_in_a_narrow_terminal() -> None:
+    right = Finding("may create leases.coordination.k8s.io", True, "the first makes the lease")
+    wrong = Finding("claim", False, TOO_LONG, "make the claim with kubectl")
+    drawn = lines(doctor.table(doctor.Report(False, (right, wrong))), columns=80)
+    assert not any("\u2026" in line for line in drawn), "nothing is cut"
+    words = " ".join(" ".join(drawn).split())
+    assert f"claim FAILED {TOO_LONG} remedy: make the claim with kubectl" in words
+    assert "may create leases.coordination.k8s.io ok the first makes the lease" in words

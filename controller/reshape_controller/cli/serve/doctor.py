@@ -60,7 +60,7 @@ def doctor(
     config = load(locals())  # each option is called as its setting
     found = tuple(_all(config))
     report = Report(all(finding.ok for finding in found), found)
-    emit(report, form(config), lambda: _table(report))
+    emit(report, form(config), lambda: table(report))
     if not report.ok:
         raise typer.Exit(Exit.FAILED)
 
@@ -124,9 +124,11 @@ def _problem(check: str, error: CliError) -> Finding:
     return Finding(check, False, f"{first.what} ({first.where})", first.remedy)
 
 
-def _table(report: Report) -> RenderableType:
-    table = grid("CHECK", "", "FOUND", "REMEDY", rest="FOUND")
+def table(report: Report) -> RenderableType:
+    """A remedy stands under what was found: beside it both would be a few letters wide."""
+    drawn = grid("CHECK", "", "FOUND", rest="FOUND")
     for finding in report.findings:
         mark = "ok" if finding.ok else "FAILED"
-        table.add_row(finding.check, mark, finding.detail, finding.remedy or "-")
-    return table
+        remedy = f"\nremedy: {finding.remedy}" if finding.remedy else ""
+        drawn.add_row(finding.check, mark, finding.detail + remedy)
+    return drawn
