@@ -12,7 +12,8 @@ from collections.abc import Callable
 from enum import StrEnum
 
 import yaml
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 
 from reshape_controller.http.json_text import plain, to_json
@@ -75,3 +76,15 @@ def grid(*columns: str, right: tuple[str, ...] = (), rest: str = "", wrap: bool 
             ratio=1 if name == rest and not wrap else None,
         )
     return table
+
+
+class Fitting:
+    """A table, or another that says the same where the first is too wide to be read."""
+
+    def __init__(self, wide: Table, narrow: Table) -> None:
+        self._wide, self._narrow = wide, narrow
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        unbound = options.update(max_width=sys.maxsize)
+        fits = Measurement.get(console, unbound, self._wide).maximum <= options.max_width
+        yield self._wide if fits else self._narrow

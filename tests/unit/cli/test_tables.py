@@ -9,9 +9,11 @@ from rich.console import Console, RenderableType
 
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.jobs.gpu_tables import gpus_table
+from reshape_controller.cli.replays import tables
 from reshape_controller.cli.serve import doctor
 from reshape_controller.cli.words import bar, duration, one_line, size
 from reshape_controller.http.views import EventView, GpuView, JobView
+from reshape_controller.replay.rows import Interval
 from reshape_launcher.kubernetes.examining import Finding
 from reshape_sidecar.wire import PhaseTimes
 
@@ -156,3 +158,14 @@ def test_what_doctor_found_and_what_to_do_are_read_whole_in_a_narrow_terminal() 
     words = " ".join(" ".join(drawn).split())
     assert f"claim FAILED {TOO_LONG} remedy: make the claim with kubectl" in words
     assert "may create leases.coordination.k8s.io ok the first makes the lease" in words
+
+
+@pytest.mark.parametrize("columns", [80, 220])
+def test_a_comparison_is_not_cut_however_wide_the_terminal_is(columns: int) -> None:
+    figures = {name: Interval(17_855.25, 17_630.0, 18_079.0) for name, _, _ in tables.SHOWN}
+    policies = ("adaptive", "adaptive+terminate")
+    found = tables.many(dict.fromkeys(policies, figures), [], "about", seeds=30)
+    drawn = lines(found, columns)
+    assert not any("\u2026" in line for line in drawn)
+    words = " ".join(drawn).split()
+    assert set(words) >= {*policies, "MAKESPAN", "OVERHEAD", "17,855", "17,630..18,079"}

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reshape_controller.cli.output import grid
+from reshape_controller.cli.output import Fitting, grid
 from reshape_controller.replay.difference import Difference
 from reshape_controller.replay.rows import Interval, Row
 
@@ -53,17 +53,36 @@ def many(
     about: str,
     seeds: int,
 ) -> RenderableType:
-    """A comparison: medians, below them the interval; then who saves how much against whom."""
+    """A comparison; then who saves how much against whom."""
+    parts: list[RenderableType] = [
+        Text(about, style="bold"),
+        Fitting(_by_policy(summary, seeds), _by_metric(summary, seeds)),
+    ]
+    if saved:
+        parts += [Text(""), _savings(saved)]
+    return Group(*parts)
+
+
+def _by_policy(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
+    """Medians, below them the interval."""
     headings = [heading for _, heading, _ in SHOWN]
     table = grid("POLICY", *headings, right=tuple(headings))
     for policy, metrics in summary.items():
         table.add_row(policy, *(cell(metrics[name].median, unit) for name, _, unit in SHOWN))
         if seeds > 1:
             table.add_row("", *(_range(metrics[name], unit) for name, _, unit in SHOWN))
-    parts: list[RenderableType] = [Text(about, style="bold"), table]
-    if saved:
-        parts += [Text(""), _savings(saved)]
-    return Group(*parts)
+    return table
+
+
+def _by_metric(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
+    """The same for a narrow terminal: the policies under each other, metric by metric."""
+    table = grid("METRIC", "POLICY", "MEDIAN", "INTERVAL", right=("MEDIAN", "INTERVAL"))
+    for name, heading, unit in SHOWN:
+        for number, (policy, metrics) in enumerate(summary.items()):
+            found = metrics[name]
+            within = _range(found, unit) if seeds > 1 else ""
+            table.add_row("" if number else heading, policy, cell(found.median, unit), within)
+    return table
 
 
 def _range(found: Interval, unit: str) -> str:
