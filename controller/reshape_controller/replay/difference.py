@@ -20,8 +20,8 @@ class Changed:
     second: float
     ratio: float | None
     """Second over first, less one."""
-    clear: bool
-    """The intervals do not overlap."""
+    clear: bool | None
+    """The intervals do not overlap. None: a bundle of a single seed says nothing of the spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ def difference(first: Path, second: Path) -> Difference:
     inputs = tuple(
         (name, json.dumps(configs[0].get(name)), json.dumps(configs[1].get(name))) for name in names
     )
+    spread = all(len(config.get("seeds", ())) > 1 for config in configs)
     metrics = []
     for policy, found in summaries[0].items():
         other = summaries[1].get(policy, {})
@@ -50,7 +51,8 @@ def difference(first: Path, second: Path) -> Difference:
             if two is None:
                 continue
             ratio = two["median"] / one["median"] - 1.0 if one["median"] else None
-            clear = two["low"] > one["high"] or two["high"] < one["low"]
+            apart = two["low"] > one["high"] or two["high"] < one["low"]
+            clear = apart if spread else None
             metrics.append(Changed(policy, metric, one["median"], two["median"], ratio, clear))
     return Difference(str(first), str(second), inputs, tuple(metrics))
 

@@ -118,7 +118,8 @@ def markdown(found: Sensitivity) -> str:
 def _table(found: Sensitivity, text: str) -> RenderableType:
     others = [line.than for line in rows_of(found)[0][2]]
     headings = [f"{what} < {other}" for other in others for what in ("MAKESPAN", "JCT")]
-    drawn = grid("ASSUMPTION", "CHANGED BY", *headings, right=("CHANGED BY", *headings))
+    right = ("BY", *headings)
+    drawn = grid("ASSUMPTION", "BY", *headings, right=right, rest="ASSUMPTION")
     for assumption, change, lines in rows_of(found):
         cells = [
             f"{cell(one.median, '%')} ({cell(one.low, '%')}..{cell(one.high, '%')})"

@@ -114,7 +114,7 @@ def differences(found: Difference) -> RenderableType:
             continue
         unit = next(unit for name, _, unit in SHOWN if name == one.metric)
         change = "-" if one.ratio is None else f"{100 * one.ratio:+.1f}%"
-        clear = "yes" if one.clear else "no"
+        clear = "one seed" if one.clear is None else "yes" if one.clear else "no"
         shown = (cell(one.first, unit), cell(one.second, unit))
         table.add_row(one.policy, one.metric, *shown, change, clear)
     head = Text(f"{found.first} and {found.second}", style="bold")

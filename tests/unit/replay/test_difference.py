@@ -1,0 +1,31 @@
+"""What differs between two bundles, and what one seed cannot say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reshape_controller.replay.difference import difference
+
+
+def bundle(folder: Path, seeds: list[int], low: float, high: float) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"seeds": seeds}))
+    found = {"median": (low + high) / 2, "low": low, "high": high}
+    (folder / "summary.json").write_text(json.dumps({"summary": {"ours": {"makespan_s": found}}}))
+    return folder
+
+
+def test_a_difference_is_clear_where_the_intervals_do_not_overlap(tmp_path: Path) -> None:
+    first = bundle(tmp_path / "first", [0, 1, 2], 90.0, 110.0)
+    (same,) = difference(first, bundle(tmp_path / "near", [0, 1, 2], 105.0, 125.0)).metrics
+    (other,) = difference(first, bundle(tmp_path / "far", [0, 1, 2], 115.0, 135.0)).metrics
+    assert (same.clear, other.clear) == (False, True)
+    assert other.ratio == 0.25
+
+
+def test_whether_a_difference_of_single_seeds_is_clear_is_not_said(tmp_path: Path) -> None:
+    first = bundle(tmp_path / "first", [0], 100.0, 100.0)
+    second = bundle(tmp_path / "second", [0], 101.0, 101.0)
+    (found,) = difference(first, second).metrics
+    assert found.clear is None
