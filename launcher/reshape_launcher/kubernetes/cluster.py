@@ -87,10 +87,8 @@ class PodSeen:
     reason: str = ""
     trouble: str = ""
     """Why it does not come up, as the node or the scheduler says it."""
-    hopeless: bool = False
-    """It will not come up by waiting."""
     lasting: bool = False
-    """Nor would another pod of the same job."""
+    """It will not come up by waiting, nor would another pod of the same job."""
     waits_s: float = 0.0
     """How long it has existed."""
     message: str = ""

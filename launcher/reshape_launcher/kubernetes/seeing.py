@@ -15,8 +15,6 @@ from reshape_launcher.kubernetes.pod import CONTAINER, PLACER
 
 LASTING = ("InvalidImageName", "ErrImageNeverPull")
 """Reasons of a waiting container that neither waiting nor another attempt cures."""
-HOPELESS = (*LASTING, "CreateContainerConfigError")
-"""Reasons that waiting does not cure."""
 NO_SUCH_IMAGE = "code = NotFound"
 """In the message of a failed pull: the registry answered, and has no such image."""
 MESSAGE_CHARS_MAX = 600
@@ -66,7 +64,6 @@ def pod_of(found: Any, now: datetime) -> PodSeen:
         exit_code=ended.exit_code if ended is not None else None,
         reason=_end_reason(status, ended, placer),
         trouble=_trouble(status, blocked),
-        hopeless=lasting or (blocked is not None and blocked.reason in HOPELESS),
         lasting=lasting,
         waits_s=(now - meta.creation_timestamp).total_seconds(),
         message=(ended.message or "") if ended is not None else "",

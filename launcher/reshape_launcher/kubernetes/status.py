@@ -14,6 +14,9 @@ from reshape_launcher.spec import ContainerStatus
 PATIENCE_S = 20.0
 """An image that cannot be pulled for so long is given up; the job's retries bridge a longer hiccup
 of the registry. One that the registry does not have is given up at once, and not tried again."""
+UNFIT_CONTAINER = "CreateContainerConfigError"
+NODE_PATIENCE_S = 120.0
+"""The node tries again, for example where two pods made the same folder of a volume at once."""
 SCHEDULING_PATIENCE_S = 300.0
 """A node without room for so long: given up, with the scheduler's words."""
 BEREFT_GRACE_S = 10
@@ -64,9 +67,12 @@ def _ends_soon(pod: PodSeen) -> bool:
 def _given_up(pod: PodSeen) -> bool:
     if not pod.trouble:
         return False
-    unscheduled = pod.trouble.startswith(UNSCHEDULED)
-    patience_s = SCHEDULING_PATIENCE_S if unscheduled else PATIENCE_S
-    return pod.hopeless or pod.waits_s > patience_s
+    patience_s = PATIENCE_S
+    if pod.trouble.startswith(UNSCHEDULED):
+        patience_s = SCHEDULING_PATIENCE_S
+    elif pod.trouble.startswith(UNFIT_CONTAINER):
+        patience_s = NODE_PATIENCE_S
+    return pod.lasting or pod.waits_s > patience_s
 
 
 def _status(job: JobSeen, pods: list[PodSeen]) -> ContainerStatus:

@@ -199,7 +199,8 @@ def test_a_pod_that_somebody_deleted_is_an_end_with_a_reason(
     [
         ({"trouble": "ErrImagePull: not found", "waits_s": 10.0}, False),
         ({"trouble": "ImagePullBackOff: not found", "waits_s": 21.0}, True),
-        ({"trouble": "InvalidImageName: x", "hopeless": True}, True),
+        ({"trouble": "CreateContainerConfigError: failed to create", "waits_s": 60.0}, False),
+        ({"trouble": "CreateContainerConfigError: failed to create", "waits_s": 121.0}, True),
         ({"trouble": "it cannot be scheduled: no room", "waits_s": 61.0}, False),
         ({"trouble": "it cannot be scheduled: no room", "waits_s": 301.0}, True),
         ({"trouble": "", "waits_s": 3000.0}, False),
@@ -223,7 +224,7 @@ def test_an_image_that_is_nowhere_is_told_as_lasting_also_when_its_pod_is_gone(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:
     launch(launcher)
-    cluster.be(NAME, trouble="ErrImagePull: code = NotFound", hopeless=True, lasting=True)
+    cluster.be(NAME, trouble="ErrImagePull: code = NotFound", lasting=True)
     assert one(launcher).running
     cluster.seen_pods.clear()
     assert not one(launcher).running

@@ -58,24 +58,24 @@ NOT_FOUND = "rpc error: code = NotFound desc = nope:1: not found"
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "hopeless", "lasting"),
+    ("reason", "message", "lasting"),
     [
-        ("ErrImagePull", OUTAGE, False, False),
-        ("ErrImagePull", NOT_FOUND, True, True),
-        ("ImagePullBackOff", f"Back-off pulling image: ErrImagePull: {OUTAGE}", False, False),
-        ("ImagePullBackOff", f"Back-off pulling image: ErrImagePull: {NOT_FOUND}", True, True),
-        ("ErrImageNeverPull", "nope:1\n is not there", True, True),
-        ("InvalidImageName", "Nope:1", True, True),
-        ("CreateContainerConfigError", "no secret yet", True, False),
+        ("ErrImagePull", OUTAGE, False),
+        ("ErrImagePull", NOT_FOUND, True),
+        ("ImagePullBackOff", f"Back-off pulling image: ErrImagePull: {OUTAGE}", False),
+        ("ImagePullBackOff", f"Back-off pulling image: ErrImagePull: {NOT_FOUND}", True),
+        ("ErrImageNeverPull", "nope:1\n is not there", True),
+        ("InvalidImageName", "Nope:1", True),
+        ("CreateContainerConfigError", "no secret yet", False),
     ],
 )
 def test_an_image_that_cannot_be_had_is_told_in_the_nodes_words(
-    reason: str, message: str, hopeless: bool, lasting: bool
+    reason: str, message: str, lasting: bool
 ) -> None:
     waiting = {"reason": reason, "message": message}
     seen = pod({"initContainerStatuses": [container("place-sidecar", waiting=waiting)]})
     assert seen.trouble == f"{reason}: {' '.join(message.split())}"
-    assert (seen.hopeless, seen.lasting, seen.started) == (hopeless, lasting, False)
+    assert (seen.lasting, seen.started) == (lasting, False)
 
 
 def test_a_node_without_room_is_told_in_the_schedulers_words() -> None:
