@@ -207,7 +207,7 @@ class _Decision:
             job = self._forecast.running[found.best[3]]
             code = "grows" if found.best[5] == job.host else "moves"
             return weighing.plan(code, job, found.best, found, swept.count + 1)
-        active = found.kept() if weighing.explained else []
+        active = found.kept if weighing.explained else []
         if active:
             text = "GPUs are idle, but no running job would gain enough from them"
             job = self._forecast.running[min(active)[3]]
@@ -229,10 +229,8 @@ class _Decision:
         for host, jobs in moves.donors(self._snapshot).items():
             cool = found[host] = []
             for job in jobs:
-                if job.reshaped_at_s is None:
-                    cool.append(job)
-                    continue
-                at_s = self._policy.cool_at_s(self._predictor, job)
+                was = job.reshaped_at_s is not None
+                at_s = self._policy.cool_at_s(self._predictor, job) if was else 0.0
                 if at_s <= self._snapshot.now_s:
                     cool.append(job)
                 else:

@@ -71,9 +71,7 @@ def may_grow(
             continue
         train_s = pace.until_s - now_s
         left = train_s / pace.step_s if train_s > 0.0 else 0.0
-        there_s = pace.faster_s.get(rooms)
-        if there_s is None:
-            there_s = _faster_s(predictor, job, pace, rooms)
+        there_s = _faster_s(predictor, job, pace, rooms)
         leave_s = pace.stay_s + pace.cost.job_stop_s + pace.cost.job_init_s
         gain_s = left * there_s - leave_s
         if idle[job.host]:

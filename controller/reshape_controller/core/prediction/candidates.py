@@ -215,7 +215,7 @@ class Fits:
 
     def __init__(self, hosts: list[HostView]) -> None:
         self._hosts = hosts
-        self._most = max((host.idle for host in hosts), default=0)
+        self._most = moves.most_idle(hosts)
         self._best: dict[int, dict[str, list[HostView]]] = {}
 
     def beside(self, size: int, without: HostId | None = None) -> list[HostView]:

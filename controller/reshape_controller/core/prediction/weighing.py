@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from heapq import nsmallest
 
 from reshape_controller.core.explain import duration, gpus
@@ -26,7 +27,7 @@ Nothing = tuple[int, int]
 good."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Found:
     """Options beside those that reshape nobody."""
 
@@ -40,6 +41,7 @@ class Found:
     far: Far | None = None
     """Jobs that were ruled out without weighing their options."""
 
+    @cached_property
     def kept(self) -> list[Rank]:
         """What a plan may show of them."""
         ruled_out = self.far.nearest() if self.far is not None else []
@@ -136,7 +138,7 @@ class Weighing:
 
     def _beside(self, chosen: Rank, found: Found) -> tuple[tuple[Option, ...], int]:
         """What a plan shows beside what it takes, and where that stands."""
-        keep: list[Rank | Nothing] = sorted([self.base, *self.quiet[1:], *found.kept()])
+        keep: list[Rank | Nothing] = sorted([self.base, *self.quiet[1:], *found.kept])
         needed = []
         for entry in (self.base, chosen) if chosen != self.base else (chosen,):
             if entry not in keep[: moves.OPTIONS_KEPT_MAX]:
@@ -148,7 +150,7 @@ class Weighing:
         """What a plan that takes nothing shows."""
         if not self.explained:
             return ()
-        return tuple(map(self.option, sorted([self.base, *found.kept()])[:WAITING_KEPT_MAX]))
+        return tuple(map(self.option, sorted([self.base, *found.kept])[:WAITING_KEPT_MAX]))
 
     def _text(self, job: JobView, chosen: Rank) -> str:
         """The decision in a sentence or two."""
