@@ -96,7 +96,7 @@ class FakeCluster:
         self._called("pods", selector)
         return tuple(pod for pod in self.seen_pods.values() if self._fits(pod.of, selector))
 
-    def nodes(self, selector: str = "") -> tuple[Node, ...]:
+    def nodes(self, selector: str) -> tuple[Node, ...]:
         self._called("nodes", selector)
         return tuple(self.node_list)
 

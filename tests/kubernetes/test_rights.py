@@ -117,7 +117,7 @@ def test_a_daemon_in_a_pod_finds_the_cluster_by_its_service_account(
     found = connect(None, namespace.name)
     assert found.jobs("app.kubernetes.io/managed-by=reshape") == ()
     one = namespace.grounds.nodes[0]
-    assert {node.name for node in found.nodes()} > {one}
+    assert {node.name for node in found.nodes("")} > {one}
     assert [node.name for node in found.nodes(f"kubernetes.io/hostname={one}")] == [one]
     found.close()
 

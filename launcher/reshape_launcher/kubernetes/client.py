@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +22,8 @@ from urllib3.exceptions import HTTPError
 
 from reshape_launcher.kubernetes import seeing
 from reshape_launcher.kubernetes.cluster import (
+    CONFLICT,
+    MISSING,
     ApiTrouble,
     ClaimSeen,
     JobSeen,
@@ -39,8 +40,6 @@ CALL_S = 10.0
 """One call. Then: ApiTrouble, and whoever asked asks again."""
 RUN_S = 15.0
 """A command in a pod."""
-CONFLICT = 409
-MISSING = 404
 PAGE = 500
 NOT_RUNNING = ("container not found", "does not have a host assigned")
 """What the node, and the API server for a pod without one, say of a container that does not run."""
@@ -157,9 +156,8 @@ class ApiCluster:
         found = self._all("pods", self._core.list_namespaced_pod, selector)
         return tuple(seeing.pod_of(item, now) for item in found)
 
-    def nodes(self, selector: str = "") -> tuple[Node, ...]:
-        listed = partial(self._core.list_node, label_selector=selector)
-        found = _call("nodes cannot be listed", listed)
+    def nodes(self, selector: str) -> tuple[Node, ...]:
+        found = _call("nodes cannot be listed", self._core.list_node, label_selector=selector)
         return tuple(seeing.node_of(item) for item in found.items)
 
     def claim(self, name: str) -> ClaimSeen | None:

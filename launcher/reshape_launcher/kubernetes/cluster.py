@@ -12,6 +12,9 @@ from typing import Any, Protocol
 Manifest = dict[str, Any]
 """An object as the API takes it; made by ``manifests``, read by nobody else."""
 
+MISSING, CONFLICT = 404, 409
+"""Of ``ApiTrouble.status``: there is no such object; there is one of this name, or a newer one."""
+
 
 class ApiTrouble(OSError):
     """The API server refused, or could not be asked. ``status`` 0: it was not reached."""
@@ -134,7 +137,7 @@ class Cluster(Protocol):
     def pods(self, selector: str) -> tuple[PodSeen, ...]:
         """All pods with these labels."""
 
-    def nodes(self, selector: str = "") -> tuple[Node, ...]:
+    def nodes(self, selector: str) -> tuple[Node, ...]:
         """All nodes of the cluster with these labels."""
 
     def claim(self, name: str) -> ClaimSeen | None:

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from reshape_launcher.kubernetes import archive, manifests, pod, reach
-from reshape_launcher.kubernetes.cluster import ApiTrouble
+from reshape_launcher.kubernetes.cluster import MISSING, ApiTrouble
 from reshape_launcher.kubernetes.devices import PodDevices
 from reshape_launcher.kubernetes.places import CHECKPOINTS, Places
 from reshape_launcher.kubernetes.rights import RIGHTS
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 PROBES_S = 60.0
 PROBES_POLL_S = 0.5
 """All probes together take no longer; a node without an answer is named."""
-NOT_FOUND = 404
 SAMPLE_IMAGE = "sample.invalid/image:1"
 
 
@@ -130,7 +129,7 @@ def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
 
 
 def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
-    """A Job as it would be launched, as a dry run."""
+    """A Job as it would be launched, as a dry run; it also tells whether the namespace is there."""
     nodes = cluster.nodes(settings.node_selector)
     spec = LaunchSpec(
         job="doctor",
@@ -152,7 +151,7 @@ def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -
     try:
         warnings = cluster.dry_run_job(manifests.job(attempt))
     except ApiTrouble as trouble:
-        if trouble.status != NOT_FOUND:
+        if trouble.status != MISSING:
             raise
         make = f"kubectl create namespace {name}, or correct `namespace` in the cluster file"
         yield Finding(f"namespace {name}", False, str(trouble), make)

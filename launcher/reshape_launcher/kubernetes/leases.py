@@ -14,13 +14,11 @@ from typing import Any, TypeVar
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-from reshape_launcher.kubernetes.cluster import ApiTrouble
+from reshape_launcher.kubernetes.cluster import CONFLICT, MISSING, ApiTrouble
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, Seen
 
 CALL_S = 4.0
 """One call. A holder has time for several before its lease runs out."""
-CONFLICT = 409
-MISSING = 404
 T = TypeVar("T")
 
 

@@ -28,7 +28,8 @@ NAME_CHARS_MAX = 50
 of a worker and six random ones."""
 DIGEST_CHARS = 10
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
-_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?\Z")
+LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+"""What the value of a label matches, and its key after the domain."""
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
 
 
@@ -39,7 +40,7 @@ def is_job_id(job: str) -> bool:
 
 def is_label(text: str) -> bool:
     """Whether the text can be the value of a label."""
-    return _LABEL.match(text) is not None
+    return re.fullmatch(LABEL, text) is not None
 
 
 def key_of(controller: str, job: str) -> str:

@@ -23,10 +23,9 @@ _PART = r"[A-Za-z0-9_-][A-Za-z0-9._-]*"
 _FOLDER = rf"^(/{_PART})+$"
 _SUB_FOLDER = rf"^{_PART}(/{_PART})*$"
 _DOMAIN = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
-_PLAIN = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 Name = Annotated[str, Field(pattern=_NAME)]
-Label = Annotated[str, Field(pattern=rf"^({_DOMAIN}/)?{_PLAIN}$")]
-LabelValue = Annotated[str, Field(pattern=rf"^({_PLAIN})?$")]
+Label = Annotated[str, Field(pattern=rf"^({_DOMAIN}/)?{naming.LABEL}$")]
+LabelValue = Annotated[str, Field(pattern=rf"^({naming.LABEL})?$")]
 Bytes = Annotated[int, Field(ge=1 << 20, le=1 << 46), BeforeValidator(memory_bytes)]
 
 
