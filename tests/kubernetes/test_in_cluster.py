@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.daemon_bed import SAVES
 from tests.kubernetes.controller_pod import ControllerPod
-from tests.kubernetes.deployed import plain, rendered
+from tests.kubernetes.deployed import Document, plain, rendered
 from tests.kubernetes.namespace import Namespace, Thing, eventually
 from tests.mongo_proxy import Proxy
 
@@ -22,16 +23,23 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1200)]
 ROLES = ("Role", "ClusterRole")
 
 
-@pytest.fixture
-def controller(namespace: Namespace) -> Iterator[ControllerPod]:
-    """The plain manifests, applied."""
-    made = ControllerPod(namespace, plain(namespace.name))
+@contextmanager
+def applied(namespace: Namespace, documents: list[Document]) -> Iterator[ControllerPod]:
+    """What an operator has who applies them."""
+    made = ControllerPod(namespace, documents)
     made.cluster_file()
     try:
         made.apply()
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def controller(namespace: Namespace) -> Iterator[ControllerPod]:
+    """The plain manifests, applied."""
+    with applied(namespace, plain(namespace.name)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -48,13 +56,8 @@ def pair(namespace: Namespace, address: str) -> Iterator[ControllerPod]:
         }
         secret = {"kind": "Secret", "metadata": {"name": "database"}, "stringData": given}
         chart = rendered("replicas=2", "store.secret=database", namespace=namespace.name)
-        made = ControllerPod(namespace, [secret, *chart])
-        made.cluster_file()
-        try:
-            made.apply()
+        with applied(namespace, [secret, *chart]) as made:
             yield made
-        finally:
-            made.close()
 
 
 def job(controller: ControllerPod, pod: Thing, name: str) -> Thing:

@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.kubernetes import control_plane, layout
 from tests.kubernetes.api import Api, ApiError
+from tests.kubernetes.namespace import open_to_all
 
 CLASS = "shared"
 PROVISIONER = "folders.test/on-every-node"
@@ -23,8 +24,6 @@ CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 FOLDER = layout.ROOT / "volumes"
 POLL_S = 0.3
-OPEN_TO_ALL = 0o777
-"""Folders of a node know no fsGroup."""
 
 
 def make_class(api: Api) -> None:
@@ -38,9 +37,7 @@ def serve(api: Api, root: Path) -> None:
     for claim in api.get(CLAIMS)["items"]:
         name = f"pvc-{claim['metadata']['uid']}"
         if claim["spec"].get("storageClassName") == CLASS and name not in volumes:
-            folder = root / name
-            folder.mkdir(parents=True, exist_ok=True)
-            folder.chmod(OPEN_TO_ALL)
+            folder = open_to_all(root / name)
             api.create(VOLUMES, _volume(name, claim, folder))
     for name, volume in volumes.items():
         ours = volume["spec"].get("storageClassName") == CLASS
