@@ -10,7 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from reshape_controller.core.model import ChangeKind, Gpu, GpuId, GpuState, Job, JobId, Stage
+from reshape_controller.core.model import (
+    Change,
+    ChangeKind,
+    Gpu,
+    GpuId,
+    GpuState,
+    HandOver,
+    Job,
+    JobId,
+    JobState,
+    Stage,
+)
 from reshape_controller.core.state import State, Touched
 from reshape_controller.core.views import is_queued
 
@@ -28,6 +39,8 @@ class Use(IntEnum):
 _STAGES = {Stage.STARTING: Use.STARTING, Stage.TRAINING: Use.TRAINING}
 _STATES = {GpuState.RESERVED: Use.RESERVED, GpuState.RELEASING: Use.STOPPING}
 _RESHAPES = (ChangeKind.SHRINK, ChangeKind.GROW, ChangeKind.RELAUNCH)
+_Booked = tuple[JobState, Stage, bool, tuple[GpuId, ...], HandOver | None, Change | None]
+"""All of a job that the account looks at, but for its id and times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +134,8 @@ class Account:
     """First submission: GPU seconds count from here."""
     _uses: dict[GpuId, tuple[Use, float]] = field(default_factory=dict)
     _closed: bool = False
+    _booked: dict[JobId, _Booked] = field(default_factory=dict)
+    """Most reports of a job change nothing of this."""
     _finished: set[JobId] = field(default_factory=set)
     _allocated: int = 0
     _running: int = 0
@@ -137,6 +152,9 @@ class Account:
                 if job is None:
                     continue
                 self.ended.append(Ended.of(job))
+                self._booked.pop(job_id, None)
+            elif self._is_booked(job):
+                continue
             self._job(job, now_s)
             gpus.update(dict.fromkeys(job.gpus))
         if self.done >= self.jobs and self._closed:
@@ -151,6 +169,14 @@ class Account:
                 self.course[-1] = moment
             else:
                 self.course.append(moment)
+
+    def _is_booked(self, job: Job) -> bool:
+        """Whether the job is as it was booked last; else it is remembered as it is now."""
+        now = (job.state, job.stage, job.reachable, job.gpus, job.hand_over, job.change)
+        if self._booked.get(job.id) == now:
+            return True
+        self._booked[job.id] = now
+        return False
 
     def _close(self, now_s: float) -> None:
         """The last job has completed: book every GPU up to now."""
@@ -175,17 +201,16 @@ class Account:
         if job.finished_at_s is not None and job.id not in self._finished:
             self._finished.add(job.id)
             self.done += 1
-        waits = not job.state.terminal and is_queued(job)
-        holds = not waits and not job.state.terminal
+        over = job.state.terminal
+        waits = not over and is_queued(job)
+        holds = not over and not waits
         waited, held = self._status.get(job.id, (False, False))
         if (waits, holds) != (waited, held):
             self.pending += waits - waited
             self._running += holds - held
             self._status[job.id] = (waits, holds)
-        if job.state.terminal:
+        if over:
             self._status.pop(job.id, None)
-            self.pending -= waits
-            self._running -= holds
         change = job.change
         if change is not None and change.kind in _RESHAPES and job.id not in self._asked:
             after = len(change.gpus_after)
@@ -199,5 +224,5 @@ class Account:
                 asked_s, before, after = asked
                 if len(job.gpus) == after:
                     self.reshapes.append(Reshape(job.id, asked_s, now_s - asked_s, before, after))
-        elif job.state.terminal:
+        elif over:
             self._asked.pop(job.id, None)
