@@ -8,12 +8,15 @@ fields of the job, and the profile book.
 
 from __future__ import annotations
 
+from typing import Any
+
 from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
 from reshape_controller.core.prediction.profiles import (
     COST_WEIGHT,
     SPEED_WEIGHT,
     TYPE_WEIGHT,
     Curve,
+    Measured,
     blend,
     measure,
 )
@@ -71,18 +74,20 @@ def observe(turn: Turn, before: Job, seen: Observed) -> None:
         _learn_costs(turn.state, job, job_init_s=took_s)
     if job.stage is not Stage.TRAINING or seen.generation != job.generation:
         return
-    started = before.stage is not Stage.TRAINING
-    if started:
-        job = _started(turn, before, job, seen.times)
-    moved = seen.progress.step > before.progress.step
-    if started or moved:
-        job = replace(job, progress_at_s=turn.now_s)
-    if moved and seen.progress.seconds_per_step:
-        job = _speed_seen(turn, job, seen.progress.seconds_per_step)
-    job = _accuracy_seen(job, seen)
+    if before.stage is not Stage.TRAINING:
+        job = replace(_started(turn, before, job, seen.times), progress_at_s=turn.now_s)
+    turn.state.put_job(trains_on(turn, before, job, seen))
+
+
+def trains_on(turn: Turn, before: Job, job: Job, seen: Observed) -> Job:
+    """The job with what the report of a process that trains teaches of it; the caller puts it."""
+    if seen.generation != job.generation:
+        return job
+    if seen.progress.step > before.progress.step:
+        job = _moved_on(turn, job, seen.progress.seconds_per_step)
     if before.progress.total_steps is None and job.progress.total_steps is not None:
         turn.state.plan_wanted = True
-    turn.state.put_job(job)
+    return _accuracy_seen(job, seen)
 
 
 def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
@@ -125,55 +130,36 @@ def _phase_text(cost: PhaseCost) -> str:
     return f"{cost.phase} {cost.measured_s:.1f} s, predicted {cost.predicted_s:.1f} s"
 
 
-def _learn_costs(
-    state: State,
-    job: Job,
-    *,
-    job_init_s: float | None = None,
-    process_init_s: float | None = None,
-    checkpoint_s: float | None = None,
-    process_stop_s: float | None = None,
-) -> None:
-    """Move what is believed of the type's costs towards what was seen."""
+def _learn_costs(state: State, job: Job, **seen_s: float | None) -> None:
+    """Move what is believed of the type's costs, by the fields' names, towards what was seen."""
     believed = state.profiles.overhead(job.spec.job_type)
     known = state.profiles.learned_of(job.spec.job_type)
-    learned = replace(
-        known,
-        job_init_s=_moved(known.job_init_s, believed.job_init_s, job_init_s),
-        process_init_s=_moved(known.process_init_s, believed.process_init_s, process_init_s),
-        checkpoint_s=_moved(known.checkpoint_s, believed.checkpoint_s, checkpoint_s),
-        process_stop_s=_moved(known.process_stop_s, believed.process_stop_s, process_stop_s),
-    )
-    if learned != known:
-        state.profiles = state.profiles.with_learned(learned)
+    moved: dict[str, Any] = {
+        name: blend(getattr(believed, name), seconds, COST_WEIGHT)
+        for name, seconds in seen_s.items()
+        if seconds is not None
+    }
+    if any(getattr(known, name) != seconds for name, seconds in moved.items()):
+        state.profiles = state.profiles.with_learned(replace(known, **moved))
 
 
-def _moved(known: float | None, believed: float, seen: float | None) -> float | None:
-    return known if seen is None else blend(believed, seen, COST_WEIGHT)
-
-
-def _speed_seen(turn: Turn, job: Job, seconds: float) -> Job:
+def _moved_on(turn: Turn, job: Job, seconds: float | None) -> Job:
+    """Its steps were seen to move, and take ``seconds`` each, if that was said."""
+    if not seconds:
+        return replace(job, progress_at_s=turn.now_s)
     state, size, kind = turn.state, len(job.gpus), job.spec.job_type
     assert job.host is not None
     gpu_type = state.hosts[job.host].gpu_type
     known = state.profiles.knows_speed(kind, gpu_type)
     batches = state.profiles.batches(kind, job.spec.global_batch)
     believed_s = state.profiles.seconds_per_step(kind, gpu_type, size) * batches
-    job = replace(
-        job,
-        measured=measure(
-            job.measured,
-            gpu_type,
-            size,
-            seconds,
-            prior_s=believed_s if known else None,
-            weight=SPEED_WEIGHT,
-        ),
-    )
+    prior_s = believed_s if known else None
+    measured = measure(job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT)
+    job = replace(job, measured=measured, progress_at_s=turn.now_s)
+    here = next(e for e in measured if e.gpus == size and e.gpu_type == gpu_type)
     if known:
-        job = _judge(turn, job, gpu_type, believed_s)
-    count = sum(e.count for e in job.measured if (e.gpu_type, e.gpus) == (gpu_type, size))
-    settled = count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling
+        job = _judge(turn, job, here, believed_s)
+    settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling
     if settled and kind not in (None, DEFAULT_TYPE):
         learned = state.profiles.learned_of(kind)
         # A type of which nothing is known takes its first job's word as it is: that is its probe.
@@ -185,19 +171,16 @@ def _speed_seen(turn: Turn, job: Job, seconds: float) -> Job:
     return job
 
 
-def _judge(turn: Turn, job: Job, gpu_type: str, believed_s: float) -> Job:
+def _judge(turn: Turn, job: Job, here: Measured, believed_s: float) -> Job:
     """Say so when the job begins or ceases to straggle."""
-    for entry in job.measured:
-        if (entry.gpu_type, entry.gpus) != (gpu_type, len(job.gpus)):
-            continue
-        ratio = entry.seconds_per_step / believed_s
-        if not job.straggling and entry.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
-            job = replace(job, straggling=True)
-            text = f"a step takes {entry.seconds_per_step:.3g} s, its profile says {believed_s:.3g}"
-            turn.note(job, "straggling", text, ratio)
-        elif job.straggling and ratio < STRAGGLE_OVER_RATIO:
-            job = replace(job, straggling=False)
-            turn.note(job, "straggling-over", "its steps are as fast as its profile says", ratio)
+    ratio = here.seconds_per_step / believed_s
+    if not job.straggling and here.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
+        job = replace(job, straggling=True)
+        text = f"a step takes {here.seconds_per_step:.3g} s, its profile says {believed_s:.3g}"
+        turn.note(job, "straggling", text, ratio)
+    elif job.straggling and ratio < STRAGGLE_OVER_RATIO:
+        job = replace(job, straggling=False)
+        turn.note(job, "straggling-over", "its steps are as fast as its profile says", ratio)
     return job
 
 

@@ -22,7 +22,6 @@ def take(turn: Turn, seen: Observed) -> None:
     if seen.attempt != job.attempt or seen.sequence <= job.sequence:
         return
     before = job
-    back = not job.answered or not job.reachable
     save_s = seen.times.save_s or 0.0
     job = replace(
         job,
@@ -33,17 +32,23 @@ def take(turn: Turn, seen: Observed) -> None:
         reachable=True,
         longest_save_s=max(job.longest_save_s, save_s),
     )
-    turn.state.put_job(job)
-    # Most reports are of a job that trains on: nothing of the rest can be in them.
-    trains_on = job.stage is Stage.TRAINING and seen.phase is Phase.RUNNING
-    for step in () if trains_on else _STEPS:
-        current = turn.state.jobs.get(job.id)
-        if current is None or current.stage in (Stage.NONE, Stage.ENDING):
-            break
-        step(turn, current, seen)
-    learning.observe(turn, before, seen)
-    if back:
+    if job.stage is Stage.TRAINING and seen.phase is Phase.RUNNING:
+        # Most reports are of a job that trains on: nothing of the rest can be in them.
+        turn.state.put_job(learning.trains_on(turn, before, job, seen))
+    else:
+        turn.state.put_job(job)
+        _move_on(turn, job.id, seen)
+        learning.observe(turn, before, seen)
+    if not before.answered or not before.reachable:
         turn.state.plan_wanted = True
+
+
+def _move_on(turn: Turn, job_id: JobId, seen: Observed) -> None:
+    for step in _STEPS:
+        job = turn.state.jobs.get(job_id)
+        if job is None or job.stage in (Stage.NONE, Stage.ENDING):
+            break
+        step(turn, job, seen)
 
 
 def silent(turn: Turn, job_id: JobId, attempt: int) -> None:
