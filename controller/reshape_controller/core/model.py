@@ -223,6 +223,8 @@ class Job:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Optional numbers of GPUs that are not struck; the pinned one alone, if any."""
+        if not self.struck and self.pinned is None:
+            return self.spec.optional_gpus
         return tuple(
             size
             for size in self.spec.optional_gpus

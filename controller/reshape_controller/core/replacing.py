@@ -21,12 +21,11 @@ else:
         except AttributeError:
             return dataclasses.replace(value, **changes)
         cls = type(value)
-        copy = object.__new__(cls)
-        fields = copy.__dict__
-        fields.update(before)
-        fields.update(changes)
+        fields = before | changes
         if len(fields) != len(before):
             raise TypeError(f"{cls.__name__} has not all of the fields {', '.join(changes)}")
+        copy = object.__new__(cls)
+        object.__setattr__(copy, "__dict__", fields)
         return copy
 
 

@@ -57,8 +57,11 @@ class _Row:
 
     def put(self, order: _Order, view: JobView) -> None:
         at = bisect_left(self._orders, order)
-        self._orders.insert(at, order)
-        self._views.insert(at, view)
+        if at < len(self._orders) and self._orders[at] == order:
+            self._views[at] = view
+        else:
+            self._orders.insert(at, order)
+            self._views.insert(at, view)
         self._tuple = None
 
     def remove(self, order: _Order) -> None:
@@ -113,19 +116,21 @@ class Views:
         )
 
     def _renew_job(self, state: State, job_id: JobId) -> None:
-        known = self._rows.pop(job_id, None)
-        if known is not None:
+        known, job = self._rows.get(job_id), state.jobs.get(job_id)
+        row = self._row_of(job) if job is not None else None
+        if known is not None and known[0] is not row:
             known[0].remove(known[1])
-        job = state.jobs.get(job_id)
-        if job is None:
-            return
-        view = _view(state, job)
-        row = self._queued if is_queued(job) else self._running
-        if row is self._running and view.size == 0:
+            del self._rows[job_id]
+        if job is None or row is None:
             return
         order = (-job.spec.priority, job.place, job.id)
-        row.put(order, view)
+        row.put(order, _view(state, job))
         self._rows[job_id] = (row, order)
+
+    def _row_of(self, job: Job) -> _Row | None:
+        if is_queued(job):
+            return self._queued
+        return self._running if _later_size(job) > 0 else None
 
     def _renew_host(self, state: State, host_id: HostId) -> None:
         host = state.hosts.get(host_id)

@@ -243,12 +243,12 @@ class Shell:
 
     def _next_s(self) -> float | None:
         """When the world or a deadline has something next; None: all has ended."""
-        next_s, due_s = self.world.next_s(), self.engine.next_deadline_s()
         if self.engine.wants_plan():
             return self.engine.state.now_s
-        if next_s is None and not self.engine.state.jobs:
-            return None
-        return min((at_s for at_s in (next_s, due_s) if at_s is not None), default=None)
+        next_s, due_s = self.world.next_s(), self.engine.next_deadline_s()
+        if next_s is None:
+            return due_s if self.engine.state.jobs else None
+        return next_s if due_s is None else min(next_s, due_s)
 
     def _note(self, step: Step, commands: list[Command]) -> None:
         commands += step.commands
