@@ -52,7 +52,7 @@ class Engine:
     """Owns a State. Everything else reads it."""
 
     def __init__(self, state: State | None = None, *, explains: bool = True) -> None:
-        """``explains``: whether somebody will look at the options of its plans."""
+        """``explains``: whether somebody will look at the history, and the options of its plans."""
         self.state = state if state is not None else State()
         self._explains = explains
 
@@ -130,8 +130,9 @@ class Engine:
         return self.state.take_touched()
 
     def _turn(self, now_s: float) -> Turn:
-        self.state.now_s = max(self.state.now_s, now_s)
-        return Turn(self.state, self.state.now_s, observed_before=not self.state.observing)
+        state = self.state
+        state.now_s = now_s = max(state.now_s, now_s)
+        return Turn(state, now_s, observed_before=not state.observing, tells=self._explains)
 
     def _close(self, turn: Turn) -> Step:
         if not (turn.observed_before or self.state.observing):

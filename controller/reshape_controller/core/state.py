@@ -261,6 +261,8 @@ class Turn:
     """Whether every attempt had answered (R6) before this turn."""
     freed: dict[HostId, None] = field(default_factory=dict)
     """Hosts on which a GPU became idle in this turn."""
+    tells: bool = True
+    """Whether somebody will read the history."""
 
     @property
     def limits(self) -> Limits:
@@ -275,6 +277,8 @@ class Turn:
         costs: tuple[PhaseCost, ...] = (),
     ) -> None:
         """Add a line to the history."""
+        if not self.tells:
+            return
         if job is None:
             self.history.append(HistoryEntry(None, self.now_s, kind, text, value=value))
             return
