@@ -112,7 +112,11 @@ class Outcome:
     """The checkpoint says that the last step or the target was reached (rule R7)."""
 
 
-@dataclass(frozen=True, slots=True)
+# What a report consists of has no slots: a replay makes millions of changed copies of it, and a
+# dictionary is copied faster than some twenty fields are set.
+
+
+@dataclass(frozen=True)
 class Progress:
     """Where training is. Steps count global optimizer steps since the job's very first one."""
 
@@ -130,7 +134,7 @@ class Progress:
     trajectory_reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PhaseTimes:
     """Seconds of the newest start or reshape of this attempt, by phase; None: not reached yet."""
 
@@ -154,7 +158,7 @@ class GpuUse:
     utilization_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Observed:
     """What an attempt is, as its SideCar sees it. Sent at each change and as a heartbeat.
 

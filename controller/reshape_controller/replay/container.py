@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.replacing import replace
 from reshape_controller.replay.truth import JobTruth
-from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes, Progress
+from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes
 
 _EPSILON = 1e-6
 """Of a step: what rounding may take from it."""
@@ -76,6 +77,8 @@ class Container:
     outcome: Outcome | None = None
     stopped_generation: int = 0
     times: PhaseTimes = _NO_TIMES
+    said: Observed | None = None
+    """Its newest report."""
 
     def steps_at(self, now_s: float) -> int:
         """Whole steps done at ``now_s``."""
@@ -94,24 +97,27 @@ class Container:
         self.sequence += 1
         truth, life = self.life.truth, self.life
         trains = self.phase is Phase.RUNNING
-        return Observed(
-            job=self.job,
-            attempt=self.attempt,
+        said = self.said or Observed(self.job, self.attempt, 0, 0, self.phase)
+        progress = replace(
+            said.progress,
+            step=step,
+            total_steps=truth.known_total if step or trains else None,
+            steps_per_epoch=truth.steps_per_epoch,
+            accuracy=life.accuracy,
+            seconds_per_step=self.step_s if trains else None,
+            checkpoint_step=life.saved_step or None,
+        )
+        self.said = replace(
+            said,
             generation=self.generation,
             sequence=self.sequence,
             phase=self.phase,
             epoch=self.epoch,
             devices=self.devices,
-            progress=Progress(
-                step=step,
-                total_steps=truth.known_total if step or trains else None,
-                steps_per_epoch=truth.steps_per_epoch,
-                accuracy=life.accuracy,
-                seconds_per_step=self.step_s if trains else None,
-                checkpoint_step=life.saved_step or None,
-            ),
+            progress=progress,
             outcome=self.outcome,
             stopped_generation=self.stopped_generation,
             exit_code=0 if self.phase is Phase.FINISHED else None,
             times=self.times,
         )
+        return self.said

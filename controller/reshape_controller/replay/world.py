@@ -11,11 +11,11 @@ device plugin of the paper's comparison, when the container is gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism
+from reshape_controller.core.replacing import replace
 from reshape_controller.replay.agenda import Agenda, ticks_up
 from reshape_controller.replay.container import Container, Life, What
 from reshape_controller.replay.inputs import Cluster, Costs
