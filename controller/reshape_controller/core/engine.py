@@ -8,6 +8,7 @@ log. ``docs/architecture.md`` has the state tables.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from reshape_controller.core import (
     attempts,
@@ -46,6 +47,9 @@ class Step:
 
     commands: tuple[Command, ...]
     history: tuple[HistoryEntry, ...]
+
+
+_NOTHING = Step((), ())
 
 
 class Engine:
@@ -99,9 +103,9 @@ class Engine:
         if job is not None and job.stage is Stage.NONE and plan.text not in ("", job.reason):
             self.state.put_job(replace(job, reason=plan.text))
 
-    def next_deadline_s(self) -> float | None:
-        """When ``DeadlinesDue`` is to be sent; None while nothing is awaited."""
-        return self.state.next_deadline_s()
+    def next_deadline_s(self, until_s: float = inf) -> float | None:
+        """When ``DeadlinesDue`` is to be sent; None while nothing is awaited up to ``until_s``."""
+        return self.state.next_deadline_s(until_s)
 
     def desired(self, job: JobId) -> Desired | None:
         """What the job's SideCar shall be now; None where it has no container."""
@@ -139,6 +143,8 @@ class Engine:
             reports.resume_hand_overs(turn)
         for host in turn.freed:
             lighten.lighten(turn, host)
+        if not turn.commands and not turn.history:
+            return _NOTHING
         return Step(tuple(turn.commands), tuple(turn.history))
 
     def _releasing(self) -> tuple[Gpu, ...]:

@@ -11,6 +11,7 @@ import heapq
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from reshape_controller.core.commands import Command
 from reshape_controller.core.limits import Limits
@@ -159,14 +160,15 @@ class State:
         self.hosts[host.id] = host
         self.views.host_changed(host.id)
 
-    def next_deadline_s(self) -> float | None:
-        """When the earliest deadline is due; None if nothing is awaited."""
-        while self._due:
+    def next_deadline_s(self, until_s: float = inf) -> float | None:
+        """When the earliest deadline is due; None if nothing is awaited up to ``until_s``."""
+        wake_s = self.wake_at_s if self.wake_at_s is not None else inf
+        while self._due and self._due[0][0] <= until_s:
             at_s, key = self._due[0]
             if self._is_due(at_s, key):
-                return at_s if self.wake_at_s is None else min(at_s, self.wake_at_s)
+                return min(at_s, wake_s)
             heapq.heappop(self._due)
-        return self.wake_at_s
+        return wake_s if wake_s < inf and wake_s <= until_s else None
 
     def take_due(self, now_s: float) -> tuple[str, ...]:
         """Ids of jobs and GPUs whose deadline has passed, earliest first, each once."""

@@ -174,8 +174,7 @@ class Shell:
     def round(self, events: Sequence[ev.Event], now_s: float) -> None:
         """What the live loop does with a batch; the append is left out."""
         engine = self.engine
-        due_s = engine.next_deadline_s()
-        if due_s is not None and due_s <= now_s:
+        if engine.next_deadline_s(now_s) is not None:
             events = [*events, ev.DeadlinesDue()]
         commands: list[Command] = []
         submitted = False
@@ -195,7 +194,8 @@ class Shell:
         if self.check:
             invariants.check(engine.state)
         self.account.book(engine.state, engine.take_touched(), now_s)
-        self.world.carry_out(commands, engine.desired)
+        if commands:
+            self.world.carry_out(commands, engine.desired)
         if self.refits is not None:
             for fitted in self.refits.due(engine.state):
                 self.world.expect(now_s, fitted)
@@ -245,10 +245,11 @@ class Shell:
         """When the world or a deadline has something next; None: all has ended."""
         if self.engine.wants_plan():
             return self.engine.state.now_s
-        next_s, due_s = self.world.next_s(), self.engine.next_deadline_s()
+        next_s = self.world.next_s()
         if next_s is None:
-            return due_s if self.engine.state.jobs else None
-        return next_s if due_s is None else min(next_s, due_s)
+            return self.engine.next_deadline_s() if self.engine.state.jobs else None
+        due_s = self.engine.next_deadline_s(next_s)
+        return next_s if due_s is None else due_s
 
     def _note(self, step: Step, commands: list[Command]) -> None:
         commands += step.commands
