@@ -92,26 +92,13 @@ def trains_on(turn: Turn, before: Job, job: Job, seen: Observed) -> Job:
 
 def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
     """The first step after a start or a reshape: what did it cost?"""
-    believed = turn.state.profiles.overhead(job.spec.job_type)
     parts = (times.import_s, times.build_s, times.restore_s, times.first_step_s)
     init_s = sum(part for part in parts if part is not None) if any(parts) else None
-    seen = (
-        ("checkpoint", believed.checkpoint_s, times.save_s),
-        ("process stop", believed.process_stop_s, times.stop_s),
-        ("process start", believed.process_init_s, init_s),
-    )
-    phases = tuple(PhaseCost(name, said, took) for name, said, took in seen if took is not None)
     change = before.change
     if change is not None:
-        cost_s = turn.now_s - change.asked_at_s
-        job = replace(job, reshape_cost_s=cost_s)
-        said = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
-        whole = PhaseCost("whole reshape", said, cost_s)
-        text = "; ".join(map(_phase_text, phases))
-        text = f"took {cost_s:.1f} s, predicted {said:.1f} s" + (f" ({text})" if text else "")
-        turn.note(job, "reshape-cost", text, cost_s, (*phases, whole))
-    elif init_s is not None:
-        _note_start(turn, job, phases[-1])
+        job = replace(job, reshape_cost_s=turn.now_s - change.asked_at_s)
+    if turn.tells:
+        _tell_costs(turn, job, times, init_s, reshaped=change is not None)
     _learn_costs(
         turn.state,
         job,
@@ -120,6 +107,27 @@ def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
         process_stop_s=times.stop_s if change is not None else None,
     )
     return job
+
+
+def _tell_costs(
+    turn: Turn, job: Job, times: PhaseTimes, init_s: float | None, *, reshaped: bool
+) -> None:
+    believed = turn.state.profiles.overhead(job.spec.job_type)
+    seen = (
+        ("checkpoint", believed.checkpoint_s, times.save_s),
+        ("process stop", believed.process_stop_s, times.stop_s),
+        ("process start", believed.process_init_s, init_s),
+    )
+    phases = tuple(PhaseCost(name, said, took) for name, said, took in seen if took is not None)
+    if reshaped and job.reshape_cost_s is not None:
+        cost_s = job.reshape_cost_s
+        said = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
+        whole = PhaseCost("whole reshape", said, cost_s)
+        text = "; ".join(map(_phase_text, phases))
+        text = f"took {cost_s:.1f} s, predicted {said:.1f} s" + (f" ({text})" if text else "")
+        turn.note(job, "reshape-cost", text, cost_s, (*phases, whole))
+    elif init_s is not None:
+        _note_start(turn, job, phases[-1])
 
 
 def _note_start(turn: Turn, job: Job, cost: PhaseCost) -> None:

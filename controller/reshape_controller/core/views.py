@@ -116,21 +116,19 @@ class Views:
         )
 
     def _renew_job(self, state: State, job_id: JobId) -> None:
-        known, job = self._rows.get(job_id), state.jobs.get(job_id)
-        row = self._row_of(job) if job is not None else None
+        job, known = state.jobs.get(job_id), self._rows.get(job_id)
+        size = _later_size(job) if job is not None else 0
+        row = self._running if size > 0 else None
+        if job is not None and is_queued(job):
+            row = self._queued
         if known is not None and known[0] is not row:
             known[0].remove(known[1])
             del self._rows[job_id]
         if job is None or row is None:
             return
         order = (-job.spec.priority, job.place, job.id)
-        row.put(order, _view(state, job))
+        row.put(order, _view(state, job, size))
         self._rows[job_id] = (row, order)
-
-    def _row_of(self, job: Job) -> _Row | None:
-        if is_queued(job):
-            return self._queued
-        return self._running if _later_size(job) > 0 else None
 
     def _renew_host(self, state: State, host_id: HostId) -> None:
         host = state.hosts.get(host_id)
@@ -167,7 +165,7 @@ def _later_host(state: State, job: Job) -> HostId | None:
     return state.gpus[job.hand_over.gpus[0]].host if job.hand_over is not None else job.host
 
 
-def _view(state: State, job: Job) -> JobView:
+def _view(state: State, job: Job, size: int) -> JobView:
     host = _later_host(state, job)
     trains = job.stage is Stage.TRAINING
     return JobView(
@@ -176,7 +174,7 @@ def _view(state: State, job: Job) -> JobView:
         state=job.state,
         place=job.place,
         sizes=job.sizes,
-        size=_later_size(job),
+        size=size,
         host=host,
         frozen=job.frozen or not job.reachable,
         initialized=job.stage is Stage.READY,

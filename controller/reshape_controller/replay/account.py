@@ -189,12 +189,12 @@ class Account:
         use = _STATES.get(gpu.state, Use.UNALLOCATED)
         if gpu.state is GpuState.IN_USE and gpu.owner is not None:
             use = _STAGES.get(state.jobs[gpu.owner].stage, Use.STOPPING)
-        before, since_s = self._uses.get(gpu.id, (Use.UNALLOCATED, now_s))
+        booked = self._uses.get(gpu.id)
+        before, since_s = booked or (Use.UNALLOCATED, now_s)
         if use is not before:
             self.seconds[before] += now_s - max(since_s, self.since_s)
             self._allocated += (use is not Use.UNALLOCATED) - (before is not Use.UNALLOCATED)
-            self._uses[gpu.id] = (use, now_s)
-        elif gpu.id not in self._uses:
+        if use is not before or booked is None:
             self._uses[gpu.id] = (use, now_s)
 
     def _job(self, job: Job, now_s: float) -> None:
