@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import JobId, Mechanism
+from reshape_controller.core.plan import Snapshot
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.state import State
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import Phase
+from tests.property.random_clusters import clusters
 from tests.property.test_handover import JOBS, OFTEN, RARELY, SIZES, SOMETIMES, Chaos
 
 KINDS = ("quick", "slow", None)
@@ -92,7 +94,10 @@ def same_as_from_nothing(state: State) -> None:
     assert (kept.listed, kept.rest) == (built.listed, built.rest)
     assert kept.queue[1] == built.queue[1]
     for policy in POLICIES:
-        assert policy.decide(seen[0]) == policy.decide(seen[1])
+        plan = policy.decide(seen[1])
+        assert policy.decide(seen[0]) == plan
+        unseen = policy.decide(replace(seen[0], explained=False))
+        assert (unseen.targets, unseen.wake_at_s) == (plan.targets, plan.wake_at_s)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -114,3 +119,29 @@ def test_what_is_kept_between_decisions_changes_none(
     for what, job, number in steps:
         taught.act(what, job, number)
         same_as_from_nothing(taught.world.engine.state)
+
+
+IDLE = st.lists(st.integers(0, 8), min_size=3, max_size=3)
+LATER = st.lists(st.tuples(st.floats(0.0, 400.0), IDLE), min_size=2, max_size=5)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    snapshot=clusters(queued=0),
+    later=LATER,
+    gain=st.sampled_from([0.0, 0.05, 0.5]),
+)
+def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_it_may_be(
+    snapshot: Snapshot, later: list[tuple[float, list[int]]], gain: float
+) -> None:
+    """The same views again and again, while time passes and other numbers of GPUs are idle."""
+    policy = make_policy(f"adaptive:gain={gain}")
+    for after_s, idle in later:
+        hosts = tuple(
+            replace(host, idle=min(gpus, host.total), usable=host.total)
+            for host, gpus in zip(snapshot.hosts, idle, strict=False)
+        )
+        snapshot = replace(snapshot, now_s=snapshot.now_s + after_s, hosts=hosts)
+        anew = replace(snapshot, running=tuple(replace(job) for job in snapshot.running))
+        unseen = policy.decide(replace(snapshot, explained=False))
+        assert unseen.targets == policy.decide(anew).targets

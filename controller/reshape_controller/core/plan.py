@@ -14,7 +14,7 @@ from reshape_controller.core.prediction.profiles import Curve, Measured, Profile
 from reshape_sidecar.wire import Progress
 
 if TYPE_CHECKING:
-    from reshape_controller.core.prediction.predictor import Pace
+    from reshape_controller.core.prediction.pace import Pace
 
 
 @dataclass(frozen=True, slots=True)

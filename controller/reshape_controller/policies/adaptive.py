@@ -16,6 +16,7 @@ from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
 from reshape_controller.core.prediction import candidates, moves
+from reshape_controller.core.prediction.bounds import Growth
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.givers import Givers
 from reshape_controller.core.prediction.predictor import Predictor
@@ -64,7 +65,7 @@ class Adaptive:
 
     def least_ms(self, left_ms: int) -> int:
         """What a reshape of a job with ``left_ms`` to go has to save."""
-        return max(1, -(-self._gain_ppm * left_ms // 1_000_000))
+        return -(-self._gain_ppm * left_ms // 1_000_000) or 1
 
     def cool_at_s(self, predictor: Predictor, job: JobView) -> float:
         """Until when a job that was reshaped may not be shrunk again."""
@@ -89,10 +90,6 @@ class _Decision:
         self._weighed_for = 0
         self._looked_for = 0
         self._donors = self._donors_now() if snapshot.queued else {}
-        self._most_from_one = self._most_idle
-        for host in self._hosts:
-            gives = [job.size - job.sizes[0] for job in self._donors.get(host.id, ())]
-            self._most_from_one = max(self._most_from_one, host.idle + max(gives, default=0))
 
     def make(self) -> Plan:
         overdue, in_time = self._by_wait()
@@ -190,7 +187,7 @@ class _Decision:
 
     def _grow(self) -> Plan | None:
         """Idle GPUs that nobody in the queue can use go to a running job, if it is worth it."""
-        if self._most_idle == 0:
+        if self._most_idle == 0 or self._nobody_grows():
             return None
         weighing = Weighing(
             self._forecast.outlook(), self._policy.least_ms, "change nothing", quiet=[]
@@ -214,6 +211,15 @@ class _Decision:
             self._waits(job, "keeps-sizes", text, weighing, found, swept.count + 1)
         return None
 
+    def _nobody_grows(self) -> bool:
+        """Whether that is plain without a forecast, and nobody asks how far off the jobs are."""
+        snapshot = self._snapshot
+        if snapshot.explained or snapshot.queued:
+            return False
+        jobs = moves.growable(snapshot)
+        growth = Growth(self._predictor, snapshot, self._policy.least_ms)
+        return not any(job.pinned for job in jobs) and not growth.near(jobs)
+
     def _pinned(self, weighing: Weighing, job: JobView) -> Plan | None:
         """A pinned job gets its size as soon as it is idle on its host."""
         host = next((host for host in self._hosts if host.id == job.host), None)
@@ -227,15 +233,23 @@ class _Decision:
         """Running jobs that may shrink and are not cooling down, by host."""
         found: dict[HostId, list[JobView]] = {}
         for host, jobs in moves.donors(self._snapshot).items():
-            cool = found[host] = []
-            for job in jobs:
-                was = job.reshaped_at_s is not None
-                at_s = self._policy.cool_at_s(self._predictor, job) if was else 0.0
-                if at_s <= self._snapshot.now_s:
-                    cool.append(job)
-                else:
-                    self._wake(at_s)
+            found[host] = [job for job in jobs if job.reshaped_at_s is None or self._is_cool(job)]
         return found
+
+    def _is_cool(self, job: JobView) -> bool:
+        """Whether a job that was reshaped may be shrunk again."""
+        at_s = self._policy.cool_at_s(self._predictor, job)
+        self._wake(at_s)
+        return at_s <= self._snapshot.now_s
+
+    @cached_property
+    def _most_from_one(self) -> int:
+        """The most GPUs of one host that are idle or that one running job can give."""
+        most = moves.most_idle(self._snapshot.hosts)
+        for host in self._snapshot.hosts:
+            for job in self._donors.get(host.id, ()):
+                most = max(most, host.idle + job.size - job.sizes[0])
+        return most
 
     @cached_property
     def _forecast(self) -> Forecast:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from heapq import nlargest
 
-from reshape_controller.core.model import JobId
+from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.list_schedule import (
     Listed,
@@ -67,17 +67,18 @@ class Forecast:
 
     def _free(self) -> list[list[int]]:
         """For each host, when each of its usable GPUs is free, in ascending order."""
-        numbers, ends_ms = self.numbers, self.ends_ms
-        found: list[list[int]] = [[] for _ in self.snapshot.hosts]
-        for job in self.snapshot.running:
-            if job.host in numbers:
-                found[numbers[job.host]] += [ends_ms[job.id]] * job.size
-        for host, times in zip(self.snapshot.hosts, found, strict=True):
+        found: dict[HostId | None, list[int]] = {host.id: [] for host in self.snapshot.hosts}
+        for job, end in zip(self.snapshot.running, self.ends_ms.values(), strict=True):
+            times = found.get(job.host)
+            if times is not None:
+                times += (end,) * job.size
+        for host in self.snapshot.hosts:
+            times = found[host.id]
             usable = host.usable if host.usable > host.idle else host.idle
             if usable > len(times):
-                times += [0] * (usable - len(times))
+                times += (0,) * (usable - len(times))
             times.sort()
-        return found
+        return list(found.values())
 
     def _waiting(self) -> list[Waiting]:
         """Queued jobs for the list; without those that no host can hold, or that can be on one host

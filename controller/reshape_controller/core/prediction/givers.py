@@ -63,20 +63,16 @@ class Givers:
     @cached_property
     def losses(self) -> dict[_Group, list[Loss]]:
         """What each loses at least."""
-        hosts = {host.id: (host.idle > 0, host.gpu_type) for host in self._forecast.snapshot.hosts}
-        found: dict[_Group, list[Loss]] = {}
-        shapes: dict[object, list[Loss]] = {}
-        jobs = [job for jobs in self.donors.values() for job in jobs]
-        for loss in bounds.losses(self._forecast, jobs, self._least_ms):
-            job = loss[3]
-            assert job.host is not None
-            shape = (job.host, job.sizes, job.size)
-            alike = shapes.get(shape)
-            if alike is None:
-                gifts = tuple(job.size - keeps for keeps in job.sizes if keeps < job.size)
-                alike = shapes[shape] = found.setdefault((*hosts[job.host], gifts), [])
-            alike.append(loss)
-        return found
+        alike: dict[tuple[bool, str], list[JobView]] = {}
+        for host in self._forecast.snapshot.hosts:
+            alike.setdefault((host.idle > 0, host.gpu_type), []).extend(
+                self.donors.get(host.id, ())
+            )
+        return {
+            (*hosts, gifts): losses
+            for hosts, jobs in alike.items()
+            for gifts, losses in bounds.losses(self._forecast, jobs, self._least_ms).items()
+        }
 
     @cached_property
     def release_s(self) -> float:
@@ -104,9 +100,9 @@ def near_and_far(
     here: dict[HostId, HostView],
     givers: Givers,
     base: tuple[int, int],
-) -> tuple[list[JobView], list[tuple[int, JobView]]]:
-    """The jobs of which GPUs may be worth taking for a newcomer, and the others, each with what is
-    lost with it at least.
+) -> tuple[list[JobView], int, list[tuple[int, JobView]]]:
+    """The jobs of which GPUs may be worth taking for a newcomer; how many others there are; and, if
+    somebody will look at them, these, each with what is lost with it at least.
 
     An option that leaves the schedule of the queue as it is saves what it saves the newcomer, less
     what the giver loses. Whether it does that is not looked at here on hosts with idle GPUs, and
@@ -114,27 +110,38 @@ def near_and_far(
     """
     near: list[JobView] = []
     far: list[tuple[int, JobView]] = []
+    ruled_out = 0
     if not givers.donors:
-        return near, far
+        return near, ruled_out, far
     forecast, queue, alone = outlook.forecast, outlook.if_started, not outlook.others
+    explained, all_hosts = forecast.snapshot.explained, len(here) == len(forecast.numbers)
     late = -1 if alone else max(outlook.reach.late_ms)
     waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
     shorter = base[0] - max(queue.last_ms, forecast.latest[0][0])
     for (idle, kind, gifts), losses in givers.losses.items():
+        if not idle and gifts[0] < newcomer.sizes[0]:
+            continue
         sizes = [size for size in newcomer.sizes if size in gifts]
         if alone and not sizes:
             sizes = [size for size in newcomer.sizes if size <= gifts[0]]
-        if not idle and gifts[0] < newcomer.sizes[0]:
-            continue
         seconds = (forecast.predictor.incoming_s(newcomer, kind, size) for size in sizes)
         end = to_ms(min(seconds, default=0.0) + givers.release_s) - bounds.SLACK_MS
+        found = losses if all_hosts else [loss for loss in losses if loss[3].host in here]
         if idle or not sizes or end <= late:
-            near += [job for *_, job in losses if job.host in here]
+            near += [job for *_, job in found]
             continue
-        for needs, before, least, job in losses:
-            if job.host in here:
-                if needs <= waits - end or before <= late or least <= shorter:
-                    near.append(job)
-                else:
-                    far.append((needs, job))
-    return near, far
+        saves = waits - end
+        close = [
+            job
+            for needs, before, least, job in found
+            if needs <= saves or before <= late or least <= shorter
+        ]
+        near += close
+        ruled_out += len(found) - len(close)
+        if explained:
+            far += [
+                (needs, job)
+                for needs, before, least, job in found
+                if needs > saves and before > late and least > shorter
+            ]
+    return near, ruled_out, far

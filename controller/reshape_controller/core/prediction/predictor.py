@@ -8,11 +8,12 @@ job is kept on the job's view, and holds until the job or what is known of its t
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.list_schedule import Waiting
+from reshape_controller.core.prediction.pace import Pace, sums_s
 from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S, Answers
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead
 
@@ -33,38 +34,6 @@ class Prediction:
         return sum(seconds for _, seconds in self.phases)
 
 
-@dataclass(slots=True)
-class Pace:
-    """What of the prediction of a job does not change with time."""
-
-    answers: Answers
-    """Of its type; with others, this is void."""
-    job_type: str
-    cost: Overhead
-    tail_s: float
-    """Last checkpoint and stops."""
-    stay_s: float
-    """Without training, in a reshape whose container stays."""
-    left: float
-    """Iterations left at its last report; now, if it does not train."""
-    since_s: float | None
-    """When that was, if it trains."""
-    step_s: float
-    """Seconds of an iteration at its size, if it trains."""
-    until_s: float = 0.0
-    """When it will have trained, if it trains."""
-    speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Seconds of an iteration by GPU type and size."""
-    starting_ms: int | None = None
-    """When a job that does not train yet will have left, from whenever it is asked."""
-    waiting: Waiting | None = None
-    """How a queued job counts in a list schedule."""
-    slower_s: float | None = None
-    """By how much a step is longer at least, at any smaller size (see ``bounds``)."""
-    faster_s: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
-    """By how much a step is shorter at most, on GPUs of types of which there are so many."""
-
-
 class Predictor:
     """One per decision."""
 
@@ -72,19 +41,23 @@ class Predictor:
         self._now_s = snapshot.now_s
         self._book = snapshot.profiles
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
+        self.valid = snapshot.profiles.answered
+        """The answers with which a pace holds, by job type; for loops over all jobs."""
 
     def pace(self, job: JobView) -> Pace:
         """What is kept of a job."""
         pace = job.pace
-        if pace is None or pace.answers is not self._book.answered.get(pace.job_type):
-            pace = self._pace(job)
+        if pace is None or pace.answers is not self.valid.get(pace.job_type):
+            answers = self._book.answers(job.spec.job_type)
+            if pace is None or pace.answers.tables is not answers.tables:
+                return self._pace(job, answers)
+            pace.costs_are(answers, self._book.overhead(job.spec.job_type))
         return pace
 
-    def _pace(self, job: JobView) -> Pace:
+    def _pace(self, job: JobView, answers: Answers) -> Pace:
         kind = job.spec.job_type
         cost = self._book.overhead(kind)
-        answers = self._book.answers(kind)
-        pace = Pace(answers, kind or DEFAULT_TYPE, cost, *_sums_s(cost), 0.0, None, 1.0)
+        pace = Pace(answers, kind or DEFAULT_TYPE, cost, *sums_s(cost), 0.0, None, 1.0)
         object.__setattr__(job, "pace", pace)  # a cache on a frozen value
         total = self.total_steps(job)
         if total is None:
@@ -209,10 +182,10 @@ class Predictor:
     def ends_ms(self, jobs: Iterable[JobView]) -> dict[JobId, int]:
         """``unchanged_s`` of many running jobs, in whole milliseconds. One loop on purpose: every
         decision needs it of all."""
-        now_s, answered, found = self._now_s, self._book.answered, {}
+        now_s, valid, found = self._now_s, self.valid, {}
         for job in jobs:
             pace = job.pace
-            if pace is None or pace.answers is not answered.get(pace.job_type):
+            if pace is None or pace.answers is not valid.get(pace.job_type):
                 pace = self.pace(job)
             if pace.since_s is None or job.frozen or now_s < pace.since_s:
                 end = pace.starting_ms
@@ -227,11 +200,11 @@ class Predictor:
 
     def waiting(self, jobs: Iterable[JobView], gpu_types: tuple[str, ...]) -> list[Waiting]:
         """Queued jobs that have sizes, for the list schedule."""
-        answered, found = self._book.answered, []
+        valid, found = self.valid, []
         for job in jobs:
             if job.sizes:
                 pace = job.pace
-                if pace is None or pace.answers is not answered.get(pace.job_type):
+                if pace is None or pace.answers is not valid.get(pace.job_type):
                     pace = self.pace(job)
                 known = pace.waiting
                 if known is None or known.gpu_types != gpu_types:
@@ -290,9 +263,3 @@ def _tail(cost: Overhead) -> tuple[tuple[str, float], ...]:
         ("last process stop", cost.process_stop_s),
         ("last job stop", cost.job_stop_s),
     )
-
-
-def _sums_s(cost: Overhead) -> tuple[float, float]:
-    """The end of a job, and a reshape whose container stays."""
-    kept = cost.checkpoint_s + cost.process_stop_s
-    return kept + cost.job_stop_s, kept + cost.process_init_s

@@ -100,6 +100,7 @@ class Answers:
     has_speed: dict[str, bool] = field(default_factory=dict)
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
+    """The same dictionary as before, where only costs were learned since."""
     overhead: Overhead | None = None
     alike: dict[tuple[object, ...], float] = field(default_factory=dict)
     """Predictions for jobs that have not begun, by all that they depend on."""
@@ -125,7 +126,8 @@ class ProfileBook:
         answers = dict(self.answered)
         before = answers.pop(kind, None)
         if before is not None:
-            same = learned.speed == self.learned_of(kind).speed
+            old = self.learned_of(kind)
+            same = learned.speed == old.speed and learned.curve == old.curve
             kept = (before.seconds, before.tables) if same else ()
             answers[kind] = Answers(before.recorded, before.has_speed, *kept)
         return ProfileBook(self.profiles, known, answers)
@@ -198,20 +200,24 @@ class ProfileBook:
         sizes: tuple[int, ...],
     ) -> dict[int, float]:
         """Seconds of one step of a job at each of ``sizes``, with its own measurements."""
-        tables = self.answers(job_type).tables
+        answers = self.answers(job_type)
+        tables, seconds = answers.tables, answers.seconds
         table = tables.get((gpu_type, sizes))
         if table is None:
             table = {size: self.seconds_per_step(job_type, gpu_type, size) for size in sizes}
             tables[gpu_type, sizes] = table
         if len(measured) == 1 and measured[0].gpu_type == gpu_type:
             entry = measured[0]
-            ratio = entry.seconds_per_step / self.seconds_per_step(job_type, gpu_type, entry.gpus)
-            return {size: ratio * seconds for size, seconds in table.items()}
+            believed_s = seconds.get((gpu_type, entry.gpus))
+            if believed_s is None:
+                believed_s = self.seconds_per_step(job_type, gpu_type, entry.gpus)
+            ratio = entry.seconds_per_step / believed_s
+            return {size: ratio * step_s for size, step_s in table.items()}
         correct = _corrections(
             measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n)
         )
         mean = correct[0]
-        return {size: correct.get(size, mean) * seconds for size, seconds in table.items()}
+        return {size: correct.get(size, mean) * step_s for size, step_s in table.items()}
 
     def overhead(self, job_type: str | None) -> Overhead:
         """Seconds of starts, saves and stops of a job of the type."""

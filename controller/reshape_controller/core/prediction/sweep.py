@@ -31,14 +31,15 @@ class Swept:
     """Options that save enough."""
     others: list[Rank]
     costly: list[Candidate]
-    far: Far | None = None
+    ruled_out: int = 0
     """Jobs none of whose options can save enough; they were not weighed."""
+    far: Far | None = None
+    """These jobs, if somebody will look at them."""
 
     @property
     def count(self) -> int:
         """Options, and jobs that were ruled out."""
-        ruled_out = len(self.far.jobs) if self.far is not None else 0
-        return len(self.worth) + len(self.others) + len(self.costly) + ruled_out
+        return len(self.worth) + len(self.others) + len(self.costly) + self.ruled_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,12 @@ def sweep(
         return _swept(outlook, newcomer, here, [givers.of(job) for job in jobs], base)
 
     if gate:
-        near, far = near_and_far(outlook, newcomer, here, givers, base)
+        near, ruled_out, far = near_and_far(outlook, newcomer, here, givers, base)
     else:
-        near, far = [job for host in hosts for job in givers.donors.get(host.id, ())], []
+        near = [job for host in hosts for job in givers.donors.get(host.id, ())]
+        ruled_out, far = 0, []
     found = weigh(near)
+    found.ruled_out = ruled_out
     found.far = Far(far, weigh) if far else None
     return found
 
@@ -100,8 +103,14 @@ def sweep_growths(
             _grown(found, forecast, job, own, fits, least_ms, base)
         return found
 
-    near, far = bounds.may_grow(forecast, moves.growable(forecast.snapshot), least_ms)
+    growth = bounds.Growth(forecast.predictor, forecast.snapshot, least_ms)
+    jobs = moves.growable(forecast.snapshot)
+    if forecast.snapshot.explained:
+        near, far = growth.near_and_far(jobs)
+    else:
+        near, far = growth.near(jobs), []
     found = weigh(near)
+    found.ruled_out = len(jobs) - len(near)
     found.far = Far(far, weigh) if far else None
     return found
 
