@@ -13,7 +13,6 @@ from enum import IntEnum
 from reshape_controller.core.model import (
     Change,
     ChangeKind,
-    Gpu,
     GpuId,
     GpuState,
     HandOver,
@@ -144,7 +143,7 @@ class Account:
 
     def book(self, state: State, touched: Touched, now_s: float) -> None:
         """Take in what one round changed."""
-        gpus = dict.fromkeys(touched.gpus)
+        uses: dict[GpuId, Use] = {}
         for job_id in touched.jobs:
             job = state.jobs.get(job_id)
             if job is None:
@@ -156,11 +155,16 @@ class Account:
             elif self._is_booked(job):
                 continue
             self._job(job, now_s)
-            gpus.update(dict.fromkeys(job.gpus))
+            if job.gpus:
+                uses |= dict.fromkeys(job.gpus, _STAGES.get(job.stage, Use.STOPPING))
+        for gpu_id in touched.gpus:
+            gpu = state.gpus[gpu_id]
+            if gpu.state is not GpuState.IN_USE:  # those are their job's
+                uses[gpu_id] = _STATES.get(gpu.state, Use.UNALLOCATED)
         if self.done >= self.jobs and self._closed:
             return
-        for gpu in gpus:
-            self._gpu(state, state.gpus[gpu], now_s)
+        for gpu_id, use in uses.items():
+            self._gpu(gpu_id, use, now_s)
         if self.done >= self.jobs:
             self._close(now_s)
         if self.keeps_course:
@@ -185,17 +189,15 @@ class Account:
             self.seconds[use] += now_s - max(since_s, self.since_s)
             self._uses[gpu] = (use, now_s)
 
-    def _gpu(self, state: State, gpu: Gpu, now_s: float) -> None:
-        use = _STATES.get(gpu.state, Use.UNALLOCATED)
-        if gpu.state is GpuState.IN_USE and gpu.owner is not None:
-            use = _STAGES.get(state.jobs[gpu.owner].stage, Use.STOPPING)
-        booked = self._uses.get(gpu.id)
-        before, since_s = booked or (Use.UNALLOCATED, now_s)
+    def _gpu(self, gpu: GpuId, use: Use, now_s: float) -> None:
+        booked = self._uses.get(gpu)
+        if booked is None:
+            booked = self._uses[gpu] = (Use.UNALLOCATED, now_s)
+        before, since_s = booked
         if use is not before:
             self.seconds[before] += now_s - max(since_s, self.since_s)
             self._allocated += (use is not Use.UNALLOCATED) - (before is not Use.UNALLOCATED)
-        if use is not before or booked is None:
-            self._uses[gpu.id] = (use, now_s)
+            self._uses[gpu] = (use, now_s)
 
     def _job(self, job: Job, now_s: float) -> None:
         if job.finished_at_s is not None and job.id not in self._finished:

@@ -40,7 +40,7 @@ class Agenda(Generic[Entry]):
 
     def take(self, now_s: float) -> list[Entry]:
         """Remove and give every entry up to ``now_s``, in order."""
-        found = []
-        while self._heap and self._heap[0][0] <= now_s:
-            found.append(heappop(self._heap)[2])
+        heap, found = self._heap, []
+        while heap and heap[0][0] <= now_s:
+            found.append(heappop(heap)[2])
         return found
