@@ -134,9 +134,8 @@ class Engine:
         return self.state.take_touched()
 
     def _turn(self, now_s: float) -> Turn:
-        state = self.state
-        state.now_s = now_s = max(state.now_s, now_s)
-        return Turn(state, now_s, observed_before=not state.observing, tells=self._explains)
+        self.state.now_s = now_s = max(self.state.now_s, now_s)
+        return Turn(self.state, now_s, tells=self._explains)
 
     def _close(self, turn: Turn) -> Step:
         if not (turn.observed_before or self.state.observing):

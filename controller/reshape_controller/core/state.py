@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 
 from reshape_controller.core.commands import Command
@@ -95,14 +95,10 @@ class State:
 
     @profiles.setter
     def profiles(self, book: ProfileBook) -> None:
-        before = self._profiles
-        for kind, profile in book.profiles.items():
-            if before.profiles.get(kind) is not profile:
-                self._touched_types[kind] = None
-        for kind in (*before.learned, *book.learned):
-            if before.learned.get(kind) is not book.learned.get(kind):
-                self._touched_types[kind] = None
-        self._profiles = book
+        before, self._profiles = self._profiles, book
+        if book.profiles is not before.profiles:
+            self._touched_types |= _others(before.profiles, book.profiles)
+        self._touched_types |= _others(before.learned, book.learned)
 
     @property
     def observing(self) -> bool:
@@ -136,7 +132,7 @@ class State:
         self._touched_jobs[job.id] = None
         self.jobs[job.id] = job
         self.views.job_changed(job.id)
-        if job.deadline is not None and (before is None or before.deadline != job.deadline):
+        if job.deadline is not None and (before is None or before.deadline is not job.deadline):
             heapq.heappush(self._due, (job.deadline.at_s, job.id))
 
     def drop_job(self, job: Job) -> None:
@@ -162,13 +158,13 @@ class State:
 
     def next_deadline_s(self, until_s: float = inf) -> float | None:
         """When the earliest deadline is due; None if nothing is awaited up to ``until_s``."""
-        wake_s = self.wake_at_s if self.wake_at_s is not None else inf
-        while self._due and self._due[0][0] <= until_s:
-            at_s, key = self._due[0]
+        due, wake_s = self._due, self.wake_at_s
+        while due and due[0][0] <= until_s:
+            at_s, key = due[0]
             if self._is_due(at_s, key):
-                return min(at_s, wake_s)
-            heapq.heappop(self._due)
-        return wake_s if wake_s < inf and wake_s <= until_s else None
+                return at_s if wake_s is None else min(at_s, wake_s)
+            heapq.heappop(due)
+        return wake_s if wake_s is not None and wake_s <= until_s else None
 
     def take_due(self, now_s: float) -> tuple[str, ...]:
         """Ids of jobs and GPUs whose deadline has passed, earliest first, each once."""
@@ -244,6 +240,11 @@ class State:
         return gpu is not None and gpu.verify_by_s == at_s
 
 
+def _others(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, None]:
+    """Keys under which something else is than before."""
+    return {key: None for key in {**before, **after} if before.get(key) is not after.get(key)}
+
+
 def _bare(job: Job) -> Job:
     return replace(job, spec=replace(job.spec, env=()))
 
@@ -251,20 +252,20 @@ def _bare(job: Job) -> Job:
 _Row = Host | Gpu | Job | Profile | Learned
 
 
-@dataclass(slots=True)
 class Turn:
     """One event or plan being worked on: the state, the time, and what comes of it."""
 
-    state: State
-    now_s: float
-    commands: list[Command] = field(default_factory=list)
-    history: list[HistoryEntry] = field(default_factory=list)
-    observed_before: bool = True
-    """Whether every attempt had answered (R6) before this turn."""
-    freed: dict[HostId, None] = field(default_factory=dict)
-    """Hosts on which a GPU became idle in this turn."""
-    tells: bool = True
-    """Whether somebody will read the history."""
+    __slots__ = ("commands", "freed", "history", "now_s", "observed_before", "state", "tells")
+
+    def __init__(self, state: State, now_s: float, *, tells: bool) -> None:
+        """``tells``: whether somebody will read the history."""
+        self.state, self.now_s, self.tells = state, now_s, tells
+        self.commands: list[Command] = []
+        self.history: list[HistoryEntry] = []
+        self.freed: dict[HostId, None] = {}
+        """Hosts on which a GPU became idle in this turn."""
+        self.observed_before = not state.observing
+        """Whether every attempt had answered (R6) before this turn."""
 
     @property
     def limits(self) -> Limits:

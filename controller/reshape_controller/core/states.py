@@ -24,12 +24,10 @@ class JobState(StrEnum):
     @property
     def terminal(self) -> bool:
         """Whether nothing will happen to the job any more."""
-        return self in (
-            JobState.COMPLETED,
-            JobState.FAILED,
-            JobState.CANCELLED,
-            JobState.REJECTED,
-        )
+        return self in _TERMINAL
+
+
+_TERMINAL = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.REJECTED)
 
 
 class GpuState(StrEnum):

@@ -143,8 +143,10 @@ class Views:
 
 def _host_view(state: State, host: Host) -> HostView:
     idle = usable = 0
-    for gpu in state.gpus_of_host(host.id):
-        idle += gpu.state is GpuState.IDLE and gpu.promised_to is None
+    for gpu_id in host.gpus:
+        gpu = state.gpus[gpu_id]
+        if gpu.state is GpuState.IDLE:
+            idle += gpu.promised_to is None
         usable += gpu.state not in _UNUSABLE
     return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
 
