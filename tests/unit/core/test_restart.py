@@ -93,4 +93,6 @@ def test_limits_of_a_run_enter_the_log() -> None:
     world.submit("a", 4)
     world.plan(("a", 4))
     assert world.engine.next_deadline_s() == 5.0
+    assert world.engine.next_deadline_s(5.0) == 5.0
+    assert world.engine.next_deadline_s(4.5) is None
     assert GpuId("GPU-0-0") in world.engine.state.gpus

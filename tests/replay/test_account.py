@@ -1,0 +1,55 @@
+"""What a replay books round by round, against a look at the whole cluster after each round."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape_controller.core.model import Gpu, GpuId, GpuState, Stage
+from reshape_controller.core.state import State, Touched
+from reshape_controller.replay.account import Account, Use
+from tests.replay_bed import job, run, scene
+
+
+def use_of(state: State, gpu: Gpu) -> Use:
+    """What a GPU is doing, from the state alone."""
+    if gpu.state is GpuState.RESERVED:
+        return Use.RESERVED
+    if gpu.state is GpuState.RELEASING:
+        return Use.STOPPING
+    if gpu.state is not GpuState.IN_USE or gpu.owner is None:
+        return Use.UNALLOCATED
+    stage = state.jobs[gpu.owner].stage
+    return {Stage.STARTING: Use.STARTING, Stage.TRAINING: Use.TRAINING}.get(stage, Use.STOPPING)
+
+
+@pytest.mark.parametrize("preset", ["adaptive", "paper", "default", "adaptive+terminate"])
+def test_gpu_seconds_are_those_of_a_look_at_every_gpu(
+    preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds, uses, last_s, accounts = [0.0] * len(Use), dict[GpuId, Use](), [0.0], []
+    book = Account.book
+
+    def looked(self: Account, state: State, touched: Touched, now_s: float) -> None:
+        if self.done < self.jobs:
+            for use in uses.values():
+                seconds[use] += now_s - last_s[0]
+        book(self, state, touched, now_s)
+        uses.update({gpu.id: use_of(state, gpu) for gpu in state.gpus.values()})
+        last_s[0], accounts[:] = now_s, [self]
+
+    monkeypatch.setattr(Account, "book", looked)
+    jobs = [job(f"job-{n:02d}", 45.0 * n, 60 + 37 * (n % 5)) for n in range(12)]
+    result = run(scene(jobs, cluster="4xV100+2xP100", spread=0.15), preset)
+    assert result.metrics.gpu_stopping_s > 0.0 or preset == "default"
+    assert accounts[0].seconds == seconds
+
+
+@pytest.mark.parametrize("preset", ["adaptive", "adaptive+terminate"])
+def test_a_replay_that_keeps_nothing_is_the_same_replay(preset: str) -> None:
+    jobs = [job(f"job-{n:02d}", 45.0 * n, 60 + 37 * (n % 5)) for n in range(12)]
+    given = scene(jobs, cluster="4xV100+2xP100", spread=0.15)
+    kept, bare = run(given, preset, keep=True), run(given, preset)
+    assert kept.events
+    assert not bare.events
+    assert (bare.metrics, bare.jobs, bare.reshapes) == (kept.metrics, kept.jobs, kept.reshapes)
+    assert bare.engine_events == kept.engine_events
