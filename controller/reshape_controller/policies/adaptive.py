@@ -100,6 +100,8 @@ class _Decision:
             self._hold(newcomer)
         for newcomer in in_time:
             if self._can_only_wait(newcomer):
+                if self._most_idle == 0:
+                    break  # and so can all behind it
                 continue
             plan = self._start(newcomer, overdue=False)
             if plan is not None:
@@ -137,9 +139,8 @@ class _Decision:
         if not fits and not reshapes:
             self._nothing_fits(newcomer)
             return None
-        own = {host.id for host in moves.hosts_for(self._snapshot, newcomer)}
-        hosts = [host for host in self._hosts if host.id in own]
-        idle = list(candidates.on_idle(self._forecast, newcomer, hosts))
+        hosts = self._hosts_for(newcomer)
+        idle = list(candidates.on_idle(self._forecast, newcomer, hosts)) if fits else []
         outlook = self._forecast.outlook(newcomer.id)
         weighing = Weighing(outlook, self._policy.least_ms, "wait", idle)
         found = Found()
@@ -161,6 +162,13 @@ class _Decision:
         if chosen[6]:
             code = "shrinks-for-overdue" if overdue else "shrinks-for-newcomer"
         return weighing.plan(code, newcomer, chosen, found, count)
+
+    def _hosts_for(self, newcomer: JobView) -> list[HostView]:
+        """Those on which it may start, of the hosts that are not held for somebody else."""
+        own = moves.hosts_for(self._snapshot, newcomer)
+        if own is self._snapshot.hosts:
+            return self._hosts
+        return [host for host in self._hosts if host in own]
 
     def _may_reshape(self, newcomer: JobView, *, always: bool) -> bool:
         """Whether running jobs are looked at for this newcomer."""
