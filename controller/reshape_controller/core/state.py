@@ -34,15 +34,17 @@ from reshape_sidecar import codec
 _PART_ROWS = 1000
 
 
-@dataclass(frozen=True, slots=True)
 class Touched:
     """Ids changed since they were last taken, in the order of first change."""
 
-    jobs: tuple[JobId, ...]
-    gpus: tuple[GpuId, ...]
-    hosts: tuple[HostId, ...]
-    job_types: tuple[str, ...] = ()
-    """Types of which something else is known than before."""
+    __slots__ = ("gpus", "hosts", "job_types", "jobs")
+
+    def __init__(self) -> None:
+        self.jobs: dict[JobId, None] = {}
+        self.gpus: dict[GpuId, None] = {}
+        self.hosts: dict[HostId, None] = {}
+        self.job_types: dict[str, None] = {}
+        """Types of which something else is known than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +84,7 @@ class State:
         self.unasked: dict[JobId, None] = {}
         """Jobs that wait for GPUs of running jobs which were not asked yet."""
         self._unanswered: dict[JobId, None] = {}
-        self._touched_jobs: dict[JobId, None] = {}
-        self._touched_gpus: dict[GpuId, None] = {}
-        self._touched_hosts: dict[HostId, None] = {}
-        self._touched_types: dict[str, None] = {}
+        self._touched = Touched()
         self._due: list[tuple[float, str]] = []
 
     @property
@@ -97,8 +96,8 @@ class State:
     def profiles(self, book: ProfileBook) -> None:
         before, self._profiles = self._profiles, book
         if book.profiles is not before.profiles:
-            self._touched_types |= _others(before.profiles, book.profiles)
-        self._touched_types |= _others(before.learned, book.learned)
+            self._touched.job_types |= _others(before.profiles, book.profiles)
+        self._touched.job_types |= _others(before.learned, book.learned)
 
     @property
     def observing(self) -> bool:
@@ -120,24 +119,25 @@ class State:
 
     def put_job(self, job: Job) -> None:
         """Replace a job."""
-        before = self.jobs.get(job.id)
+        job_id, hand_over, deadline = job.id, job.hand_over, job.deadline
+        before = self.jobs.get(job_id)
         if job.answered:
-            self._unanswered.pop(job.id, None)
+            self._unanswered.pop(job_id, None)
         else:
-            self._unanswered[job.id] = None
-        if job.hand_over is not None and job.hand_over.donors and not job.hand_over.shrink_asked:
-            self.unasked[job.id] = None
+            self._unanswered[job_id] = None
+        if hand_over is not None and hand_over.donors and not hand_over.shrink_asked:
+            self.unasked[job_id] = None
         else:
-            self.unasked.pop(job.id, None)
-        self._touched_jobs[job.id] = None
-        self.jobs[job.id] = job
-        self.views.job_changed(job.id)
-        if job.deadline is not None and (before is None or before.deadline is not job.deadline):
-            heapq.heappush(self._due, (job.deadline.at_s, job.id))
+            self.unasked.pop(job_id, None)
+        self._touched.jobs[job_id] = None
+        self.jobs[job_id] = job
+        self.views.job_changed(job_id)
+        if deadline is not None and (before is None or before.deadline is not deadline):
+            heapq.heappush(self._due, (deadline.at_s, job_id))
 
     def drop_job(self, job: Job) -> None:
         """Forget a job that has ended and left its container."""
-        self._touched_jobs[job.id] = None
+        self._touched.jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
         self.unasked.pop(job.id, None)
@@ -145,14 +145,14 @@ class State:
         self.views.job_changed(job.id)
 
     def put_gpu(self, gpu: Gpu) -> None:
-        self._touched_gpus[gpu.id] = None
+        self._touched.gpus[gpu.id] = None
         self.gpus[gpu.id] = gpu
         self.views.host_changed(gpu.host)
         if gpu.verify_by_s is not None:
             heapq.heappush(self._due, (gpu.verify_by_s, gpu.id))
 
     def put_host(self, host: Host) -> None:
-        self._touched_hosts[host.id] = None
+        self._touched.hosts[host.id] = None
         self.hosts[host.id] = host
         self.views.host_changed(host.id)
 
@@ -177,14 +177,7 @@ class State:
 
     def take_touched(self) -> Touched:
         """What changed since the last call."""
-        touched = Touched(
-            tuple(self._touched_jobs),
-            tuple(self._touched_gpus),
-            tuple(self._touched_hosts),
-            tuple(self._touched_types),
-        )
-        self._touched_jobs, self._touched_gpus, self._touched_hosts = {}, {}, {}
-        self._touched_types = {}
+        touched, self._touched = self._touched, Touched()
         return touched
 
     def dump(self, *, with_env: bool = True) -> tuple[str, ...]:
