@@ -46,6 +46,8 @@ __all__ = [
     "Stage",
 ]
 
+_SETTLED = (Stage.NONE, Stage.READY, Stage.TRAINING)
+
 JobId = NewType("JobId", str)
 GpuId = NewType("GpuId", str)
 HostId = NewType("HostId", str)
@@ -238,7 +240,7 @@ class Job:
             self.hand_over is not None
             or self.donation is not None
             or self.change is not None
-            or self.stage not in (Stage.NONE, Stage.READY, Stage.TRAINING)
+            or self.stage not in _SETTLED
             or not self.answered
         )
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+_new, _set = object.__new__, object.__setattr__
+
 if TYPE_CHECKING:
     from dataclasses import replace
 else:
@@ -25,8 +27,8 @@ else:
         fields = before | changes
         if len(fields) != len(before):
             raise TypeError(f"{cls.__name__} has not all of the fields {', '.join(changes)}")
-        copy = object.__new__(cls)
-        object.__setattr__(copy, "__dict__", fields)
+        copy = _new(cls)
+        _set(copy, "__dict__", fields)
         return copy
 
 

@@ -13,11 +13,15 @@ from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
 
+# An enum finds its members slowly, so what is asked of every report has a name here.
+_NONE, _TRAINING, _RUNNING = Stage.NONE, Stage.TRAINING, Phase.RUNNING
+_OVER = (Stage.NONE, Stage.ENDING)
+
 
 def take(turn: Turn, seen: Observed) -> None:
     """Take in one report."""
     job = turn.state.jobs.get(JobId(seen.job))
-    if job is None or job.stage is Stage.NONE:
+    if job is None or job.stage is _NONE:
         return
     if seen.attempt != job.attempt or seen.sequence <= job.sequence:
         return
@@ -32,7 +36,7 @@ def take(turn: Turn, seen: Observed) -> None:
         reachable=True,
         longest_save_s=max(job.longest_save_s, save_s),
     )
-    if job.stage is Stage.TRAINING and seen.phase is Phase.RUNNING:
+    if job.stage is _TRAINING and seen.phase is _RUNNING:
         # Most reports are of a job that trains on: nothing of the rest can be in them.
         turn.state.put_job(learning.trains_on(turn, before, job, seen))
     else:
@@ -46,7 +50,7 @@ def take(turn: Turn, seen: Observed) -> None:
 def _move_on(turn: Turn, job_id: JobId, seen: Observed) -> None:
     for step in _STEPS:
         job = turn.state.jobs.get(job_id)
-        if job is None or job.stage in (Stage.NONE, Stage.ENDING):
+        if job is None or job.stage in _OVER:
             break
         step(turn, job, seen)
 
@@ -158,9 +162,9 @@ def _finished(turn: Turn, job: Job, seen: Observed) -> None:
 
 
 def _unfit(turn: Turn, job: Job, seen: Observed) -> None:
-    waits = (Stage.LAUNCHING, Stage.READY, Stage.STARTING)
-    same = seen.generation == job.generation
-    if seen.phase is Phase.UNFIT and same and job.stage in waits:
+    if seen.phase is not Phase.UNFIT or seen.generation != job.generation:
+        return
+    if job.stage in (Stage.LAUNCHING, Stage.READY, Stage.STARTING):
         endings.unfit(turn, job, seen.error or "its SideCar's self-check failed")
 
 

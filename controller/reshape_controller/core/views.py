@@ -27,13 +27,17 @@ if TYPE_CHECKING:
 
 _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
+# An enum finds its members slowly, so what is asked of every job and GPU has a name here.
+_IDLE, _READY, _TRAINING = GpuState.IDLE, Stage.READY, Stage.TRAINING
+_QUEUED_STATES = (JobState.SUBMITTED, JobState.INITIALIZED)
+_QUEUED_STAGES = (Stage.NONE, Stage.READY)
 
 
 def is_queued(job: Job) -> bool:
     """Whether a plan may start the job."""
     return (
-        job.state in (JobState.SUBMITTED, JobState.INITIALIZED)
-        and job.stage in (Stage.NONE, Stage.READY)
+        job.state in _QUEUED_STATES
+        and job.stage in _QUEUED_STAGES
         and job.hand_over is None
         and job.reachable
     )
@@ -145,7 +149,7 @@ def _host_view(state: State, host: Host) -> HostView:
     idle = usable = 0
     for gpu_id in host.gpus:
         gpu = state.gpus[gpu_id]
-        if gpu.state is GpuState.IDLE:
+        if gpu.state is _IDLE:
             idle += gpu.promised_to is None
         usable += gpu.state not in _UNUSABLE
     return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
@@ -169,7 +173,7 @@ def _later_host(state: State, job: Job) -> HostId | None:
 
 def _view(state: State, job: Job, size: int) -> JobView:
     host = _later_host(state, job)
-    trains = job.stage is Stage.TRAINING
+    trains = job.stage is _TRAINING
     return JobView(
         id=job.id,
         spec=job.spec,
@@ -179,7 +183,7 @@ def _view(state: State, job: Job, size: int) -> JobView:
         size=size,
         host=host,
         frozen=job.frozen or not job.reachable,
-        initialized=job.stage is Stage.READY,
+        initialized=job.stage is _READY,
         submitted_at_s=job.submitted_at_s,
         started_at_s=job.started_at_s,
         not_before_s=waits_until(job),

@@ -18,6 +18,8 @@ from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes
 _EPSILON = 1e-6
 """Of a step: what rounding may take from it."""
 _NO_TIMES = PhaseTimes()
+_RUNNING, _FINISHED = Phase.RUNNING, Phase.FINISHED
+"""Asked for every report, and an enum finds its members slowly."""
 
 
 class What(StrEnum):
@@ -82,7 +84,7 @@ class Container:
 
     def steps_at(self, now_s: float) -> int:
         """Whole steps done at ``now_s``."""
-        if self.phase is not Phase.RUNNING or self.over:
+        if self.phase is not _RUNNING or self.over:
             return self.step
         done = self.step + math.floor((now_s - self.at_s) / self.step_s + _EPSILON)
         return min(done, self.life.truth.total_steps)
@@ -96,7 +98,7 @@ class Container:
         """What its SideCar says now; ``step`` steps are done."""
         self.sequence += 1
         truth, life = self.life.truth, self.life
-        trains = self.phase is Phase.RUNNING
+        trains = self.phase is _RUNNING
         said = self.said or Observed(self.job, self.attempt, 0, 0, self.phase)
         progress = replace(
             said.progress,
@@ -117,7 +119,7 @@ class Container:
             progress=progress,
             outcome=self.outcome,
             stopped_generation=self.stopped_generation,
-            exit_code=0 if self.phase is Phase.FINISHED else None,
+            exit_code=0 if self.phase is _FINISHED else None,
             times=self.times,
         )
         return self.said
