@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from heapq import nlargest
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import JobView, Snapshot
@@ -49,7 +48,9 @@ class Forecast:
         self.gpus = sum(map(len, self.free_ms))
         self.free_sum_ms = sum(map(sum, self.free_ms))
         self.ends_sum_ms = sum(self.ends_ms.values())
-        self.latest = nlargest(3, zip(self.ends_ms.values(), self.ends_ms, strict=True))
+        third = min(sorted(self.ends_ms.values())[-3:], default=0)
+        last = ((end, job) for job, end in self.ends_ms.items() if end >= third)
+        self.latest = sorted(last, reverse=True)[:3]
         waiting = self._waiting()
         self.listed, self.rest = waiting[:LISTED_MAX], waiting[LISTED_MAX:]
         self.rest_ms = sum(job.area_ms for job in self.rest)

@@ -201,17 +201,18 @@ class ProfileBook:
     ) -> dict[int, float]:
         """Seconds of one step of a job at each of ``sizes``, with its own measurements."""
         answers = self.answers(job_type)
-        tables, seconds = answers.tables, answers.seconds
-        table = tables.get((gpu_type, sizes))
+        table = answers.tables.get((gpu_type, sizes))
         if table is None:
             table = {size: self.seconds_per_step(job_type, gpu_type, size) for size in sizes}
-            tables[gpu_type, sizes] = table
-        if len(measured) == 1 and measured[0].gpu_type == gpu_type:
-            entry = measured[0]
-            believed_s = seconds.get((gpu_type, entry.gpus))
+            answers.tables[gpu_type, sizes] = table
+        if not measured:
+            return table
+        if len(measured) == 1:
+            kind, gpus = measured[0].gpu_type, measured[0].gpus
+            believed_s = answers.seconds.get((kind, gpus))
             if believed_s is None:
-                believed_s = self.seconds_per_step(job_type, gpu_type, entry.gpus)
-            ratio = entry.seconds_per_step / believed_s
+                believed_s = self.seconds_per_step(job_type, kind, gpus)
+            ratio = measured[0].seconds_per_step / believed_s
             return {size: ratio * step_s for size, step_s in table.items()}
         correct = _corrections(
             measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n)
