@@ -109,7 +109,7 @@ class Growth:
                 continue
             if self._lacks_ms(job, pace) <= 0:
                 near.append(job)
-            elif pace.stay_s * 1000.0 > SLACK_MS:
+            elif pace.stay_s * 1000.0 > SLACK_MS:  # else rounding could decide at its end
                 pace.no_growth = known
         return near
 
