@@ -142,6 +142,8 @@ class Daemon:
         pid = self.pid()
         if pid is not None:
             kill(pid, self.record.read_text().split()[1], self.name)
+        for child in _children:
+            child.poll()
 
     def check(self) -> None:
         """Raises DaemonEnded with the end of its log if it is not alive."""
