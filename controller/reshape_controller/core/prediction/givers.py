@@ -115,10 +115,13 @@ def near_and_far(
         return near, ruled_out, far
     forecast, queue, alone = outlook.forecast, outlook.if_started, not outlook.others
     explained, all_hosts = forecast.snapshot.explained, len(here) == len(forecast.numbers)
-    late = -1 if alone else max(outlook.reach.late_ms)
+    late_ms = dict.fromkeys(forecast.types, -1)
+    if not alone:
+        late_ms = dict(zip(forecast.types, outlook.reach.late_ms, strict=True))
     waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
     shorter = base[0] - max(queue.last_ms, forecast.latest[0][0])
     for (idle, kind, gifts), losses in givers.losses.items():
+        late = late_ms[kind]
         if not idle and gifts[0] < newcomer.sizes[0]:
             continue
         sizes = [size for size in newcomer.sizes if size in gifts]
