@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from reshape_controller.core.prediction.recorded import recorded_s, same_gpu
+from reshape_controller.core.prediction.recorded import Recorded, recorded
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
 
 DEFAULT_WORK_S = 3600.0
@@ -96,8 +96,8 @@ class Answers:
     """What a book has answered about a type. As soon as something else is known of the type there
     is another one, so who keeps what follows from it can see that it still holds."""
 
-    recorded: dict[tuple[str, int], float] = field(default_factory=dict)
-    has_speed: dict[str, bool] = field(default_factory=dict)
+    recorded: dict[str, Recorded] = field(default_factory=dict)
+    """By GPU type."""
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
     tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
     """The same dictionary as before, where only costs were learned since."""
@@ -129,7 +129,7 @@ class ProfileBook:
             old = self.learned_of(kind)
             same = learned.speed == old.speed and learned.curve == old.curve
             kept = (before.seconds, before.tables) if same else ()
-            answers[kind] = Answers(before.recorded, before.has_speed, *kept)
+            answers[kind] = Answers(before.recorded, *kept)
         return ProfileBook(self.profiles, known, answers)
 
     def answers(self, job_type: str | None) -> Answers:
@@ -150,13 +150,7 @@ class ProfileBook:
 
     def knows_speed(self, job_type: str | None, gpu_type: str) -> bool:
         """Whether a speed was recorded for the type on these GPUs."""
-        has = self.answers(job_type).has_speed
-        known = has.get(gpu_type)
-        if known is None:
-            profile = self.of(job_type)
-            points = profile.speed if profile is not None else ()
-            known = has[gpu_type] = any(same_gpu(point.gpu_type, gpu_type) for point in points)
-        return known
+        return self._recorded(job_type, gpu_type).known
 
     def batches(self, job_type: str | None, global_batch: int | None) -> float:
         """A record's batch over its profile's: a step takes so much longer, and an epoch has so
@@ -171,19 +165,21 @@ class ProfileBook:
         seconds = self.answers(job_type).seconds
         found = seconds.get((gpu_type, gpus))
         if found is None:
-            found = self._recorded(job_type, gpu_type, gpus)
+            found = self._recorded(job_type, gpu_type).on(gpus)
             known = self.learned_of(job_type).speed
             if known:
-                correct = _corrections(known, gpu_type, lambda t, n: self._recorded(job_type, t, n))
+                correct = _corrections(
+                    known, gpu_type, lambda t, n: self._recorded(job_type, t).on(n)
+                )
                 found *= correct.get(gpus, correct[0])
             seconds[gpu_type, gpus] = found
         return found
 
-    def _recorded(self, job_type: str | None, gpu_type: str, gpus: int) -> float:
-        recorded = self.answers(job_type).recorded
-        found = recorded.get((gpu_type, gpus))
+    def _recorded(self, job_type: str | None, gpu_type: str) -> Recorded:
+        known = self.answers(job_type).recorded
+        found = known.get(gpu_type)
         if found is None:
-            found = recorded[gpu_type, gpus] = recorded_s(self.of(job_type), gpu_type, gpus)
+            found = known[gpu_type] = recorded(self.of(job_type), gpu_type)
         return found
 
     def seconds_of_job(

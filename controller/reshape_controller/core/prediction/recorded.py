@@ -6,6 +6,7 @@ measured. State: none.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 from reshape_profiles.schema import Profile
@@ -32,26 +33,41 @@ def same_gpu(recorded: str, found: str) -> bool:
     return recorded == found or recorded in found.split("-")
 
 
-def recorded_s(profile: Profile | None, gpu_type: str, gpus: int) -> float:
-    """Seconds of a step by the recorded figures; between and beyond them by the default curve.
+@dataclass(slots=True)
+class Recorded:
+    """Seconds of a step of a type on GPUs of one type, as recorded; between and beyond what was,
+    by the default curve."""
 
-    On a GPU type without figures: as slow as on the slowest type that has some.
-    """
+    known: bool
+    """Whether something was recorded on these GPUs."""
+    seconds: dict[int, float]
+    """By number of GPUs; those that were asked for are added."""
+    over_curve: list[tuple[int, float]]
+    """Recorded over default, by number of GPUs, ascending."""
+
+    def on(self, gpus: int) -> float:
+        """Seconds of a step on so many GPUs."""
+        found = self.seconds.get(gpus)
+        if found is None:
+            found = self.seconds[gpus] = default_curve(gpus) * _between(self.over_curve, gpus)
+        return found
+
+
+def recorded(profile: Profile | None, gpu_type: str) -> Recorded:
+    """What a profile says of GPUs of a type. Without figures of these it is as slow as on the
+    slowest type that has some."""
     if profile is None or not profile.speed:
-        return DEFAULT_SECONDS_PER_STEP * default_curve(gpus)
-    points = {p.gpus: p.seconds_per_step for p in profile.speed if same_gpu(p.gpu_type, gpu_type)}
-    if not points:
-        slowest = max(
-            profile.speed, key=lambda p: (p.seconds_per_step / default_curve(p.gpus), p.gpu_type)
+        return Recorded(known=False, seconds={}, over_curve=[(1, DEFAULT_SECONDS_PER_STEP)])
+    points = [point for point in profile.speed if same_gpu(point.gpu_type, gpu_type)]
+    known = bool(points)
+    if not known:
+        _, slowest = max(
+            (p.seconds_per_step / default_curve(p.gpus), p.gpu_type) for p in profile.speed
         )
-        points = {
-            p.gpus: p.seconds_per_step for p in profile.speed if p.gpu_type == slowest.gpu_type
-        }
-    if gpus in points:
-        return points[gpus]
-    return default_curve(gpus) * _between(
-        sorted((size, seconds / default_curve(size)) for size, seconds in points.items()), gpus
-    )
+        points = [point for point in profile.speed if point.gpu_type == slowest]
+    seconds = {point.gpus: point.seconds_per_step for point in points}
+    over_curve = sorted((size, step_s / default_curve(size)) for size, step_s in seconds.items())
+    return Recorded(known, seconds, over_curve)
 
 
 def _between(points: list[tuple[int, float]], x: int) -> float:
