@@ -130,6 +130,7 @@ def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row
         "decision_p50_ms": round(1e3 * took_s[len(took_s) // 2], 3),
         "decision_p99_ms": round(1e3 * took_s[int(len(took_s) * 0.99)], 3),
         "decisions": len(took_s),
+        "decisions_s": round(sum(took_s), 3),
         "plans": plans,
         "makespan_s": result.metrics.makespan_s if result else None,
         "load_1m": round(os.getloadavg()[0], 2),

@@ -13,7 +13,7 @@ from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.replays import inputs
 from reshape_controller.replay import setup as setups
 from reshape_controller.replay import sweep as sweeps
-from reshape_controller.replay.rows import interval, savings
+from reshape_controller.replay.rows import CONFIDENCE, interval, over, savings
 from tests.replay_bed import reshape
 
 METRICS = (
@@ -123,6 +123,15 @@ def test_the_interval_of_a_median_leaves_out_what_the_ranks_allow() -> None:
     assert (thirty.median, thirty.low, thirty.high) == (15.5, 10.0, 21.0)
     three = interval([3.0, 1.0, 2.0])
     assert (three.median, three.low, three.high) == (2.0, 1.0, 3.0)
+
+
+def test_too_few_seeds_are_not_said_to_give_an_interval_of_95_percent() -> None:
+    assert over(1) == "one seed"
+    assert over(5) == "medians over 5 seeds with the lowest and the highest"
+    assert over(6) == "medians over 6 seeds with 95 % intervals"
+    six = interval([float(n) for n in range(6)])
+    assert CONFIDENCE <= 1.0 - 2.0 / 2**6, "all but one in 32 medians lie between six values"
+    assert (six.low, six.high) == (0.0, 5.0)
 
 
 def test_savings_are_taken_seed_by_seed() -> None:

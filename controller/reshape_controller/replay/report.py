@@ -13,7 +13,7 @@ from reshape_controller.replay.paper import (
     PRINTED,
     TERMINATION,
 )
-from reshape_controller.replay.rows import Interval, Row, savings
+from reshape_controller.replay.rows import Interval, Row, over, savings
 
 WHY = """\
 Why they differ: the paper publishes neither its profiles nor the optional numbers of GPUs of its
@@ -45,12 +45,17 @@ def percent(value: float, digits: int = 0) -> str:
     return f"{100 * value:.{digits}f} %"
 
 
+def within(middle: str, low: str, high: str) -> str:
+    """A figure with its interval; without one, if that has no width."""
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
 def spread(found: Interval | None, digits: int = 0) -> str:
     """A part with its interval."""
     if found is None:
         return "-"
-    low, high = 100 * found.low, 100 * found.high
-    return f"{percent(found.median, digits)} ({low:.{digits}f} to {high:.{digits}f})"
+    low, high = (f"{100 * value:.{digits}f}" for value in (found.low, found.high))
+    return within(percent(found.median, digits), low, high)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -71,7 +76,7 @@ def medians(summary: Summary) -> str:
                 cells.append("-")
                 continue
             low, mid, high = (f"{v * factor:,.{digits}f}" for v in (one.low, one.median, one.high))
-            cells.append(mid if low == high else f"{mid} ({low} to {high})")
+            cells.append(within(mid, low, high))
         rows.append(cells)
     return table(["", *summary], rows)
 
@@ -134,18 +139,23 @@ def workload_one(summary: Summary) -> str:
             [
                 policy,
                 str(PENDING_ONE.get(policy, "-")),
-                f"{pending.median:g} ({pending.low:g} to {pending.high:g})",
+                _count(pending),
                 str(ADDS_ONE.get(policy, "-")),
-                f"{adds.median:g} ({adds.low:g} to {adds.high:g})",
+                _count(adds),
             ]
         )
     head = ["", "pending, paper", "pending, ours", "adding events, paper", "adding events, ours"]
     return table(head, rows)
 
 
-def report(rows: Mapping[str, Sequence[Row]], summaries: Mapping[str, Summary], about: str) -> str:
+def _count(found: Interval) -> str:
+    return within(f"{found.median:g}", f"{found.low:g}", f"{found.high:g}")
+
+
+def report(rows: Mapping[str, Sequence[Row]], summaries: Mapping[str, Summary]) -> str:
     """The whole report. ``rows`` and ``summaries`` by workload."""
-    parts = [f"# Replay of {about}", "Medians over seeds; in brackets the 95 % interval."]
+    seeds = {row["seed"] for own in rows.values() for row in own}
+    parts = [f"# Replay of workload {', '.join(rows)}", f"{over(len(seeds)).capitalize()}."]
     for workload, summary in summaries.items():
         parts += [f"## Workload {workload}", medians(summary)]
     parts += ["## Beside the paper", against_paper(rows)]

@@ -33,6 +33,14 @@ class Interval:
     high: float
 
 
+def over(seeds: int) -> str:
+    """What figures over so many seeds are, in words."""
+    if seeds == 1:
+        return "one seed"
+    ranges = "95 % intervals" if seeds >= SEEDS_MIN else "the lowest and the highest"
+    return f"medians over {seeds} seeds with {ranges}"
+
+
 def row_of(label: str, result: Result, lower_bound_s: float) -> Row:
     """The row of a replay."""
     row: Row = {"policy": label, "seed": result.seed}

@@ -169,3 +169,11 @@ def test_a_comparison_is_not_cut_however_wide_the_terminal_is(columns: int) -> N
     assert not any("\u2026" in line for line in drawn)
     words = " ".join(drawn).split()
     assert set(words) >= {*policies, "MAKESPAN", "OVERHEAD", "17,855", "17,630..18,079"}
+
+
+def test_one_seed_has_no_interval() -> None:
+    figures = {name: Interval(0.5, 0.5, 0.5) for name, _, _ in tables.SHOWN}
+    saved = [("adaptive", "default", {"makespan_s": figures["makespan_s"]})]
+    drawn = lines(tables.many({"adaptive": figures}, saved, "about", seeds=1), 220)
+    assert not any(".." in line for line in drawn)
+    assert drawn[-1].split() == ["default", "adaptive", "50.0%", "-"]

@@ -141,7 +141,7 @@ def _compare_policies(
             keep(folder, setup, contenders, runs, one.summary, one)
         found.append((setup, runs, one))
     if out is not None:
-        _keep_report(out, found, len(seeds))
+        _keep_report(out, found)
     many = Comparisons(ALL, found[0][2].costs, [one for _, _, one in found])
     document: Comparison | Comparisons = many if asked.workload == ALL else many.workloads[0]
     drawn = [
@@ -174,13 +174,11 @@ def _comparison(setup: Setup, runs: Sequence[Run]) -> Comparison:
     )
 
 
-def _keep_report(
-    out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]], seeds: int
-) -> None:
+def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]) -> None:
     """The report of all workloads, Figures 6 and 9 and Table VIII of all together."""
     rows = {setup.name: one.rows for setup, _, one in found}
     summaries = {setup.name: one.summary for setup, _, one in found}
-    text = report.report(rows, summaries, f"{', '.join(rows)} over {seeds} seeds")
+    text = report.report(rows, summaries)
     head, lines = report.table_8(summaries)
     pictures = out / "figures"
     try:

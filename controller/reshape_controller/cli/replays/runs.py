@@ -16,7 +16,7 @@ from reshape_controller.http.json_text import to_json
 from reshape_controller.replay import bundle
 from reshape_controller.replay.figures import NoMatplotlib
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.rows import Interval
+from reshape_controller.replay.rows import Interval, over
 from reshape_controller.replay.setup import Contender, Setup
 from reshape_controller.replay.sweep import Run, sweep
 
@@ -88,6 +88,6 @@ def unwritable(error: OSError) -> Exception:
 def about(setup: Setup, seeds: Sequence[int] = ()) -> str:
     """What was replayed, in a line."""
     text = f"workload {setup.name} on {setup.cluster.text}, costs {setup.costs.name}"
-    if len(seeds) > 1:
-        text += f", medians over {len(seeds)} seeds with 95 % intervals"
+    if seeds:
+        text += f", {over(len(seeds))}"
     return text

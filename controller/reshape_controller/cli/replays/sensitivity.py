@@ -11,7 +11,7 @@ from rich.text import Text
 
 from reshape_controller.cli.output import Output, emit, grid
 from reshape_controller.cli.replays.runs import about, swept, unwritable
-from reshape_controller.cli.replays.tables import cell
+from reshape_controller.cli.replays.tables import share
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay.report import spread, table
 from reshape_controller.replay.rows import Interval, savings
@@ -121,10 +121,6 @@ def _table(found: Sensitivity, text: str) -> RenderableType:
     right = ("BY", *headings)
     drawn = grid("ASSUMPTION", "BY", *headings, right=right, rest="ASSUMPTION")
     for assumption, change, lines in rows_of(found):
-        cells = [
-            f"{cell(one.median, '%')} ({cell(one.low, '%')}..{cell(one.high, '%')})"
-            for line in lines
-            for one in (line.makespan_s, line.mean_jct_s)
-        ]
+        cells = [share(one) for line in lines for one in (line.makespan_s, line.mean_jct_s)]
         drawn.add_row(assumption, change, *cells)
     return Group(Text(text, style="bold"), drawn)

@@ -85,6 +85,12 @@ def _by_metric(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
     return table
 
 
+def share(found: Interval) -> str:
+    """A part with its interval; without one, if that has no width."""
+    median = cell(found.median, "%")
+    return median if found.low == found.high else f"{median} ({_range(found, '%')})"
+
+
 def _range(found: Interval, unit: str) -> str:
     return f"{cell(found.low, unit)}..{cell(found.high, unit)}"
 
@@ -95,9 +101,7 @@ def _savings(saved: Sequence[tuple[str, str, dict[str, Interval]]]) -> Table:
         cells = []
         for name in SAVED:
             found = metrics.get(name)
-            cells.append(
-                "-" if found is None else f"{cell(found.median, '%')} ({_range(found, '%')})"
-            )
+            cells.append("-" if found is None else share(found))
         table.add_row(other, ours, *cells)
     return table
 
