@@ -31,6 +31,7 @@ def _halt(turn: Turn, job: Job, reason: str) -> None:
         job = giving_up.abandon(turn, job, reason)
         turn.state.put_job(replace(job, state=JobState.HALTED, reason=reason, deadline=None))
     elif job.stage is Stage.ENDING:
+        job = giving_up.abandon(turn, job, reason)
         turn.state.put_job(replace(job, after_end=JobState.HALTED, reason=reason))
     elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING):
         endings.leave(turn, job, reason, after=JobState.HALTED)
@@ -40,10 +41,12 @@ def _halt(turn: Turn, job: Job, reason: str) -> None:
 
 
 def _resume(turn: Turn, job: Job, reason: str) -> None:
+    if job.state.terminal:
+        return
     if job.state is JobState.HALTED:
         job = replace(job, state=JobState.SUBMITTED, reason=reason, struck=())
-    elif job.stage is Stage.ENDING and job.after_end is JobState.HALTED:
-        job = replace(job, after_end=JobState.SUBMITTED)
+    elif job.after_end is JobState.HALTED:  # on its way there
+        job = replace(job, after_end=JobState.SUBMITTED, reason=reason, struck=())
     job = replace(job, halt_wanted=False)
     turn.state.put_job(job)
     turn.state.plan_wanted = True

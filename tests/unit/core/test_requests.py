@@ -1,0 +1,80 @@
+"""Halt and resume while the job is on its way to what was asked before."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.model import JobId, JobState, Mechanism, Stage
+from reshape_sidecar.wire import Outcome, OutcomeKind
+from tests.world import World
+
+A = JobId("a")
+
+
+def saved_and_ends(world: World) -> None:
+    """``a`` says that nothing of it runs any more; its container is still there."""
+    c, desired = world.container("a"), world.engine.desired(A)
+    assert desired is not None
+    c.running, c.generation = (), desired.generation
+    c.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, c.step)
+    c.stopped_generation = desired.generation
+    world.report(c)
+    assert world.job("a").stage is Stage.ENDING
+
+
+@pytest.mark.parametrize("ending", [False, True])
+def test_a_resume_takes_back_a_halt_that_is_under_way(ending: bool) -> None:
+    world = World().boot()
+    world.running("a", 4, 4)
+    world.auto = False
+    world.event(ev.HaltRequested(A, "ann"))
+    if ending:
+        saved_and_ends(world)
+    world.event(ev.ResumeRequested(A, "ann"))
+    world.auto = True
+    world.settle()
+    a = world.job("a")
+    assert (a.state, a.stage, a.reason) == (JobState.SUBMITTED, Stage.NONE, "resumed by ann")
+
+
+def test_a_resume_forgives_struck_sizes_also_before_the_container_has_ended() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    world.train("a", 10)
+    world.container("a").crashes = True
+    world.auto = False
+    world.crash("a")
+    world.settle_until("a", Stage.ENDING)
+    assert (world.job("a").after_end, world.job("a").sizes) == (JobState.HALTED, ())
+    world.event(ev.ResumeRequested(A, "ann"))
+    world.auto = True
+    world.settle()
+    assert (world.job("a").state, world.job("a").sizes) == (JobState.SUBMITTED, (2,))
+
+
+def test_a_resume_of_a_job_that_was_cancelled_meanwhile_is_void() -> None:
+    world = World().boot()
+    world.running("a", 4, 4)
+    world.auto = False
+    world.event(ev.HaltRequested(A, "ann"))
+    world.event(ev.CancelRequested(A, "bob"))
+    world.event(ev.ResumeRequested(A, "ann"))
+    assert world.job("a").reason == "cancelled by bob"
+    assert "resumed" not in world.kinds
+
+
+@pytest.mark.parametrize("mechanism", [Mechanism.TERMINATE, Mechanism.SIDECAR])
+def test_a_halt_holds_when_a_job_that_moves_has_saved_already(mechanism: Mechanism) -> None:
+    world = World(mechanism=mechanism).boot(hosts=2)
+    world.running("a", 2, 2, 4)
+    world.auto = False
+    world.plan(("a", 4), host="host-1")
+    saved_and_ends(world)
+    world.event(ev.HaltRequested(A, "ann"))
+    world.auto = True
+    world.kill_container("a", code=0)
+    world.settle()
+    a = world.job("a")
+    assert (a.state, a.stage, a.attempt, a.hand_over) == (JobState.HALTED, Stage.NONE, 1, None)
+    assert world.gpu_states() == ["idle"] * 8
