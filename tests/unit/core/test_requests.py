@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.model import JobId, JobState, Mechanism, Stage
+from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
 from reshape_sidecar.wire import Outcome, OutcomeKind
 from tests.world import World
 
@@ -78,3 +78,17 @@ def test_a_halt_holds_when_a_job_that_moves_has_saved_already(mechanism: Mechani
     a = world.job("a")
     assert (a.state, a.stage, a.attempt, a.hand_over) == (JobState.HALTED, Stage.NONE, 1, None)
     assert world.gpu_states() == ["idle"] * 8
+
+
+def test_who_asked_is_the_reason_while_a_job_leaves_and_afterwards() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    world.running("b", 2, 2)
+    world.auto = False
+    world.event(ev.HaltRequested(A, "ann"))
+    assert world.job("a").reason == "halted by ann"
+    world.auto = True
+    world.settle()
+    assert world.job("a").reason == "halted by ann"
+    world.event(ev.HostDrained(HostId("host-0"), "op"))
+    assert world.job("b").reason == "host-0 is drained"
