@@ -194,8 +194,9 @@ def finish(turn: Turn, job: Job, state: JobState, reason: str) -> Job:
 
 
 def lost_work(job: Job) -> Job:
-    """The job without what it had not saved; once for each failure."""
-    if job.failed_attempt == job.attempt:
+    """The job without what it had not saved, if it trained: what was lost before that, in a crash
+    or in an earlier attempt, is counted already."""
+    if job.stage not in (Stage.TRAINING, Stage.SAVING):
         return job
     saved = job.progress.checkpoint_step or 0
     return replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))

@@ -188,6 +188,36 @@ def test_a_container_that_dies_after_its_process_is_the_same_failure() -> None:
     assert (a.state, a.failures, a.steps_lost) == (JobState.SUBMITTED, 1, 5)
 
 
+@pytest.mark.parametrize("how", ["container", "host"])
+def test_steps_are_lost_once_although_the_next_attempt_ends_before_it_trains(how: str) -> None:
+    world = World().boot(hosts=2)
+    world.running("a", 4, 4)
+    world.train("a", 7)
+    world.kill_container("a")
+    world.wait(world.limits.retry_backoff_s + 0.1)
+    world.auto = False
+    world.plan(("a", 4))
+    if how == "container":
+        world.kill_container("a")
+    else:
+        world.event(ev.HostFellSilent(HostId("host-0"), "its node is not ready"))
+    assert world.job("a").steps_lost == 7
+
+
+def test_a_host_that_dies_under_a_job_that_has_completed_loses_no_step() -> None:
+    world = World().boot()
+    world.running("a", 4, 4)
+    world.train("a", 7)
+    world.auto = False
+    world.container("a").saved_step = None
+    c = world.container("a")
+    c.phase, c.running, c.exit_code = Phase.FINISHED, (), 0
+    world.report(c)
+    assert world.job("a").state is JobState.COMPLETED
+    world.event(ev.HostFellSilent(HostId("host-0"), "its node is not ready"))
+    assert (world.job("a").state, world.job("a").steps_lost) == (JobState.COMPLETED, 0)
+
+
 def test_an_attempt_that_trained_again_after_a_failure_can_fail_again() -> None:
     world = World().boot()
     world.running("a", 4, 4, retries=1)
