@@ -18,8 +18,8 @@ def due(turn: Turn) -> None:
         turn.state.wake_at_s, turn.state.plan_wanted = None, True
     for key in turn.state.take_due(turn.now_s):
         job = turn.state.jobs.get(JobId(key))
-        if job is not None and job.deadline is not None:
-            _job_due(turn, job, job.deadline)
+        if job is not None and job.deadline is not None and job.deadline.at_s <= turn.now_s:
+            _job_due(turn, job, job.deadline)  # unless what came before it gave it another
         gpu = turn.state.gpus.get(GpuId(key))
         if gpu is not None and gpu.verify_by_s is not None and gpu.state is GpuState.RELEASING:
             _gpu_due(turn, gpu)

@@ -22,6 +22,18 @@ from tests.hand_over_scenes import (
 from tests.world import World
 
 
+def test_two_donors_that_do_not_answer_are_each_given_the_withdrawals_time() -> None:
+    world = World().boot()
+    for name in ("a", "b"):
+        world.running(name, 2, 1, 2)
+        world.container(name).mute, world.container(name).saves = True, False
+    world.submit("c", 2)
+    world.plan(("c", 2), ("a", 1), ("b", 1))
+    world.wait(world.limits.save_min_s + world.limits.save_answer_s + 1)
+    assert world.kinds.count("deadline") == 1, "b's was renewed when its request was withdrawn"
+    assert {world.job(name).reason for name in "abc"} == {"a did not answer the request to save"}
+
+
 def test_late_and_duplicate_reports_change_nothing() -> None:
     world = hand_over_begun()
     late = world.observed(world.container("a"))
