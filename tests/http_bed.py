@@ -110,9 +110,10 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     """A running daemon's inside with four GPUs on the host ``local``."""
     store, launcher = SqliteStore(folder / "store.sqlite"), FakeLauncher()
     await store.open()
-    loop = Loop(store, Settings(make_policy("adaptive"), limits=limits or Limits()), WallClock())
+    clock = WallClock()
+    loop = Loop(store, Settings(make_policy("adaptive"), limits=limits or Limits()), clock)
     monotonic_s = asyncio.get_running_loop().time
-    link, tokens = Link(loop.post, monotonic_s), Tokens(b"secret")
+    link, tokens = Link(loop.post, monotonic_s, clock.now_s), Tokens(b"secret")
     launcher.link = link
     settings = LaunchSettings("http://127.0.0.1:1", folder / "jobs")
     executor = Executor(launcher, link, tokens, settings, loop.post)

@@ -94,8 +94,9 @@ class Daemon:
 async def start(path: Path, launcher: FakeLauncher, store: SqliteStore | None = None) -> Daemon:
     store = store or SqliteStore(path / "store.db")
     await store.open()
-    loop = Loop(store, Settings(GiveHalf()), WallClock())
-    link = Link(loop.post, time.monotonic)
+    clock = WallClock()
+    loop = Loop(store, Settings(GiveHalf()), clock)
+    link = Link(loop.post, time.monotonic, clock.now_s)
     launcher.link = link
     for sidecar in launcher.running.values():
         sidecar.link = link

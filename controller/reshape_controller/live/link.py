@@ -10,7 +10,6 @@ before its append. State: per attempt the newest of both; all of it is rebuilt a
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -25,7 +24,8 @@ PROGRESS_EVERY_S = 10.0
 HOLD_MAX_S = 60.0
 """Longest time for which an answer is held back."""
 SEQUENCES_PER_S = 1_000_000
-"""Reports of several workers are numbered by the time: a restarted controller's are higher."""
+"""Reports of several workers are numbered by the time: a restarted controller's are higher, if its
+time goes on from the log's."""
 
 
 class UnknownAttempt(ReshapeError):
@@ -57,18 +57,18 @@ class _Attempt:
 
 
 class Link:
-    """One per daemon. ``post`` takes the events; ``monotonic_s`` is any steady clock, ``unix_s``
-    one that goes on over restarts."""
+    """One per daemon. ``post`` takes the events; ``monotonic_s`` is any steady clock, ``log_s`` the
+    loop's, which is never behind the log whatever the machine's clock says."""
 
     def __init__(
         self,
         post: Callable[[Event], None],
         monotonic_s: Callable[[], float],
-        unix_s: Callable[[], float] = time.time,
+        log_s: Callable[[], float],
     ) -> None:
         self._post = post
         self._monotonic_s = monotonic_s
-        self._unix_s = unix_s
+        self._log_s = log_s
         self._attempts: dict[str, _Attempt] = {}
 
     def tell(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
@@ -155,7 +155,7 @@ class Link:
         if gang.workers > 1:
             known.wake()
         before = -1 if known.observed is None else known.observed.sequence
-        number = max(before + 1, int(self._unix_s() * SEQUENCES_PER_S))
+        number = max(before + 1, int(self._log_s() * SEQUENCES_PER_S))
         folded = gang.folded(number)
         if folded is None:
             return

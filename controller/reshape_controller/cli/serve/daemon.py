@@ -72,12 +72,13 @@ class Daemon:
         home, devices = settings.home, settings.devices
         self._settings, self._store = settings, store
         self._tokens = Tokens(home.secret())
+        clock = WallClock()
         self._loop = Loop(
             store,
             Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
-            WallClock(),
+            clock,
         )
-        self._link = Link(self._loop.post, time.monotonic)
+        self._link = Link(self._loop.post, time.monotonic, clock.now_s)
         self._executor = Executor(
             launcher,
             self._link,

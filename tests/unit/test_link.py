@@ -1,0 +1,42 @@
+"""The workers' reports over a restart of the controller, as the engine takes them."""
+
+from __future__ import annotations
+
+import asyncio
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.model import JobId, Stage
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.link import Link
+from reshape_sidecar.wire import Observed, Phase
+from tests.world import World
+
+
+def everybody_reports(world: World, link: Link) -> None:
+    """Both workers of ``a`` say that they train, as they are told."""
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    link.tell(desired, workers=2)
+    for worker in range(2):
+        devices = desired.devices[worker : worker + 1]
+        seen = Observed(
+            "a", 1, desired.generation, 1, Phase.RUNNING, epoch=desired.epoch, worker=worker,
+            devices=devices, pid=100 + worker,
+        )  # fmt: skip
+        asyncio.run(link.exchange("a", 1, seen, 0.0))
+
+
+def test_workers_are_heard_after_a_restart_although_the_machines_clock_went_back() -> None:
+    world = World().boot()
+    world.running("a", 2, 2, workers=2)
+    wall_s, world.now_s, world.auto = [10_000.0], 10_000.0, False
+    for epoch in (2, 3):
+        world.event(ev.ControllerStarted(epoch, "test", world.mechanism, world.limits))
+        assert world.engine.state.observing
+        clock = WallClock(lambda: wall_s[0], lambda: 0.0)
+        clock.not_before(world.engine.state.now_s)  # as the loop does when it starts
+        everybody_reports(world, Link(world.event, lambda: 0.0, clock.now_s))
+        assert not world.engine.state.observing, epoch
+        assert world.job("a").stage is Stage.TRAINING
+        wall_s[0] -= 3600.0
+        world.now_s += 1.0
