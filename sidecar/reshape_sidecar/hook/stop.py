@@ -3,7 +3,8 @@
 Does: installs the handler, tells whether a stop is wanted, and ends the process. Never: saves, or
 interrupts a step. State: the flag, and whether a training loop is there that will see it.
 
-A program in which no such loop was seen yet is stopped by SIGTERM as if the hook were not there.
+A program in which no such loop was seen yet is stopped by SIGTERM as if the hook were not there,
+and so is each process that training forks: it inherits the handler and has no loop that would see.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Stop:
 
     def __init__(self, keep_running: Path | None) -> None:
         self._keep_running = keep_running
+        self._pid = os.getpid()
         self._asked = False
         self.answered_by_loop = False
         """A training loop runs (or state is not saved yet): the handler must leave it the flag."""
@@ -55,12 +57,19 @@ class Stop:
         return self._keep_running is not None and self._keep_running.exists()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._withdrawn():
+        if os.getpid() != self._pid:
+            _end_by(number)
+        elif self._withdrawn():
             return
-        if self.answered_by_loop:
+        elif self.answered_by_loop:
             self._asked = True
         elif self.nothing_to_save:
             self.leave()
         else:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            _end_by(number)
+
+
+def _end_by(number: int) -> None:
+    """End this process as the signal does where nobody takes it."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)

@@ -83,6 +83,26 @@ def test_a_withdrawn_request_is_forgotten(script: Path, tmp_path: Path) -> None:
     assert (ended.code, len(ended.lines("STEP"))) == (0, 20)
 
 
+def test_a_process_that_the_loop_forks_ends_when_it_is_terminated(tmp_path: Path) -> None:
+    forks = tmp_path / "forks.py"
+    forks.write_text(
+        "import multiprocessing, time\n"
+        "from reshape_sidecar import session\n"
+        "job = session.start()\n"
+        "fork = multiprocessing.get_context('fork')\n"
+        "up = fork.Event()\n"
+        "loader = fork.Process(target=lambda: (up.set(), time.sleep(600)))\n"
+        "loader.start()\n"
+        "up.wait()\n"
+        "loader.terminate()\n"
+        "loader.join(60)\n"
+        "print('LOADER', loader.exitcode)\n"
+        "loader.kill()\n"
+    )
+    ended = Job(tmp_path / "job", forks).run(PYTHONPATH=str(ROOT / "sidecar"))
+    assert ended.lines("LOADER") == [f"LOADER {-signal.SIGTERM}"], ended.err
+
+
 def test_a_fenced_loop_stops(script: Path, tmp_path: Path) -> None:
     job = Job(tmp_path / "job", script)
     with job.started(STEP_S="0.05") as process:
