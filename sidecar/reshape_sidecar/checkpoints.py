@@ -155,6 +155,9 @@ def publish(
         try:
             os.mkdir(temporary)
             write(temporary)
+            if os.path.lexists(temporary / MANIFEST_FILE):
+                what = f"what was saved has a {MANIFEST_FILE}, which is Reshape's own name"
+                raise CheckpointError(f"checkpoint of step {step}: {what}; save it under another")
             manifest = Manifest(
                 step=step,
                 epoch=epoch,
@@ -196,8 +199,7 @@ def verify(path: Path, process: tuple[int, int] | None = None) -> Manifest:
             raise Torn(f"{path}: the manifest is of another checkpoint")
         hashed = (manifest.attempt, manifest.generation) == process
         for entry in manifest.files:
-            parts = Path(entry.name).parts
-            if Path(entry.name).is_absolute() or ".." in parts:
+            if Path(entry.name).is_absolute() or ".." in Path(entry.name).parts:
                 raise Torn(f"{path}: {entry.name} is outside of the checkpoint")
             file = path / entry.name
             same = file.stat().st_size == entry.size_bytes
@@ -260,10 +262,9 @@ def _must_hold(folder: Path, attempt: int) -> None:
 def _prune(folder: Path, published: str, attempt: int) -> None:
     """Keep ``published`` and the newest before it; the rest is older, replaced or damaged."""
     kept = [published]
-    held = read_claim(folder)
     candidates = _candidates(folder)
     new = next(found for found in candidates if found.name == published)
-    for found in _accepted(candidates, held):
+    for found in _accepted(candidates, read_claim(folder)):
         if len(kept) < CHECKPOINTS_KEPT and found.order < new.order and not found.replaced:
             kept.append(found.name)
     for found in candidates:

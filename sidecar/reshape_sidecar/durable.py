@@ -33,9 +33,13 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_tree(root: Path) -> list[tuple[str, int, str]]:
-    """Sync every file below ``root``; the name below root, size in bytes and SHA-256 of each."""
+    """Sync every file below ``root``; the name below root, size in bytes and SHA-256 of each.
+
+    An absolute link into ``root`` becomes a relative one: it holds when ``root`` is renamed."""
     found = []
     for parent, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            _link_relatively(root, Path(parent, name))
         folders.sort()
         for file in sorted(files):
             path = Path(parent, file)
@@ -58,6 +62,17 @@ def sha256(path: Path) -> str:
         while chunk := file.read(READ_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()
+
+
+def _link_relatively(root: Path, path: Path) -> None:
+    if not path.is_symlink():
+        return
+    target = Path(os.readlink(path))
+    for base in (root, root.resolve()):
+        if target.is_absolute() and target.is_relative_to(base):
+            path.unlink()
+            os.symlink(os.path.relpath(target, base / path.parent.relative_to(root)), path)
+            return
 
 
 def _sync(path: Path, flags: int) -> None:

@@ -62,6 +62,37 @@ def test_a_published_checkpoint_is_found_with_its_files(tmp_path: Path) -> None:
     assert {entry.name for entry in found.manifest.files} == {"state.bin", "more/part"}
 
 
+def test_links_inside_a_checkpoint_hold_where_it_is_published(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        writes(b"state")(folder)
+        os.symlink(folder / "state.bin", folder / "last")
+        os.symlink(folder / "more", folder / "newest")
+        os.symlink(folder.resolve() / "state.bin", folder / "more" / "best")
+
+    os.symlink(tmp_path, tmp_path / "same")
+    folder = tmp_path / "same" / "checkpoints"
+    checkpoints.claim(folder, 1)
+    checkpoints.publish(folder, step=3, epoch=0, attempt=1, generation=1, write=write)
+    found = checkpoints.newest(folder)
+    assert found is not None
+    for name in ("last", "newest/part", "more/best"):
+        assert (found.path / name).read_bytes() in (b"state", b"etats")
+
+
+def test_a_file_with_the_manifests_name_is_refused_and_the_older_checkpoint_stays(
+    tmp_path: Path,
+) -> None:
+    def write(folder: Path) -> None:
+        (folder / "manifest.json").write_text("{}")
+
+    checkpoints.claim(tmp_path, 1)
+    publish(tmp_path, 3)
+    with pytest.raises(CheckpointError, match=r"manifest\.json.*save it under another"):
+        checkpoints.publish(tmp_path, step=4, epoch=0, attempt=1, generation=1, write=write)
+    assert newest_step(tmp_path) == 3
+    assert names(tmp_path) == {"claim.json", "step-0000000003-a1"}
+
+
 def test_the_last_two_are_kept(tmp_path: Path) -> None:
     checkpoints.claim(tmp_path, 1)
     for step in (5, 9, 14):
