@@ -2,17 +2,18 @@
 
 Does: copies a file that is too long to NAME.1 and empties it. Its writers append, so they go on at
 its new end; what they write during the copy may be lost. Never: renames a file that is written to,
-or fails because a disk is full.
+follows a writer that is as fast as the copy, or fails because a disk is full.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
+
+CHUNK_BYTES = 1 << 20
 
 
 def say(text: str) -> None:
@@ -27,5 +28,15 @@ def cap(folder: Path, bytes_max: int) -> None:
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):
             if log.stat().st_size > bytes_max:
-                shutil.copyfile(log, log.with_name(log.name + ".1"))
+                _keep_last(log, log.with_name(log.name + ".1"), bytes_max)
                 os.truncate(log, 0)
+
+
+def _keep_last(log: Path, kept: Path, bytes_max: int) -> None:
+    """Copy the last ``bytes_max`` bytes that are in ``log`` now."""
+    with open(log, "rb") as source, open(kept, "wb") as target:
+        source.seek(-bytes_max, os.SEEK_END)
+        left = bytes_max
+        while left > 0 and (chunk := source.read(min(left, CHUNK_BYTES))):
+            target.write(chunk)
+            left -= len(chunk)
