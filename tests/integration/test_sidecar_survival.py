@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from reshape_launcher.local import LocalLauncher
 from reshape_sidecar import codec
 from reshape_sidecar.agent.reporting import SEQUENCES_PER_BOOT
 from reshape_sidecar.init import processes as proc
@@ -249,6 +251,25 @@ def test_a_second_init_of_the_same_attempt_gives_way_to_the_first(job: Bed) -> N
     assert done.returncode == 3
     assert "another init holds" in done.stderr
     assert job.status().running
+
+
+def test_a_job_keeps_no_file_open_that_its_controller_was_started_with(job: Bed) -> None:
+    reader, writer = os.pipe()
+    os.set_inheritable(writer, True)
+    job.training(programs.PLAIN)
+    os.close(writer)
+    ended, _, _ = select.select([reader], [], [], 5)
+    assert ended
+    os.close(reader)
+
+
+def test_bytes_that_are_no_text_come_through_the_environment(job: Bed) -> None:
+    job.launcher = LocalLauncher(job.root, {**os.environ, "WHO": os.fsdecode(b"Jos\xe9")})
+    shows = (
+        programs.READY + "open('who', 'wb').write(os.environb[b'WHO'])\nready()\ntime.sleep(600)"
+    )
+    job.training(shows)
+    assert (job.code / "who").read_bytes() == b"Jos\xe9"
 
 
 def test_a_folder_with_a_path_longer_than_a_socket_may_have_works(tmp_path: Path) -> None:

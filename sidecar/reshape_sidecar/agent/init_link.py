@@ -61,7 +61,8 @@ class InitLink:
         if request == self._sent:
             return False
         self._sent = request
-        self._writer.write(codec.dumps(request).encode() + b"\n")
+        # An environment may hold bytes that are no text; they come through as they are.
+        self._writer.write(codec.dumps(request).encode(errors="surrogatepass") + b"\n")
         return True
 
     async def ask(self, request: Request) -> bool:

@@ -8,12 +8,17 @@ Never: reads a configuration file or the network.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 from pathlib import Path
+
+STANDARD_ERROR = 2
 
 
 def main() -> int:
     """Exit code of init: 0 ended on request, 3 another init holds the folder."""
+    _close_inherited()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from reshape_sidecar import limits
     from reshape_sidecar.init.processes import Marker
@@ -34,6 +39,14 @@ def main() -> int:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3
     return supervisor.run()
+
+
+def _close_inherited() -> None:
+    """Files that whoever started the controller left open: a job would keep their other ends."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > STANDARD_ERROR:
+            with contextlib.suppress(OSError):  # that of the list itself
+                os.close(number)
 
 
 if __name__ == "__main__":
