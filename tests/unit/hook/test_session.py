@@ -103,6 +103,20 @@ def test_a_process_that_the_loop_forks_ends_when_it_is_terminated(tmp_path: Path
     assert ended.lines("LOADER") == [f"LOADER {-signal.SIGTERM}"], ended.err
 
 
+def test_a_loop_whose_log_and_checkpoints_are_on_a_full_disk_goes_on(tmp_path: Path) -> None:
+    full = tmp_path / "full.py"
+    full.write_text(
+        "import os\n"
+        "os.dup2(os.open('/dev/full', os.O_WRONLY), 2)\n"
+        "from reshape_sidecar import session\n"
+        "def write(folder):\n"
+        "    os.write(os.open('/dev/full', os.O_WRONLY), b'state')\n"
+        "print('SAVED', session.start().save(write))\n"
+    )
+    ended = Job(tmp_path / "job", full).run(PYTHONPATH=str(ROOT / "sidecar"))
+    assert (ended.code, ended.lines("SAVED")) == (0, ["SAVED False"])
+
+
 def test_a_fenced_loop_stops(script: Path, tmp_path: Path) -> None:
     job = Job(tmp_path / "job", script)
     with job.started(STEP_S="0.05") as process:
