@@ -155,6 +155,11 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
     "no such job": (("describe", "nobody"), 3, "'nobody'", "home", "reshape get"),
     "no such job to cancel": (("cancel", "nobody"), 3, "'nobody'", "home", "reshape get"),
     "no such host": (("drain", "elsewhere"), 3, "'elsewhere'", "home", "reshape gpus"),
+    "no name of a job": (("get", "a/history"), 3, "'a/history'", "JOB", "reshape get"),
+    "a name that is no text": (("halt", "\udcff"), 3, "'\\udcff'", "JOB", "reshape get"),
+    "no name of a host": (("drain", ""), 3, "''", "HOST", "reshape gpus"),
+    "no name of a GPU": (("clear", "é"), 3, "'é'", "GPU", "reshape gpus"),
+    "a page after nobody": (("get", "--after", "x"), 5, "'x'", "query after", "first page"),
     "second daemon": (("up", "--simulated-gpus", "4"), 1, "already runs", "home", "--home"),
     "beyond loopback": (
         ("up", "--simulated-gpus", "1", "--bind", "0.0.0.0", "--home", "other"),

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
 from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.output import Output
+
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+"""Every id and name that the API knows (``http.app``)."""
 
 HomeOption = Annotated[
     str | None,
@@ -64,7 +70,26 @@ OutputOption = Annotated[
     str | None,
     typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the document."),
 ]
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Id or name of a job.")]
+
+
+def one_of(what: str, listed_by: str, where: str) -> Callable[[str | None], str | None]:
+    """A check of an argument: what cannot be the name of such a thing is no path of the API."""
+
+    def check(key: str | None) -> str | None:
+        if key is not None and not _KEY.fullmatch(key):
+            remedy = f"reshape {listed_by} lists the {what}s"
+            raise failed(Exit.NOT_FOUND, f"no {what} can be called {key!r:.80}", where, remedy)
+        return key
+
+    return check
+
+
+JobArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB", help="Id or name of a job.", callback=one_of("job", "get", "JOB")
+    ),
+]
 
 
 def settings(home: str | None = None, output: str | None = None) -> Config:

@@ -13,7 +13,7 @@ from reshape_controller.core.model import FieldError
 from reshape_controller.live.desk import Conflict, NotReady, Refused
 from reshape_controller.live.link import UnknownAttempt
 from reshape_controller.records import RecordInvalid
-from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.protocol import StoreError, UnknownPage
 from reshape_profiles.loader import ProfileError
 from reshape_sidecar.codec import CodecError
 
@@ -82,6 +82,8 @@ def api_error(error: Exception) -> ApiError | None:
             return ApiError(410, ErrorBody("unknown-attempt", str(error)))
         case CodecError():
             return bad_request(error.message, error.path)
+        case UnknownPage():
+            return bad_request(_first(error), "query after", "start again at the first page")
         case StoreError():
             hint = "the store could not be used just now; the daemon's log says more"
             return ApiError(503, ErrorBody("store-unavailable", str(error), "", hint))

@@ -11,6 +11,7 @@ from reshape_controller.store.protocol import (
     Decision,
     JobRow,
     StoreError,
+    UnknownPage,
 )
 
 SNAPSHOTS_KEPT = 2
@@ -46,10 +47,10 @@ def page_limit(limit: int) -> int:
     return max(1, min(limit, PAGE_ROWS_MAX))
 
 
-def unknown_page(after: str) -> StoreError:
+def unknown_page(after: str) -> UnknownPage:
     """The error of a page after a job that is not there."""
-    return StoreError(
-        f"there is no job {after} to go on after; remedy: start again at the first page"
+    return UnknownPage(
+        f"there is no job {after!r} to go on after; remedy: start again at the first page"
     )
 
 

@@ -34,6 +34,10 @@ class StoreLost(StoreError):
     """What was acknowledged is not there any more. Never a reason to retry: who meets it stops."""
 
 
+class UnknownPage(StoreError):
+    """The page of jobs that is to follow a job which is not there."""
+
+
 class StoreCorrupt(StoreLost):
     """The store holds something that cannot be read. Nothing was changed.
 

@@ -112,6 +112,7 @@ def test_a_body_that_is_no_record_is_refused(tmp_path: Path, body: str | bytes, 
         ("/v1/jobs?limit=nan", "query limit"),
         ("/v1/jobs?limit=1.5", "query limit"),
         ("/v1/jobs?state=flying", "query state"),
+        ("/v1/jobs?after=nobody", "query after"),
         ("/v1/timeline?from_s=-1", "query from_s"),
     ],
 )

@@ -10,11 +10,27 @@ from typing import Annotated
 import typer
 
 from reshape_controller.cli.jobs.gpu_tables import gpus_table
-from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.options import (
+    HomeOption,
+    OutputOption,
+    client,
+    form,
+    one_of,
+    settings,
+)
 from reshape_controller.cli.output import emit
 from reshape_controller.http.views import GpuList, GpuView, HostView, Status
 
-HostArgument = Annotated[str, typer.Argument(metavar="HOST", help="Name of a host.")]
+HostArgument = Annotated[
+    str,
+    typer.Argument(metavar="HOST", help="Name of a host.", callback=one_of("host", "gpus", "HOST")),
+]
+GpuArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="GPU", help="Id of a quarantined GPU.", callback=one_of("GPU", "gpus", "GPU")
+    ),
+]
 
 
 def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
@@ -25,7 +41,7 @@ def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
 
 
 def clear(
-    gpu: Annotated[str, typer.Argument(metavar="GPU", help="Id of a quarantined GPU.")],
+    gpu: GpuArgument,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:

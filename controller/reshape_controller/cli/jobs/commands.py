@@ -21,6 +21,7 @@ from reshape_controller.cli.options import (
     OutputOption,
     client,
     form,
+    one_of,
     settings,
 )
 from reshape_controller.cli.output import Output, console, emit, note
@@ -36,11 +37,19 @@ FOLLOW_WAIT_S = 20.0
 
 
 def get(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Id or name.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="Id or name.", callback=one_of("job", "get", "JOB")),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
     every: Annotated[bool, typer.Option("--all", "-a", help="All jobs, however many.")] = False,
     after: Annotated[
-        str | None, typer.Option(metavar="ID", help="The next ones after this job.")
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The next ones after this job.",
+            callback=one_of("job", "get", "--after"),
+        ),
     ] = None,
     home: HomeOption = None,
     output: OutputOption = None,
