@@ -55,6 +55,13 @@ def test_a_plot_is_text_or_a_picture(tmp_path: Path) -> None:
             Exit.USAGE,
             "'1,two' are no numbers of GPUs",
         ),
+        (["plot", "--svg", "/nowhere/x.svg"], Exit.FAILED, "the picture cannot be written"),
+        (
+            ["run", "--type", "a/b", "--simulated-gpus", "1", "--", "x.py"],
+            Exit.USAGE,
+            "no file can be written there",
+        ),
+        (["costs", "--out", "/nowhere/costs.json"], Exit.USAGE, "no file can be written there"),
     ],
 )
 def test_a_mistake_is_one_message_with_a_remedy(words: list[str], code: Exit, what: str) -> None:

@@ -66,7 +66,11 @@ def plot(
         known = sorted({kind for profile in found for kind in shown.gpu_types(profile)})
         remedy = f"there are {', '.join(known) or 'none'}"
         raise failed(Exit.NOT_FOUND, f"no speeds on {gpu_type}", "--gpu-type", remedy)
-    Path(svg).write_text(shown.plot_svg(drawn, gpu_type), encoding="utf-8")
+    try:
+        Path(svg).write_text(shown.plot_svg(drawn, gpu_type), encoding="utf-8")
+    except OSError as error:
+        what = f"the picture cannot be written: {error.strerror}"
+        raise failed(Exit.FAILED, what, svg, "name a file in a folder that is there") from None
     note(f"{len(drawn)} job types on {gpu_type} are in {svg}")
 
 
@@ -91,8 +95,7 @@ def run(
     numbers = _numbers(sizes)
     devices = device_finder.find(simulated_gpus, None, gpu_type)
     target = Path(into or f"{job_type}.profile.json")
-    if target.exists():
-        raise failed(Exit.USAGE, "there is a file already", str(target), "give another --into FILE")
+    profile_files.new_file(target, "--into")
     script = Script(
         tuple(command),
         Path.cwd(),

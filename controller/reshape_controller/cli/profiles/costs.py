@@ -23,6 +23,7 @@ from reshape_controller.cli.jobs.submit import read_record
 from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import emit, grid, note
 from reshape_controller.cli.profiles import measured_costs, paced_program
+from reshape_controller.cli.profiles.files import new_file
 from reshape_controller.cli.profiles.measured_costs import Measured
 
 PACED = "paced program, a real process without TensorFlow"
@@ -46,8 +47,7 @@ def costs(
 ) -> None:
     """Measure what starts, saves and stops of a job cost under the local launcher."""
     shown = form(settings(None, output))
-    if into.exists():
-        raise failed(Exit.USAGE, "there is a file already", str(into), "give another --out FILE")
+    new_file(into, "--out")
     before = os.getloadavg()
     with tempfile.TemporaryDirectory(prefix="reshape-costs-") as folder:
         found = measured_costs.measure(record_of(record, Path(folder)), rounds, Path(folder), note)

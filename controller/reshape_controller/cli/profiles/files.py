@@ -1,7 +1,7 @@
 """Which profiles a daemon records at its start: the bundled ones, and those of a file.
 
-Does: reads them, and says which the store lacks. Never: lets a bundled profile replace one that
-was recorded. State: none.
+Does: reads them, says which the store lacks, and whether a file can be made for new ones. Never:
+lets a bundled profile replace one that was recorded. State: none.
 """
 
 from __future__ import annotations
@@ -53,3 +53,17 @@ def load_file(name: str, where: str, part: str | None = None) -> Loaded:
     for text in found.notes:
         note(f"{path.name}: {text}")
     return found
+
+
+def new_file(path: Path, option: str) -> None:
+    """Whether a file can be made there, asked before what goes into it is measured for minutes.
+    Raises CliError."""
+    remedy = f"give another {option} FILE"
+    try:
+        path.open("x").close()
+        path.unlink()
+    except FileExistsError:
+        raise failed(Exit.USAGE, "there is a file already", str(path), remedy) from None
+    except OSError as error:
+        what = f"no file can be written there: {error.strerror}"
+        raise failed(Exit.USAGE, what, str(path), remedy) from None
