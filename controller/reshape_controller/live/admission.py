@@ -45,14 +45,7 @@ class Admission:
             (job for job in self._state().jobs.values() if job.spec.name == spec.name), None
         )
         if holder is not None or spec.name in self._entering:
-            which = f" ({holder.id}, {holder.state.value})" if holder is not None else ""
-            errors += (
-                FieldError(
-                    "name",
-                    f"{spec.name!r} is the name of a job that has not ended{which}",
-                    "choose another name, or cancel that job first",
-                ),
-            )
+            errors += (_taken(spec.name, holder),)
         if errors:
             raise Refused(errors)
         self._entering.add(spec.name)
@@ -60,6 +53,17 @@ class Admission:
     def entered(self, spec: JobSpec) -> None:
         """The engine knows the job now (or never will)."""
         self._entering.discard(spec.name)
+
+
+def _taken(name: str, holder: Job | None) -> FieldError:
+    """Why the name cannot be had now. ``holder``: who has it; None: somebody at this moment."""
+    if holder is not None and holder.state.terminal:
+        what = f"a job whose container has not ended yet ({holder.id}, {holder.state.value})"
+        remedy = "submit it again in a moment, or choose another name"
+        return FieldError("name", f"{name!r} is the name of {what}", remedy)
+    which = f" ({holder.id}, {holder.state.value})" if holder is not None else ""
+    message = f"{name!r} is the name of a job that has not ended{which}"
+    return FieldError("name", message, "choose another name, or cancel that job first")
 
 
 def size_to_pin(job: Job, size: object) -> int | None:
