@@ -23,6 +23,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Decoder = Callable[[Any, str], Any]
+WHOLE_MAX = (1 << 63) - 1
+"""No store takes a larger number, and no quotient of larger ones need be a float."""
 
 
 class CodecError(ValueError):
@@ -121,14 +123,19 @@ def _decoder(kind: Any) -> Decoder:
     raise TypeError(f"no decoder for {kind!r}")
 
 
-_SCALARS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
+_SCALARS = {
+    bool: "true or false",
+    int: "a whole number of 64 bits",
+    float: "a number",
+    str: "a string",
+}
 
 
 def _scalar(kind: Any) -> Decoder:
     def decode(value: Any, path: str) -> Any:
-        if kind is float and type(value) is int:
-            return float(value)
-        if type(value) is kind and not (kind is float and not math.isfinite(value)):
+        if type(value) is int and kind in (int, float) and abs(value) <= WHOLE_MAX:
+            return kind(value)
+        if type(value) is kind and kind is not int and (kind is not float or math.isfinite(value)):
             return value
         raise CodecError(path, f"{_short(value)} is not {_SCALARS[kind]}")
 

@@ -52,6 +52,15 @@ def test_what_does_not_fit_is_refused_with_its_path(text: str, path: str, messag
     assert message in caught.value.message
 
 
+@pytest.mark.parametrize("field", ["step", "loss"])
+def test_a_whole_number_beyond_64_bits_is_refused(field: str) -> None:
+    assert codec.loads(Progress, f'{{"{field}":{2**63 - 1}}}')
+    for number in (2**63, -(10**400)):
+        with pytest.raises(codec.CodecError, match="is not a") as caught:
+            codec.loads(Progress, f'{{"{field}":{number}}}')
+        assert caught.value.path == field
+
+
 def test_not_a_number_is_never_written() -> None:
     with pytest.raises(codec.CodecError):
         codec.dumps(Progress(loss=float("nan")))
