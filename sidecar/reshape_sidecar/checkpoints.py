@@ -295,6 +295,6 @@ def _disk_errors(folder: Path, what: str) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         remedy = "free space there" if full else "make it writable"
         raise CheckpointError(
-            f"{what}: {folder} cannot be written ({error.strerror or error}); {remedy} or give the "
+            f"{what}: {folder} cannot be written ({error}); {remedy} or give the "
             "job another `checkpoints` folder. Older checkpoints were left as they are."
         ) from error

@@ -19,8 +19,12 @@ def write_whole(path: Path, content: bytes) -> None:
     Whoever does so at once writes a temporary file of its own: threads, processes, and pods on one
     volume, in each of which the process has the same number."""
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    write_synced(temporary, content)
-    os.replace(temporary, path)
+    try:
+        write_synced(temporary, content)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 

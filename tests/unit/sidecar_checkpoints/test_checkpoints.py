@@ -93,6 +93,22 @@ def test_a_file_with_the_manifests_name_is_refused_and_the_older_checkpoint_stay
     assert names(tmp_path) == {"claim.json", "step-0000000003-a1"}
 
 
+def test_a_save_that_misses_a_file_names_it(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        (tmp_path / "vocabulary.txt").read_text()
+
+    checkpoints.claim(tmp_path, 1)
+    with pytest.raises(CheckpointError, match=r"vocabulary\.txt"):
+        checkpoints.publish(tmp_path, step=4, epoch=0, attempt=1, generation=1, write=write)
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_other_behind(tmp_path: Path) -> None:
+    (tmp_path / "claim.json").mkdir()
+    with pytest.raises(OSError, match="claim"):
+        durable.write_whole(tmp_path / "claim.json", b"{}")
+    assert names(tmp_path) == {"claim.json"}
+
+
 def test_the_last_two_are_kept(tmp_path: Path) -> None:
     checkpoints.claim(tmp_path, 1)
     for step in (5, 9, 14):
