@@ -18,7 +18,10 @@ from reshape_controller.core.record import HistoryEntry, PhaseCost
 
 LAST_PHASE = "process start"
 """With it a start or reshape has come to its end."""
-OTHERWISE = ("hand-over-ended", "refused", "withdrawn", "failure", "start-failed", "size-struck")
+OTHERWISE = (
+    *("hand-over-ended", "refused", "withdrawn", "failure", "start-failed", "size-struck"),
+    "host-lost",
+)
 """Kinds of history after which nothing more comes of a decision as it was made."""
 
 

@@ -170,6 +170,8 @@ def test_costs_of_what_was_decided_before_or_after_are_not_this_decisions() -> N
     plan = decision()
     failed = (entry("job2", 11.0, "hand-over-ended"), *NEWCOMER[1:])
     assert costs_of(plan, 10.0, {JobId("job2"): failed}) == ()
+    lost = (NEWCOMER[0], entry("job2", 12.0, "host-lost"), NEWCOMER[1])
+    assert [c.phase.phase for c in costs_of(plan, 10.0, {JobId("job2"): lost})] == ["job start"]
     assert [c.phase.measured_s for c in costs_of(plan, 10.0, {JobId("job1"): DONOR})] == [
         0.25,
         22.125,
