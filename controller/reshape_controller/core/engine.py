@@ -211,7 +211,8 @@ class Engine:
 
     def _submitted(self, turn: Turn, event: ev.JobSubmitted | ev.JobRejected) -> None:
         if isinstance(event, ev.JobRejected):
-            what = "; ".join(f"{e.path}: {e.message}" for e in event.errors)
+            said = (f"{e.path}: {e.message}" if e.path else e.message for e in event.errors)
+            what = "; ".join(said)
             turn.history.append(HistoryEntry(event.job, turn.now_s, "rejected", what))
             return
         if event.job in self.state.jobs:

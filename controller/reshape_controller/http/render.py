@@ -35,7 +35,7 @@ def job_view(row: JobRow, seen: Observed | None = None, log_folder: str | None =
     )
     if row.job is None:
         errors = tuple(ErrorView(*error) for error in row.errors)
-        what = "; ".join(f"{error.path}: {error.message}" for error in errors)
+        what = "; ".join(f"{e.path}: {e.message}" if e.path else e.message for e in errors)
         return replace(base, reason=what, errors=errors)
     return _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, seen)
 

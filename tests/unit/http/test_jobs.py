@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from reshape_controller.core.model import JobId, JobState
+from reshape_controller.http.render import job_view
 from reshape_controller.http.views import JobView
+from reshape_controller.store.protocol import JobRow
 from tests.http_bed import RECORD, Api, api
 
 
@@ -45,6 +48,12 @@ def test_a_job_is_created_shown_listed_and_cancelled(tmp_path: Path) -> None:
         assert decided[0]["explanation"]
 
     run(tmp_path, test)
+
+
+def test_what_is_wrong_with_a_whole_record_is_told_without_a_field() -> None:
+    errors = (("", "is not JSON", ""), ("epochs", "-1 is below 1", ""))
+    row = JobRow(JobId("bad-1"), "bad", "", JobState.REJECTED, 1, 0.0, None, errors)
+    assert job_view(row).reason == "is not JSON; epochs: -1 is below 1"
 
 
 def test_yaml_is_taken_as_well(tmp_path: Path) -> None:
