@@ -89,6 +89,8 @@ def _hint(detail: ErrorDetails) -> str:
             return f"for example {better}"
     if names[0] == "optional_gpus" and len(detail["loc"]) == 1 and type(value) is int:
         return f"write [{value}]"
+    if detail["type"] == "string_too_long" and names[0] in ("command", "env"):
+        return "let the program read it from a file"
     if detail["type"] == "string_type" and isinstance(value, (bool, int, float)):
         return f'a text: put it in quotation marks, "{value}"'
     for depth in (2, 1):

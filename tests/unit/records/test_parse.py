@@ -94,6 +94,8 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"command": ["a\0b"]}, "command[0]", "zero byte", ""),
         ({"command": "echo 'open"}, "command", "no closing quotation", "close the quotation"),
         ({"command": {"a": 1}}, "command", "is not a list", "write a text or a list"),
+        ({"command": ["a", "b" * 5000]}, "command[1]", "is longer than 4096", "from a file"),
+        ({"env": {"A": "b" * 40000}}, "env.A", "is longer than 32768", "from a file"),
         ({"optional_gpus": None}, "optional_gpus", "is missing", "[1, 2, 4]"),
         ({"optional_gpus": []}, "optional_gpus", "[] is empty", "[1, 2, 4]"),
         ({"optional_gpus": 4}, "optional_gpus", "4 is not a list", "write [4]"),
