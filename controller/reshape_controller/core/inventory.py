@@ -56,11 +56,21 @@ def _host_added(turn: Turn, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]
         turn.state.put_gpu(Gpu(gpu, host, number))
     added = Host(host, gpu_type, before + fresh)
     if known is not None:
-        added = replace(known, gpus=before + fresh)
+        added = replace(known, gpu_type=gpu_type, gpus=before + fresh)
     turn.state.put_host(added)
+    if known is not None and known.gpu_type != gpu_type:
+        _called_otherwise(turn, known, gpu_type)
     if fresh:
         turn.state.plan_wanted = True
         turn.note(None, "host-added", f"{host}: {len(fresh)} {gpu_type} GPUs")
+
+
+def _called_otherwise(turn: Turn, host: Host, gpu_type: str) -> None:
+    """Its GPUs have another type than was said before: predictions go by that from now on."""
+    for job in tuple(turn.state.jobs.values()):
+        turn.state.put_job(job)  # what a policy sees of it has the type
+    turn.state.plan_wanted = True
+    turn.note(None, "host-added", f"{host.id}: its GPUs are {gpu_type}, not {host.gpu_type}")
 
 
 def _drain(turn: Turn, host: Host, user: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.model import GpuId, JobId, Mechanism
+from reshape_controller.core.model import GpuId, HostId, JobId, Mechanism
 from reshape_controller.core.state import State
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
 from tests.world import World
@@ -53,6 +53,18 @@ def test_a_halted_job_is_nobodys_option_until_it_is_resumed() -> None:
     assert (snapshot.running, snapshot.queued, snapshot.hosts[0].idle) == ((), (), 2)
     world.event(ev.ResumeRequested(JobId("a"), "ann"))
     assert [view.id for view in world.engine.snapshot().queued] == ["a"]
+
+
+def test_another_type_of_a_known_hosts_gpus_is_what_policies_see_from_then_on() -> None:
+    world = World().boot(2)
+    world.running("a", 1, 1, 2)
+    before = world.engine.snapshot()
+    assert (before.hosts[0].gpu_type, before.running[0].gpu_type) == ("V100", "V100")
+    gpus = world.engine.state.hosts[HostId("host-0")].gpus
+    world.event(ev.HostAdded(HostId("host-0"), "A100", gpus))
+    after = world.engine.snapshot()
+    assert (after.hosts[0].gpu_type, after.running[0].gpu_type) == ("A100", "A100")
+    assert after.hosts[0].total == 2
 
 
 def test_gpus_that_nobody_may_use_are_not_usable() -> None:
