@@ -200,8 +200,8 @@ class _Decision:
         weighing = Weighing(
             self._forecast.outlook(), self._policy.least_ms, "change nothing", quiet=[]
         )
-        for job in moves.growable(self._snapshot):
-            plan = self._pinned(weighing, job) if job.pinned else None
+        for job in moves.pinned(self._snapshot):
+            plan = self._pinned(weighing, job)
             if plan is not None:
                 return plan
         swept = sweep_growths(
@@ -226,7 +226,7 @@ class _Decision:
             return False
         jobs = moves.growable(snapshot)
         growth = Growth(self._predictor, snapshot, self._policy.least_ms)
-        return not any(job.pinned for job in jobs) and not growth.near(jobs)
+        return not moves.pinned(snapshot) and not growth.near(jobs)
 
     def _pinned(self, weighing: Weighing, job: JobView) -> Plan | None:
         """A pinned job gets its size as soon as it is idle on its host."""

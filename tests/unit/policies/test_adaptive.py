@@ -245,6 +245,13 @@ def test_a_pinned_job_gets_its_size_as_soon_as_it_is_idle() -> None:
     assert plan.reason_code == "grows-to-pin"
 
 
+def test_a_pinned_job_gets_its_size_also_if_nobody_knows_how_long_it_trains() -> None:
+    cluster = Cluster().runs("job", 2, speed=FLAT, sizes=(4,), pinned=True, left=None)
+    for explained in (True, False):
+        plan = ADAPTIVE.decide(replace(cluster.snapshot(), explained=explained))
+        assert (said(plan.targets), plan.reason_code) == ({"job": 4}, "grows-to-pin")
+
+
 def test_an_initialised_newcomer_starts_on_its_own_host() -> None:
     cluster = Cluster({"a": ("V100", 4), "b": ("V100", 4)}, COSTS)
     cluster.runs("job", 4, on="b", speed=PAPER).waits("new", on="b", speed=PAPER)

@@ -79,6 +79,14 @@ def growable(snapshot: Snapshot) -> list[JobView]:
     ]
 
 
+def pinned(snapshot: Snapshot) -> list[JobView]:
+    """Running jobs that somebody keeps to a size, whether or not it is known how long they train:
+    that matters to who grows for the makespan's sake."""
+    if snapshot.mechanism is Mechanism.NONE:
+        return []
+    return [job for job in snapshot.running if job.pinned and not job.frozen]
+
+
 def start(job: JobView, size: int, host: HostId, *shrinks: tuple[JobId, int]) -> tuple[Target, ...]:
     """Targets of a start; ``shrinks``: running jobs of the host and the size that each keeps."""
     return (
