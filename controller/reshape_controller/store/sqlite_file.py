@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
@@ -183,13 +184,12 @@ def verify_header(connection: sqlite3.Connection, path: Path) -> None:
     """Check that the file is a Reshape store of this version with all its tables."""
     verify_version(connection, path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    memory = sqlite3.connect(":memory:")
-    memory.executescript(_SCHEMA_1)
-    for older in range(1, version):
-        memory.executescript(_UPGRADES[older])
     query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
-    wanted, found = (dict(c.execute(query).fetchall()) for c in (memory, connection))
-    memory.close()
+    with closing(sqlite3.connect(":memory:")) as memory:
+        memory.executescript(_SCHEMA_1)
+        for older in range(1, version):
+            memory.executescript(_UPGRADES[older])
+        wanted, found = (dict(c.execute(query).fetchall()) for c in (memory, connection))
     # Somebody's own view or index beside ours does no harm.
     for name, sql in wanted.items():
         if name not in found or found[name] != sql:
