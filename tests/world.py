@@ -1,4 +1,4 @@
-"""A small world for tests of the engine: containers, SideCars and training processes as values.
+"""A small world for tests of the engine: what launchers, SideCars and training would do.
 
 Does: answers the engine's commands as a launcher and SideCars would, in virtual time, with knobs
 for everything that can go wrong, and keeps its own account of which process is on which GPU, so
@@ -31,51 +31,10 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import Plan, Target
 from reshape_sidecar import codec
-from reshape_sidecar.wire import (
-    Desired,
-    Mode,
-    Observed,
-    OnSaveTimeout,
-    Outcome,
-    OutcomeKind,
-    Phase,
-    PhaseTimes,
-    Progress,
-)
+from reshape_sidecar.wire import Phase
+from tests.container import Container
 
 HOST = HostId("host-0")
-
-
-@dataclass
-class Container:
-    """One attempt's container with its SideCar and at most one training process."""
-
-    job: JobId
-    attempt: int
-    host: HostId
-    generation: int = 0
-    epoch: int = 0
-    sequence: int = 0
-    phase: Phase = Phase.INITIALIZING
-    running: tuple[str, ...] = ()
-    running_generation: int = 0
-    wanted: Desired | None = None
-    outcome: Outcome | None = None
-    stopped_generation: int = 0
-    step: int = 0
-    saved_step: int | None = None
-    exit_code: int | None = None
-    error: str | None = None
-    reachable: bool = True
-    """False: neither Desired nor reports get through."""
-    mute: bool = False
-    """True: it acts on what it is told, and its reports are late."""
-    slow_init: bool = False
-    saves: bool = True
-    """False: a request to save is not answered by training; the deadline decides."""
-    crashes: bool = False
-    """True: every start ends at once with exit code 1."""
-    deadline_passed: bool = False
 
 
 @dataclass
@@ -215,87 +174,17 @@ class World:
         desired = self.engine.desired(c.job)
         if desired is not None and desired.attempt != c.attempt:
             desired = None
-        if c.phase is Phase.INITIALIZING and not c.slow_init:
-            c.phase = Phase.INITIALIZED
-        if desired is not None and (desired.epoch, desired.generation) >= (c.epoch, c.generation):
-            self._take_up(c, desired)
-        if c.phase is Phase.STARTING:
-            if c.crashes:
-                c.phase, c.exit_code, c.error = Phase.CRASHED, 1, "exit code 1"
-                c.running = ()
-            else:
-                c.phase = Phase.RUNNING
-        if c != before and (c.job, c.attempt) in self.containers:
+        leaves = c.converge(desired)
+        if c != before:
             self.report(c)
-
-    def _take_up(self, c: Container, desired: Desired) -> None:
-        fresh = desired.generation > c.generation
-        c.epoch, c.generation = desired.epoch, desired.generation
-        if c.phase is Phase.INITIALIZING or (c.phase is Phase.UNFIT and desired.mode is Mode.RUN):
-            return
-        same = desired.mode is Mode.RUN and tuple(desired.devices) == c.running
-        if same:
-            if fresh and c.phase is not Phase.STARTING:
-                c.outcome = Outcome(desired.generation, OutcomeKind.REFUSED)
-                c.phase = Phase.RUNNING
-            return
-        refused = c.outcome is not None and c.outcome.kind is OutcomeKind.REFUSED
-        if refused and c.outcome is not None and c.outcome.generation == desired.generation:
-            return
-        if c.running and not self._stop(c, desired):
-            return
-        if c.outcome is None or c.outcome.generation != desired.generation:
-            c.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, c.saved_step)
-        c.stopped_generation = desired.generation
-        if desired.mode is Mode.RUN and c.phase is not Phase.FINISHED:
-            c.running, c.running_generation = tuple(desired.devices), desired.generation
-            c.phase = Phase.STARTING
-        elif desired.mode is Mode.EXIT:
-            self.report(c)
+        if leaves:
             self.kill_container(str(c.job), c.attempt)
-        elif c.phase is not Phase.FINISHED:
-            c.phase = Phase.INITIALIZED
-
-    def _stop(self, c: Container, desired: Desired) -> bool:
-        """Ask training to save; True once nothing runs."""
-        if c.saves:
-            c.saved_step = c.step
-            c.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, c.step)
-        elif not c.deadline_passed:
-            c.phase = Phase.SAVING
-            return False
-        elif desired.on_save_timeout is OnSaveTimeout.REFUSE:
-            c.outcome = Outcome(desired.generation, OutcomeKind.REFUSED)
-            c.phase = Phase.RUNNING
-            return False
-        else:
-            lost = c.step - (c.saved_step or 0)
-            c.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, c.saved_step, lost)
-        c.running = ()
-        return True
 
     def report(self, c: Container) -> None:
         c.sequence += 1
         if c.mute:
             return
-        self.event(ev.SideCarReported(self.observed(c)))
-
-    def observed(self, c: Container) -> Observed:
-        return Observed(
-            c.job,
-            c.attempt,
-            c.generation,
-            c.sequence,
-            c.phase,
-            epoch=c.epoch,
-            devices=c.running,
-            progress=Progress(step=c.step, total_steps=1000, checkpoint_step=c.saved_step),
-            outcome=c.outcome,
-            stopped_generation=c.stopped_generation,
-            exit_code=c.exit_code,
-            error=c.error,
-            times=PhaseTimes(save_s=0.1),
-        )
+        self.event(ev.SideCarReported(c.observed()))
 
     def verify(self) -> None:
         """Look at every GPU that is being released, as the launcher would."""

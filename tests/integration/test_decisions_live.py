@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_a_pin_that_is_inserted_into_the_store_is_taken_and_nonsense_changes_not
     bed.reaches(job, "running", size=4)
     bodies: list[Any] = [{"job": "job"}, {"job": "job", "size": 3}, {"job": "job", "size": "x"}]
     bodies.append({"job": "job", "size": 2, "user": "eve"})
-    with sqlite3.connect(bed.home / "store.sqlite") as store:
+    with closing(sqlite3.connect(bed.home / "store.sqlite")) as store, store:
         for body in bodies:
             store.execute("INSERT INTO inbox (kind, body) VALUES ('pin', ?)", (json.dumps(body),))
     eventually(lambda: bed.job(job)["pinned"] == 2, text="the pin is taken")

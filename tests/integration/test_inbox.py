@@ -7,6 +7,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import bson
@@ -119,7 +120,7 @@ def test_nonsense_inserted_into_sqlite_is_rejected_and_the_good_record_beside_it
 
     def insert() -> None:
         bodies = [*NONSENSE, json.dumps(GOOD)]
-        with sqlite3.connect(path) as user:
+        with closing(sqlite3.connect(path)) as user, user:
             user.executemany(
                 "INSERT INTO inbox (kind, body) VALUES ('submit', ?)", [(b,) for b in bodies]
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -265,9 +266,8 @@ def test_an_inserted_record_that_the_engine_cannot_take_ends_one_daemon_at_most(
         async with running(tmp_path) as daemon:
             admission = Admission(lambda: daemon.loop.engine.state)
             watch = asyncio.create_task(inbox.watch(daemon.loop, admission, daemon.desk))
-            with sqlite3.connect(tmp_path / "store.db") as other:
+            with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
                 other.execute("INSERT INTO inbox (kind, body) VALUES ('submit', ?)", (record,))
-            other.close()
             with pytest.raises(ZeroDivisionError):
                 await asyncio.wait_for(daemon.tasks[0], 10.0)
             while await daemon.loop.store.requests(1):

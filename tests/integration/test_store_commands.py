@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,9 @@ def spoil(bed: Bed, words: tuple[str, ...]) -> None:
             db.jobs.update_one({"name": "first"}, {"$set": {"state": "running"}})
             db.gpus.delete_one({"_id": "sim-1"})
             return
-    with sqlite3.connect(bed.home / "store.sqlite") as user:
+    with closing(sqlite3.connect(bed.home / "store.sqlite")) as user, user:
         user.execute("UPDATE jobs SET state = 'running' WHERE name = 'first'")
         user.execute("DELETE FROM gpus WHERE id = 'sim-1'")
-    user.close()
 
 
 def test_init_seeds_the_bundled_profiles_once_and_a_daemon_goes_on_from_there(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_store_behind_what_was_acknowledged_stops_the_loop_with_both_seqs(
         try:
             await loop.commit(ev.HostAdded(HostId("h"), "V100", (GpuId("g"),)))
             last = loop.journal.seq
-            with sqlite3.connect(path) as somebody:
+            with closing(sqlite3.connect(path)) as somebody, somebody:
                 somebody.execute("DELETE FROM log WHERE seq = ?", (last,))
             loop.post(ev.HostDrained(HostId("h")))
             with pytest.raises(StoreBehind, match=rf"ends at seq {last - 1}, but seq {last} was"):

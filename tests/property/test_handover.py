@@ -89,7 +89,7 @@ class Chaos:
         for container in self.world.containers.values():
             if container.job == job:
                 container.sequence += 1
-                self.delayed.append(self.world.observed(container))
+                self.delayed.append(container.observed())
 
     def deliver_late(self, job: str, number: int) -> None:
         if self.delayed:

@@ -57,7 +57,7 @@ class Taught(Chaos):
         for container in training * 3:
             container.step += 10
             container.sequence += 1
-            seen = self.world.observed(container)
+            seen = container.observed()
             progress = replace(seen.progress, seconds_per_step=0.3 + 0.17 * number)
             self.world.event(ev.SideCarReported(replace(seen, progress=progress)))
 

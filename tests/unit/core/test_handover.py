@@ -130,7 +130,7 @@ def test_a_victim_whose_save_says_complete_is_complete() -> None:
     world.auto = False
     c = world.container("a")
     c.running, c.step = (), 10
-    seen = world.observed(c)
+    seen = c.observed()
     from reshape_sidecar.wire import Outcome, OutcomeKind
 
     generation = world.job("a").generation

@@ -36,7 +36,7 @@ def test_two_donors_that_do_not_answer_are_each_given_the_withdrawals_time() -> 
 
 def test_late_and_duplicate_reports_change_nothing() -> None:
     world = hand_over_begun()
-    late = world.observed(world.container("a"))
+    late = world.container("a").observed()
     initialise(world)
     before = world.engine.state.dump()
     world.event(ev.SideCarReported(late))

@@ -93,7 +93,7 @@ def test_a_container_removed_while_its_job_grows_gives_every_gpu_back() -> None:
     world = growing(mute=False)
     c = world.container("a")
     c.reachable = False
-    stopping = world.observed(c)
+    stopping = c.observed()
     generation = world.job("a").generation
     outcome = Outcome(generation, OutcomeKind.STOPPING, 3)
     world.event(

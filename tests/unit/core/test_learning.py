@@ -35,7 +35,7 @@ def world(**fields: object) -> World:
 def report(found: World, step: int, seconds: float, times: PhaseTimes | None = None) -> None:
     c = found.container("job")
     c.step, c.sequence = step, c.sequence + 1
-    seen = found.observed(c)
+    seen = c.observed()
     progress = Progress(step=step, total_steps=1000, seconds_per_step=seconds)
     seen = replace(seen, progress=progress, times=times or seen.times)
     found.event(ev.SideCarReported(seen))

@@ -1,0 +1,134 @@
+"""A container of the tests' world: its SideCar and its training process, as values.
+
+Does: takes up what it shall be as far as its knobs let it, and says how it stands. Never: knows the
+engine or other containers; the world (``world``) tells it and listens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape_controller.core.model import HostId, JobId
+from reshape_sidecar.wire import (
+    Desired,
+    Mode,
+    Observed,
+    OnSaveTimeout,
+    Outcome,
+    OutcomeKind,
+    Phase,
+    PhaseTimes,
+    Progress,
+)
+
+
+@dataclass
+class Container:
+    """One attempt's container with its SideCar and at most one training process."""
+
+    job: JobId
+    attempt: int
+    host: HostId
+    generation: int = 0
+    epoch: int = 0
+    sequence: int = 0
+    phase: Phase = Phase.INITIALIZING
+    running: tuple[str, ...] = ()
+    running_generation: int = 0
+    wanted: Desired | None = None
+    outcome: Outcome | None = None
+    stopped_generation: int = 0
+    step: int = 0
+    saved_step: int | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    reachable: bool = True
+    """False: neither Desired nor reports get through."""
+    mute: bool = False
+    """True: it acts on what it is told, and its reports are late."""
+    slow_init: bool = False
+    saves: bool = True
+    """False: a request to save is not answered by training; the deadline decides."""
+    crashes: bool = False
+    """True: every start ends at once with exit code 1."""
+    deadline_passed: bool = False
+
+    def converge(self, desired: Desired | None) -> bool:
+        """Take up what it shall be, as far as it can; True: it is to leave."""
+        leaves = False
+        if self.phase is Phase.INITIALIZING and not self.slow_init:
+            self.phase = Phase.INITIALIZED
+        if desired is not None:
+            late = (desired.epoch, desired.generation) < (self.epoch, self.generation)
+            leaves = not late and self._take_up(desired)
+        if self.phase is Phase.STARTING:
+            if self.crashes:
+                self.phase, self.exit_code, self.error = Phase.CRASHED, 1, "exit code 1"
+                self.running = ()
+            else:
+                self.phase = Phase.RUNNING
+        return leaves
+
+    def _take_up(self, desired: Desired) -> bool:
+        fresh = desired.generation > self.generation
+        self.epoch, self.generation = desired.epoch, desired.generation
+        if self.phase is Phase.INITIALIZING or (
+            self.phase is Phase.UNFIT and desired.mode is Mode.RUN
+        ):
+            return False
+        same = desired.mode is Mode.RUN and tuple(desired.devices) == self.running
+        if same:
+            if fresh and self.phase is not Phase.STARTING:
+                self.outcome = Outcome(desired.generation, OutcomeKind.REFUSED)
+                self.phase = Phase.RUNNING
+            return False
+        if self.outcome == Outcome(desired.generation, OutcomeKind.REFUSED):
+            return False
+        if self.running and not self._stop(desired):
+            return False
+        if self.outcome is None or self.outcome.generation != desired.generation:
+            self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.saved_step)
+        self.stopped_generation = desired.generation
+        if desired.mode is Mode.RUN and self.phase is not Phase.FINISHED:
+            self.running, self.running_generation = tuple(desired.devices), desired.generation
+            self.phase = Phase.STARTING
+        elif desired.mode is Mode.EXIT:
+            return True
+        elif self.phase is not Phase.FINISHED:
+            self.phase = Phase.INITIALIZED
+        return False
+
+    def _stop(self, desired: Desired) -> bool:
+        """Ask training to save; True once nothing runs."""
+        if self.saves:
+            self.saved_step = self.step
+            self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.step)
+        elif not self.deadline_passed:
+            self.phase = Phase.SAVING
+            return False
+        elif desired.on_save_timeout is OnSaveTimeout.REFUSE:
+            self.outcome = Outcome(desired.generation, OutcomeKind.REFUSED)
+            self.phase = Phase.RUNNING
+            return False
+        else:
+            lost = self.step - (self.saved_step or 0)
+            self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.saved_step, lost)
+        self.running = ()
+        return True
+
+    def observed(self) -> Observed:
+        return Observed(
+            self.job,
+            self.attempt,
+            self.generation,
+            self.sequence,
+            self.phase,
+            epoch=self.epoch,
+            devices=self.running,
+            progress=Progress(step=self.step, total_steps=1000, checkpoint_step=self.saved_step),
+            outcome=self.outcome,
+            stopped_generation=self.stopped_generation,
+            exit_code=self.exit_code,
+            error=self.error,
+            times=PhaseTimes(save_s=0.1),
+        )
