@@ -142,9 +142,13 @@ class Session:
         return self._publish(write, complete=False)
 
     def finished(self, write: Write) -> None:
-        """Training has reached its end: publish that. Does nothing if it is published already."""
-        if not self.complete:
-            self._publish(write, complete=True)
+        """Training has reached its end: publish that. Does nothing if it is published already.
+
+        Raises CheckpointError if the disk refused: what is not saved must not count as completed.
+        """
+        if not self.complete and not self._publish(write, complete=True):
+            what = f"the end of training, step {self.step}, is not saved; the log says why"
+            raise CheckpointError(f"{what}. Started again, it goes on from the checkpoint before.")
         self._telling.update(step=self.step, epoch=self.epoch)
         self._telling.phase(HookPhase.FINISHED)
         self._telling.flush()

@@ -117,6 +117,22 @@ def test_a_loop_whose_log_and_checkpoints_are_on_a_full_disk_goes_on(tmp_path: P
     assert (ended.code, ended.lines("SAVED")) == (0, ["SAVED False"])
 
 
+def test_an_end_that_cannot_be_saved_is_no_end(tmp_path: Path) -> None:
+    full = tmp_path / "full.py"
+    full.write_text(
+        "import os\n"
+        "from reshape_sidecar import session\n"
+        "def write(folder):\n"
+        "    os.write(os.open('/dev/full', os.O_WRONLY), b'state')\n"
+        "session.start().finished(write)\n"
+    )
+    ended = Job(tmp_path / "job", full).run(PYTHONPATH=str(ROOT / "sidecar"))
+    assert ended.code == 1
+    assert "free space there" in ended.err
+    assert "the end of training, step 0, is not saved" in ended.err
+    assert HookPhase.FINISHED not in {report.phase for report in ended.reports}
+
+
 def test_a_fenced_loop_stops(script: Path, tmp_path: Path) -> None:
     job = Job(tmp_path / "job", script)
     with job.started(STEP_S="0.05") as process:
