@@ -4,7 +4,7 @@ Does: installs the handler, tells whether a stop is wanted, and ends the process
 interrupts a step. State: the flag, and whether a training loop is there that will see it.
 
 A program in which no such loop was seen yet is stopped by SIGTERM as if the hook were not there,
-and so is each process that training forks: it inherits the handler and has no loop that would see.
+and so is each process that training forks and that has no loop of its own: it inherits the handler.
 """
 
 from __future__ import annotations
@@ -27,10 +27,19 @@ class Stop:
         self._keep_running = keep_running
         self._pid = os.getpid()
         self._asked = False
-        self.answered_by_loop = False
-        """A training loop runs (or state is not saved yet): the handler must leave it the flag."""
+        self._answered_by_loop = False
         self.nothing_to_save = False
         """Between loops, everything is on disk: the handler may leave at once."""
+
+    @property
+    def answered_by_loop(self) -> bool:
+        """A training loop runs (or state is not saved yet): the handler must leave it the flag."""
+        return self._answered_by_loop
+
+    @answered_by_loop.setter
+    def answered_by_loop(self, there: bool) -> None:
+        self._answered_by_loop = there
+        self._pid = os.getpid()  # a script may train in a process that it forks
 
     def install(self) -> None:
         """Take SIGTERM. A script that installs its own handler afterwards takes it over."""

@@ -117,6 +117,24 @@ def test_a_loop_whose_log_and_checkpoints_are_on_a_full_disk_goes_on(tmp_path: P
     assert (ended.code, ended.lines("SAVED")) == (0, ["SAVED False"])
 
 
+def test_a_loop_in_a_process_that_the_script_forks_is_asked_to_save(tmp_path: Path) -> None:
+    forks = tmp_path / "forks.py"
+    forks.write_text(
+        "import os, signal\n"
+        "from reshape_sidecar.hook.stop import Stop\n"
+        "stop = Stop(None)\n"
+        "stop.install()\n"
+        "if os.fork() == 0:\n"
+        "    stop.answered_by_loop = True\n"
+        "    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "    print('ASKED', stop.requested(), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+    )
+    ended = plain(forks, PYTHONPATH=str(ROOT / "sidecar"))
+    assert ended.lines("ASKED") == ["ASKED True"], ended.err
+
+
 def test_an_end_that_cannot_be_saved_is_no_end(tmp_path: Path) -> None:
     full = tmp_path / "full.py"
     full.write_text(
