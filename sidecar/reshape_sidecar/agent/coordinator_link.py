@@ -92,7 +92,8 @@ class CoordinatorLink:
                     "Authorization": f"Bearer {self._token()}",
                     "Content-Type": "application/json",
                 },
-                body=codec.dumps(observed),
+                # What training reports may hold half a character, which is no reason to be mute.
+                body=codec.dumps(observed).encode(errors="replace"),
                 connect_timeout=limits.CONNECT_S,
                 request_timeout=wait_s + limits.ANSWER_MARGIN_S,
                 follow_redirects=False,

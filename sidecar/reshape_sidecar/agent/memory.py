@@ -108,4 +108,4 @@ class MemoryFile:
 
     def save(self, memory: Memory) -> None:
         """Keep ``memory``; it is on the disk when this returns."""
-        durable.write_whole(self._path, codec.dumps(memory).encode())
+        durable.write_whole(self._path, codec.dumps(memory).encode(errors="replace"))

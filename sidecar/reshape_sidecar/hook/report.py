@@ -61,7 +61,8 @@ class Reporter:
                     self._changed.wait()
                 report, self._newest, self._sending = self._newest, None, True
             with contextlib.suppress(OSError):
-                post(self._path or Path(), codec.dumps(report).encode())
+                # A text of the program may be none (half a character): the rest is told.
+                post(self._path or Path(), codec.dumps(report).encode(errors="replace"))
             with self._changed:
                 self._sending = False
                 self._changed.notify_all()

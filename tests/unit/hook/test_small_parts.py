@@ -134,6 +134,16 @@ def test_reports_arrive_at_the_agent(tmp_path: Path, folder: str) -> None:
     assert (newest.progress.trajectory, newest.progress.trajectory_reason) == ("steps-only", "why")
 
 
+def test_half_a_character_in_a_text_does_not_mute_the_reporter(tmp_path: Path) -> None:
+    with listening(tmp_path / "agent.sock") as reports:
+        telling = Telling(Reporter(tmp_path / "agent.sock"), 3, time.time())
+        telling.judged(Verdict("steps-only", "why \ud83d"))
+        telling.phase(HookPhase.BUILDING)
+        telling.flush()
+        until(lambda: reports, "the report")
+    assert reports[-1].progress.trajectory_reason == "why ?"
+
+
 def test_an_agent_that_is_not_there_costs_training_nothing(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path / "nobody.sock")
     began_s = time.monotonic()

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tornado.httpclient import HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from reshape_sidecar import checkpoints
+from reshape_sidecar import checkpoints, codec
 from reshape_sidecar.agent import endings, reporting, selfcheck, timing
+from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.memory import Ended, Memory, MemoryFile
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
 from reshape_sidecar.agent.timing import Moments
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import Status, Training
-from reshape_sidecar.wire import Desired, Mode, PhaseTimes, Progress
+from reshape_sidecar.wire import Desired, Mode, Observed, PhaseTimes, Progress
 from tests.unit.sidecar.test_environment import spec
 
 OLD = Desired(epoch=2, job="j", attempt=1, generation=5, mode=Mode.RUN, devices=("a", "b"))
@@ -81,6 +85,35 @@ def test_the_number_of_a_start_needs_no_room_on_the_disk(tmp_path: Path) -> None
     assert file.boot(1000.0).boot == 1_000_000
     with pytest.raises(OSError, match="No such file"):
         file.save(Memory())
+
+
+def test_half_a_character_in_a_report_is_neither_kept_from_the_disk_nor_from_the_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = codec.loads(Progress, '{"step":7,"trajectory_reason":"why \\ud83d"}')
+    memory = Memory(desired=OLD, progress=said)
+    MemoryFile(tmp_path).save(memory)
+    assert MemoryFile(tmp_path).boot(1000.0).progress.trajectory_reason == "why ?"
+
+    sent = []
+
+    async def fetch(client: object, request: HTTPRequest) -> None:
+        sent.append(request.body)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(SimpleAsyncHTTPClient, "fetch", fetch)
+
+    async def push() -> None:
+        await CoordinatorLink(
+            spec("./t"),
+            token=lambda: "t",
+            observe=lambda: reporting.observed(spec("./t"), memory, Status(1, 1), True, 1, ()),
+            learn=lambda desired: True,
+            acknowledged=lambda: None,
+        ).push_once(30.0)
+
+    asyncio.run(push())
+    assert [codec.loads(Observed, body).progress.step for body in sent] == [7]
 
 
 def test_sequences_of_a_later_start_are_all_higher() -> None:
