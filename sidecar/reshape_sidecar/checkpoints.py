@@ -158,15 +158,11 @@ def publish(
             if os.path.lexists(temporary / MANIFEST_FILE):
                 what = f"what was saved has a {MANIFEST_FILE}, which is Reshape's own name"
                 raise CheckpointError(f"checkpoint of step {step}: {what}; save it under another")
-            manifest = Manifest(
-                step=step,
-                epoch=epoch,
-                attempt=attempt,
-                generation=generation,
-                files=tuple(FileEntry(*found) for found in durable.sync_tree(temporary)),
-                complete=complete,
-            )
-            durable.write_synced(temporary / MANIFEST_FILE, codec.dumps(manifest).encode())
+            files = tuple(FileEntry(*found) for found in durable.sync_tree(temporary))
+            manifest = Manifest(step, epoch, attempt, generation, files, complete)
+            # A file's name may hold bytes that are no text; they come back as they are.
+            content = codec.dumps(manifest).encode(errors="surrogatepass")
+            durable.write_synced(temporary / MANIFEST_FILE, content)
             durable.sync_folder(temporary)
             _must_hold(folder, attempt)
             target = folder / name

@@ -79,6 +79,16 @@ def test_links_inside_a_checkpoint_hold_where_it_is_published(tmp_path: Path) ->
         assert (found.path / name).read_bytes() in (b"state", b"etats")
 
 
+def test_a_file_whose_name_is_no_utf8_is_published_like_any_other(tmp_path: Path) -> None:
+    def write(folder: Path) -> None:
+        (folder / os.fsdecode(b"\xff.bin")).write_bytes(b"state")
+
+    checkpoints.claim(tmp_path, 1)
+    published = checkpoints.publish(tmp_path, step=3, epoch=0, attempt=1, generation=1, write=write)
+    assert checkpoints.newest(tmp_path) == published
+    assert Path(os.fsdecode(os.fsencode(published.path) + b"/\xff.bin")).read_bytes() == b"state"
+
+
 def test_a_file_with_the_manifests_name_is_refused_and_the_older_checkpoint_stays(
     tmp_path: Path,
 ) -> None:
