@@ -19,8 +19,9 @@ SWEEP_POLL_S = 0.02
 """How often init looks whether the processes that it told to end are gone."""
 LEFTOVER_GRACE_S = 5.0
 """What a training process left behind when it ended by itself gets between TERM and KILL."""
-REQUEST_BYTES_MAX = 1 << 20
-"""Longest request to init. Then: the connection is closed."""
+REQUEST_BYTES_MAX = 16 << 20
+"""Longest request to init, beyond what Linux starts a program with: a start that is too large is
+refused by the kernel, and told as the training's end. Then: the connection is closed."""
 LOG_BYTES_MAX = 64 << 20
 """A log file beyond this is copied to NAME.1 and emptied: a job's logs take twice this at most."""
 LOG_CHECK_S = 10.0

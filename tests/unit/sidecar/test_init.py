@@ -19,6 +19,7 @@ from reshape_sidecar.init import files, processes, spawn
 from reshape_sidecar.init.clients import Clients
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import End, Look, Request, Ring, Spawn, Status, Sweep, Withdraw
+from reshape_sidecar.limits import REQUEST_BYTES_MAX
 
 MARKER = Marker("j", 3, "/run/agent.sock")
 
@@ -209,11 +210,27 @@ def test_garbage_closes_that_connection_and_no_other(
     assert "a request was refused" in capsys.readouterr().err
 
 
+def test_a_start_with_more_than_the_kernel_takes_is_served_and_one_clear_error(
+    served: Served, tmp_path: Path
+) -> None:
+    request = Spawn(1, ("true",), str(tmp_path), tuple((f"V{n}", "x" * 32768) for n in range(250)))
+    with served.connect() as client:
+        line = codec.dumps(request).encode() + b"\n"
+        for at in range(0, len(line), 65536):
+            served.say(client, line[at : at + 65536])
+        for _ in range(len(line) // 65536):
+            if not served.asked:
+                served.turn()
+    assert served.asked == [request]
+    with pytest.raises(spawn.SpawnError, match="Argument list too long"):
+        spawn.spawn(request.command, request.folder, dict(request.env), tmp_path / "log")
+
+
 def test_an_endless_request_closes_the_connection(served: Served) -> None:
     with served.connect() as client:
         client.setblocking(False)
         sent = 0
-        while sent <= 2 << 20:
+        while sent <= 2 * REQUEST_BYTES_MAX:
             try:
                 sent += client.send(b"x" * 65536)
             except BlockingIOError:
@@ -221,7 +238,7 @@ def test_an_endless_request_closes_the_connection(served: Served) -> None:
             except OSError:
                 break
             served.turn()
-        assert sent < 2 << 20
+        assert sent < 2 * REQUEST_BYTES_MAX
     assert served.asked == []
 
 
