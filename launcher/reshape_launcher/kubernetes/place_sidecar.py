@@ -19,10 +19,10 @@ LEAST = (3, 11)
 
 def number_worker(spec, worker):  # type: ignore[no-untyped-def]
     """Say in the attempt's file which of several workers this is."""
-    with open(spec) as file:
+    with open(spec, encoding="utf-8") as file:
         told = json.load(file)
     told["worker"] = worker
-    with open(spec, "w") as file:
+    with open(spec, "w", encoding="utf-8") as file:
         json.dump(told, file)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -366,6 +369,16 @@ def test_the_first_program_in_a_pod_puts_the_sidecar_in(tmp_path: Path) -> None:
     assert token.stat().st_mode & 0o777 == 0o600
     assert (home / "attempt" / "run").is_dir()
     assert (home / "python").exists()
+
+
+def test_a_worker_is_numbered_whatever_the_images_locale_is(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text('{"command":["größe"]}', encoding="utf-8")
+    program = "import runpy, sys; runpy.run_path(sys.argv[1])['number_worker'](sys.argv[2], 2)"
+    given = (place_sidecar.__file__, str(spec))
+    old = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", program, *given], env=old, check=True)
+    assert json.loads(spec.read_text(encoding="utf-8")) == {"command": ["größe"], "worker": 2}
 
 
 def test_a_python_that_is_too_old_is_named(
