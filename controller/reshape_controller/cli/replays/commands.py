@@ -38,9 +38,14 @@ from reshape_controller.replay.scaled import STEP_S
 
 LIVE_CLUSTER = "8xV100"
 """Of a live run, which is on one host."""
+CHANGES = ("add_host", "add_gpus", "drain")
+"""What --from-live alone can change."""
+GOES_ON = ("from_live", "policy", "home", "output", *CHANGES)
+"""All that --from-live looks at: the daemon has the rest."""
 
 
 def replay(
+    context: typer.Context,
     workload: WorkloadOption = "one",
     policy: Annotated[
         str | None,
@@ -71,6 +76,7 @@ def replay(
 ) -> None:
     """Replay a workload under a policy in virtual time, on the engine that also runs live."""
     config = settings(home, output)
+    _hold_together(context, from_live)
     if from_live:
         from reshape_controller.cli.replays import from_live as going_on  # late, as below
 
@@ -108,6 +114,25 @@ def replay(
     if out is not None:
         keep(out, setup, (chosen,), [run], summary([run.row]), row)
     emit(row, form(config), lambda: tables.one(run.row, about(setup)))
+
+
+def _hold_together(context: typer.Context, from_live: bool) -> None:
+    """No option was given that would mean nothing. Raises CliError."""
+    for option in context.command.params:
+        name = option.name or ""
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
+        if not given or (name in GOES_ON if from_live else name not in CHANGES):
+            continue
+        flag = max(option.opts, key=len)
+        if from_live:
+            what = f"{flag} means nothing here: jobs, GPUs and costs are those of the daemon"
+            remedy = f"leave out {flag}, or --from-live"
+        else:
+            what = f"{flag} changes the GPUs of a running daemon"
+            remedy = "add --from-live, or give the hosts with --cluster"
+        value = "" if context.params[name] is True else f" {context.params[name]}"
+        raise failed(Exit.USAGE, what, f"{flag}{value}", remedy)
 
 
 def _measured(costs: str) -> None:

@@ -75,9 +75,10 @@ def compare(
     bundles: Annotated[
         list[Path] | None, typer.Argument(metavar="[A B]", help="Two bundles: what differs.")
     ] = None,
-    workload: Annotated[
-        str, typer.Option("--workload", "-w", metavar="one|two|three|four|all|FILE")
-    ] = "one",
+    workloads: Annotated[
+        list[str] | None,
+        typer.Option("--workload", "-w", metavar="one|two|three|four|all|FILE"),
+    ] = None,
     policies: Annotated[str, typer.Option(help="Presets or POLICY+MECHANISM, with commas.")] = (
         POLICIES
     ),
@@ -104,6 +105,11 @@ def compare(
     if bundles:
         _compare_bundles(bundles, shown)
         return
+    if workloads and len(workloads) > 1:
+        what = "compare takes one workload, or all"
+        where = " ".join(f"--workload {name}" for name in workloads)
+        raise failed(Exit.USAGE, what, where, f"--workload {ALL}, or a command for each")
+    workload = workloads[0] if workloads else "one"
     labels = tuple(label.strip() for label in policies.split(","))
     contenders = [inputs.contender(label) for label in labels]
     if len(set(labels)) < len(labels):

@@ -1,0 +1,45 @@
+"""Options of replays that mean nothing together, or nothing at all, are refused and not ignored."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape_controller.cli.exits import CliError, Exit, Problem
+from tests.replay_bed import reshape
+
+
+def problem(*words: str) -> Problem:
+    """The one problem that a command refuses its options for."""
+    error = reshape(*words).exception
+    assert isinstance(error, CliError)
+    assert error.code is Exit.USAGE
+    (found,) = error.problems
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("--from-live --jobs 3", "--jobs 3"),
+        ("--from-live --hindsight", "--hindsight"),
+        ("--from-live -w two", "--workload two"),
+        ("--add-gpus 4", "--add-gpus 4"),
+        ("--drain local --workload two", "--drain local"),
+        ("--add-host 8xV100", "--add-host 8xV100"),
+    ],
+)
+def test_what_a_replay_would_not_look_at_is_named_with_its_value(words: str, where: str) -> None:
+    found = problem("replay", *words.split())
+    assert found.where == where
+    assert "--from-live" in found.remedy
+
+
+def test_compare_takes_no_second_workload_instead_of_the_first() -> None:
+    found = problem("compare", "--workload", "one", "-w", "two", "--seeds", "1", "--jobs", "1")
+    assert found.where == "--workload one --workload two"
+    assert "--workload all" in found.remedy
+
+
+def test_a_time_that_can_be_no_seconds_is_refused() -> None:
+    found = problem("replay", "--jobs", "3", "--last", "1e308")
+    assert "give seconds from 0 to 1e+10" in found.what
