@@ -237,4 +237,4 @@ def _shown(found: Found) -> Value:
 def _wrong(setting: Setting, raw: object, source: str, expected: str) -> CliError:
     shown = "what was given" if setting.secret else repr(raw)
     what = f"{setting.name}: {shown} is not {expected}"
-    return failed(Exit.USAGE, what, source, f"{setting.name} is the {setting.text}")
+    return failed(Exit.USAGE, what, source, f"{setting.name}: {setting.text}")

@@ -7,6 +7,7 @@ Never: frees a GPU whose process may still run: it is released, and the release 
 from __future__ import annotations
 
 from reshape_controller.core import attempts, giving_up, handover, ledger
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import (
     ChangeKind,
     DeadlineKind,
@@ -39,10 +40,10 @@ def start_failed(turn: Turn, job: Job, reason: str) -> None:
     size = len(job.gpus)
     job = replace(job, start_failures=(*job.start_failures, size))
     failed = job.start_failures.count(size)
-    turn.note(job, "start-failed", f"at {size} GPUs: {reason}")
+    turn.note(job, "start-failed", f"at {gpus(size)}: {reason}")
     if failed < turn.limits.start_failures_max:
         job = replace(job, process_restarts=job.process_restarts + 1)
-        attempts.start(turn, job, job.gpus, f"starts once more at {size} GPUs: {reason}")
+        attempts.start(turn, job, job.gpus, f"starts once more at {gpus(size)}: {reason}")
         return
     strike(turn, job, size, reason)
 
@@ -52,9 +53,9 @@ def strike(turn: Turn, job: Job, size: int, reason: str) -> None:
     trained at all."""
     job = giving_up.part(turn, job)
     job = replace(job, struck=(*job.struck, size), start_failures=())
-    turn.note(job, "size-struck", f"{size} GPUs: failed to start twice ({reason})")
+    turn.note(job, "size-struck", f"{gpus(size)}: failed to start twice ({reason})")
     if job.sizes:
-        attempts.end(turn, job, f"queued again: {size} GPUs did not work ({reason})")
+        attempts.end(turn, job, f"queued again: {gpus(size)} did not work ({reason})")
     else:
         _end_for_good(turn, job, f"no size is left at which it starts ({reason})")
 
@@ -137,7 +138,7 @@ def start_hung(turn: Turn, job: Job, reason: str) -> None:
     """No first step by the deadline: like a failed start, but something still runs (R5)."""
     size = len(job.gpus)
     job = giving_up.part(turn, replace(job, start_failures=(*job.start_failures, size)))
-    turn.note(job, "start-failed", f"at {size} GPUs: {reason}")
+    turn.note(job, "start-failed", f"at {gpus(size)}: {reason}")
     if job.start_failures.count(size) >= turn.limits.start_failures_max:
         strike(turn, job, size, reason)
     else:

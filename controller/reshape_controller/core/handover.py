@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.core import attempts, giving_up, ledger
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import (
     Change,
     ChangeKind,
@@ -135,7 +136,7 @@ def stopped(turn: Turn, job: Job) -> None:
         gpus=after,
         stage=Stage.STARTING,
         process_restarts=job.process_restarts + 1,
-        reason=f"starts again on {len(after)} GPUs",
+        reason=f"starts again on {gpus(len(after))}",
         deadline=attempts.until(turn, DeadlineKind.FIRST_STEP, turn.limits.first_step_s),
     )
     turn.state.put_job(job)
@@ -172,7 +173,7 @@ def _request(turn: Turn, job: Job, change: Change) -> None:
         turn, job, Mode.RUN if stays else Mode.EXIT, change.gpus_after if stays else ()
     )
     wait_s = attempts.save_deadline_s(turn.state, job) + turn.limits.save_answer_s
-    what = f"{change.kind.value}: {change.size_before} to {len(change.gpus_after)} GPUs"
+    what = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
     job = replace(
         job,
         state=JobState.ADJUSTING,
@@ -195,12 +196,12 @@ def _grant(turn: Turn, job: Job, hand_over: HandOver) -> None:
     )
     if hand_over.size_before:
         job = attempts.reshaped(turn, job, hand_over.size_before, len(hand_over.gpus))
-    job = attempts.start(turn, job, hand_over.gpus, f"starts on {len(hand_over.gpus)} GPUs")
-    turn.note(job, "granted", f"{len(hand_over.gpus)} GPUs: {', '.join(hand_over.gpus)}")
+    job = attempts.start(turn, job, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")
+    turn.note(job, "granted", f"{gpus(len(hand_over.gpus))}: {', '.join(hand_over.gpus)}")
 
 
 def _what_was_planned(newcomer: Job, idle: tuple[GpuId, ...], hand_over: HandOver) -> str:
-    text = f"{len(hand_over.gpus)} GPUs: {len(idle)} idle"
+    text = f"{gpus(len(hand_over.gpus))}: {len(idle)} idle"
     if hand_over.donors:
         text += f", {len(hand_over.gpus) - len(idle)} from {', '.join(hand_over.donors)}"
     return text

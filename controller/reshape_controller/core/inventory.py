@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from reshape_controller.core import endings, ledger
 from reshape_controller.core import events as ev
+from reshape_controller.core.explain import gpus as counted
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
 from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
@@ -62,7 +63,7 @@ def _host_added(turn: Turn, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]
         _called_otherwise(turn, known, gpu_type)
     if fresh:
         turn.state.plan_wanted = True
-        turn.note(None, "host-added", f"{host}: {len(fresh)} {gpu_type} GPUs")
+        turn.note(None, "host-added", f"{host}: {counted(len(fresh))}, {gpu_type}")
 
 
 def _called_otherwise(turn: Turn, host: Host, gpu_type: str) -> None:

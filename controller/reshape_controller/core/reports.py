@@ -8,6 +8,7 @@ and not a message (R3). Never: believes a report of an earlier attempt, or one t
 from __future__ import annotations
 
 from reshape_controller.core import attempts, endings, giving_up, handover, learning
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Stage
 from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
@@ -152,7 +153,7 @@ def _first_step(turn: Turn, job: Job, seen: Observed) -> None:
         reason="",
     )
     turn.state.put_job(job)
-    turn.note(job, "first-step", f"trains on {len(job.gpus)} GPUs", seen.times.first_step_s)
+    turn.note(job, "first-step", f"trains on {gpus(len(job.gpus))}", seen.times.first_step_s)
     settle(turn, job)
 
 

@@ -78,7 +78,9 @@ def size_to_pin(job: Job, size: object) -> int | None:
         if size in job.struck:
             message = f"{job.id} failed to start twice on {size} GPUs; that size is struck"
     choices = ", ".join(map(str, sizes)) or "no size is left"
-    raise Refused((FieldError("size", message, f"one of: {choices}; null: all of them again"),))
+    raise Refused(
+        (FieldError("size", message, f"one of: {choices}; all of them again: reshape unpin"),)
+    )
 
 
 def job_id(name: str, key: str) -> JobId:

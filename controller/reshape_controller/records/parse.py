@@ -36,14 +36,15 @@ def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
     given = frozenset(name for name, item in found.items() if item is not None)
     errors = [*problems, *more, *rules.broken(fields, bad, given)]
     places = {name: getattr(fields, name) for name in ("code", "dataset", "checkpoints")}
-    errors += _relative(places, folder)
+    relative = _relative(places, folder)
+    errors += relative
     here = {name: resolved(place, folder) for name, place in places.items()}
     images_own = fields.image is not None
     if folder is not None and fields.code is None and "code" not in bad and not images_own:
         here["code"] = str(folder.absolute())
-    if "\0" not in (here["code"] or ""):
-        relative = fields.code if fields.code and not Path(fields.code).is_absolute() else None
-        errors += rules.missing_files(here["code"], relative, tuple(fields.command or ()))
+    if "\0" not in (here["code"] or "") and not any(error.path == "code" for error in relative):
+        beside = fields.code if fields.code and not Path(fields.code).is_absolute() else None
+        errors += rules.missing_files(here["code"], beside, tuple(fields.command or ()))
     if errors:
         raise RecordInvalid(tuple(_in_order(errors)), **_owner(found))
     return _spec(fields, here)

@@ -77,3 +77,10 @@ def test_every_setting_is_documented() -> None:
     text = (DOCS / "cli.md").read_text()
     missing = [s.name for s in SETTINGS if f"`{s.name}`" not in text or f"`{s.env}`" not in text]
     assert missing == []
+
+
+def test_the_remedy_for_a_bad_value_says_what_the_setting_is_for(env: dict[str, str]) -> None:
+    with pytest.raises(CliError) as caught:
+        load({"simulated_gpus": 0}, env)
+    (problem,) = caught.value.problems
+    assert problem.remedy == "simulated_gpus: use so many simulated GPUs instead"

@@ -116,7 +116,7 @@ def test_a_running_span_reaches_to_the_end() -> None:
         (JobLane(BIG, "big", "running", T, None, 0, running),),
     )
     assert drawn(timeline)[3].endswith("█")
-    assert drawn(timeline)[-1].startswith("1 GPUs trained 100%")
+    assert drawn(timeline)[-1].startswith("1 GPU trained 100%")
 
 
 def test_the_chart_ends_where_the_last_thing_ended() -> None:

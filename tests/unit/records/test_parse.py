@@ -153,6 +153,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"job_type": "../x"}, "job_type", "has characters that are not allowed", "letters"),
         ({"code": ""}, "code", "is empty", "./code"),
         ({"code": "/a\0b"}, "code", "has a zero byte", ""),
+        ({"code": "j"}, "code", "'j' is a relative path", "absolute"),
         ({"dataset": "data"}, "dataset", "'data' is a relative path", "absolute"),
         ({"optional_gpu": [1]}, "optional_gpu", "not a field of a job record", "optional_gpus?"),
         ({"epoch": 1}, "epoch", "not a field", "did you mean epochs?"),

@@ -16,6 +16,7 @@ from rich.text import Text
 from reshape_controller.cli.output import grid
 from reshape_controller.cli.timeline.lanes import Lane, Scale, fill, runs, tick_step_s
 from reshape_controller.cli.words import duration, moment
+from reshape_controller.core.explain import gpus
 from reshape_controller.http.timeline import GpuLane, JobLane, Span, Timeline
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
@@ -251,7 +252,7 @@ def _use(timeline: Timeline, from_s: float, to_s: float) -> Text:
     )
     ratio = trained_s / whole_s if whole_s > 0 else 0.0
     return Text(
-        f"{len(timeline.gpus)} GPUs trained {ratio:.0%} of {duration(end_s - from_s)}; "
+        f"{gpus(len(timeline.gpus))} trained {ratio:.0%} of {duration(end_s - from_s)}; "
         f"{sum(job.steps_lost for job in timeline.jobs)} steps lost"
     )
 
