@@ -7,11 +7,13 @@ or invents a figure: one without a measurement says ``assumed`` and why.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 ASSUMED = "assumed"
 """How the source of a figure begins that nobody measured."""
+STEP_MIN_S, SECONDS_MAX = 1e-9, 1e9
+"""No step is shorter, and neither step nor start or save longer: what is beyond is no figure, and
+sums of it are no numbers."""
 DEFAULT_TYPE = "default"
 """The profile of jobs without a type; its overheads stand in for every type that has none."""
 
@@ -28,7 +30,9 @@ class SpeedPoint:
     def __post_init__(self) -> None:
         if self.gpus < 1:
             raise ValueError(f"gpus is {self.gpus}, and must be at least 1")
-        _positive("seconds_per_step", self.seconds_per_step)
+        if not STEP_MIN_S <= self.seconds_per_step <= SECONDS_MAX:
+            what = f"seconds_per_step is {self.seconds_per_step}"
+            raise ValueError(f"{what}, and must lie between {STEP_MIN_S:g} and {SECONDS_MAX:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +75,8 @@ class Overhead:
             "job_stop_s",
         ):
             value = getattr(self, name)
-            if not math.isfinite(value) or value < 0:
-                raise ValueError(f"{name} is {value}, and must be a number of seconds")
+            if not 0.0 <= value <= SECONDS_MAX:
+                raise ValueError(f"{name} is {value}, and must lie between 0 and {SECONDS_MAX:g}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,3 @@ class Profile:
             if (point.gpu_type, point.gpus) in seen:
                 raise ValueError(f"two speeds for {point.gpus} {point.gpu_type}; keep one")
             seen[point.gpu_type, point.gpus] = None
-
-
-def _positive(name: str, value: float) -> None:
-    if not math.isfinite(value) or value <= 0:
-        raise ValueError(f"{name} is {value}, and must be greater than 0")

@@ -23,7 +23,7 @@ from reshape_controller.core.prediction.profiles import (
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State, Turn
-from reshape_profiles.schema import DEFAULT_TYPE, Profile
+from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile
 from reshape_sidecar.wire import Observed, PhaseTimes
 
 STRAGGLE_RATIO = 1.5
@@ -145,15 +145,15 @@ def _learn_costs(state: State, job: Job, **seen_s: float | None) -> None:
     moved: dict[str, Any] = {
         name: blend(getattr(believed, name), seconds, COST_WEIGHT)
         for name, seconds in seen_s.items()
-        if seconds is not None
+        if seconds is not None and 0.0 <= seconds <= SECONDS_MAX
     }
     if any(getattr(known, name) != seconds for name, seconds in moved.items()):
         state.profiles = state.profiles.with_learned(replace(known, **moved))
 
 
 def _moved_on(turn: Turn, job: Job, seconds: float | None) -> Job:
-    """Its steps were seen to move, and take ``seconds`` each, if that was said."""
-    if not seconds:
+    """Its steps were seen to move, and take ``seconds`` each, if that was said and can be."""
+    if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
         return replace(job, progress_at_s=turn.now_s)
     state, size, kind = turn.state, len(job.gpus), job.spec.job_type
     assert job.host is not None

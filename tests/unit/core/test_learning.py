@@ -8,7 +8,7 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Step
-from reshape_controller.core.model import JobId
+from reshape_controller.core.model import JobId, Stage
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.prediction.profiles import (
     DEFAULT_OVERHEAD,
@@ -17,6 +17,7 @@ from reshape_controller.core.prediction.profiles import (
 from reshape_controller.core.prediction.recorded import default_curve
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
+from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import PhaseTimes, Progress
 from tests.world import World
@@ -63,6 +64,28 @@ def test_a_report_without_a_new_step_teaches_nothing() -> None:
     before = found.job("job").measured
     report(found, 10, 9.0)
     assert found.job("job").measured == before
+
+
+@pytest.mark.parametrize("seconds", [1e308, 1e-320, -1.0, 0.0])
+def test_a_speed_that_no_step_can_have_is_not_believed_and_stops_nobody(seconds: float) -> None:
+    found = world()
+    for step in range(1, 8):
+        report(found, step, seconds)
+    assert found.job("job").progress.step == 7
+    assert found.job("job").measured == ()
+    for policy in ("adaptive", "optimus", "paper"):
+        make_policy(policy).decide(found.engine.snapshot())
+
+
+def test_a_start_that_says_to_have_taken_for_ever_is_not_believed() -> None:
+    found = world()
+    found.auto, before = False, found.engine.state.profiles.overhead("kind")
+    found.plan(("job", 4))
+    found.container("job").converge(found.engine.desired(JobId("job")))
+    report(found, 1, 2.0, PhaseTimes(import_s=1e308, save_s=1e308, stop_s=-1.0))
+    found.settle()
+    assert found.job("job").stage is Stage.TRAINING
+    assert found.engine.state.profiles.overhead("kind") == before
 
 
 def test_a_type_learns_from_its_jobs_by_a_small_weight() -> None:

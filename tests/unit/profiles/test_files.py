@@ -158,7 +158,12 @@ WRONG: list[tuple[str, object, str, str]] = [
     ("a.csv", "job_type,text\na,x\na,y\n", "line 3: text", "'y', and was 'x' above"),
     ("a.csv", "job_type,step,accuracy\na,1,1.5\n", "line 2", "between 0 and 1"),
     ("a.csv", 'job_type,text\na,"x\n', "line 2", "is no CSV"),
-    ("a.csv", "job_type,gpu_type,gpus,seconds_per_step\na,V,1,nan\n", "line 2", "greater than 0"),
+    (
+        "a.csv",
+        "job_type,gpu_type,gpus,seconds_per_step\na,V,1,nan\n",
+        "line 2",
+        "between 1e-09 and",
+    ),
     ("a.csv", "job_type,gpu_type,gpus,seconds_per_step\na,V,1,1\na,V,1,2\n", "a", "two speeds"),
     ("a.csv", "job_type\na/b\n", "job_type", "'a/b' is no name of a job type"),
     ("a.csv", f"job_type,global_batch\na,{10**30}\n", "a", "too large"),

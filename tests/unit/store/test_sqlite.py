@@ -7,7 +7,8 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,11 @@ def run(path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
     store_bed.run(lambda: SqliteStore(path), work)
 
 
-def outside(path: Path) -> sqlite3.Connection:
+@contextmanager
+def outside(path: Path) -> Iterator[sqlite3.Connection]:
     """Another program's connection."""
-    return sqlite3.connect(path, isolation_level=None, timeout=5)
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=5)) as connection:
+        yield connection
 
 
 def test_commits_are_synced_to_a_write_ahead_log_and_files_are_private(tmp_path: Path) -> None:
@@ -189,17 +192,16 @@ def test_a_long_write_elsewhere_does_not_stop_the_event_loop(tmp_path: Path) -> 
     path = tmp_path / "reshape.db"
 
     async def work(store: SqliteStore) -> None:
-        user = outside(path)
-        user.execute("BEGIN IMMEDIATE")
-        append = asyncio.create_task(store.append(record(1)))
-        turns, begin = 0, time.monotonic()
-        while time.monotonic() - begin < 0.3:
-            await asyncio.sleep(0.005)
-            turns += 1
-        assert not append.done()
-        assert turns > 5
-        user.execute("ROLLBACK")
-        user.close()
+        with outside(path) as user:
+            user.execute("BEGIN IMMEDIATE")
+            append = asyncio.create_task(store.append(record(1)))
+            turns, begin = 0, time.monotonic()
+            while time.monotonic() - begin < 0.3:
+                await asyncio.sleep(0.005)
+                turns += 1
+            assert not append.done()
+            assert turns > 5
+            user.execute("ROLLBACK")
         await append
 
     run(path, work)

@@ -16,6 +16,8 @@ from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
 DEFAULT_WORK_S = 3600.0
 """Training left, on one GPU, of a job whose length is not known. It stays so until it is."""
 DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
+STEP_MAX = 1e12
+"""A job record has no more steps either."""
 SPEED_WEIGHT = 0.5
 """How far one measurement of a job moves what is believed of this job."""
 TYPE_WEIGHT = 0.1
@@ -44,11 +46,12 @@ class Curve:
     points: int = 0
 
     def step_of(self, accuracy: float) -> float | None:
-        """The step at which ``accuracy`` is reached; None: never."""
+        """The step at which ``accuracy`` is reached; None: never, or beyond ``STEP_MAX``."""
         gap = 1.0 - accuracy - self.b2
         if gap <= 0.0 or self.b0 <= 0.0:
             return None
-        return max(0.0, (1.0 / gap - self.b1) / self.b0)
+        step = max(0.0, (1.0 / gap - self.b1) / self.b0)
+        return step if step <= STEP_MAX else None
 
 
 @dataclass(frozen=True, slots=True)
