@@ -159,7 +159,10 @@ def test_an_unknown_policy_is_named_with_the_remedy(label: str, what: str) -> No
     assert error.value.code is Exit.USAGE
 
 
-@pytest.mark.parametrize("text", ["", "0", "x", "3-1", "1,1", "-2"])
+ENDLESS = "99999999999999999999"
+
+
+@pytest.mark.parametrize("text", ["", "0", "x", "3-1", "1,1", "-2", ENDLESS, f"0-{ENDLESS}"])
 def test_seeds_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(CliError, match="are no seeds"):
         inputs.seeds_of(text)

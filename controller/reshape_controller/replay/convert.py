@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
 from reshape_controller.core.prediction.profiles import ProfileBook
 from reshape_controller.replay.generate import COMMAND
-from reshape_controller.replay.inputs import ReplayError, WorkJob, Workload
+from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, WorkJob, Workload
 from reshape_controller.replay.truth import drawn
 from reshape_profiles.loader import Bundle
 
@@ -68,6 +68,9 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         where = f"{name}: line {line}"
         gpus = _number(row, columns.gpus, where)
         duration_s = _number(row, columns.duration, where)
+        if duration_s > SECONDS_MAX:
+            what = f"is {duration_s:g}, and must be at most {SECONDS_MAX:g} seconds"
+            raise ReplayError(f"{where}: {columns.duration} {what}")
         submit_s = _time(row, columns.submit, where)
         reason = _unfit(gpus, duration_s, assumed)
         if reason:

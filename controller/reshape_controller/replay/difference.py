@@ -37,7 +37,7 @@ class Difference:
 def difference(first: Path, second: Path) -> Difference:
     """Compare two bundles. Raises ReplayError."""
     configs = [_read(folder / "config.json") for folder in (first, second)]
-    summaries = [_read(folder / "summary.json")["summary"] for folder in (first, second)]
+    summaries = [_summary(folder / "summary.json") for folder in (first, second)]
     names = [name for name in configs[0] if configs[0].get(name) != configs[1].get(name)]
     inputs = tuple(
         (name, json.dumps(configs[0].get(name)), json.dumps(configs[1].get(name))) for name in names
@@ -55,6 +55,17 @@ def difference(first: Path, second: Path) -> Difference:
             clear = apart if spread else None
             metrics.append(Changed(policy, metric, one["median"], two["median"], ratio, clear))
     return Difference(str(first), str(second), inputs, tuple(metrics))
+
+
+def _summary(path: Path) -> Any:
+    """The medians; a bundle of ``replay --out`` has one replay instead."""
+    found = _read(path)
+    if "summary" not in found:
+        raise ReplayError(
+            f"{path} holds one replay and no comparison; name folders that "
+            "`reshape compare --out FOLDER` has written (--seeds 1 compares single replays)"
+        )
+    return found["summary"]
 
 
 def _read(path: Path) -> Any:

@@ -15,7 +15,7 @@ from reshape_profiles.schema import Overhead
 
 _HOST = re.compile(r"([1-9]\d{0,5})x([A-Za-z][\w.-]*)")
 HOSTS_MAX = 100_000
-SUBMIT_MAX_S = 1e10
+SECONDS_MAX = 1e10
 """Unix seconds until 2286 are less; beyond, the unit is taken for a mistake."""
 
 
@@ -112,10 +112,10 @@ class Workload:
             if job.spec.name in seen:
                 raise ReplayError(f"workload {self.name}: two jobs are called {job.spec.name}")
             seen[job.spec.name] = None
-            if not 0.0 <= job.submit_s <= SUBMIT_MAX_S:
+            if not 0.0 <= job.submit_s <= SECONDS_MAX:
                 raise ReplayError(
                     f"workload {self.name}: {job.spec.name} is submitted at {job.submit_s:g} s; "
-                    f"give seconds from 0 to {SUBMIT_MAX_S:g}"
+                    f"give seconds from 0 to {SECONDS_MAX:g}"
                 )
         if any(a.submit_s > b.submit_s for a, b in pairwise(self.jobs)):
             raise ReplayError(f"workload {self.name}: jobs are not in the order of submission")

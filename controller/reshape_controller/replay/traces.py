@@ -13,9 +13,11 @@ import csv
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
+from reshape_controller.records import limits
 from reshape_controller.replay.generate import COMMAND, SIZES
 from reshape_controller.replay.inputs import ReplayError, WorkJob, Workload
 
@@ -90,6 +92,9 @@ def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
         return
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
+        twice = [c for c, count in Counter(reader.fieldnames or ()).items() if count > 1]
+        if twice:
+            raise ReplayError(f"{name}: line 1: column {twice[0]!r} is there twice; keep one")
         unknown = [column for column in reader.fieldnames or () if column not in COLUMNS]
         if unknown:
             raise ReplayError(
@@ -107,7 +112,7 @@ def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
 def _object(line: str, where: str) -> Fields:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ReplayError(f"{where}: is no JSON ({error})") from None
     if not isinstance(value, dict):
         raise ReplayError(f"{where}: is no object of names and values")
@@ -135,21 +140,37 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
     value = _number(fields, unit.value, where, least=0.0)
     if value <= 0.0 or (unit is LengthUnit.TARGET_ACCURACY and value >= 1.0):
         raise ReplayError(f"{where}: {unit.value} is {value:g}, which no job can reach")
+    if value > limits.STEPS_MAX:
+        what = f"{unit.value} is {value:g}, and must be at most {limits.STEPS_MAX:g}"
+        raise ReplayError(f"{where}: {what}")
     batch = _whole(fields, "global_batch", where) if "global_batch" in fields else None
+    if batch is not None and not 1 <= batch <= limits.GLOBAL_BATCH_MAX:
+        what = f"must be a whole number from 1 to {limits.GLOBAL_BATCH_MAX}"
+        raise ReplayError(f"{where}: global_batch is {batch}, and {what}")
     spec = JobSpec(
-        name=str(fields.get("name", f"job-{number:05d}")),
+        name=_text(fields, "name", where, default=f"job-{number:05d}"),
         command=COMMAND,
         optional_gpus=_sizes(fields, where),
         length=Length(unit, value),
         job_type=kind,
         global_batch=batch,
-        user=str(fields.get("user", "")),
+        user=_text(fields, "user", where),
         priority=_whole(fields, "priority", where) if "priority" in fields else 0,
         max_wait_s=(
             _number(fields, "max_wait_s", where, least=0.0) if "max_wait_s" in fields else None
         ),
     )
     return WorkJob(_number(fields, "submit_s", where, least=0.0), spec)
+
+
+def _text(fields: Fields, name: str, where: str, default: str = "") -> str:
+    """It is written into the files of a bundle."""
+    text = str(fields.get(name, default))
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ReplayError(f"{where}: {name} is {text!a}, which holds half a character") from None
+    return text
 
 
 def _sizes(fields: Fields, where: str) -> tuple[int, ...]:

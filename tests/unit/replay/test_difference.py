@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from reshape_controller.replay.difference import difference
+from reshape_controller.replay.inputs import ReplayError
 
 
 def bundle(folder: Path, seeds: list[int], low: float, high: float) -> Path:
@@ -29,3 +32,10 @@ def test_whether_a_difference_of_single_seeds_is_clear_is_not_said(tmp_path: Pat
     second = bundle(tmp_path / "second", [0], 101.0, 101.0)
     (found,) = difference(first, second).metrics
     assert found.clear is None
+
+
+def test_the_folder_of_one_replay_is_told_as_such(tmp_path: Path) -> None:
+    first = bundle(tmp_path / "first", [0], 100.0, 100.0)
+    (first / "summary.json").write_text(json.dumps({"policy": "adaptive", "makespan_s": 7.0}))
+    with pytest.raises(ReplayError, match="one replay and no comparison"):
+        difference(first, first)

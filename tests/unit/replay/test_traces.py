@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from reshape_controller.core.model import LengthUnit
 from reshape_controller.replay.inputs import ReplayError, cluster_of
 from reshape_controller.replay.traces import csv_text, jsonl_text, parse
+from tests.replay_bed import reshape
 
 TYPES = ("a", "b")
 HEAD = "submit_s,job_type,optional_gpus,steps,priority,user\n"
+LINE = {"submit_s": 1, "job_type": "a", "steps": 5}
 
 
 def test_a_csv_is_read_in_the_order_of_submission() -> None:
@@ -40,6 +45,7 @@ def test_json_lines_and_csv_hold_the_same_jobs() -> None:
         ("1,a,0,5,,", "line 2: optional_gpus is '0'"),
         ("1,a,1,0,,", "line 2: steps is 0, which no job can reach"),
         ("1,a,1,5,high,", "line 2: priority is 'high'"),
+        ("1,a,1,1e308,,", "line 2: steps is 1e+308, and must be at most 1e+12"),
         ("1,a,1,5", "line 2: has another number of cells"),
         ("1,a,1,5,,,,", "line 2: has another number of cells"),
     ],
@@ -60,6 +66,44 @@ def test_unknown_columns_broken_lines_and_empty_files_are_refused() -> None:
     twice = '{"name": "x", "submit_s": 1, "job_type": "a", "steps": 5}\n' * 2
     with pytest.raises(ReplayError, match="two jobs are called x"):
         parse(twice, "t", TYPES, jsonl=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"global_batch": 0}, "global_batch is 0, and must be a whole number from 1"),
+        ({"global_batch": -5}, "global_batch is -5, and must be a whole number from 1"),
+        ({"name": "a\ud800"}, "name is 'a\\ud800', which holds half a character"),
+        ({"user": "a\ud800"}, "user is 'a\\ud800', which holds half a character"),
+    ],
+)
+def test_a_value_that_no_job_can_have_is_named_with_its_line(
+    change: dict[str, object], what: str
+) -> None:
+    with pytest.raises(ReplayError) as error:
+        parse(json.dumps(LINE | change), "t", TYPES, jsonl=True)
+    assert f"t: line 1: {what}" in str(error.value)
+
+
+def test_a_line_that_is_too_deep_is_no_json() -> None:
+    with pytest.raises(ReplayError, match="line 1: is no JSON"):
+        parse("[" * 100_000, "t", TYPES, jsonl=True)
+
+
+def test_a_column_that_is_there_twice_is_refused_instead_of_the_first_one_ignored() -> None:
+    with pytest.raises(ReplayError, match="line 1: column 'steps' is there twice"):
+        parse("submit_s,job_type,steps,steps\n1,a,5,6\n", "t", TYPES, jsonl=False)
+
+
+@pytest.mark.parametrize("command", [("replay", "-w"), ("workload", "convert")])
+def test_a_file_of_a_spreadsheet_begins_with_a_mark_that_is_no_part_of_its_first_column(
+    command: tuple[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "trace.csv"
+    head = "submit_s,job_type,steps" if command[0] == "replay" else "submit_time,gpu_num,duration"
+    row = "0,lenet-b1024-mnist,5" if command[0] == "replay" else "0,1,60"
+    path.write_text(f"\ufeff{head}\r\n{row}\r\n", encoding="utf-8")
+    assert reshape(*command, str(path)).exit_code == 0
 
 
 def test_a_cluster_is_written_in_one_line() -> None:

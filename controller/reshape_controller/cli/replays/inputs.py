@@ -51,16 +51,16 @@ def seeds_of(text: str) -> tuple[int, ...]:
     """``30`` are the seeds 0 to 29; ``5-9`` and ``1,4,7`` are those. Raises CliError."""
     try:
         if text.isascii() and text.isdigit():
-            found = tuple(range(int(text)))
+            found = tuple(range(min(int(text), SEEDS_MAX + 1)))
         elif "-" in text:
-            first, last = text.split("-")
-            found = tuple(range(int(first), int(last) + 1))
+            first, last = map(int, text.split("-"))
+            found = tuple(range(first, min(last, first + SEEDS_MAX) + 1))
         else:
             found = tuple(int(part) for part in text.split(","))
     except ValueError:
         found = ()
     if not found or len(found) > SEEDS_MAX or min(found) < 0 or len(set(found)) < len(found):
-        what = f"{text!r} are no seeds"
+        what = f"{text!r} are no seeds, or more than {SEEDS_MAX}"
         raise failed(Exit.USAGE, what, "--seeds", "for example 30, or 5-9, or 1,4,7")
     return found
 
@@ -120,7 +120,7 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
     path = Path(name)
     known = [profile.job_type for profile in bundle.profiles]
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise unreadable(name, error, "--workload") from None
     except UnicodeDecodeError:

@@ -92,7 +92,7 @@ def convert(
 ) -> None:
     """Turn a public trace (GPUs and duration of each job) into a workload."""
     try:
-        text = trace.read_text(encoding="utf-8")
+        text = trace.read_text(encoding="utf-8-sig")
         found = conversion.convert(
             text,
             trace.name,
