@@ -19,11 +19,12 @@ from typing import Any, TypeVar
 from kubernetes import client, config, stream
 from kubernetes.config.config_exception import ConfigException
 from urllib3.exceptions import HTTPError
+from yaml import YAMLError
 
 from reshape_launcher.kubernetes import seeing
 from reshape_launcher.kubernetes.cluster import (
-    CONFLICT,
     MISSING,
+    THERE,
     ApiTrouble,
     ClaimSeen,
     JobSeen,
@@ -63,7 +64,7 @@ def connect(kubeconfig: Path | None, namespace: str) -> ApiCluster:
             config.load_kube_config(str(kubeconfig), client_configuration=settings)
         else:
             config.load_incluster_config(client_configuration=settings)
-    except (ConfigException, OSError, ValueError) as error:
+    except (ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the service account of this pod"
         raise CannotConnect(f"{where} cannot be used: {error}") from None
     settings.retries = False
@@ -94,7 +95,7 @@ class ApiCluster:
     def create_job(self, manifest: Manifest) -> str:
         name = manifest["metadata"]["name"]
         made = _unless(
-            CONFLICT,
+            THERE,
             lambda: _call(
                 f"job {name} cannot be created",
                 self._batch.create_namespaced_job,
@@ -238,7 +239,7 @@ class ApiCluster:
 
     def _create(self, kind: str, create: Callable[..., Any], manifest: Manifest) -> None:
         what = f"{kind} {manifest['metadata']['name']} cannot be created"
-        _unless(CONFLICT, lambda: _call(what, create, self._namespace, manifest))
+        _unless(THERE, lambda: _call(what, create, self._namespace, manifest))
 
     def _all(self, kind: str, listing: Callable[..., Any], selector: str) -> list[Any]:
         items: list[Any] = []
@@ -270,24 +271,25 @@ def _call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> 
     try:
         return ask(*arguments, _request_timeout=CALL_S, **options)
     except client.ApiException as error:
-        raise ApiTrouble(what, int(error.status or 0), _message(error)) from None
+        raise ApiTrouble(what, int(error.status or 0), *_said(error)) from None
     except (HTTPError, OSError) as error:
         raise ApiTrouble(what, 0, f"the API server does not answer: {error}") from None
 
 
-def _unless(status: int, ask: Callable[[], T]) -> T | None:
-    """What ``ask`` gives; None where it was refused with this status."""
+def _unless(why: int | str, ask: Callable[[], T]) -> T | None:
+    """What ``ask`` gives; None where it was refused with this status or reason."""
     try:
         return ask()
     except ApiTrouble as trouble:
-        if trouble.status != status:
+        if why not in (trouble.status, trouble.reason):
             raise
         return None
 
 
-def _message(error: Any) -> str:
-    """The API's own words, from its Status document."""
+def _said(error: Any) -> tuple[str, str]:
+    """The API's own message and reason, from its Status document."""
     try:
-        return str(json.loads(error.body)["message"])
+        said = json.loads(error.body)
+        return str(said["message"]), str(said.get("reason"))
     except (TypeError, ValueError, KeyError):
-        return str(error.reason or error.status)
+        return str(error.reason or error.status), ""

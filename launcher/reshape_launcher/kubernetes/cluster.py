@@ -14,14 +14,19 @@ Manifest = dict[str, Any]
 
 MISSING, CONFLICT = 404, 409
 """Of ``ApiTrouble.status``: there is no such object; there is one of this name, or a newer one."""
+THERE = "AlreadyExists"
+"""Of ``ApiTrouble.reason``. Another conflict, as of two who are counted for one quota at once, made
+nothing, and asks to try again."""
 
 
 class ApiTrouble(OSError):
-    """The API server refused, or could not be asked. ``status`` 0: it was not reached."""
+    """The API server refused, or could not be asked. ``status`` 0: it was not reached; ``reason``
+    is its one word for why."""
 
-    def __init__(self, what: str, status: int, message: str) -> None:
+    def __init__(self, what: str, status: int, message: str, reason: str = "") -> None:
         super().__init__(f"{what}: {message}")
         self.status = status
+        self.reason = reason
 
     @property
     def lasting(self) -> bool:
@@ -31,7 +36,7 @@ class ApiTrouble(OSError):
     @property
     def away(self) -> bool:
         """Whether the API server did not answer, or cannot now: nobody's fault but its own."""
-        return self.status in (0, 429) or self.status >= 500
+        return self.status in (0, CONFLICT, 429) or self.status >= 500
 
 
 class NotRunning(ApiTrouble):

@@ -73,7 +73,7 @@ class ApiLease:
 
 
 def _seen(found: Any) -> Seen:
-    spec = found.spec
+    spec = found.spec or client.V1LeaseSpec()  # somebody may have made it, with nothing in it
     lease = Lease(
         spec.holder_identity or NOBODY,
         spec.lease_transitions or 0,
