@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from reshape_launcher.kubernetes import archive, manifests, naming, pod
-from reshape_launcher.kubernetes.cluster import Cluster, Manifest, Node, PodSeen
+from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, Manifest, Node, PodSeen
 from reshape_launcher.kubernetes.devices import NodeGpus
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import LaunchSpec
@@ -107,7 +107,13 @@ class ProbedDevices:
         """Begin a node's probe, or see how far it is."""
         probe = self._probes.get(key)
         if probe is None:
-            self._begin(cluster, key, now_s)
+            try:
+                self._begin(cluster, key, now_s)
+            except ApiTrouble as trouble:
+                if trouble.away:
+                    raise
+                # For example a quota: of the other nodes there is something to say nevertheless.
+                self._take(key, Inventory((), str(trouble)), now_s)
             return
         seen = next((pod for pod in pods if pod.of == probe.name), None)
         if seen is not None and seen.over:
@@ -119,6 +125,9 @@ class ProbedDevices:
             return
         cluster.delete_job(probe.name)
         del self._probes[key]
+        self._take(key, found, now_s)
+
+    def _take(self, key: _Key, found: Inventory, now_s: float) -> None:
         known = self._answers.get(key)
         offered = offer(found)
         if known is not None:  # what was offered once is in the ledger: it is in use by our own

@@ -75,6 +75,20 @@ def test_a_node_has_no_gpus_until_its_probe_has_said_so(world: World) -> None:
     assert len(world.probes()) == 1
 
 
+def test_a_probe_that_is_refused_hides_no_other_node_and_is_tried_again(world: World) -> None:
+    world.look()
+    known = world.answer(FIRST)
+    other = replace(NODE, name="node2")
+    world.cluster.refuse["create_job"] = 403
+    found = world.look(NODE, other)
+    assert found["node1"] == known["node1"]
+    assert "refused by the test" in found["node2"].trouble
+    del world.cluster.refuse["create_job"]
+    world.now_s = probing.AGAIN_S
+    world.look(NODE, other)
+    assert len(set(world.probes())) == 3
+
+
 def test_a_node_that_was_started_again_is_probed_again(world: World) -> None:
     world.look()
     world.answer(FIRST)
