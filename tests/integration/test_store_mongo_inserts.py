@@ -113,3 +113,24 @@ def test_a_request_may_be_inserted_by_hand_with_a_document_as_body(
             await store.put_request(InboxItem("jobs:1", "cancel", "{}"))
 
     run(address, work)
+
+
+@pytest.mark.parametrize(
+    ("collection", "document"),
+    [
+        ("inbox", {"_id": "request:1", "order": 1, "kind": "cancel", "body": {"job": "a"}}),
+        ("inbox", {"_id": "jobs:mine", "order": 1, "kind": "cancel", "body": {"job": "a"}}),
+        ("jobs", {"_id": "mine", "request": "cancel", "reshape": {"order": "a"}}),
+        ("jobs", {"_id": "mine", "request": "cancel", "reshape": [{"order": "a", "id": "a"}]}),
+    ],
+)
+def test_a_request_that_looks_half_like_one_of_ours_is_handed_out_and_taken_out(
+    address: str, user: Database, collection: str, document: dict[str, object]
+) -> None:
+    async def work(store: MongoStore) -> None:
+        user[collection].insert_one(document)
+        for item in await store.requests(10):
+            await store.refuse(item.id, "no such job")
+        assert await store.requests(10) == ()
+
+    run(address, work)

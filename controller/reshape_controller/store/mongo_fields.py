@@ -59,11 +59,15 @@ async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
         async for document in database[collection].find(where, fields).limit(max(1, limit)):
             identity, word = document["_id"], document.get("request")
             size: Any = document.get("request_size")
+            own = document.get("reshape")
+            subject = own.get("id") if isinstance(own, dict) else None
+            subject = subject if collection == "jobs" else identity
             refusal = _wrong(words, word, size)
+            if subject is None:
+                refusal = "this document is no job's; write into the one that has its state"
             if refusal:
                 await _answer(database, collection, identity, word, None, refusal)
                 continue
-            subject = document["reshape"]["id"] if collection == "jobs" else identity
             body = {_NOUNS[collection]: subject, "user": document.get("request_user") or ""}
             if word in (RequestKind.PIN, _UNPIN):
                 body["size"] = int(size) if word == RequestKind.PIN else None

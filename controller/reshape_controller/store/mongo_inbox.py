@@ -25,13 +25,14 @@ from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 Document = dict[str, Any]
 _INSERTED = "jobs:"
 _BY_HAND = "inbox:"
-"""Prefixes of the ids of documents that have no id of ours; the ``_id`` follows as JSON."""
+_PREFIXES = (_INSERTED, _BY_HAND, mongo_fields.PREFIX)
+"""Of the ids of documents that have no id of ours; the ``_id`` follows as JSON."""
 _UNREADABLE = '"a document that is nested too deeply"'
 
 
 async def put(database: Database, item: InboxItem) -> None:
     """Leave a request. One of the same id that waits is kept."""
-    if not item.id or item.id.startswith((_INSERTED, _BY_HAND, mongo_fields.PREFIX)):
+    if not item.id or item.id.startswith(_PREFIXES):
         raise StoreError(f"a request cannot have the id {item.id!r}; remedy: choose another")
     document = {"_id": item.id, "order": ObjectId(), "kind": item.kind, "body": item.body}
     try:
@@ -108,7 +109,8 @@ async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
     ):
         async for document in documents:
             identity, kind = document["_id"], document.get("kind")
-            own = isinstance(identity, str) and "order" in document
+            own = isinstance(identity, str) and not identity.startswith(_PREFIXES)
+            own = own and "order" in document
             yield InboxItem(
                 identity if own else encoded(identity, _BY_HAND),
                 kind if isinstance(kind, str) else "",
