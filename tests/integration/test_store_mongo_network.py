@@ -25,6 +25,15 @@ def test_an_address_that_cannot_be_used_is_refused_with_its_form(uri: str) -> No
         MongoStore(uri)
 
 
+@pytest.mark.parametrize("rest", ["a%00b", "db?tlsCAFile=/nope", "db?authMechanism=MONGODB-OIDC"])
+def test_an_address_that_only_the_driver_finds_wrong_is_refused_too(rest: str) -> None:
+    async def main() -> None:
+        with pytest.raises(StoreError, match="cannot be used"):
+            await MongoStore(f"mongodb://127.0.0.1:9/{rest}").open()
+
+    asyncio.run(main())
+
+
 def test_a_server_that_is_not_there_is_named_without_the_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -20,6 +20,7 @@ from pymongo.errors import (
     AutoReconnect,
     ConfigurationError,
     DocumentTooLarge,
+    InvalidName,
     OperationFailure,
     PyMongoError,
 )
@@ -107,6 +108,9 @@ class MongoStore:
             )
             await self._on(_prepare)
             self._hints.start(self._database())
+        except (OSError, PyMongoError) as error:
+            await self.close()
+            raise self._translated(error) from None
         except BaseException:
             await self.close()
             raise
@@ -247,7 +251,7 @@ class MongoStore:
             return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
         if isinstance(error, CodecError):
             text = f"a projection cannot be read ({error}); remedy: reshape db check"
-        elif isinstance(error, ConfigurationError):
+        elif isinstance(error, (ConfigurationError, InvalidName, OSError)):
             text = "its address or certificates cannot be used; remedy: correct the settings"
         elif isinstance(error, AutoReconnect) and _CERTIFICATE in str(error):
             text = (

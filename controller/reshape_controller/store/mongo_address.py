@@ -69,7 +69,7 @@ def parse(uri: str, credentials: Credentials | None = None, ca: Path | None = No
     secrets = _secrets(uri)
     try:
         parsed = parse_uri(uri)
-    except (InvalidURI, ConfigurationError, ValueError) as error:
+    except (InvalidURI, ConfigurationError, OSError, ValueError) as error:
         text = _hidden(str(error).partition("\n")[0], secrets)[:MESSAGE_MAX]
         raise StoreError(f"the store's address cannot be used ({text}); {FORM}") from None
     for name, value in _query(uri):
