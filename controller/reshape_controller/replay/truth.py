@@ -128,8 +128,8 @@ class Truth:
         curve = dict(self.curves).get(spec.job_type or "")
         if curve is None:
             raise ReplayError(
-                f"job {spec.name}: no accuracies are recorded of type {spec.job_type}; without "
-                "them nobody knows when it reaches its target"
+                f"job {spec.name}: nobody knows when it reaches its target; give the profile of "
+                f"{spec.job_type} accuracies that rise, at five steps or more"
             )
         draw = 2.0 * drawn(self.seed, spec.name, "curve") - 1.0
         return Curve(curve.b0 * (1.0 + self.curve_spread * draw), curve.b1, curve.b2)

@@ -23,6 +23,7 @@ def problem(*words: str) -> Problem:
         ("--from-live --jobs 3", "--jobs 3"),
         ("--from-live --hindsight", "--hindsight"),
         ("--from-live -w two", "--workload two"),
+        ("--from-live --speed-up 3", "--speed-up 3.0"),
         ("--add-gpus 4", "--add-gpus 4"),
         ("--drain local --workload two", "--drain local"),
         ("--add-host 8xV100", "--add-host 8xV100"),
@@ -43,3 +44,19 @@ def test_compare_takes_no_second_workload_instead_of_the_first() -> None:
 def test_a_time_that_can_be_no_seconds_is_refused() -> None:
     found = problem("replay", "--jobs", "3", "--last", "1e308")
     assert "give seconds from 0 to 1e+10" in found.what
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "remedy"),
+    [
+        ("replay --speed-up 3", "--speed-up 3.0", "add --live FOLDER, or leave out --speed-up"),
+        ("replay --hindsight --out f", "--out f", "leave out --out, or --hindsight"),
+        ("replay --live f --hindsight", "--hindsight", "leave out --hindsight, or --live"),
+        ("compare a b --seeds 3", "--seeds", "leave out --seeds, or the bundles"),
+    ],
+)
+def test_what_goes_with_another_kind_of_run_is_not_ignored(
+    words: str, where: str, remedy: str
+) -> None:
+    found = problem(*words.split())
+    assert (found.where, found.remedy) == (where, remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -31,6 +32,8 @@ from reshape_controller.cli.replays.options import (
     StepOption,
     TruthOption,
     WorkloadOption,
+    given,
+    shown,
 )
 from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay.rows import Row, summary
@@ -42,6 +45,7 @@ CHANGES = ("add_host", "add_gpus", "drain")
 """What --from-live alone can change."""
 GOES_ON = ("from_live", "policy", "home", "output", *CHANGES)
 """All that --from-live looks at: the daemon has the rest."""
+OF_LIVE = ("speed_up", "repeats", "record", "step_s")
 
 
 def replay(
@@ -76,7 +80,7 @@ def replay(
 ) -> None:
     """Replay a workload under a policy in virtual time, on the engine that also runs live."""
     config = settings(home, output)
-    _hold_together(context, from_live)
+    _hold_together(context)
     if from_live:
         from reshape_controller.cli.replays import from_live as going_on  # late, as below
 
@@ -116,23 +120,29 @@ def replay(
     emit(row, form(config), lambda: tables.one(run.row, about(setup)))
 
 
-def _hold_together(context: typer.Context, from_live: bool) -> None:
-    """No option was given that would mean nothing. Raises CliError."""
-    for option in context.command.params:
-        name = option.name or ""
-        source = context.get_parameter_source(name)
-        given = source is not None and source.name == "COMMANDLINE"
-        if not given or (name in GOES_ON if from_live else name not in CHANGES):
-            continue
-        flag = max(option.opts, key=len)
-        if from_live:
-            what = f"{flag} means nothing here: jobs, GPUs and costs are those of the daemon"
-            remedy = f"leave out {flag}, or --from-live"
-        else:
-            what = f"{flag} changes the GPUs of a running daemon"
-            remedy = "add --from-live, or give the hosts with --cluster"
-        value = "" if context.params[name] is True else f" {context.params[name]}"
-        raise failed(Exit.USAGE, what, f"{flag}{value}", remedy)
+def _hold_together(context: typer.Context) -> None:
+    """No option was written down that would mean nothing. Raises CliError."""
+    flags = given(context)
+    for name, flag in flags.items():
+        what, remedy = _means_nothing(name, flag, flags)
+        if what:
+            raise failed(Exit.USAGE, what, shown(context, name, flag), remedy)
+
+
+def _means_nothing(name: str, flag: str, flags: Mapping[str, str]) -> tuple[str, str]:
+    """What speaks against an option beside the others, and the remedy; empty: nothing."""
+    if "from_live" in flags:
+        what = f"{flag} means nothing here: jobs, GPUs and costs are those of the daemon"
+        return ("", "") if name in GOES_ON else (what, f"leave out {flag}, or --from-live")
+    if name in CHANGES:
+        what = f"{flag} changes the GPUs of a running daemon"
+        return what, "add --from-live, or give the hosts with --cluster"
+    if name in OF_LIVE and "live" not in flags:
+        return f"{flag} is for live runs", f"add --live FOLDER, or leave out {flag}"
+    for other in ("live", "hindsight"):
+        if other in flags and name in ("hindsight", "out") and name != other:
+            return f"{flag} means nothing beside --{other}", f"leave out {flag}, or --{other}"
+    return "", ""
 
 
 def _measured(costs: str) -> None:

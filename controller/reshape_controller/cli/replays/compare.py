@@ -24,6 +24,7 @@ from reshape_controller.cli.replays.options import (
     SizesOption,
     SpreadOption,
     TruthOption,
+    given,
 )
 from reshape_controller.cli.replays.runs import about, keep, swept, unwritable
 from reshape_controller.replay import figures, report
@@ -72,6 +73,7 @@ class Comparisons:
 
 
 def compare(
+    context: typer.Context,
     bundles: Annotated[
         list[Path] | None, typer.Argument(metavar="[A B]", help="Two bundles: what differs.")
     ] = None,
@@ -103,6 +105,11 @@ def compare(
     """Compare policies over seeds: medians with 95 % intervals; or two bundles."""
     shown = form(settings(None, output))
     if bundles:
+        for name, flag in given(context).items():
+            if name != "output":
+                what = f"{flag} means nothing here: the two bundles are compared as they are"
+                remedy = f"leave out {flag}, or the bundles"
+                raise failed(Exit.USAGE, what, flag, remedy)
         _compare_bundles(bundles, shown)
         return
     if workloads and len(workloads) > 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,3 +65,23 @@ AddGpusOption = Annotated[int, typer.Option(min=0, help="Of --from-live: GPUs mo
 DrainOption = Annotated[
     str | None, typer.Option(metavar="HOST", help="Of --from-live: without this host.")
 ]
+
+
+def given(context: typer.Context) -> dict[str, str]:
+    """The options that were written down, by the name of their parameter."""
+    sources = {option: context.get_parameter_source(option.name or "") for option in _of(context)}
+    return {
+        option.name or "": max(option.opts, key=len)
+        for option, source in sources.items()
+        if source is not None and source.name == "COMMANDLINE"
+    }
+
+
+def _of(context: typer.Context) -> list[Any]:
+    return [one for one in context.command.params if one.param_type_name == "option"]
+
+
+def shown(context: typer.Context, name: str, flag: str) -> str:
+    """An option as it was written down."""
+    value = context.params[name]
+    return flag if value is True else f"{flag} {value}"
