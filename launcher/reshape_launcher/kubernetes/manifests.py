@@ -21,7 +21,6 @@ from reshape_sidecar import codec
 from reshape_sidecar.agent.spec import SPEC_FILE, TOKEN_FILE, AttemptSpec
 
 TRUTH_FILE = "device-truth.json"
-SECRET_BYTES_MAX = 1 << 20
 END_NOW_S = 1
 
 
