@@ -233,6 +233,11 @@ class Bed:
         for status in await launcher.containers():
             if status.running:
                 await launcher.remove(status.job, status.attempt, 0.0)
+        # A daemon that is killed while it starts a container leaves one that nobody lists yet.
+        for command in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if f"{self.home}/".encode() in command.read_bytes():
+                    os.kill(int(command.parent.name), signal.SIGKILL)
 
 
 def bed(folder: Path) -> Iterator[Bed]:
