@@ -57,6 +57,13 @@ def test_variations_change_what_is_assumed_and_nothing_that_was_published() -> N
     assert len(found) == 2 * len({name for name in names if "optional" not in name}) + 3
 
 
+def test_which_types_a_set_has_is_an_input_too() -> None:
+    setup = setup_of(Asked("one"))
+    (name, types), *others = setup.bundle.sets
+    fewer = replace(setup.bundle, sets=((name, types[:1]), *others))
+    assert setup.with_bundle(fewer).fingerprint() != setup.fingerprint()
+
+
 def test_what_several_gpus_lose_is_varied_and_one_gpu_is_not() -> None:
     setup = setup_of(Asked("one"))
     more = next(

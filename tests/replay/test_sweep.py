@@ -68,6 +68,7 @@ def test_a_sweep_that_was_cut_off_goes_on_where_it_stopped(
     arguments = ("--policies", "adaptive", "--seeds", "3", "--workers", "1")
     whole = compared(*arguments, "--out", str(tmp_path))
     sweeps.run_file(tmp_path, "adaptive", 1).unlink()
+    sweeps.run_file(tmp_path, "adaptive", 2).write_text("[]")
     replayed: list[int] = []
     replay = sweeps.run_of
 
@@ -77,7 +78,7 @@ def test_a_sweep_that_was_cut_off_goes_on_where_it_stopped(
 
     monkeypatch.setattr(sweeps, "run_of", watched)
     assert compared(*arguments, "--out", str(tmp_path)) == whole
-    assert replayed == [1]
+    assert replayed == [1, 2]
 
 
 def test_a_kept_replay_of_other_inputs_is_not_used(tmp_path: Path) -> None:

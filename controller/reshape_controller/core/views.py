@@ -105,8 +105,11 @@ class Views:
         """What a policy may base its decision on."""
         for job in self._jobs:
             self._renew_job(state, job)
+        fresh = not self._hosts.keys() <= self._host_views.keys()
         for host in self._hosts:
             self._renew_host(state, host)
+        if fresh:
+            self._host_views = dict(sorted(self._host_views.items()))
         self._jobs, self._hosts = {}, {}
         return Snapshot(
             now_s=state.now_s,
@@ -139,10 +142,7 @@ class Views:
         if host is None or not host.present or host.drained:
             self._host_views.pop(host_id, None)
             return
-        known = host_id in self._host_views
         self._host_views[host_id] = _host_view(state, host)
-        if not known:
-            self._host_views = dict(sorted(self._host_views.items()))
 
 
 def _host_view(state: State, host: Host) -> HostView:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from inspect import signature
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import Mechanism
@@ -75,6 +76,11 @@ def make_policy(text: str, **options: object) -> Policy:
             make = found.load()
     if make is None:
         raise UnknownPolicy(f"no policy {name!r}; there are {', '.join(policy_names())}")
+    try:
+        signature(make).bind(**options)
+    except TypeError as error:
+        taken = ", ".join(signature(make).parameters) or "none"
+        raise UnknownPolicy(f"policy {name!r}: {error}; its options: {taken}") from error
     try:
         return make(**options)
     except (TypeError, ValueError) as error:

@@ -124,7 +124,12 @@ class Setup:
         """Changes with anything that a result depends on, code included, but seed and policy."""
         parts = [code_mark()]
         parts += [codec.dumps(profile) for profile in self.bundle.profiles]
-        parts += [codec.dumps(self.cluster), codec.dumps(self.costs), repr(self.recipe)]
+        parts += [
+            repr(self.bundle.sets),
+            codec.dumps(self.cluster),
+            codec.dumps(self.costs),
+            repr(self.recipe),
+        ]
         if self.workload is not None:
             parts += [codec.dumps(job.spec) + repr(job.submit_s) for job in self.workload.jobs]
         parts += [repr((self.jobs, self.last_s, self.sizes, self.spread, self.device))]

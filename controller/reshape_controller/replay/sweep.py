@@ -142,11 +142,11 @@ def _read(folder: Path, label: str, seed: int, mark: str) -> Run | None:
     """A replay of a former run; None where there is none with the same inputs."""
     try:
         document = json.loads(run_file(folder, label, seed).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    if document.get("inputs") != mark:
-        return None
-    return Run(document["row"], tuple(document["jobs"]))
+        if document["inputs"] == mark:
+            return Run(document["row"], tuple(document["jobs"]))
+    except (OSError, ValueError, TypeError, KeyError):
+        pass  # not there, or not ours
+    return None
 
 
 def _write(path: Path, mark: str, run: Run) -> None:

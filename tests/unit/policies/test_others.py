@@ -126,7 +126,7 @@ def test_an_unknown_policy_or_option_is_refused_with_what_there_is() -> None:
         make_policy("best")
     with pytest.raises(UnknownPolicy, match="use one of random, largest"):
         make_policy("default", sizes="smallest")
-    with pytest.raises(UnknownPolicy, match="speed"):
+    with pytest.raises(UnknownPolicy, match="'speed'; its options: "):
         make_policy("adaptive", speed=3)
 
 
