@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from reshape_launcher.local import LocalLauncher
+from tests import processes
 
 DEADLINE_S = 90.0
 """Everything that is waited for happens within seconds; a slow machine gets more."""
@@ -234,10 +235,9 @@ class Bed:
             if status.running:
                 await launcher.remove(status.job, status.attempt, 0.0)
         # A daemon that is killed while it starts a container leaves one that nobody lists yet.
-        for command in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                if f"{self.home}/".encode() in command.read_bytes():
-                    os.kill(int(command.parent.name), signal.SIGKILL)
+        for pid in processes.naming(f"{self.home}/"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def bed(folder: Path) -> Iterator[Bed]:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from reshape_profiles import files
+from tests import processes
 from tests.daemon_bed import Bed, eventually
 from tests.daemon_bed import bed as make_bed
 
@@ -40,18 +41,6 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
         (made.folder / "trace.csv").write_text(TRACE)
         (made.folder / "costs.json").write_text(json.dumps(COSTS))
         yield made
-
-
-def no_process_of(folder: Path) -> bool:
-    """Whether no process has ``folder`` in its command line."""
-    mark = str(folder).encode()
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if mark in path.read_bytes():
-                return False
-        except OSError:
-            continue
-    return True
 
 
 def test_costs_are_measured_by_reshapes_and_say_where_they_are_from(bed: Bed) -> None:
@@ -90,7 +79,8 @@ def test_a_workload_is_replayed_and_lived_through_with_inputs_that_were_frozen(b
         "costs.json",
         "record.json",
     } <= set(report["inputs"])
-    eventually(lambda: no_process_of(bed.folder / "live"), text="nothing of the run is left")
+    mark = str(bed.folder / "live")
+    eventually(lambda: not any(processes.naming(mark)), text="nothing of the run is left")
     again = bed.reshape(*words)
     assert again.returncode == 2
     assert "not empty" in again.stderr

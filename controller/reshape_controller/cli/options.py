@@ -13,9 +13,7 @@ from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.output import Output
-
-_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-"""Every id and name that the API knows (``http.app``)."""
+from reshape_controller.http.views import KEY
 
 HomeOption = Annotated[
     str | None,
@@ -76,7 +74,7 @@ def one_of(what: str, listed_by: str, where: str) -> Callable[[str | None], str 
     """A check of an argument: what cannot be the name of such a thing is no path of the API."""
 
     def check(key: str | None) -> str | None:
-        if key is not None and not _KEY.fullmatch(key):
+        if key is not None and not re.fullmatch(KEY, key):
             remedy = f"reshape {listed_by} lists the {what}s"
             raise failed(Exit.NOT_FOUND, f"no {what} can be called {key!r:.80}", where, remedy)
         return key

@@ -211,8 +211,7 @@ class Engine:
 
     def _submitted(self, turn: Turn, event: ev.JobSubmitted | ev.JobRejected) -> None:
         if isinstance(event, ev.JobRejected):
-            said = (f"{e.path}: {e.message}" if e.path else e.message for e in event.errors)
-            what = "; ".join(said)
+            what = "; ".join(error.told for error in event.errors)
             turn.history.append(HistoryEntry(event.job, turn.now_s, "rejected", what))
             return
         if event.job in self.state.jobs:

@@ -97,6 +97,11 @@ class FieldError:
     message: str
     hint: str = ""
 
+    @property
+    def told(self) -> str:
+        """Where and what; a record as a whole has no path."""
+        return f"{self.path}: {self.message}" if self.path else self.message
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

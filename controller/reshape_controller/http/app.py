@@ -17,6 +17,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.http import cluster, jobs, logs, probes, profiles, sidecar
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
+from reshape_controller.http.views import KEY
 
 LOOPBACK = "127.0.0.1"
 HEADER_BYTES_MAX = 16 * 1024
@@ -25,7 +26,7 @@ BODY_S = 10.0
 """Longest time for a body to arrive."""
 BACKLOG = 128
 
-_KEY = r"([A-Za-z0-9][A-Za-z0-9._-]{0,127})"
+_KEY = f"({KEY})"
 
 Route = tuple[str, type[Gate]]
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reshape_controller.core.explain import costs_of, explain_json, explain_text
-from reshape_controller.core.model import Gpu, Host, Job, JobId, Length, LengthUnit
+from reshape_controller.core.model import FieldError, Gpu, Host, Job, JobId, Length, LengthUnit
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.http.views import DecisionView, ErrorView, GpuView, HostView, JobView
 from reshape_controller.store.protocol import Decision, JobRow
@@ -35,7 +35,7 @@ def job_view(row: JobRow, seen: Observed | None = None, log_folder: str | None =
     )
     if row.job is None:
         errors = tuple(ErrorView(*error) for error in row.errors)
-        what = "; ".join(f"{e.path}: {e.message}" if e.path else e.message for e in errors)
+        what = "; ".join(FieldError(*error).told for error in row.errors)
         return replace(base, reason=what, errors=errors)
     return _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, seen)
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from reshape_controller.store.protocol import ProfileRow
 from reshape_sidecar.wire import GpuUse, PhaseTimes
 
+KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+"""Every id and name that a path may have."""
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorView:

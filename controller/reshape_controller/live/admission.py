@@ -14,6 +14,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError, Job, JobId, JobSpec
 from reshape_controller.core.state import State
 from reshape_controller.records import check_against_hosts
+from reshape_controller.records.errors import text_of
 from reshape_controller.store.protocol import request_key
 
 
@@ -21,7 +22,7 @@ class Refused(ReshapeError):
     """A record cannot be accepted; every reason with its field and remedy."""
 
     def __init__(self, errors: tuple[FieldError, ...]) -> None:
-        super().__init__("; ".join(f"{e.path}: {e.message} ({e.hint})" for e in errors))
+        super().__init__("; ".join(text_of(error) for error in errors))
         self.errors = errors
 
 

@@ -76,11 +76,12 @@ def make_policy(text: str, **options: object) -> Policy:
             make = found.load()
     if make is None:
         raise UnknownPolicy(f"no policy {name!r}; there are {', '.join(policy_names())}")
+    taken = signature(make)
     try:
-        signature(make).bind(**options)
+        taken.bind(**options)
     except TypeError as error:
-        taken = ", ".join(signature(make).parameters) or "none"
-        raise UnknownPolicy(f"policy {name!r}: {error}; its options: {taken}") from error
+        known = ", ".join(taken.parameters) or "none"
+        raise UnknownPolicy(f"policy {name!r}: {error}; its options: {known}") from error
     try:
         return make(**options)
     except (TypeError, ValueError) as error:

@@ -33,8 +33,7 @@ class RecordInvalid(ReshapeError):
 
 def text_of(error: FieldError) -> str:
     """One problem on one line."""
-    where = f"{error.path}: " if error.path else ""
-    return f"{where}{error.message}" + (f" ({error.hint})" if error.hint else "")
+    return error.told + (f" ({error.hint})" if error.hint else "")
 
 
 def shown(value: object) -> str:

@@ -11,6 +11,7 @@ from reshape_profiles import profiler
 from reshape_profiles.files import load
 from reshape_profiles.loader import bundled, write
 from reshape_profiles.training_run import RunFailed, Script, run
+from tests import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 COSTS = dict(bundled().costs)["local"]
@@ -72,16 +73,7 @@ def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     run(script(tmp_path), ["d0"])
     assert [entry.name for entry in tmp_path.iterdir()] == ["train.py"]
-    marker = f"{tmp_path}/train.py".encode()
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if marker in _read(p)]
-    assert left == []
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError:
-        return b""
+    assert list(processes.naming(f"{tmp_path}/train.py")) == []
 
 
 def test_a_script_that_reports_nothing_is_refused_with_its_last_words(tmp_path: Path) -> None:

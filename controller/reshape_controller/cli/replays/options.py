@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -69,16 +69,13 @@ DrainOption = Annotated[
 
 def given(context: typer.Context) -> dict[str, str]:
     """The options that were written down, by the name of their parameter."""
-    sources = {option: context.get_parameter_source(option.name or "") for option in _of(context)}
-    return {
-        option.name or "": max(option.opts, key=len)
-        for option, source in sources.items()
-        if source is not None and source.name == "COMMANDLINE"
-    }
-
-
-def _of(context: typer.Context) -> list[Any]:
-    return [one for one in context.command.params if one.param_type_name == "option"]
+    found = {}
+    for one in context.command.params:
+        source = context.get_parameter_source(one.name or "")
+        written = source is not None and source.name == "COMMANDLINE"
+        if written and one.param_type_name == "option":
+            found[one.name or ""] = max(one.opts, key=len)
+    return found
 
 
 def shown(context: typer.Context, name: str, flag: str) -> str:
