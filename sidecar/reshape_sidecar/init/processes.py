@@ -2,18 +2,25 @@
 
 Does: reads /proc and sends signals safely against pid reuse. Standard library only. Never: keeps
 anything between two looks, or takes a zombie for a living process. A process that vanishes while
-it is looked at is simply not there; a look that fails otherwise raises OSError and shows nothing.
+it is looked at is simply not there, and one that is just being executed is looked at again; a look
+that fails otherwise raises OSError and shows nothing.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
 
+EXEC_WAIT_S = 1.0
+"""How long a process that executes a program may show no environment. Then: it has none."""
+EXEC_POLL_S = 0.001
+_VSIZE, _ENV_END = 20, 48
+"""Places in /proc/PID/stat behind the name (fields 23 and 51 of proc_pid_stat(5))."""
 _NOT_THERE = (FileNotFoundError, ProcessLookupError, PermissionError)
 """Gone, or another user's. Anything else (too many open files) says nothing of the process."""
 
@@ -56,12 +63,9 @@ class Marked:
 def read(pid: int) -> Proc | None:
     """The process ``pid``; None if there is none."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            text = file.read()
+        fields = _stat(pid)
     except _NOT_THERE:
         return None
-    # The name in parentheses may hold anything, also parentheses and spaces.
-    fields = text[text.rindex(b")") + 2 :].split()
     zombie = fields[0] in (b"Z", b"X") and not _has_threads(pid)
     return Proc(pid, int(fields[1]), int(fields[19]), zombie)
 
@@ -152,9 +156,34 @@ def _has_threads(pid: int) -> bool:
 
 def _names(pid: int) -> dict[str, str]:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            entries = file.read().split(b"\0")
+        entries = _environment(pid).split(b"\0")
     except _NOT_THERE:
         return {}
     ours = (entry.partition(b"=") for entry in entries if entry.startswith(b"RESHAPE_"))
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in ours}
+
+
+def _environment(pid: int) -> bytes:
+    give_up_s = time.monotonic() + EXEC_WAIT_S
+    text = _text(pid, "environ")
+    while not text and _executes(pid) and time.monotonic() < give_up_s:
+        time.sleep(EXEC_POLL_S)
+    # It may have come since the first look.
+    return text or _text(pid, "environ")
+
+
+def _executes(pid: int) -> bool:
+    """Whether the process has its new memory already, and not yet its environment in it."""
+    fields = _stat(pid)
+    return len(fields) > _ENV_END and fields[_VSIZE] != b"0" and fields[_ENV_END] == b"0"
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Fields behind the name, which may hold anything, also parentheses and spaces."""
+    text = _text(pid, "stat")
+    return text[text.rindex(b")") + 2 :].split()
+
+
+def _text(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()
