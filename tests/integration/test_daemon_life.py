@@ -97,6 +97,25 @@ def test_a_restart_of_the_machine_is_no_failure_of_its_jobs(bed: Bed, restarted:
     assert (again["attempt"], again["failures"]) == (2, 0)
 
 
+def test_gpus_that_a_later_start_does_not_show_are_left_and_kept_until_one_shows_them(
+    bed: Bed,
+) -> None:
+    bed.up()
+    job = bed.submit("steady", steps=100_000)
+    bed.reaches(job, "running", size=4)
+    bed.stop()
+    bed.up("--simulated-gpus", "2")
+    less = bed.reaches(job, "running", size=2)
+    assert (less["gpus"], less["failures"], less["steps_lost"]) == (["sim-0", "sim-1"], 0, 0)
+    gpus = {gpu["id"]: gpu for gpu in bed.json("gpus")["gpus"]}
+    assert [gpus[name]["state"] for name in sorted(gpus)] == ["in use"] * 2 + ["lost"] * 2
+    assert gpus["sim-3"]["reason"].startswith("local does not show it; repair it, or allow more")
+    assert "gpus-not-found" in bed.log.read_text()
+    bed.stop()
+    bed.up("--simulated-gpus", "4")
+    bed.reaches(job, "running", size=4)
+
+
 def test_kill_9_in_the_middle_of_a_hand_over_loses_no_step_and_no_gpu(bed: Bed) -> None:
     bed.up()
     elastic = bed.submit("elastic", steps=100_000)

@@ -195,6 +195,13 @@ class Chaos:
         self.world.dirty_gpus -= on_host
         self.world.event(ev.HostCleaned(host, "chaos"))
 
+    def gpus_seen(self, job: str, number: int) -> None:
+        """A host shows some of its GPUs only, or (again) all."""
+        host = HostId(HOSTS[number % 2])
+        gpus = self.world.engine.state.hosts[host].gpus
+        shown = gpus if number % 3 == 0 else gpus[number % 4 :: 2]
+        self.world.event(ev.GpusSeen(host, shown))
+
     def dirty(self, job: str, number: int) -> None:
         """Something of the owner still runs on GPUs that it said it was off; or no longer."""
         gpus = self.world.engine.state.gpus.values()
@@ -213,6 +220,7 @@ class Chaos:
         world.dirty_gpus = set()
         for host in HOSTS:
             world.event(ev.HostUndrained(HostId(host)))
+            world.event(ev.GpusSeen(HostId(host), world.engine.state.hosts[HostId(host)].gpus))
             if not world.engine.state.hosts[HostId(host)].present:
                 self.host_cleaned("a", HOSTS.index(host))
         for container in list(world.containers.values()):
@@ -250,7 +258,10 @@ SOMETIMES = (
     "kill", "mute", "restart", "resume", "save_deadline", "silent", "stubborn", "verify_late",
     "verify_late", "wait",
 )  # fmt: skip
-RARELY = ("drain", "undrain", "undrain", "host_silent", "host_cleaned", "host_cleaned")
+RARELY = (
+    "drain", "undrain", "undrain", "host_silent", "host_cleaned", "host_cleaned",
+    "gpus_seen", "gpus_seen",
+)  # fmt: skip
 ACTIONS = OFTEN * 8 + SOMETIMES * 2 + RARELY
 STEPS = st.lists(
     st.tuples(st.sampled_from(ACTIONS), st.sampled_from(JOBS), st.integers(0, 29)),

@@ -68,12 +68,7 @@ def _no_answer(turn: Turn, job: Job, deadline: Deadline) -> None:
         again = attempts.until(turn, deadline.kind, deadline.length_s)
         turn.state.put_job(replace(job, deadline=again, reason="its SideCar does not answer"))
         return
-    newcomer = turn.state.jobs.get(job.change.for_job) if job.change.for_job else None
-    reason = f"{job.spec.name} did not answer the request to save"
-    if newcomer is not None and newcomer.hand_over is not None:
-        giving_up.abandon(turn, newcomer, reason)
-    else:
-        giving_up.withdraw(turn, job, reason)
+    giving_up.take_back(turn, job, f"{job.spec.name} did not answer the request to save")
 
 
 def _gpu_due(turn: Turn, gpu: Gpu) -> None:

@@ -41,6 +41,11 @@ def start_failed(turn: Turn, job: Job, reason: str) -> None:
     job = replace(job, start_failures=(*job.start_failures, size))
     failed = job.start_failures.count(size)
     turn.note(job, "start-failed", f"at {gpus(size)}: {reason}")
+    unseen = _unseen(turn, job)
+    if unseen:  # no fault of that size
+        job = giving_up.part(turn, replace(job, start_failures=job.start_failures[:-1]))
+        attempts.end(turn, job, f"queued again: {unseen}")
+        return
     if failed < turn.limits.start_failures_max:
         job = replace(job, process_restarts=job.process_restarts + 1)
         attempts.start(turn, job, job.gpus, f"starts once more at {gpus(size)}: {reason}")
@@ -162,6 +167,39 @@ def host_silent(turn: Turn, host: Host, reason: str) -> None:
     turn.note(None, "host-silent", f"{host.id}: {reason}")
     _uproot_all(turn, host, f"{host.id} is silent: {reason}")
     ledger.lose(turn, host.id, reason)
+
+
+def gpus_unseen(turn: Turn, gone: tuple[GpuId, ...]) -> None:
+    """A host does not show these GPUs: nobody gets them any more, and who trains on one leaves."""
+    for job in sorted(turn.state.jobs.values(), key=lambda job: job.place):
+        _get_none_of(turn, turn.state.jobs[job.id], gone)
+    for job in sorted(turn.state.jobs.values(), key=lambda job: job.place):
+        leave_unseen(turn, turn.state.jobs[job.id])
+
+
+def leave_unseen(turn: Turn, job: Job) -> bool:
+    """Have a settled job leave GPUs that its host does not show; whether it has such."""
+    reason = _unseen(turn, job)
+    if reason:
+        leave(turn, job, reason, after=JobState.SUBMITTED)
+    return bool(reason)
+
+
+def _unseen(turn: Turn, job: Job) -> str:
+    gone = [gpu for gpu in job.gpus if turn.state.gpus[gpu].unseen]
+    return f"{job.host} does not show {', '.join(gone)} any more" if gone else ""
+
+
+def _get_none_of(turn: Turn, job: Job, gone: tuple[GpuId, ...]) -> None:
+    """Give up what would bring the job one of these GPUs, as far as nothing moves yet (R2)."""
+    coming = job.hand_over.gpus if job.hand_over is not None else ()
+    if job.change is not None and job.change.kind is ChangeKind.GROW:
+        coming += job.change.gpus_after[job.change.size_before :]
+    lost = [gpu for gpu in coming if gpu in gone]
+    if lost:
+        reason = f"GPU {', '.join(lost)} is not there any more"
+        giving_up.take_back(turn, job, reason)
+        giving_up.abandon(turn, turn.state.jobs[job.id], reason)
 
 
 def host_cleaned(turn: Turn, host: Host, reason: str) -> None:

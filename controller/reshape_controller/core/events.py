@@ -37,6 +37,15 @@ class HostAdded:
 
 
 @dataclass(frozen=True, slots=True)
+class GpusSeen:
+    """A host was looked at, and these are all the GPUs that it shows. Those of the inventory that
+    are not among them nobody gets, until a later look shows them again."""
+
+    host: HostId
+    gpus: tuple[GpuId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class HostDrained:
     """An operator wants the host empty: its jobs save and leave it, nothing starts there."""
 
@@ -205,6 +214,7 @@ class DeadlinesDue:
 Event = (
     ControllerStarted
     | HostAdded
+    | GpusSeen
     | HostDrained
     | HostUndrained
     | HostFellSilent

@@ -69,6 +69,17 @@ def withdraw(turn: Turn, job: Job, reason: str) -> None:
     turn.note(job, "withdrawn", reason)
 
 
+def take_back(turn: Turn, job: Job, reason: str) -> None:
+    """Withdraw what a job was asked for, with the hand-over that it was asked for, if any."""
+    newcomer = (
+        turn.state.jobs.get(job.change.for_job) if job.change and job.change.for_job else None
+    )
+    if newcomer is not None and newcomer.hand_over is not None:
+        abandon(turn, newcomer, reason)
+    else:
+        withdraw(turn, job, reason)
+
+
 def part(turn: Turn, donor: Job) -> Job:
     """A donor leaves its hand-over because it ended by itself; its GPUs keep their promise.
 

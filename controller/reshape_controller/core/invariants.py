@@ -40,6 +40,8 @@ def _check_gpu(state: State, gpu: Gpu) -> None:
         _require(owner is not None and _awaits(owner, gpu), f"{gpu.id}: reserved for nothing")
     if gpu.state is GpuState.RELEASING:
         _require(gpu.verify_by_s is not None, f"{gpu.id}: releasing without a deadline")
+    free = gpu.state is GpuState.IDLE or gpu.promised_to is not None
+    _require(not (gpu.unseen and free), f"{gpu.id}: to be had, and its host does not show it")
     if gpu.promised_to is not None:
         to = state.jobs.get(gpu.promised_to)
         promised = to is not None and to.hand_over is not None and gpu.id in to.hand_over.gpus

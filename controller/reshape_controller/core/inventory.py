@@ -20,7 +20,8 @@ def take(turn: Turn, event: ev.Event) -> None:
         case ev.HostAdded(host, gpu_type, gpus):
             _host_added(turn, host, gpu_type, gpus)
         case (
-            ev.HostFellSilent(host)
+            ev.GpusSeen(host)
+            | ev.HostFellSilent(host)
             | ev.HostCleaned(host)
             | ev.HostDrained(host)
             | ev.HostUndrained(host)
@@ -37,6 +38,8 @@ def take(turn: Turn, event: ev.Event) -> None:
 
 def _happened(turn: Turn, host: Host, event: ev.Event) -> None:
     match event:
+        case ev.GpusSeen(_, gpus):
+            _gpus_seen(turn, host, gpus)
         case ev.HostFellSilent(_, reason):
             endings.host_silent(turn, host, reason)
         case ev.HostCleaned(_, reason):
@@ -64,6 +67,20 @@ def _host_added(turn: Turn, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]
     if fresh:
         turn.state.plan_wanted = True
         turn.note(None, "host-added", f"{host}: {counted(len(fresh))}, {gpu_type}")
+
+
+def _gpus_seen(turn: Turn, host: Host, gpus: tuple[GpuId, ...]) -> None:
+    reason = f"{host.id} does not show it; repair it, or allow more GPUs, and start again"
+    shown = frozenset(gpus)
+    gone = []
+    for gpu in tuple(turn.state.gpus_of_host(host.id)):
+        if gpu.id in shown and gpu.unseen:
+            ledger.seen_again(turn, gpu)
+        elif gpu.id not in shown and not gpu.unseen:
+            ledger.unseen(turn, gpu, reason)
+            gone.append(gpu.id)
+    if gone:
+        endings.gpus_unseen(turn, tuple(gone))
 
 
 def _called_otherwise(turn: Turn, host: Host, gpu_type: str) -> None:

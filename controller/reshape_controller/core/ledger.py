@@ -65,7 +65,12 @@ def check(turn: Turn, gpus: tuple[Gpu, ...]) -> None:
 
 
 def free(turn: Turn, gpu: Gpu) -> None:
-    """A GPU that is known to be empty goes to whom it was promised, else it is idle."""
+    """A GPU that is known to be empty goes to whom it was promised, else it is idle; one that its
+    host does not show is lost."""
+    if gpu.unseen:
+        _lose(turn, gpu, gpu.unseen)
+        turn.state.plan_wanted = True
+        return
     if gpu.promised_to is not None:
         turn.state.put_gpu(
             replace(
@@ -102,16 +107,25 @@ def quarantine(turn: Turn, gpu: Gpu, reason: str) -> None:
 def lose(turn: Turn, host: HostId, reason: str) -> None:
     """The host is silent: what runs there is unknown, so its GPUs are nobody's until cleaned."""
     for gpu in turn.state.gpus_of_host(host):
-        turn.state.put_gpu(
-            replace(
-                gpu,
-                state=GpuState.LOST,
-                owner=None,
-                promised_to=None,
-                verify_by_s=None,
-                reason=reason,
-            )
-        )
+        _lose(turn, gpu, reason)
+
+
+def unseen(turn: Turn, gpu: Gpu, reason: str) -> None:
+    """Its host does not show it: lost at once if it is nobody's, else as soon as it is."""
+    gpu = replace(gpu, unseen=reason)
+    turn.state.put_gpu(gpu)
+    turn.note(None, "gpu-lost", f"GPU {gpu.id} on {gpu.host}: {reason}")
+    if gpu.state is GpuState.IDLE:
+        free(turn, gpu)
+
+
+def seen_again(turn: Turn, gpu: Gpu) -> None:
+    """Its host shows it again. A quarantine stays, and so does what a silent host has lost."""
+    gpu = replace(gpu, unseen="")
+    turn.state.put_gpu(gpu)
+    turn.note(None, "gpu-found", f"GPU {gpu.id} on {gpu.host}")
+    if gpu.state is GpuState.LOST and turn.state.hosts[gpu.host].present:
+        free(turn, gpu)
 
 
 def held_by(turn: Turn, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
@@ -119,4 +133,17 @@ def held_by(turn: Turn, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
     return all(
         turn.state.gpus[gpu].state is GpuState.RESERVED and turn.state.gpus[gpu].owner == job
         for gpu in gpus
+    )
+
+
+def _lose(turn: Turn, gpu: Gpu, reason: str) -> None:
+    turn.state.put_gpu(
+        replace(
+            gpu,
+            state=GpuState.LOST,
+            owner=None,
+            promised_to=None,
+            verify_by_s=None,
+            reason=reason,
+        )
     )

@@ -266,6 +266,8 @@ class Gpu:
     generation: int = 0
     verify_by_s: float | None = None
     reason: str = ""
+    unseen: str = ""
+    """Why nobody gets it next: its host does not show it. Empty while it does."""
 
 
 @dataclass(frozen=True, slots=True)

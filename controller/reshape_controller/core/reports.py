@@ -89,7 +89,7 @@ def settle(turn: Turn, job: Job) -> None:
         endings.leave(turn, job, "halted on request", after=JobState.HALTED)
     elif drained:
         endings.leave(turn, job, f"{job.host} is drained", after=JobState.SUBMITTED)
-    else:
+    elif not endings.leave_unseen(turn, job):
         turn.state.plan_wanted = True
         if job.donation is not None:
             handover.advance(turn, job.donation.to)

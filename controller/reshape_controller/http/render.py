@@ -53,7 +53,7 @@ def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:
         promised_to=gpu.promised_to,
         promised_to_name=names.get(gpu.promised_to) if gpu.promised_to is not None else None,
         drained=host.drained if host is not None else False,
-        reason=gpu.reason,
+        reason=gpu.reason or gpu.unseen,
     )
 
 

@@ -46,18 +46,20 @@ class ThisMachine:
     def __init__(self, home: Home, devices: Devices) -> None:
         self._home = home
         self._devices = devices
+        self._gpus = tuple(GpuId(name) for name in devices.gpus)
 
     def before_recovery(self, loop: Loop) -> None:
         if self._home.machine_restarted():
             # Before any effect, and before the ends of its containers look like their failures.
             loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
+        # Before the first plan, which may else give away what is not there any more.
+        loop.post(ev.GpusSeen(HostId(HOST), self._gpus))
 
     async def add(self, loop: Loop) -> None:
-        gpus = tuple(GpuId(name) for name in self._devices.gpus)
-        await loop.commit(ev.HostAdded(HostId(HOST), self._devices.gpu_type, gpus))
-        missing = set(loop.engine.state.hosts[HostId(HOST)].gpus) - set(gpus)
+        await loop.commit(ev.HostAdded(HostId(HOST), self._devices.gpu_type, self._gpus))
+        missing = set(loop.engine.state.hosts[HostId(HOST)].gpus) - set(self._gpus)
         if missing:
-            log.warning("gpus-not-found", gpus=sorted(missing), remedy="they stay in the inventory")
+            log.warning("gpus-not-found", gpus=sorted(missing), remedy="reshape gpus says why")
 
     async def watch(self, state: Callable[[], State]) -> None:
         await asyncio.Event().wait()
