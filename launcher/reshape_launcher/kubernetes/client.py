@@ -1,27 +1,24 @@
 """The calls to an API server, by the official client.
 
 Does: finds credentials (a kubeconfig, or the service account of the pod that this runs in), makes
-each call with a time limit, and turns every failure into ApiTrouble. Never: retries by itself,
+each call with a time limit; every failure is ApiTrouble. Never: retries by itself,
 waits for a state, or shows a credential. State: the client's connections. Blocking: call it from a
 thread.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from kubernetes import client, config, stream
 from kubernetes.config.config_exception import ConfigException
-from urllib3.exceptions import HTTPError
 from yaml import YAMLError
 
 from reshape_launcher.kubernetes import seeing
+from reshape_launcher.kubernetes.answers import call, unless
 from reshape_launcher.kubernetes.cluster import (
     MISSING,
     THERE,
@@ -94,7 +91,7 @@ class ApiCluster:
 
     def create_job(self, manifest: Manifest) -> str:
         name = manifest["metadata"]["name"]
-        made = _unless(
+        made = unless(
             THERE,
             lambda: _call(
                 f"job {name} cannot be created",
@@ -118,7 +115,7 @@ class ApiCluster:
         self._create("config map", self._core.create_namespaced_config_map, manifest)
 
     def patch_job(self, name: str, changes: Manifest) -> bool:
-        patched = _unless(
+        patched = unless(
             MISSING,
             lambda: _call(
                 f"job {name} cannot be changed",
@@ -134,7 +131,7 @@ class ApiCluster:
     def delete_job(self, name: str) -> None:
         delete = self._batch.delete_namespaced_job
         what = f"job {name} cannot be deleted"
-        _unless(
+        unless(
             MISSING,
             lambda: _call(what, delete, name, self._namespace, propagation_policy="Background"),
         )
@@ -142,7 +139,7 @@ class ApiCluster:
     def delete_pod(self, name: str, grace_s: int) -> None:
         delete = self._core.delete_namespaced_pod
         what = f"pod {name} cannot be deleted"
-        _unless(
+        unless(
             MISSING,
             lambda: _call(what, delete, name, self._namespace, grace_period_seconds=grace_s),
         )
@@ -153,9 +150,8 @@ class ApiCluster:
         return tuple(job for job in seen if job is not None)
 
     def pods(self, selector: str) -> tuple[PodSeen, ...]:
-        now = datetime.fromtimestamp(time.time(), UTC)
         found = self._all("pods", self._core.list_namespaced_pod, selector)
-        return tuple(seeing.pod_of(item, now) for item in found)
+        return tuple(seeing.pod_of(item) for item in found)
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
         found = _call("nodes cannot be listed", self._core.list_node, label_selector=selector)
@@ -164,7 +160,7 @@ class ApiCluster:
     def claim(self, name: str) -> ClaimSeen | None:
         read = self._core.read_namespaced_persistent_volume_claim
         what = f"claim {name} cannot be read"
-        found = _unless(MISSING, lambda: _call(what, read, name, self._namespace))
+        found = unless(MISSING, lambda: _call(what, read, name, self._namespace))
         return None if found is None else seeing.claim_of(found)
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
@@ -179,7 +175,7 @@ class ApiCluster:
         """Whether the cluster has a runtime class of this name."""
         read = client.NodeV1Api(self._api).read_runtime_class
         what = f"runtime class {name} cannot be read"
-        return _unless(MISSING, lambda: _call(what, read, name)) is not None
+        return unless(MISSING, lambda: _call(what, read, name)) is not None
 
     def version(self) -> str:
         """What the API server calls itself."""
@@ -239,7 +235,7 @@ class ApiCluster:
 
     def _create(self, kind: str, create: Callable[..., Any], manifest: Manifest) -> None:
         what = f"{kind} {manifest['metadata']['name']} cannot be created"
-        _unless(THERE, lambda: _call(what, create, self._namespace, manifest))
+        unless(THERE, lambda: _call(what, create, self._namespace, manifest))
 
     def _all(self, kind: str, listing: Callable[..., Any], selector: str) -> list[Any]:
         items: list[Any] = []
@@ -268,28 +264,4 @@ def _exit_code(pod: str, socket: Any) -> int:
 
 
 def _call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    try:
-        return ask(*arguments, _request_timeout=CALL_S, **options)
-    except client.ApiException as error:
-        raise ApiTrouble(what, int(error.status or 0), *_said(error)) from None
-    except (HTTPError, OSError) as error:
-        raise ApiTrouble(what, 0, f"the API server does not answer: {error}") from None
-
-
-def _unless(why: int | str, ask: Callable[[], T]) -> T | None:
-    """What ``ask`` gives; None where it was refused with this status or reason."""
-    try:
-        return ask()
-    except ApiTrouble as trouble:
-        if why not in (trouble.status, trouble.reason):
-            raise
-        return None
-
-
-def _said(error: Any) -> tuple[str, str]:
-    """The API's own message and reason, from its Status document."""
-    try:
-        said = json.loads(error.body)
-        return str(said["message"]), str(said.get("reason"))
-    except (TypeError, ValueError, KeyError):
-        return str(error.reason or error.status), ""
+    return call(what, ask, *arguments, _request_timeout=CALL_S, **options)

@@ -98,7 +98,7 @@ class PodSeen:
     lasting: bool = False
     """It will not come up by waiting, nor would another pod of the same job."""
     waits_s: float = 0.0
-    """How long it has existed."""
+    """How long it has had this trouble, as far as it was looked at (``waiting``)."""
     message: str = ""
     """What its container left as its last word."""
     claims: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ Does: makes an attempt's objects, ends them, and says what is there by listing (
 alone, so that nothing is missed). A Job stays for a while as the sentinel of its end, as the folder
 of an attempt does on one machine. Never: restarts a pod, calls an attempt gone while a pod of it
 may run, or touches what another controller made. State: none that matters; it is in the cluster,
-and a new launcher knows all that the old one did.
+and a new launcher knows all that the old one did, but for how long pods have been in trouble.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,6 +35,7 @@ from reshape_launcher.kubernetes.devices import NodeGpus, PodDevices
 from reshape_launcher.kubernetes.holding import held
 from reshape_launcher.kubernetes.places import CHIEF, logs_folder, places
 from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.kubernetes.waiting import Troubles
 from reshape_launcher.spec import (
     ClusterAway,
     ContainerStatus,
@@ -62,7 +64,8 @@ T = TypeVar("T")
 class KubernetesLauncher:
     """``Launcher`` and ``HostSource`` on one namespace of a cluster.
 
-    ``bring`` makes an attempt's objects; default: the client does.
+    ``bring`` makes an attempt's objects; default: the client does. ``monotonic_s`` is any steady
+    clock.
     """
 
     def __init__(
@@ -71,12 +74,14 @@ class KubernetesLauncher:
         settings: PodSettings,
         devices: PodDevices,
         bring: Bring | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cluster = cluster
         self._bring = Directly(cluster) if bring is None else bring
         self._settings = settings
         self._devices = devices
         self._archive: archive.Archive | None = None
+        self._troubles = Troubles(monotonic_s)
         self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
         self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
 
@@ -195,7 +200,7 @@ class KubernetesLauncher:
 
     def _containers(self) -> tuple[ContainerStatus, ...]:
         ours = naming.selector(self._settings.controller)
-        jobs, pods = self._cluster.jobs(ours), self._cluster.pods(ours)
+        jobs, pods = self._cluster.jobs(ours), self._troubles.timed(self._cluster.pods(ours))
         for job, pod_seen in status.hopeless(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
             self._cluster.patch_job(job.name, end)

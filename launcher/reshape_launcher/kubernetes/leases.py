@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from kubernetes import client
-from urllib3.exceptions import HTTPError
 
-from reshape_launcher.kubernetes.cluster import CONFLICT, MISSING, ApiTrouble
+from reshape_launcher.kubernetes import answers
+from reshape_launcher.kubernetes.cluster import CONFLICT, MISSING
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, Seen
 
 CALL_S = 4.0
@@ -58,18 +58,12 @@ class ApiLease:
             },
         }
 
-    def _ask(self, unless: int, call: Callable[..., T], *arguments: Any) -> T | None:
-        """What a call gives; None where it was refused with the status ``unless``."""
+    def _ask(self, status: int, call: Callable[..., T], *arguments: Any) -> T | None:
+        """What a call gives; None where it was refused with ``status``."""
         what = f"lease {self._name} cannot be used"
-        try:
-            return call(*arguments, _request_timeout=CALL_S)
-        except client.ApiException as error:
-            status = int(error.status or 0)
-            if status == unless:
-                return None
-            raise ApiTrouble(what, status, str(error.reason or status)) from None
-        except (HTTPError, OSError) as error:
-            raise ApiTrouble(what, 0, f"the API server does not answer: {error}") from None
+        return answers.unless(
+            status, lambda: answers.call(what, call, *arguments, _request_timeout=CALL_S)
+        )
 
 
 def _seen(found: Any) -> Seen:

@@ -6,7 +6,6 @@ that was only deleted. State: none.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from reshape_launcher.kubernetes import naming
@@ -41,7 +40,7 @@ def job_of(found: Any) -> JobSeen | None:
     )
 
 
-def pod_of(found: Any, now: datetime) -> PodSeen:
+def pod_of(found: Any) -> PodSeen:
     """One pod, with why it does not come up or why it ended."""
     meta, status = found.metadata, found.status
     statuses = {s.name: s for s in (status.container_statuses or [])}
@@ -65,7 +64,6 @@ def pod_of(found: Any, now: datetime) -> PodSeen:
         reason=_end_reason(status, ended, placer),
         trouble=_trouble(status, blocked),
         lasting=lasting,
-        waits_s=(now - meta.creation_timestamp).total_seconds(),
         message=(ended.message or "") if ended is not None else "",
         claims=tuple(
             volume.persistent_volume_claim.claim_name

@@ -64,15 +64,15 @@ def _ends_soon(pod: PodSeen) -> bool:
     return pod.ends_within_s is not None and pod.ends_within_s <= BEREFT_GRACE_S
 
 
-def _given_up(pod: PodSeen) -> bool:
-    if not pod.trouble:
-        return False
-    patience_s = PATIENCE_S
+def patience_s(pod: PodSeen) -> float:
+    """How long a trouble like the pod's is waited for."""
     if pod.trouble.startswith(UNSCHEDULED):
-        patience_s = SCHEDULING_PATIENCE_S
-    elif pod.trouble.startswith(UNFIT_CONTAINER):
-        patience_s = NODE_PATIENCE_S
-    return pod.lasting or pod.waits_s > patience_s
+        return SCHEDULING_PATIENCE_S
+    return NODE_PATIENCE_S if pod.trouble.startswith(UNFIT_CONTAINER) else PATIENCE_S
+
+
+def _given_up(pod: PodSeen) -> bool:
+    return bool(pod.trouble) and (pod.lasting or pod.waits_s > patience_s(pod))
 
 
 def _status(job: JobSeen, pods: list[PodSeen]) -> ContainerStatus:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -26,18 +26,35 @@ from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
 NAME = naming.object_name(SETTINGS.controller, SPEC.job, SPEC.attempt)
 
 
+@dataclass
+class Clock:
+    """It goes on when it is told to."""
+
+    now_s: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
 @pytest.fixture
 def cluster() -> FakeCluster:
     return FakeCluster()
 
 
 @pytest.fixture
-def launcher(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesLauncher]:
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def launcher(
+    cluster: FakeCluster, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[KubernetesLauncher]:
     monkeypatch.setattr(module, "REMOVE_MARGIN_S", 0.1)
     monkeypatch.setattr(module, "REMOVE_POLL_S", 0.01)
     monkeypatch.setattr(module, "AWAY_POLL_S", 0.01)
     monkeypatch.setattr(module, "AWAY_PATIENCE_S", 0.1)
-    made = KubernetesLauncher(cluster, SETTINGS, SimulatedDevices(2))
+    made = KubernetesLauncher(cluster, SETTINGS, SimulatedDevices(2), monotonic_s=clock)
     yield made
     made.close()
 
@@ -197,30 +214,59 @@ def test_a_pod_that_somebody_deleted_is_an_end_with_a_reason(
     )
 
 
+PULL, UNFIT = "ImagePullBackOff: not found", "CreateContainerConfigError: failed to create"
+NO_ROOM = "it cannot be scheduled: no room"
+
+
 @pytest.mark.parametrize(
-    ("changes", "ended"),
+    ("trouble", "for_s", "ended"),
     [
-        ({"trouble": "ErrImagePull: not found", "waits_s": 10.0}, False),
-        ({"trouble": "ImagePullBackOff: not found", "waits_s": 21.0}, True),
-        ({"trouble": "CreateContainerConfigError: failed to create", "waits_s": 60.0}, False),
-        ({"trouble": "CreateContainerConfigError: failed to create", "waits_s": 121.0}, True),
-        ({"trouble": "it cannot be scheduled: no room", "waits_s": 61.0}, False),
-        ({"trouble": "it cannot be scheduled: no room", "waits_s": 301.0}, True),
-        ({"trouble": "", "waits_s": 3000.0}, False),
+        (PULL, 10.0, False),
+        (PULL, 21.0, True),
+        (UNFIT, 60.0, False),
+        (UNFIT, 121.0, True),
+        (NO_ROOM, 61.0, False),
+        (NO_ROOM, 301.0, True),
+        ("", 3000.0, False),
     ],
 )
 def test_a_pod_that_will_not_come_up_is_given_up_in_its_own_words(
-    cluster: FakeCluster, launcher: KubernetesLauncher, changes: dict[str, object], ended: bool
+    cluster: FakeCluster,
+    launcher: KubernetesLauncher,
+    clock: Clock,
+    trouble: str,
+    for_s: float,
+    ended: bool,
 ) -> None:
     launch(launcher)
-    cluster.be(NAME, **changes)
+    cluster.be(NAME, trouble=trouble)
     assert one(launcher).running
-    assert one(launcher).reason == changes["trouble"]
+    clock.now_s += for_s
+    assert one(launcher).running
+    assert one(launcher).reason == trouble
     assert (cluster.seen_jobs[NAME].over is not None) == ended
     if ended:
         cluster.seen_pods.clear()
-        assert one(launcher).reason == changes["trouble"]
+        assert one(launcher).reason == trouble
         assert not one(launcher).lasting, "another attempt may fare better"
+
+
+def test_the_patience_with_a_trouble_begins_when_it_is_first_seen(
+    cluster: FakeCluster, launcher: KubernetesLauncher, clock: Clock
+) -> None:
+    launch(launcher)
+    for trouble, for_s in (("", 600.0), (PULL, 15.0), ("", 1.0), (PULL, 15.0), (UNFIT, 100.0)):
+        cluster.be(NAME, trouble=trouble)
+        one(launcher)
+        clock.now_s += for_s
+        one(launcher)
+        assert cluster.seen_jobs[NAME].over is None, trouble
+    cluster.be(NAME, trouble=PULL)
+    one(launcher)
+    clock.now_s += 21.0
+    cluster.be(NAME, trouble="ErrImagePull: not found")
+    one(launcher)
+    assert cluster.seen_jobs[NAME].over is not None, "it is the same trouble in other words"
 
 
 def test_an_image_that_is_nowhere_is_told_as_lasting_also_when_its_pod_is_gone(

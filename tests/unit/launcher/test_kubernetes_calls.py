@@ -16,8 +16,8 @@ from reshape_launcher.kubernetes.client import ApiCluster, CannotConnect, connec
 from reshape_launcher.kubernetes.cluster import ApiTrouble
 from reshape_launcher.leases import NOBODY
 
-Answer = Callable[[str, str], tuple[int, dict[str, Any]]]
-"""By method and path: status and document."""
+Answer = Callable[[str, str], tuple[int, dict[str, Any] | bytes]]
+"""By method and path: status and document, or a body that is none."""
 QUOTA = "Operation cannot be fulfilled on resourcequotas: the object has been modified"
 KUBECONFIG = """\
 apiVersion: v1
@@ -37,7 +37,7 @@ def api(folder: Path, answer: Answer) -> Iterator[ApiCluster]:
         def _serve(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             status, document = answer(self.command, self.path)
-            body = json.dumps(document).encode()
+            body = document if isinstance(document, bytes) else json.dumps(document).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -97,3 +97,57 @@ def test_a_file_that_is_no_kubeconfig_is_told_as_such(tmp_path: Path, text: str)
     kubeconfig.write_text(text)
     with pytest.raises(CannotConnect, match="cannot be used"):
         connect(kubeconfig, "training")
+
+
+STRANGE = (
+    b"",
+    b"<html>sign in first</html>",
+    b"[]",
+    b"null",
+    b'{"items": 3}',
+    b"\xff",
+    b"[" * 100_000,
+)
+CALLS: dict[str, Callable[[ApiCluster], object]] = {
+    "jobs": lambda cluster: cluster.jobs("a=b"),
+    "pods": lambda cluster: cluster.pods("a=b"),
+    "nodes": lambda cluster: cluster.nodes(""),
+    "version": lambda cluster: cluster.version(),
+}
+
+
+@pytest.mark.parametrize("body", STRANGE, ids=lambda body: repr(body[:8]))
+@pytest.mark.parametrize("what", CALLS)
+def test_an_answer_that_is_no_document_tells_nothing_now(
+    tmp_path: Path, what: str, body: bytes
+) -> None:
+    with (
+        api(tmp_path, lambda method, path: (200, body)) as cluster,
+        pytest.raises(ApiTrouble, match="the answer is no document of the API: ") as caught,
+    ):
+        CALLS[what](cluster)
+    assert caught.value.away, "it is asked again, and nothing is concluded from it"
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"null"])
+def test_a_lease_of_which_no_document_comes_cannot_be_seen_now(tmp_path: Path, body: bytes) -> None:
+    with (
+        api(tmp_path, lambda method, path: (200, body)) as cluster,
+        pytest.raises(ApiTrouble, match="lease reshape cannot be used"),
+    ):
+        cluster.lease("reshape").read()
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"null"])
+def test_a_change_that_is_answered_by_no_document_may_not_have_been_made(
+    tmp_path: Path, body: bytes
+) -> None:
+    with api(tmp_path, lambda method, path: (200, body)) as cluster:
+        for change in (
+            lambda: cluster.create_secret({"metadata": {"name": "a"}}),
+            lambda: cluster.patch_job("a", {}),
+            lambda: cluster.delete_job("a"),
+            lambda: cluster.delete_pod("a", 1),
+        ):
+            with pytest.raises(ApiTrouble):
+                change()

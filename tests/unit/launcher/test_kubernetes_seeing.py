@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from kubernetes import client
 from reshape_launcher.kubernetes import naming, seeing
 from reshape_launcher.kubernetes.cluster import ClaimSeen, JobSeen, Node, PodSeen
 
-NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 CREATED = "2026-11-21T12:00:00Z"
 
 
@@ -27,7 +25,7 @@ def pod(status: dict[str, Any], **metadata: Any) -> PodSeen:
         "spec": {"nodeName": "node1", "containers": [{"name": "training"}]},
         "status": {"phase": "Pending", **status},
     }
-    return seeing.pod_of(client.V1Pod.from_dict(document), NOW)
+    return seeing.pod_of(client.V1Pod.from_dict(document))
 
 
 def container(name: str, **state: Any) -> dict[str, Any]:
@@ -50,7 +48,7 @@ def test_a_pod_that_comes_up_has_no_trouble() -> None:
             ],
         }
     )
-    assert seen == PodSeen("a-1-x", "a-1", "node1", waits_s=30.0)
+    assert seen == PodSeen("a-1-x", "a-1", "node1")
 
 
 OUTAGE = "rpc error: code = Unknown desc = dial tcp: connection refused"
@@ -201,4 +199,4 @@ def test_a_pod_has_its_claims() -> None:
         },
         "status": {"phase": "Pending"},
     }
-    assert seeing.pod_of(client.V1Pod.from_dict(document), NOW).claims == ("data",)
+    assert seeing.pod_of(client.V1Pod.from_dict(document)).claims == ("data",)
