@@ -144,6 +144,9 @@ class Bed:
     def up(self, *words: str, program: str = PROGRAM) -> None:
         """Start the daemon and wait until it takes requests."""
         self.launch(*words, program=program)
+        self.wait_until_it_answers()
+
+    def wait_until_it_answers(self) -> None:
         eventually(self._answers, least_s=DEADLINE_S, text="the daemon takes requests")
 
     def launch(self, *words: str, program: str = PROGRAM) -> subprocess.Popen[bytes]:
@@ -164,7 +167,9 @@ class Bed:
 
     def _answers(self) -> bool:
         assert self.daemon is not None
-        assert self.daemon.poll() is None, self.log.read_text()
+        assert self.daemon.poll() is None, (
+            self.log.read_text() if self.log.is_file() else "it ended"
+        )
         try:
             return self._ask("/v1/gpus")[0] == 200
         except (OSError, ValueError):  # no address yet, or half of it

@@ -6,12 +6,14 @@ a traceback out for a mistake of the user's. State: none.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+from reshape_controller.cli import streams
 from reshape_controller.cli.exits import CliError, Exit, failed
 
 if TYPE_CHECKING:
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 DEBUG = "RESHAPE_DEBUG"
 """Set, it lets the traceback of a defect out."""
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""What a disk says that takes no more."""
 
 COMMANDS = {
     "up": "serve.up",
@@ -88,30 +93,52 @@ def _keep_the_name() -> None:
 
 def main() -> None:
     """Run a command and exit."""
+    streams.make_whole()
+    try:
+        _run()
+    finally:
+        streams.let_go()
+
+
+def _run() -> None:
     try:
         try:
             build(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # here, and not at the very end, a reader that left can be answered
     except CliError as error:
-        print(error.text(), file=sys.stderr)
-        sys.exit(error.code)
+        _end(error)
     except BrokenPipeError:
         # The reader left (``reshape get | head``); nothing more can be said to it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(Exit.OK)
     except ModuleNotFoundError as error:
         what = f"the command needs the package {error.name}, which is not installed"
         remedy = "pip install 'reshape-gpu[controller]'"
-        print(failed(Exit.FAILED, what, sys.executable, remedy).text(), file=sys.stderr)
-        sys.exit(Exit.FAILED)
+        _end(failed(Exit.FAILED, what, sys.executable, remedy))
     except Exception as error:
         if os.environ.get(DEBUG):
             raise
-        what = f"reshape has a defect: {type(error).__name__}: {error}"
-        remedy = f"report it with what is shown when you run it again with {DEBUG}=1"
-        print(failed(Exit.FAILED, what, " ".join(sys.argv), remedy).text(), file=sys.stderr)
-        sys.exit(Exit.FAILED)
+        _end(_no_room(error) or _defect(error))
+
+
+def _end(error: CliError) -> NoReturn:
+    streams.say(error.text())
+    sys.exit(error.code)
+
+
+def _no_room(error: Exception) -> CliError | None:
+    """What is wrong if a disk took no more, under stdout or a file."""
+    if not isinstance(error, OSError) or error.errno not in NO_ROOM:
+        return None
+    what = f"writing failed: {error.strerror}"
+    where = str(error.filename or "stdout, or the file that the command writes")
+    return failed(Exit.FAILED, what, where, "make room there, or write elsewhere")
+
+
+def _defect(error: Exception) -> CliError:
+    what = f"reshape has a defect: {type(error).__name__}: {error}"
+    remedy = f"report it with what is shown when you run it again with {DEBUG}=1"
+    return failed(Exit.FAILED, what, " ".join(sys.argv), remedy)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,11 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
+def takes_unicode() -> bool:
+    """Whether stdout's encoding has every character."""
+    return "utf" in (sys.stdout.encoding or "").lower()
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console on stdout, or on stderr."""
     stream = sys.stderr if stderr else sys.stdout
@@ -38,9 +43,10 @@ def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> N
     """Write the document: ``value`` itself, or what ``draw`` makes of it for people."""
     match output:
         case Output.JSON:
-            sys.stdout.write(to_json(value, indent=2) + "\n")
+            sys.stdout.write(to_json(value, indent=2, ascii_only=not takes_unicode()) + "\n")
         case Output.YAML:
-            sys.stdout.write(yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=True))
+            drawn = yaml.safe_dump(plain(value), sort_keys=False, allow_unicode=takes_unicode())
+            sys.stdout.write(drawn)
         case Output.TABLE:
             _print(draw())
 

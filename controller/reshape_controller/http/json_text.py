@@ -25,6 +25,6 @@ def plain(value: object) -> Any:
     return value
 
 
-def to_json(value: object, indent: int | None = None) -> str:
+def to_json(value: object, indent: int | None = None, *, ascii_only: bool = False) -> str:
     """JSON text of ``value``."""
-    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return json.dumps(plain(value), ensure_ascii=ascii_only, allow_nan=False, indent=indent)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import structlog
 import typer
 
+from reshape_controller.cli import streams
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
@@ -94,7 +95,8 @@ def up(
 
 
 def start_logging(level: str) -> None:
-    """Log to stderr: one line for each event, coloured on a terminal only."""
+    """Log to stderr: one line for each event, coloured on a terminal only. A line that nobody takes
+    is lost, and the daemon goes on."""
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
     structlog.configure(
@@ -107,7 +109,7 @@ def start_logging(level: str) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, streams.Forgiving(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 

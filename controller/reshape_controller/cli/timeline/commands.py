@@ -12,7 +12,7 @@ import typer
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
-from reshape_controller.cli.output import console, emit
+from reshape_controller.cli.output import console, emit, takes_unicode
 from reshape_controller.cli.timeline import chart, gantt
 from reshape_controller.cli.timeline.trace_events import trace_events
 from reshape_controller.cli.words import seconds_of
@@ -43,7 +43,7 @@ def timeline(
         chart.save(found, picture, "Who held which GPU when")
     if trace is not None:
         _write(trace, to_json(trace_events(found, {}), indent=1) + "\n")
-    unicode = "utf" in (sys.stdout.encoding or "").lower()
+    unicode = takes_unicode()
     columns = min(console().width, COLUMNS_MAX) if sys.stdout.isatty() else columns_of_a_pipe()
     emit(found, form(config), lambda: gantt.draw(found, columns, unicode=unicode))
 
