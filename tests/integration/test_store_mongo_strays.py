@@ -103,3 +103,40 @@ def test_a_copy_of_a_jobs_document_takes_nothing_from_it_and_is_handed_in_by_a_c
         assert user.jobs.count_documents({"reshape.id": job}) == 1
 
     run(address, work)
+
+
+HALF: tuple[Any, ...] = (
+    {"order": "0"},
+    {"order": "z", "body": "{}"},
+    {"order": "z", "body": 7, "id": "resnet-1", "seq": 1},
+    {"order": "z", "name": "resnet", "seq": 9},
+    {"id": "resnet-1"},
+    [{"order": "z", "id": "resnet-1", "name": "resnet", "seq": 1}],
+)
+
+
+@pytest.mark.parametrize("half", HALF, ids=str)
+def test_a_document_that_looks_half_like_a_jobs_hides_no_job_and_is_handed_in_by_a_check(
+    address: str, user: Database, half: Any
+) -> None:
+    async def work(store: MongoStore) -> None:
+        await store.project(changes(1, row_of("resnet-1", JobState.RUNNING, 1)))
+        user.jobs.insert_one({"_id": 0, "name": "mine", "reshape": half})
+        user.jobs.insert_one({"_id": "z", "name": "mine", "reshape": half})
+        for limit in (1, 10):
+            page = await store.jobs(limit=limit)
+            assert [row.id for row in page.rows] == ["resnet-1"]
+            assert page.next_after is None
+        assert (await store.jobs(limit=10, after="resnet-1")).rows == ()
+        for key in ("resnet-1", "resnet"):
+            found = await store.job(key)
+            assert found is not None
+            assert found.id == "resnet-1"
+        await store.project(changes(2, row_of("resnet-1", JobState.COMPLETED, 2)))
+        shown = await store.job("resnet-1")
+        assert shown is not None
+        assert shown.state is JobState.COMPLETED
+        await store.forget(tuple([n async for n in store.shown() if n.startswith("copies")]))
+        assert len(await store.requests(10)) == 2, "now they are inserts like any other"
+
+    run(address, work)

@@ -59,11 +59,12 @@ async def rewrite(database: Database, wanted: tuple[Changes, ...], end_seq: int)
 async def names(database: Database) -> AsyncIterator[str]:
     """Names of all documents of the projections."""
     fields = {"reshape.id": 1, "reshape.key": 1}
-    async for document in database.jobs.find({"reshape.seq": {"$gt": 0}}, fields):
+    ours = {"$or": [{"reshape.seq": {"$gt": 0}}, {"reshape.order": {"$gt": ""}}]}
+    async for document in database.jobs.find(ours, fields):
         if mongo_projections.is_copy(document):
             yield mongo_inbox.encoded(document["_id"], _COPIES)
         else:
-            yield f"jobs/{document['reshape'].get('id')}"
+            yield f"jobs/{mongo_projections.own_of(document).get('id')}"
     for collection in _COLLECTIONS:
         async for document in database[collection].find({}, {"_id": 1}):
             identity, start = document["_id"], f"{collection}/"

@@ -64,15 +64,20 @@ def _shown(row: JobRow) -> Document:
     return shown
 
 
+def order_of(row: JobRow) -> str:
+    """Sorts as text: time of submission, place, id."""
+    return f"{row.submitted_at_s:024.9f}|{place_of(row) + 1:012d}|{row.id}"
+
+
 def _own(row: JobRow) -> Document:
-    """What the store goes by. ``order`` sorts as text: time of submission, place, id."""
+    """What the store goes by."""
     return {
         "id": row.id,
         "seq": row.seq,
         "name": row.name,
         "user": row.user,
         "state": row.state.value,
-        "order": f"{row.submitted_at_s:024.9f}|{place_of(row) + 1:012d}|{row.id}",
+        "order": order_of(row),
         "body": codec.dumps(row),
     }
 

@@ -34,6 +34,7 @@ from reshape_sidecar import codec
 
 DUPLICATE = 11000
 STAMP = "projections"
+_ROW = {"reshape.id": 1, "reshape.key": 1, "reshape.body": 1}
 OURS: Document = {"seq": {"$gt": 0}}
 """What people insert beside our documents is nothing to read; ``db check`` names it."""
 
@@ -69,7 +70,11 @@ async def jobs(
     states: tuple[JobState, ...],
     user: str | None,
 ) -> Page:
-    """One page of jobs in order of submission."""
+    """One page of jobs in order of submission.
+
+    What looks like a job's document and is none is passed over. It is in the total until
+    ``db check`` takes it away, for a count reads no document.
+    """
     where: Document = {"reshape.order": {"$gt": ""}}
     if states:
         where["reshape.state"] = {"$in": [state.value for state in states]}
@@ -77,15 +82,13 @@ async def jobs(
         where["reshape.user"] = user
     total = await database.jobs.count_documents(where)
     if after is not None:
-        last = await database.jobs.find_one({"reshape.id": after}, {"reshape.order": 1})
-        if last is None:
+        last = await _rows(database, {"reshape.id": after}, 1, 1)
+        if not last:
             raise unknown_page(after)
-        where["reshape.order"] = {"$gt": last["reshape"]["order"]}
+        where["reshape.order"] = {"$gt": mongo_documents.order_of(last[0])}
     limit = page_limit(limit)
-    cursor = database.jobs.find(where, {"reshape.body": 1}).sort("reshape.order", 1)
-    found = await cursor.limit(limit + 1).to_list()
-    rows = tuple(_row(document) for document in found[:limit])
-    return Page(rows, total, rows[-1].id if len(found) > limit else None)
+    rows = await _rows(database, where, 1, limit + 1)
+    return Page(rows[:limit], total, rows[limit - 1].id if len(rows) > limit else None)
 
 
 async def job(database: Database, key: str) -> JobRow | None:
@@ -96,12 +99,25 @@ async def job(database: Database, key: str) -> JobRow | None:
         {"reshape.name": key, "reshape.state": {"$ne": rejected}},
         {"reshape.name": key},
     ):
-        found = await database.jobs.find_one(
-            where, {"reshape.body": 1}, sort=[("reshape.order", -1)]
-        )
-        if found is not None:
-            return _row(found)
+        found = await _rows(database, where, -1, 1)
+        if found:
+            return found[0]
     return None
+
+
+async def _rows(
+    database: Database, where: Document, direction: int, most: int
+) -> tuple[JobRow, ...]:
+    """The first jobs in order of submission, or (-1) the last ones."""
+    rows: list[JobRow] = []
+    cursor = database.jobs.find(where, _ROW).sort("reshape.order", direction).batch_size(most)
+    async with cursor as documents:
+        async for document in documents:
+            if not is_copy(document):
+                rows.append(codec.loads(JobRow, str(own_of(document).get("body"))))
+            if len(rows) == most:
+                break
+    return tuple(rows)
 
 
 async def gpus(database: Database) -> tuple[Gpu, ...]:
@@ -149,18 +165,25 @@ async def job_documents(
     known = {"reshape.id": {"$in": [row.id for row in rows]}}
     async for document in database.jobs.find(known, {"reshape.id": 1, "reshape.key": 1}):
         if not is_copy(document):
-            places[document["reshape"]["id"]] = document["_id"]
+            places[own_of(document)["id"]] = document["_id"]
     by_key = {row.id[-REQUEST_KEY_LENGTH:]: row.id for row in rows if row.id not in places}
     inserted = {"reshape.key": {"$in": list(by_key)}, "reshape.id": None}
     if by_key:
         async for document in database.jobs.find(inserted, {"reshape.key": 1}):
-            places[by_key[document["reshape"]["key"]]] = document["_id"]
+            if not is_copy(document):
+                places[by_key[own_of(document)["key"]]] = document["_id"]
     return [(row, places.get(row.id, row.id), mongo_documents.fields_of(row)) for row in rows]
+
+
+def own_of(document: Document) -> Document:
+    """What a document of ``jobs`` has of ours."""
+    own = document.get("reshape")
+    return own if isinstance(own, dict) else {}
 
 
 def is_copy(document: Document) -> bool:
     """Whether somebody inserted a job's document again, with what is ours in it."""
-    own, identity = document["reshape"], document["_id"]
+    own, identity = own_of(document), document["_id"]
     return bool(identity != own.get("id") and own.get("key") != key_of(identity))
 
 
@@ -182,10 +205,6 @@ def _newest(identity: str, fields: Document) -> UpdateOne:
     """Write unless the document shows a newer seq; then the server says "duplicate"."""
     older = {"_id": identity, "seq": {"$lte": fields["seq"]}}
     return UpdateOne(older, {"$set": fields}, upsert=True)
-
-
-def _row(document: Document) -> JobRow:
-    return codec.loads(JobRow, str(document.get("reshape", {}).get("body")))
 
 
 async def write_all(
