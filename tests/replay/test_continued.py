@@ -112,6 +112,19 @@ def test_a_halted_job_stays_where_it_is() -> None:
     assert JobId("a") not in {row.job for row in found.rows}
 
 
+def test_a_job_that_is_over_and_whose_container_still_ends_is_no_job_to_run() -> None:
+    shell = shell_of(scene((job("a", 0.0, 40), job("b", 1.0, 200))), ADAPTIVE)
+    state = shell.engine.state
+    while "a" not in state.jobs or not state.jobs[JobId("a")].state.terminal:
+        next_s = shell._next_s()
+        assert next_s is not None
+        until(shell, next_s)
+    assert state.jobs[JobId("a")].stage is Stage.ENDING
+    found = continued(state.dump(), ADAPTIVE)
+    assert [row.job for row in found.rows] == ["b"]
+    assert found.left == ()
+
+
 def test_a_controller_without_jobs_has_nothing_to_go_on_with() -> None:
     shell = shell_of(scene(JOBS), ADAPTIVE)
     until(shell, 10_000.0)

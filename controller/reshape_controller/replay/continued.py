@@ -119,7 +119,8 @@ def continued(parts: Sequence[str], what: What) -> Continued:
         state.drop_job(job)
     state.ended.clear()
     state.take_touched()
-    if not state.jobs:
+    over = {job.id for job in state.jobs.values() if job.state.terminal}  # their containers end yet
+    if not state.jobs.keys() - over:
         raise ReplayError(
             "the controller has no job that is to be run; there is nothing to continue"
         )
@@ -135,8 +136,10 @@ def continued(parts: Sequence[str], what: What) -> Continued:
     shell.round([*reports, *drains], now_s)
     shell.run_on(now_s)
     left = [Left(job.id, job.reason or job.state.value) for job in halted]
-    left += [Left(job.id, job.reason) for job in shell.engine.state.jobs.values()]
-    return Continued(now_s, job_rows(shell.account), tuple(left), assumed)
+    there = [job for job in shell.engine.state.jobs.values() if job.id not in over]
+    left += [Left(job.id, job.reason) for job in there]
+    rows = tuple(row for row in job_rows(shell.account) if row.job not in over)
+    return Continued(now_s, rows, tuple(left), assumed)
 
 
 def _rests(job: Job) -> bool:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from reshape_controller.replay.bounds import makespan_bound_s
@@ -52,7 +54,8 @@ def sweep(
 ) -> list[Run]:
     """Replay every contender at every seed. By policy as given, then by seed.
 
-    ``done`` is told of each replay as it ends. Raises ReplayError.
+    ``done`` is told of each replay as it ends. Raises ReplayError, and BrokenProcessPool
+    if somebody kills a worker.
     """
     mark = setup.fingerprint()
     found: dict[tuple[str, int], Run] = {}
@@ -86,7 +89,7 @@ def _all(
             yield from seed_runs(setup, contenders, seed, folder, mark)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, context, initializer=_end_with_parent) as pool:
         futures: list[Future[list[Run]]] = [
             pool.submit(_seed_list, setup, contenders, seed, folder, mark)
             for seed, contenders in todo
@@ -97,6 +100,18 @@ def _all(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _end_with_parent() -> None:
+    """In a worker: nobody tells it that the command was killed; it would wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_outlive, args=(parent,), daemon=True).start()
+
+
+def _outlive(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _seed_list(

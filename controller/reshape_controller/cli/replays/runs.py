@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -45,6 +46,10 @@ def swept(
         raise inputs.as_usage(error) from None
     except PlanRejected as error:
         raise failed(Exit.FAILED, f"a plan was rejected: {error}", "the policy") from None
+    except BrokenProcessPool:
+        what = "a worker process was killed, for example because memory ran out"
+        remedy = "again with fewer --workers; replays that --out has are not done again"
+        raise failed(Exit.FAILED, what, f"workload {setup.name}", remedy) from None
     except OSError as error:
         raise unwritable(error) from None
 
@@ -81,7 +86,7 @@ def keep(
 
 def unwritable(error: OSError) -> Exception:
     """The folder cannot be written to."""
-    what = f"{error.filename}: {error.strerror}"
+    what = f"{error.filename or 'a file there'}: {error.strerror}"
     return failed(Exit.USAGE, what, "--out", "name a folder to write to")
 
 

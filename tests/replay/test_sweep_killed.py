@@ -1,0 +1,52 @@
+"""Sweeps whose command or whose worker is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon_bed import PROGRAM, ROOT, SOURCES, eventually, start_of
+
+
+def workers_of(pid: int) -> dict[int, int | None]:
+    """Its worker processes, with their start times."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    commands = {int(child): Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return {child: start_of(child) for child in commands if b"spawn_main" in commands[child]}
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A comparison of two workers that takes its time, and has kept a replay."""
+    command = [sys.executable, "-m", PROGRAM, "compare", "-w", "two", "--jobs", "6"]
+    command += ["--seeds", "1000", "--workers", "2", "--out", str(tmp_path)]
+    path = ":".join(str(ROOT / name) for name in SOURCES)
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as process:
+        eventually(lambda: any(tmp_path.rglob("*.json")), text="a replay is kept")
+        yield process
+        process.kill()
+
+
+def test_no_worker_outlives_a_command_that_was_killed(sweep: subprocess.Popen[str]) -> None:
+    workers = workers_of(sweep.pid)
+    assert len(workers) == 2
+    sweep.kill()
+    sweep.wait()
+    for pid, start in workers.items():
+        eventually(lambda pid=pid, start=start: start_of(pid) != start, text=f"{pid} has ended")
+
+
+def test_a_worker_that_was_killed_is_told_as_such(sweep: subprocess.Popen[str]) -> None:
+    os.kill(next(iter(workers_of(sweep.pid))), signal.SIGKILL)
+    _, said = sweep.communicate()
+    assert sweep.returncode == 1
+    assert "a worker process was killed" in said
+    assert "fewer --workers" in said
