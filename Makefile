@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # A file's tests stay together and in order, for they may share a daemon. WORKERS=0 is one after the other.
 WORKERS ?= 2
+# These tests wait more than they compute.
+test kubernetes kubernetes-workers: WORKERS = 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help setup demo test check test-tensorflow test-mongo kubernetes kubernetes-workers bench bench-replay bench-kubernetes clean
@@ -38,8 +40,7 @@ test-tensorflow: setup  ## The tests that start real TensorFlow processes
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(PYTEST) -m mongo
 
-# Each worker has a cluster, or they share that of KUBECONFIG; these tests wait more than they compute.
-kubernetes kubernetes-workers: WORKERS = 3
+# Each worker has a cluster, or they share that of KUBECONFIG.
 kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own for each worker (root; KUBENODE=, or Go), or KUBECONFIG=
 	$(BIN)/python -m tests.kubernetes.grounds prepare
 	$(PYTEST) -m kubernetes tests/kubernetes
