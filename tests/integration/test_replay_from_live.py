@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,6 +38,17 @@ def test_what_becomes_of_the_queue_is_told_and_nothing_is_changed(bed: Bed) -> N
     assert "submitted" in state.stdout
     other = bed.json("replay", "--from-live", "--policy", "default")
     assert other["what_if"]["policy"] == "default+none"
+
+
+def test_where_no_job_ends_no_end_is_shown(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("first", steps=3000)
+    bed.reaches(job, "running")
+    found = bed.json("replay", "--from-live", "--drain", "local")
+    assert found["as_it_is"]["unending"] == 0
+    assert found["what_if"] == {**found["what_if"], "makespan_s": None, "unending": 1}
+    shown = bed.reshape("replay", "--from-live", "--drain", "local").stdout
+    assert re.search(r"what if +adaptive\+sidecar +never +never +1\n", shown), shown
 
 
 def test_without_a_daemon_a_job_or_a_host_of_that_name_it_says_so(bed: Bed) -> None:

@@ -36,11 +36,13 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Seconds from now on, of one way to go on."""
+    """Seconds from now on, of one way to go on; None where no job ends."""
 
     policy: str
-    makespan_s: float
-    mean_end_s: float
+    makespan_s: float | None
+    mean_end_s: float | None
+    unending: int
+    """Jobs that do not end: the other figures are those of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,13 @@ def _changes(asked: Asked) -> str:
 
 def _course(what: What, found: Continued) -> Course:
     label = f"{what.policy.name}+{what.mechanism.value}"
-    return Course(label, found.makespan_s, found.mean_end_s)
+    ends = bool(found.rows)
+    return Course(
+        label,
+        found.makespan_s if ends else None,
+        found.mean_end_s if ends else None,
+        len(found.left),
+    )
 
 
 def _lines(views: dict[str, JobView], first: Continued, second: Continued) -> list[Line]:
@@ -169,9 +177,11 @@ def _table(found: WhatIf) -> RenderableType:
         why = line.reason or ("length not known: an hour on one GPU" if line.length_assumed else "")
         ends = (_seconds(line.as_it_is_s), _seconds(line.what_if_s))
         jobs.add_row(line.job, line.state, str(line.gpus), *ends, str(line.reshapes), why)
-    sums = grid("", "POLICY", "LAST END", "MEAN END", right=("LAST END", "MEAN END"))
+    figures = ("LAST END", "MEAN END", "NEVER END")
+    sums = grid("", "POLICY", *figures, right=figures)
     for name, course in (("as it is", found.as_it_is), ("what if", found.what_if)):
-        sums.add_row(name, course.policy, _seconds(course.makespan_s), _seconds(course.mean_end_s))
+        ends = (_seconds(course.makespan_s), _seconds(course.mean_end_s))
+        sums.add_row(name, course.policy, *ends, str(course.unending))
     head = (
         f"seconds from now until the jobs end, as the controller believes; changed: {found.changes}"
     )
