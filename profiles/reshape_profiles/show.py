@@ -25,11 +25,12 @@ def show(profile: Profile) -> str:
         for point in points:
             speedup = points[0].seconds_per_step / point.seconds_per_step
             lines.append(
-                f"    {point.gpus:>3} GPUs  {point.seconds_per_step:8.4f} s  {speedup:5.2f}"
+                f"    {_gpus(point)}  {point.seconds_per_step:8.4f} s  {speedup:5.2f}"
                 f"  {point.source}"
             )
     for entry in profile.accuracy:
-        lines.append(f"  accuracy {entry.accuracy:.3f} after {entry.step} steps  {entry.source}")
+        steps = "1 step" if entry.step == 1 else f"{entry.step} steps"
+        lines.append(f"  accuracy {entry.accuracy:.3f} after {steps}  {entry.source}")
     cost = profile.overhead
     if cost is not None:
         lines.append(f"  overhead  {cost.source}")
@@ -47,7 +48,7 @@ def plot_text(profile: Profile) -> str:
     """Speed against the number of GPUs, as bars of steps per second, all in one scale."""
     rows = [
         (
-            f"{gpu_type}  {point.gpus:>3} {'GPU ' if point.gpus == 1 else 'GPUs'}",
+            f"{gpu_type}  {_gpus(point)}",
             1.0 / point.seconds_per_step,
             f"{1.0 / point.seconds_per_step:6.2f}  {_short(point)}",
         )
@@ -84,6 +85,10 @@ def gpu_types(profile: Profile) -> list[str]:
 def _of(profile: Profile, gpu_type: str) -> list[SpeedPoint]:
     points = [point for point in profile.speed if point.gpu_type == gpu_type]
     return sorted(points, key=lambda point: point.gpus)
+
+
+def _gpus(point: SpeedPoint) -> str:
+    return f"{point.gpus:>3} {'GPU ' if point.gpus == 1 else 'GPUs'}"
 
 
 def _short(point: SpeedPoint) -> str:

@@ -13,6 +13,7 @@ import csv
 import io
 import json
 import math
+import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -33,7 +34,6 @@ COLUMNS = (
     "global_batch",
     "max_wait_s",
 )
-SIZES_MAX = 64
 
 Fields = Mapping[str, object]
 
@@ -143,22 +143,16 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
     if value > limits.STEPS_MAX:
         what = f"{unit.value} is {value:g}, and must be at most {limits.STEPS_MAX:g}"
         raise ReplayError(f"{where}: {what}")
-    batch = _whole(fields, "global_batch", where) if "global_batch" in fields else None
-    if batch is not None and not 1 <= batch <= limits.GLOBAL_BATCH_MAX:
-        what = f"must be a whole number from 1 to {limits.GLOBAL_BATCH_MAX}"
-        raise ReplayError(f"{where}: global_batch is {batch}, and {what}")
     spec = JobSpec(
         name=_text(fields, "name", where, default=f"job-{number:05d}"),
         command=COMMAND,
         optional_gpus=_sizes(fields, where),
         length=Length(unit, value),
         job_type=kind,
-        global_batch=batch,
+        global_batch=_whole(fields, "global_batch", where, 1, limits.GLOBAL_BATCH_MAX),
         user=_text(fields, "user", where),
-        priority=_whole(fields, "priority", where) if "priority" in fields else 0,
-        max_wait_s=(
-            _number(fields, "max_wait_s", where, least=0.0) if "max_wait_s" in fields else None
-        ),
+        priority=_whole(fields, "priority", where, -limits.PRIORITY_MAX, limits.PRIORITY_MAX) or 0,
+        max_wait_s=_wait_s(fields, where),
     )
     return WorkJob(_number(fields, "submit_s", where, least=0.0), spec)
 
@@ -182,10 +176,9 @@ def _sizes(fields: Fields, where: str) -> tuple[int, ...]:
         sizes = sorted({int(str(part)) for part in parts})
     except ValueError:
         sizes = []
-    if not sizes or sizes[0] < 1 or len(sizes) > SIZES_MAX:
-        raise ReplayError(
-            f"{where}: optional_gpus is {value!r}; give numbers of GPUs from 1 on, as in 1 2 4"
-        )
+    if not sizes or sizes[0] < 1 or sizes[-1] > limits.GPUS_MAX or len(sizes) > limits.SIZES_MAX:
+        what = f"give at most {limits.SIZES_MAX} numbers of GPUs from 1 to {limits.GPUS_MAX}"
+        raise ReplayError(f"{where}: optional_gpus is {_short(value)}; {what}, as in 1 2 4")
     return tuple(sizes)
 
 
@@ -200,9 +193,30 @@ def _number(fields: Fields, name: str, where: str, *, least: float) -> float:
     return number
 
 
-def _whole(fields: Fields, name: str, where: str) -> int:
+def _wait_s(fields: Fields, where: str) -> float | None:
+    if "max_wait_s" not in fields:
+        return None
+    wait_s = _number(fields, "max_wait_s", where, least=0.0)
+    if wait_s > limits.MAX_WAIT_MAX_S:
+        what = f"must be a number from 0 to {limits.MAX_WAIT_MAX_S:g}"
+        raise ReplayError(f"{where}: max_wait_s is {wait_s:g}, and {what}")
+    return wait_s
+
+
+def _whole(fields: Fields, name: str, where: str, least: int, most: int) -> int | None:
+    if name not in fields:
+        return None
     value = fields[name]
     try:
-        return int(str(value))
+        number = int(str(value))
     except ValueError:
-        raise ReplayError(f"{where}: {name} is {value!r}, and must be a whole number") from None
+        number = most + 1
+    if not least <= number <= most:
+        what = f"must be a whole number from {least} to {most}"
+        raise ReplayError(f"{where}: {name} is {_short(value)}, and {what}")
+    return number
+
+
+def _short(value: object) -> str:
+    """It may be a whole page."""
+    return reprlib.repr(value)

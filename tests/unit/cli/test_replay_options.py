@@ -41,6 +41,40 @@ def test_compare_takes_no_second_workload_instead_of_the_first() -> None:
     assert "--workload all" in found.remedy
 
 
+@pytest.mark.parametrize(
+    ("words", "where", "remedy"),
+    [
+        ("replay --workload one -w two", "--workload one --workload two", "reshape compare"),
+        ("replay -p adaptive -p default", "--policy adaptive --policy default", "--policies A,B"),
+        ("workload generate -w one -w two", "--workload one --workload two", "a command for each"),
+    ],
+)
+def test_of_two_the_last_is_not_taken_in_silence(words: str, where: str, remedy: str) -> None:
+    found = problem(*words.split())
+    assert found.where == where
+    assert "is there 2 times" in found.what
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        ("--policy adaptive", "--policy adaptive"),
+        ("--seed 3", "--seed 3"),
+        ("--cluster 4xV100", "--cluster 4xV100"),
+        ("--costs paper", "--costs paper"),
+        ("--hindsight", "--hindsight"),
+        ("--out f", "--out f"),
+        ("--live f", "--live f"),
+    ],
+)
+def test_the_case_study_has_all_of_its_own(words: str, where: str) -> None:
+    found = problem("replay", "--workload", "case-study", *words.split())
+    assert found.where == where
+    assert "the case study has its own jobs" in found.what
+    assert found.remedy.startswith(f"leave out {words.split()[0]}")
+
+
 def test_a_time_that_can_be_no_seconds_is_refused() -> None:
     found = problem("replay", "--jobs", "3", "--last", "1e308")
     assert "give seconds from 0 to 1e+10" in found.what

@@ -162,7 +162,9 @@ def test_a_profile_is_shown_with_speed_ups_and_sources() -> None:
     assert profile is not None
     text = show.show(profile)
     assert re.search(r"2 GPUs +0\.1400 s +1\.29 +paper, Table IV", text)
-    assert "accuracy 0.008 after 1 steps  paper, Table V" in text
+    assert re.search(r"\b1 GPU  +0", text)
+    assert not re.search(r"\b1 (GPUs|steps)", text)
+    assert "accuracy 0.008 after 1 step  paper, Table V" in text
     assert "assumed" in text
 
 

@@ -45,6 +45,15 @@ def test_json_lines_and_csv_hold_the_same_jobs() -> None:
         ("1,a,0,5,,", "line 2: optional_gpus is '0'"),
         ("1,a,1,0,,", "line 2: steps is 0, which no job can reach"),
         ("1,a,1,5,high,", "line 2: priority is 'high'"),
+        (
+            "1,a,1,5,1e300,",
+            "priority is '1e300', and must be a whole number from -1000000 to 100000",
+        ),
+        (f"1,a,1,5,{10**30},", "line 2: priority is '10000000"),
+        (f"1,a,1,5,-{10**30},", "line 2: priority is '-1000000"),
+        (f"1,a,1 {10**30},5,,", "give at most 64 numbers of GPUs from 1 to 1024, as in 1 2 4"),
+        ("1,a,1025,5,,", "line 2: optional_gpus is '1025'"),
+        (f"1,a,{'9' * 5000},5,,", "line 2: optional_gpus is '999"),
         ("1,a,1,1e308,,", "line 2: steps is 1e+308, and must be at most 1e+12"),
         ("1,a,1,5", "line 2: has another number of cells"),
         ("1,a,1,5,,,,", "line 2: has another number of cells"),
@@ -73,6 +82,12 @@ def test_unknown_columns_broken_lines_and_empty_files_are_refused() -> None:
     [
         ({"global_batch": 0}, "global_batch is 0, and must be a whole number from 1"),
         ({"global_batch": -5}, "global_batch is -5, and must be a whole number from 1"),
+        ({"max_wait_s": 1e300}, "max_wait_s is 1e+300, and must be a number from 0 to 3.1536e+07"),
+        ({"priority": 10**30}, "priority is 1000000000000000000000000000000, and must be a whole"),
+        (
+            {"optional_gpus": [1, 10**30]},
+            "optional_gpus is [1, 1000000000000000000000000000000]; give",
+        ),
         ({"name": "a\ud800"}, "name is 'a\\ud800', which holds half a character"),
         ({"user": "a\ud800"}, "user is 'a\\ud800', which holds half a character"),
     ],

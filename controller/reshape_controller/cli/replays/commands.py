@@ -32,6 +32,7 @@ from reshape_controller.cli.replays.options import (
     StepOption,
     TruthOption,
     WorkloadOption,
+    asked_once,
     given,
     shown,
 )
@@ -43,16 +44,17 @@ LIVE_CLUSTER = "8xV100"
 """Of a live run, which is on one host."""
 CHANGES = ("add_host", "add_gpus", "drain")
 """What --from-live alone can change."""
-GOES_ON = ("from_live", "policy", "home", "output", *CHANGES)
+GOES_ON = ("from_live", "policies", "home", "output", *CHANGES)
 """All that --from-live looks at: the daemon has the rest."""
+OF_CASE_STUDY = ("workloads", "home", "output")
 OF_LIVE = ("speed_up", "repeats", "record", "step_s")
 
 
 def replay(
     context: typer.Context,
-    workload: WorkloadOption = "one",
-    policy: Annotated[
-        str | None,
+    workloads: WorkloadOption = None,
+    policies: Annotated[
+        list[str] | None,
         typer.Option("--policy", "-p", help="Preset, or POLICY+MECHANISM; default: adaptive."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of arrivals, job types and real speeds.")] = 0,
@@ -80,7 +82,7 @@ def replay(
 ) -> None:
     """Replay a workload under a policy in virtual time, on the engine that also runs live."""
     config = settings(home, output)
-    _hold_together(context)
+    workload, policy = _hold_together(context, workloads, policies)
     if from_live:
         from reshape_controller.cli.replays import from_live as going_on  # late, as below
 
@@ -120,20 +122,34 @@ def replay(
     emit(row, form(config), lambda: tables.one(run.row, about(setup)))
 
 
-def _hold_together(context: typer.Context) -> None:
-    """No option was written down that would mean nothing. Raises CliError."""
+def _hold_together(
+    context: typer.Context, workloads: list[str] | None, policies: list[str] | None
+) -> tuple[str, str | None]:
+    """The workload and the policy; no option was written down that would mean nothing. Raises
+    CliError."""
+    policy = asked_once(policies, "--policy", "reshape compare --policies A,B")
+    remedy = "a command for each, or reshape compare"
+    workload = asked_once(workloads, "--workload", remedy) or "one"
     flags = given(context)
     for name, flag in flags.items():
-        what, remedy = _means_nothing(name, flag, flags)
+        what, remedy = _means_nothing(name, flag, flags, workload)
         if what:
             raise failed(Exit.USAGE, what, shown(context, name, flag), remedy)
+    return workload, policy
 
 
-def _means_nothing(name: str, flag: str, flags: Mapping[str, str]) -> tuple[str, str]:
+def _means_nothing(
+    name: str, flag: str, flags: Mapping[str, str], workload: str
+) -> tuple[str, str]:
     """What speaks against an option beside the others, and the remedy; empty: nothing."""
     if "from_live" in flags:
         what = f"{flag} means nothing here: jobs, GPUs and costs are those of the daemon"
         return ("", "") if name in GOES_ON else (what, f"leave out {flag}, or --from-live")
+    if workload == case_study.NAME and name not in OF_CASE_STUDY:
+        what = (
+            f"{flag} means nothing here: the case study has its own jobs, GPUs, costs and policies"
+        )
+        return what, f"leave out {flag}, or name another workload"
     if name in CHANGES:
         what = f"{flag} changes the GPUs of a running daemon"
         return what, "add --from-live, or give the hosts with --cluster"

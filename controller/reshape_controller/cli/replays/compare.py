@@ -24,6 +24,7 @@ from reshape_controller.cli.replays.options import (
     SizesOption,
     SpreadOption,
     TruthOption,
+    asked_once,
     given,
 )
 from reshape_controller.cli.replays.runs import about, keep, swept, unwritable
@@ -112,11 +113,9 @@ def compare(
                 raise failed(Exit.USAGE, what, flag, remedy)
         _compare_bundles(bundles, shown)
         return
-    if workloads and len(workloads) > 1:
-        what = "compare takes one workload, or all"
-        where = " ".join(f"--workload {name}" for name in workloads)
-        raise failed(Exit.USAGE, what, where, f"--workload {ALL}, or a command for each")
-    workload = workloads[0] if workloads else "one"
+    workload = (
+        asked_once(workloads, "--workload", f"--workload {ALL}, or a command for each") or "one"
+    )
     labels = tuple(label.strip() for label in policies.split(","))
     contenders = [inputs.contender(label) for label in labels]
     if len(set(labels)) < len(labels):

@@ -7,8 +7,16 @@ from typing import Annotated
 
 import typer
 
+from reshape_controller.cli.exits import Exit, failed
+
 WorkloadOption = Annotated[
-    str, typer.Option("--workload", "-w", metavar="one|two|three|four|FILE", help="What to replay.")
+    list[str] | None,
+    typer.Option(
+        "--workload",
+        "-w",
+        metavar="one|two|three|four|case-study|FILE",
+        help="What to replay; default: one.",
+    ),
 ]
 ClusterOption = Annotated[
     str | None, typer.Option(metavar="8xV100+8xP100", help="Hosts; default: the workload's own.")
@@ -81,4 +89,13 @@ def given(context: typer.Context) -> dict[str, str]:
 def shown(context: typer.Context, name: str, flag: str) -> str:
     """An option as it was written down."""
     value = context.params[name]
-    return flag if value is True else f"{flag} {value}"
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return flag if value is True else " ".join(f"{flag} {each}" for each in values)
+
+
+def asked_once(values: list[str] | None, flag: str, remedy: str) -> str | None:
+    """The value of an option that was not written down twice. Raises CliError."""
+    if values is not None and len(values) > 1:
+        where = " ".join(f"{flag} {value}" for value in values)
+        raise failed(Exit.USAGE, f"{flag} is there {len(values)} times", where, remedy)
+    return values[0] if values else None

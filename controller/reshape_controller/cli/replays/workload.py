@@ -18,6 +18,7 @@ from reshape_controller.cli.replays.options import (
     LastOption,
     ProfilesOption,
     SizesOption,
+    asked_once,
 )
 from reshape_controller.replay import convert as conversion
 from reshape_controller.replay import traces
@@ -40,9 +41,10 @@ FileOption = Annotated[
 
 @workload_app.command("generate")
 def generate(
-    workload: Annotated[str, typer.Option("--workload", "-w", help="one, two, three or four.")] = (
-        "one"
-    ),
+    workloads: Annotated[
+        list[str] | None,
+        typer.Option("--workload", "-w", help="one, two, three or four; default: one."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0)] = 0,
     cluster: ClusterOption = None,
     profiles: ProfilesOption = None,
@@ -53,6 +55,7 @@ def generate(
     out: FileOption = None,
 ) -> None:
     """Draw one of the paper's workloads from a seed."""
+    workload = asked_once(workloads, "--workload", "a command for each") or "one"
     if workload not in RECIPES:
         what = f"{workload!r} is no workload of the paper"
         raise failed(Exit.USAGE, what, "--workload", f"one of {', '.join(RECIPES)}")
