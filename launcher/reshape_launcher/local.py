@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import signal
 import threading
 import time
@@ -30,6 +29,7 @@ from reshape_launcher.spec import (
     OneHost,
     RecordRefused,
     ReleaseCheck,
+    check_job_id,
     worker_token,
 )
 from reshape_sidecar import codec, gpu
@@ -53,7 +53,6 @@ CHANGES_MAX = 32
 """Launches and removals at once. They may wait for a whole grace period; looks never wait for
 them, for a release that nobody looks at in time costs a GPU."""
 WORKER_PREFIX = "worker-"
-_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 T = TypeVar("T")
 
 
@@ -88,8 +87,7 @@ class LocalLauncher:
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""
-        if not _JOB_NAME.match(spec.job):
-            raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
+        check_job_id(spec.job)
         await _on(self._changes, self._launch, spec, token)
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:

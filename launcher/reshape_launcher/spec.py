@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,8 +27,11 @@ __all__ = [
     "OneHost",
     "RecordRefused",
     "ReleaseCheck",
+    "check_job_id",
     "worker_token",
 ]
+
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +107,12 @@ class LaunchError(Exception):
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.retryable = retryable
+
+
+def check_job_id(job: str) -> None:
+    """Folders and objects are named after it. Raises LaunchError."""
+    if not _JOB_ID.match(job):
+        raise LaunchError(f"job id {job!r} cannot be the name of a folder")
 
 
 class ClusterAway(LaunchError):

@@ -45,6 +45,7 @@ from reshape_launcher.spec import (
     OneHost,
     RecordRefused,
     ReleaseCheck,
+    check_job_id,
 )
 
 REMOVE_POLL_S = 0.2
@@ -91,8 +92,7 @@ class KubernetesLauncher:
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Make the attempt's objects; nothing happens if they are there. Raises LaunchError."""
-        if not naming.is_job_id(spec.job):
-            raise LaunchError(f"job id {spec.job!r} cannot be the name of a folder")
+        check_job_id(spec.job)
         await self._once_there(self._launch, spec, token)
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:

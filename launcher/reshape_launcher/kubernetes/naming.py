@@ -27,15 +27,9 @@ NAME_CHARS_MAX = 50
 """A Job's name is a label of its pods (63), and theirs has up to eleven characters more: the number
 of a worker and six random ones."""
 DIGEST_CHARS = 10
-_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 """What the value of a label matches, and its key after the domain."""
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
-
-
-def is_job_id(job: str) -> bool:
-    """Whether the text can be the id of a job."""
-    return _JOB_ID.match(job) is not None
 
 
 def is_label(text: str) -> bool:
