@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -117,3 +118,16 @@ def test_what_cannot_be_run_live_is_refused_before_anything_starts(
     assert done.returncode == 2
     assert what in done.stderr
     assert not (bed.folder / "live" / "run-1").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_daemon_and_the_jobs_of_a_live_run(
+    bed: Bed, number: signal.Signals
+) -> None:
+    run = bed.folder / "live" / "run-1" / "home"
+    with bed.start("replay", *LIVE, "--costs", "costs.json", "--live", "live") as process:
+        agents = f"{run}/jobs/"
+        eventually(lambda: list(processes.naming(agents)), text="a job has a container")
+        process.send_signal(number)
+        assert process.wait(90) == 128 + number
+    assert list(processes.naming(str(run))) == []

@@ -19,6 +19,7 @@ from reshape_controller.cli.profiles import exchange as profile_exchange
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.profiles.costs import costs
 from reshape_controller.cli.serve import devices as device_finder
+from reshape_controller.cli.signals import ended_in_order
 from reshape_launcher.spec import DeviceMode
 from reshape_profiles import loader, profiler
 from reshape_profiles import show as shown
@@ -108,7 +109,10 @@ def run(
     )
     fallback = dict(loader.bundled().costs)["local"]
     try:
-        found = profiler.profile(script, devices.gpu_type, devices.gpus, numbers, fallback, note)
+        with ended_in_order():
+            found = profiler.profile(
+                script, devices.gpu_type, devices.gpus, numbers, fallback, note
+            )
     except RunFailed as error:
         raise failed(Exit.FAILED, str(error), shlex.join(command), "see above") from None
     target.write_text(loader.write((found,)), encoding="utf-8")

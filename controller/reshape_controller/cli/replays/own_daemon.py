@@ -19,6 +19,7 @@ from pathlib import Path
 from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
+from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.http.views import JobPage, JobView
 
 START_WAIT_S = 60.0
@@ -33,16 +34,22 @@ def own_daemon(
     folder: Path, words: Sequence[str], settings: Mapping[str, str] | None = None
 ) -> Iterator[Client]:
     """A client of a daemon with its home in ``folder``; ``words`` go to ``reshape up``, and
-    ``settings`` are variables that it has beside them.
+    ``settings`` are variables that it has beside them. SIGTERM ends both, as Ctrl-C does.
 
     Raises CliError, with the end of its log, when it does not come up.
     """
+    with ended_in_order(), _running(folder, words, settings or {}) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _running(folder: Path, words: Sequence[str], settings: Mapping[str, str]) -> Iterator[Client]:
     home, log = Home((folder / "home").absolute()), folder / "daemon.log"
     command = [sys.executable, "-m", "reshape_controller.cli.main", "up"]
     command += ["--home", str(home.folder), "--port", "0", *words]
     others = ("RESHAPE_", "XDG_CONFIG_HOME")
     env = {name: text for name, text in os.environ.items() if not name.startswith(others)}
-    env |= {"XDG_CONFIG_HOME": str(folder), **(settings or {})}  # no settings but these
+    env |= {"XDG_CONFIG_HOME": str(folder), **settings}  # no settings but these
     with log.open("wb") as out:
         # A session of its own: Ctrl-C ends the command, which then ends the jobs and the daemon.
         process = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
