@@ -173,17 +173,19 @@ def _request(turn: Turn, job: Job, change: Change) -> None:
         turn, job, Mode.RUN if stays else Mode.EXIT, change.gpus_after if stays else ()
     )
     wait_s = attempts.save_deadline_s(turn.state, job) + turn.limits.save_answer_s
-    what = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
+    reason = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
+    if change.kind is ChangeKind.LEAVE:
+        reason = job.reason  # who wants it
     job = replace(
         job,
         state=JobState.ADJUSTING,
         stage=Stage.SAVING,
         change=change,
-        reason=job.reason if change.kind is ChangeKind.LEAVE else what,  # of a leave: who wants it
+        reason=reason,
         deadline=attempts.until(turn, DeadlineKind.SAVE_ANSWER, wait_s),
     )
     turn.state.put_job(job)
-    turn.note(job, f"{change.kind.value}-asked", what)
+    turn.note(job, f"{change.kind.value}-asked", reason)
 
 
 def _grant(turn: Turn, job: Job, hand_over: HandOver) -> None:

@@ -92,3 +92,14 @@ def test_who_asked_is_the_reason_while_a_job_leaves_and_afterwards() -> None:
     assert world.job("a").reason == "halted by ann"
     world.event(ev.HostDrained(HostId("host-0"), "op"))
     assert world.job("b").reason == "host-0 is drained"
+
+
+def test_the_history_says_why_a_job_is_asked_to_leave() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    asked = [
+        entry.text
+        for entry in world.engine.step(ev.HostDrained(HostId("host-0"), "op"), world.now_s).history
+        if entry.kind == "leave-asked"
+    ]
+    assert asked == ["host-0 is drained"]
