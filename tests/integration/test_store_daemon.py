@@ -120,6 +120,29 @@ def test_a_second_daemon_on_the_same_server_ends_the_first_and_both_say_why(
         second.close()
 
 
+def test_a_daemon_of_another_home_starts_no_job_a_second_time(tmp_path: Path, address: str) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    first, second = Bed(tmp_path / "one"), Bed(tmp_path / "two")
+    try:
+        first.up("--store", address)
+        job = first.submit("long", steps=100_000)
+        pid = first.pid(job)
+        refused = second.launch("--store", address)
+        assert refused.wait(90) == 1
+        assert "has a container of another home" in second.log.read_text()
+        assert first.job(job)["pid"] == pid
+        first.submit("other")  # the first one goes on
+        first.stop(signal.SIGKILL)
+        first.close()
+        (second.home / "jobs" / job).mkdir(parents=True)  # as the refusal says
+        second.up("--store", address)
+        second.reaches(job, "running")
+    finally:
+        first.close()
+        second.close()
+
+
 def test_jobs_and_hosts_are_controlled_by_a_field_of_their_documents(
     bed: Bed, user: Database, address: str
 ) -> None:

@@ -17,7 +17,7 @@ from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.devices import HOST, Devices, clash
 from reshape_controller.core import events as ev
-from reshape_controller.core.model import GpuId, HostId
+from reshape_controller.core.model import GpuId, HostId, JobState
 from reshape_controller.core.state import State
 from reshape_controller.live.hosts import HostWatch
 from reshape_controller.live.loop import Loop
@@ -25,6 +25,8 @@ from reshape_controller.store.protocol import Store
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 
 log = structlog.get_logger("reshape.daemon")
+JOBS_LOOKED_AT = 1000
+IN_CONTAINERS = (JobState.INITIALIZED, JobState.RUNNING, JobState.ADJUSTING)
 
 
 class Hosts(Protocol):
@@ -88,7 +90,7 @@ class Nodes:
 
 
 async def check_inventory(devices: Devices, launcher: str, store: Store, home: Home) -> None:
-    """Whether the GPUs of this home's log can be followed by these. Raises CliError."""
+    """Whether the GPUs and containers of this home's log are these. Raises CliError."""
     known = await store.gpus()
     kind = clash(devices, tuple(str(gpu.id) for gpu in known))
     if kind:
@@ -106,6 +108,24 @@ async def check_inventory(devices: Devices, launcher: str, store: Store, home: H
             str(home.folder),
             "start it with that launcher as before, or name another --home",
         )
+    if launcher == "local":
+        await _check_containers(store, home)
+
+
+async def _check_containers(store: Store, home: Home) -> None:
+    """Containers that another home has cannot be seen from this one: their jobs would be started a
+    second time. Raises CliError."""
+    page = await store.jobs(limit=JOBS_LOOKED_AT, states=IN_CONTAINERS)
+    started = [row.job for row in page.rows if row.job and row.job.initialized_at_s is not None]
+    here = [job for job in started if (home.jobs / job.id).is_dir()]
+    if started and not here:
+        job = started[0].id
+        remedy = (
+            "start it with that home (--home); or, if that is lost and nothing of it runs any "
+            f"more, say so: mkdir -p {home.jobs / job}"
+        )
+        what = f"job {job} of this store has a container of another home, which may still run"
+        raise failed(Exit.FAILED, what, str(home.folder), remedy)
 
 
 def not_reached(error: OSError, where: str) -> CliError:
