@@ -6,6 +6,7 @@ because there is no driver: then the answer is empty, and says why. State: wheth
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -76,16 +77,19 @@ def _seen(nvml: Any, uuid: str) -> GpuSeen:
 
 
 def visible() -> tuple[str, ...]:
-    """UUIDs of every GPU that NVML shows, in its order; empty without NVML."""
+    """UUIDs of every GPU that NVML shows, in its order; empty without NVML. One that has died is
+    left out, those behind it are not."""
     nvml = _library()
     if nvml is None:
         return ()
-    found = []
     try:
-        for index in range(nvml.nvmlDeviceGetCount()):
-            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
+        count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError:
-        return tuple(found)
+        return ()
+    found = []
+    for index in range(count):
+        with contextlib.suppress(nvml.NVMLError):
+            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
     return tuple(found)
 
 

@@ -63,6 +63,24 @@ def test_readings_are_what_nvml_says_and_what_it_cannot_say_is_none() -> None:
     )
 
 
+class WithADeadOne(Nvml):
+    """Three GPUs; the first has fallen off the bus."""
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 3
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        if index == 0:
+            raise NvmlError("GPU is lost")
+        return super().nvmlDeviceGetHandleByIndex(index)
+
+
+def test_a_gpu_that_has_died_hides_none_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_tried", True)
+    monkeypatch.setattr(gpu, "_nvml", WithADeadOne())
+    assert gpu.visible() == ("GPU-1", "GPU-2")
+
+
 def test_without_nvml_nothing_is_invented(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu, "_tried", True)
     monkeypatch.setattr(gpu, "_nvml", None)
