@@ -76,6 +76,8 @@ class HostSeen:
     ready: bool = True
     schedulable: bool = True
     boot: str = ""
+    shown: tuple[str, ...] | None = None
+    """Every GPU that it shows, those in use by others too; None: not known now."""
 
 
 @dataclass(frozen=True, slots=True)

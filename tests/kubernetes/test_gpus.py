@@ -102,6 +102,27 @@ def test_jobs_get_gpus_by_uuid_and_none_that_still_holds_memory(
     gpus.nothing_left()
 
 
+def test_a_gpu_that_dies_is_lost_until_it_is_back_and_its_job_goes_on_without_it(
+    gpus: PodDaemon, first_node: None
+) -> None:
+    gpus.up()
+    eventually("its node is probed", lambda: inventory(gpus) == {FIRST.uuid, SECOND.uuid})
+    job = submit(gpus, "one", [1, 2])
+    gpus.trains(job, 2)
+    stand_in.has(NODES[0], FIRST, OTHERS)  # that somebody uses one has the node probed each minute
+    eventually("the next probe misses it", lambda: '"lost"' in told(gpus, SECOND.uuid))
+    assert "does not show it; repair it" in told(gpus, SECOND.uuid)
+    gpus.trains(job, 1)
+    left = gpus.view(job)
+    assert left is not None
+    assert (left.failures, left.steps_lost) == (0, 0)
+    stand_in.has(NODES[0], FIRST, SECOND, OTHERS)
+    eventually("the next probe shows it", lambda: '"idle"' in told(gpus, SECOND.uuid))
+    assert gpus.reshape("cancel", job).returncode == 0
+    gpus.wait(job, "is cancelled", state="cancelled", stage="none")
+    gpus.nothing_left()
+
+
 def findings(gpus: PodDaemon) -> dict[str, dict[str, object]]:
     """What doctor finds, by check."""
     said = gpus.reshape("doctor", *gpus.words(), "-o", "json").stdout

@@ -9,7 +9,7 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import HostId
+from reshape_controller.core.model import GpuId, HostId
 from reshape_controller.live.hosts import HostWatch
 from reshape_launcher.spec import (
     ContainerStatus,
@@ -99,6 +99,23 @@ def test_a_host_is_added_once_and_again_when_it_has_more_gpus(world: World) -> N
     world.hosts_seen[0] = replace(HOST, gpus=(*HOST.gpus, "sim-node1-2"))
     assert kinds(world.look()) == ["HostAdded"]
     assert world.look() == []
+
+
+def test_a_gpu_that_a_host_does_not_show_any_more_is_lost_until_it_does(world: World) -> None:
+    first, second = HOST.gpus
+    world.hosts_seen[0] = replace(HOST, shown=HOST.gpus)
+    assert world.look() == []
+    world.hosts_seen[0] = replace(HOST, shown=(first,))
+    assert world.look() == [ev.GpusSeen(HostId("node1"), (GpuId(first),))]
+    assert world.engine.state.gpus[GpuId(second)].state.value == "lost"
+    assert world.look() == []
+    world.hosts_seen[0] = HOST
+    assert world.look() == [], "nobody could look, so nothing is concluded"
+    world.hosts_seen[0] = replace(HOST, shown=(), ready=False)
+    assert world.look() == []
+    world.hosts_seen[0] = replace(HOST, shown=HOST.gpus)
+    assert kinds(world.look()) == ["GpusSeen"]
+    assert world.engine.state.gpus[GpuId(second)].state.value == "idle"
 
 
 def test_a_host_without_gpus_is_not_added_and_one_that_has_some_in_the_ledger_stays() -> None:

@@ -1,4 +1,5 @@
-"""Hosts that a launcher finds by itself, as events: added, silent, cleaned, cordoned.
+"""Hosts that a launcher finds by itself, as events: added, silent, cleaned, cordoned, and which
+GPUs they show.
 
 Does: looks at the hosts every few seconds and compares them with the engine's. Never: takes a GPU
 back because a host is silent; that a host comes back is evidence only once nothing of ours runs
@@ -60,6 +61,7 @@ class HostWatch:
         seen = {host.name: host for host in await self._source.hosts()}
         for host in seen.values():
             self._added(state, host)
+            self._shown(state, host)
             self._cordon(state, host)
         now_s = self._monotonic_s()
         for known in tuple(state.hosts.values()):
@@ -80,6 +82,15 @@ class HostWatch:
         if fresh and host.ready:
             gpus = tuple(GpuId(gpu) for gpu in host.gpus)
             self._post(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))
+
+    def _shown(self, state: State, host: HostSeen) -> None:
+        """Whether it shows other GPUs of the inventory than at the last look that could tell."""
+        known = state.hosts.get(HostId(host.name))
+        if known is None or host.shown is None or not host.ready:
+            return
+        shown = frozenset(host.shown)
+        if any((gpu.id in shown) == bool(gpu.unseen) for gpu in state.gpus_of_host(known.id)):
+            self._post(ev.GpusSeen(known.id, tuple(GpuId(gpu) for gpu in host.shown)))
 
     def _cordon(self, state: State, host: HostSeen) -> None:
         """Somebody told the cluster to start nothing there, or took that back."""

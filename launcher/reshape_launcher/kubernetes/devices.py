@@ -21,11 +21,13 @@ SIMULATED_TYPE = "simulated"
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
     """The ids of a node's GPUs, in a fixed order, unique in the cluster, and what profiles call
-    their type. ``trouble``: why some or all are missing."""
+    their type. ``trouble``: why some or all are missing. ``shown``: every GPU that the node shows,
+    whoever uses it; None: nobody could look."""
 
     gpu_type: str
     gpus: tuple[str, ...]
     trouble: str = ""
+    shown: tuple[str, ...] | None = None
 
 
 class PodDevices(Protocol):
@@ -62,7 +64,8 @@ class SimulatedDevices:
         return f"{self.count} simulated GPUs on each node"
 
     def of(self, cluster: Cluster, nodes: tuple[Node, ...]) -> Mapping[str, NodeGpus]:
-        return {node.name: NodeGpus(self.gpu_type, self._ids(node)) for node in nodes}
+        ids = {node.name: self._ids(node) for node in nodes}
+        return {name: NodeGpus(self.gpu_type, gpus, shown=gpus) for name, gpus in ids.items()}
 
     def environment(self, spec: LaunchSpec) -> tuple[tuple[str, str], ...]:
         """No GPU of the node, if it has any, is made visible."""

@@ -241,7 +241,7 @@ class KubernetesLauncher:
             # One without GPUs is told as well: who has GPUs in the ledger is not gone.
             has = known.get(node.name, NodeGpus("", ()))
             state = (node.ready, node.schedulable, node.boot_id)
-            found.append(HostSeen(node.name, has.gpu_type, has.gpus, *state))
+            found.append(HostSeen(node.name, has.gpu_type, has.gpus, *state, has.shown))
         return tuple(found)
 
     # --- remove

@@ -163,7 +163,7 @@ def offer(found: Inventory) -> NodeGpus:
         f"GPU {gpu.uuid} is a {gpu.gpu_type}" for gpu in found.gpus if gpu.gpu_type != kind
     ]
     free = tuple(gpu.uuid for gpu in found.gpus if not gpu.busy and gpu.gpu_type == kind)
-    return NodeGpus(kind, free, "; ".join(left_out))
+    return NodeGpus(kind, free, "; ".join(left_out), tuple(gpu.uuid for gpu in found.gpus))
 
 
 def job(name: str, node: str, settings: PodSettings, built: archive.Archive) -> Manifest:

@@ -68,7 +68,9 @@ def test_a_node_has_no_gpus_until_its_probe_has_said_so(world: World) -> None:
     assert world.look() == {}
     assert world.look() == {}
     assert len(world.probes()) == 1, "one probe, however often it is looked"
-    assert world.answer(FIRST, SECOND) == {"node1": NodeGpus("h100-80gb-hbm3", ("GPU-1", "GPU-2"))}
+    both = ("GPU-1", "GPU-2")
+    expected = NodeGpus("h100-80gb-hbm3", both, shown=both)
+    assert world.answer(FIRST, SECOND) == {"node1": expected}
     assert ("delete_job", world.probes()[0]) in world.cluster.calls
     world.now_s = 3600.0
     world.look()
@@ -109,6 +111,7 @@ def test_a_gpu_that_others_use_is_left_out_until_it_is_free(world: World) -> Non
     found = world.answer(FIRST, used)["node1"]
     assert found.gpus == ("GPU-1",)
     assert found.trouble == "GPU GPU-2 holds 512 MiB"
+    assert found.shown == ("GPU-1", "GPU-2"), "it is there, whoever uses it"
     world.now_s = probing.AGAIN_S
     world.look()
     mine = replace(FIRST, used_bytes=1 << 33)
@@ -121,6 +124,22 @@ def test_gpus_that_cannot_be_read_or_are_of_another_type_are_left_out() -> None:
     found = offer(Inventory((FIRST, unread, other)))
     assert found.gpus == ("GPU-1",)
     assert found.trouble == "GPU GPU-2 cannot be read; GPU GPU-3 is a a100"
+
+
+def test_a_gpu_that_a_later_probe_does_not_show_is_not_shown_though_it_was_offered(
+    world: World,
+) -> None:
+    world.look()
+    used = replace(SECOND, used_bytes=FREE_MEMORY_BYTES + 1)
+    world.answer(FIRST, used)
+    world.now_s = probing.AGAIN_S
+    world.look()
+    found = world.answer(used)["node1"]
+    assert (found.gpus, found.shown) == (("GPU-1",), ("GPU-2",))
+    world.now_s *= 2
+    world.look()
+    world.say("Traceback ...", phase="Failed")
+    assert world.look()["node1"].shown is None, "a probe that failed has seen nothing"
 
 
 @pytest.mark.parametrize(
