@@ -164,6 +164,21 @@ def test_a_newcomer_gets_gpus_and_gives_them_back_at_its_end(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
+def test_a_container_is_not_told_of_a_gpu_that_is_not_there(tmp_path: Path) -> None:
+    """Its self-check would find none of that name, and the job would fail for it."""
+
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            job = await daemon.desk.submit(spec("first", 1, 2, 4), "ada")
+            await daemon.until(lambda: daemon.state_of(job) == ("running", 4))
+            assert daemon.launcher.job(job).spec.host_devices == GPUS
+            await daemon.loop.commit(ev.GpusSeen(HOST, GPUS[:3]))
+            await daemon.until(lambda: daemon.state_of(job) == ("running", 2))
+            assert daemon.launcher.job(job).spec.host_devices == GPUS[:3]
+
+    asyncio.run(scenario())
+
+
 def test_the_log_of_a_live_run_gives_the_same_commands_byte_for_byte(tmp_path: Path) -> None:
     async def scenario() -> list[LogRecord]:
         async with running(tmp_path) as daemon:

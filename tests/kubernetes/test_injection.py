@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from reshape_controller.core.model import GpuId, Host, HostId, Job, JobId
+from reshape_controller.core.model import GpuId, HostId, Job, JobId
 from reshape_controller.core.replacing import replace
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.records.errors import RecordInvalid
@@ -145,9 +145,8 @@ def launch(launcher: KubernetesLauncher, fields: dict[str, Any]) -> str | None:
         return str(invalid)
     assert spec == from_yaml(yaml.safe_dump(record)), record
     job = replace(JOB, spec=spec, attempt=1)
-    host = Host(HostId("node1"), "simulated", (GpuId("sim-node1-0"),))
     settings = LaunchSettings("http://192.0.2.1:1", Path("/reshape/jobs"), DeviceMode.SIMULATED)
-    wanted = launch_spec(settings, job, host, 1, 60.0)
+    wanted = launch_spec(settings, job, HostId("node1"), (GpuId("sim-node1-0"),), 1, 60.0)
     said = None
     try:
         asyncio.run(launcher.launch(wanted, "token"))

@@ -18,7 +18,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.attempts import save_deadline_s
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import FieldError, Host, HostId, Job, JobId, JobSpec, Stage
+from reshape_controller.core.model import FieldError, HostId, Job, JobId, JobSpec, Stage
 from reshape_controller.core.state import State
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.live.link import Link
@@ -62,8 +62,8 @@ class Executor:
 
     def refusals(self, spec: JobSpec) -> tuple[FieldError, ...]:
         """Why the launcher could never launch a job of this record, field by field."""
-        job, host = Job(JobId(spec.name), spec, 0, 0.0), Host(HostId("any"), "", ())
-        wanted = launch_spec(self._settings, job, host, epoch=0, save_s=0.0)
+        job = Job(JobId(spec.name), spec, 0, 0.0)
+        wanted = launch_spec(self._settings, job, HostId("any"), (), epoch=0, save_s=0.0)
         refused = self._launcher.refusals(wanted)
         return tuple(FieldError(one.field, one.what, one.remedy) for one in refused)
 
@@ -76,14 +76,16 @@ class Executor:
                     if ("launch", desired.job, desired.attempt) not in self._tasks:
                         self._there.add((desired.job, desired.attempt))
                 case Launch(epoch, job_id, attempt, host_id):
-                    job, host = engine.state.jobs.get(job_id), engine.state.hosts[host_id]
+                    job = engine.state.jobs.get(job_id)
                     if job is None or job.attempt != attempt:
                         continue
                     desired_now = engine.desired(job_id)
                     if desired_now is not None:
                         self._link.tell(desired_now, job.spec.workers, launching=True)
                     save_s = save_deadline_s(engine.state, job)
-                    spec = launch_spec(self._settings, job, host, epoch, save_s)
+                    there = engine.state.gpus_of_host(host_id)
+                    shown = tuple(gpu.id for gpu in there if not gpu.unseen)
+                    spec = launch_spec(self._settings, job, host_id, shown, epoch, save_s)
                     self._begin(("launch", job_id, attempt), self._launch(spec, job.only_host))
                 case CheckRelease():
                     self._begin(command, self._check_release(command))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_controller.core.model import Host, Job, LengthUnit
+from reshape_controller.core.model import GpuId, HostId, Job, LengthUnit
 from reshape_launcher.spec import DeviceMode, LaunchSpec
 
 
@@ -25,10 +25,15 @@ class LaunchSettings:
 
 
 def launch_spec(
-    settings: LaunchSettings, job: Job, host: Host, epoch: int, save_s: float
+    settings: LaunchSettings,
+    job: Job,
+    host: HostId,
+    gpus: tuple[GpuId, ...],
+    epoch: int,
+    save_s: float,
 ) -> LaunchSpec:
-    """The launch of ``job``'s newest attempt on ``host``, which may take ``save_s`` to save when it
-    is ended. Makes no folder."""
+    """The launch of ``job``'s newest attempt on ``host``, which shows ``gpus``. It may take
+    ``save_s`` to save when it is ended. Makes no folder."""
     spec, own = job.spec, settings.work_folder / job.id
     length = spec.length
     value = int(length.value) if length is not None else None
@@ -37,14 +42,14 @@ def launch_spec(
         job=job.id,
         attempt=job.attempt,
         name=spec.name,
-        host=host.id,
+        host=host,
         command=spec.command,
         code=spec.code or str(own / "work"),
         checkpoints=spec.checkpoints or str(own / "checkpoints"),
         coordinator_url=settings.coordinator_url,
         epoch=epoch,
         device_mode=settings.device_mode,
-        host_devices=tuple(host.gpus),
+        host_devices=gpus,
         env=spec.env,
         dataset=spec.dataset,
         framework=spec.framework.value,
