@@ -68,7 +68,7 @@ def free(turn: Turn, gpu: Gpu) -> None:
     """A GPU that is known to be empty goes to whom it was promised, else it is idle; one that its
     host does not show is lost."""
     if gpu.unseen:
-        _lose(turn, gpu, gpu.unseen)
+        _take_away(turn, gpu, GpuState.LOST, gpu.unseen)
         turn.state.plan_wanted = True
         return
     if gpu.promised_to is not None:
@@ -90,16 +90,7 @@ def free(turn: Turn, gpu: Gpu) -> None:
 
 def quarantine(turn: Turn, gpu: Gpu, reason: str) -> None:
     """Take a GPU out of the ledger until an operator clears it."""
-    turn.state.put_gpu(
-        replace(
-            gpu,
-            state=GpuState.QUARANTINED,
-            owner=None,
-            promised_to=None,
-            verify_by_s=None,
-            reason=reason,
-        )
-    )
+    _take_away(turn, gpu, GpuState.QUARANTINED, reason)
     turn.note(None, "gpu-quarantined", f"GPU {gpu.id} on {gpu.host}: {reason}")
     turn.state.plan_wanted = True
 
@@ -107,7 +98,7 @@ def quarantine(turn: Turn, gpu: Gpu, reason: str) -> None:
 def lose(turn: Turn, host: HostId, reason: str) -> None:
     """The host is silent: what runs there is unknown, so its GPUs are nobody's until cleaned."""
     for gpu in turn.state.gpus_of_host(host):
-        _lose(turn, gpu, reason)
+        _take_away(turn, gpu, GpuState.LOST, reason)
 
 
 def unseen(turn: Turn, gpu: Gpu, reason: str) -> None:
@@ -136,14 +127,7 @@ def held_by(turn: Turn, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
     )
 
 
-def _lose(turn: Turn, gpu: Gpu, reason: str) -> None:
-    turn.state.put_gpu(
-        replace(
-            gpu,
-            state=GpuState.LOST,
-            owner=None,
-            promised_to=None,
-            verify_by_s=None,
-            reason=reason,
-        )
-    )
+def _take_away(turn: Turn, gpu: Gpu, state: GpuState, reason: str) -> None:
+    """From whoever has it or was to get it."""
+    nobodys = replace(gpu, owner=None, promised_to=None, verify_by_s=None)
+    turn.state.put_gpu(replace(nobodys, state=state, reason=reason))

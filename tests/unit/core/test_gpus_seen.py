@@ -47,6 +47,16 @@ def test_it_is_idle_again_once_it_is_shown_again() -> None:
     assert world.job("a").stage is Stage.TRAINING
 
 
+def with_a_quarantined_gpu() -> World:
+    """Its last one could not be shown to be empty."""
+    world = World().boot()
+    world.running("a", 4, 4)
+    world.dirty_gpus = {ALL[3]}
+    world.finish("a")
+    world.wait(world.limits.verify_s + 1)
+    return world
+
+
 def test_a_look_that_shows_what_the_last_one_did_is_no_news() -> None:
     world = World().boot()
     shows(world, *ALL)
@@ -57,11 +67,7 @@ def test_a_look_that_shows_what_the_last_one_did_is_no_news() -> None:
 
 
 def test_a_gpu_that_failed_its_release_stays_quarantined_when_it_is_shown_again() -> None:
-    world = World().boot()
-    world.running("a", 4, 4)
-    world.dirty_gpus = {ALL[3]}
-    world.finish("a")
-    world.wait(world.limits.verify_s + 1)
+    world = with_a_quarantined_gpu()
     shows(world, *ALL[:3])
     shows(world, *ALL)
     assert states(world) == ["idle"] * 3 + ["quarantined"]
@@ -69,11 +75,7 @@ def test_a_gpu_that_failed_its_release_stays_quarantined_when_it_is_shown_again(
 
 @pytest.mark.parametrize("event", [ev.GpuCleared(ALL[3], "op"), ev.HostCleaned(HOST, "rebooted")])
 def test_nobody_but_its_host_gives_it_back(event: ev.Event) -> None:
-    world = World().boot()
-    world.running("a", 4, 4)
-    world.dirty_gpus = {ALL[3]}
-    world.finish("a")
-    world.wait(world.limits.verify_s + 1)
+    world = with_a_quarantined_gpu()
     shows(world, *ALL[:3])
     world.event(event)
     assert states(world) == ["idle"] * 3 + ["lost"]
