@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -241,10 +242,10 @@ def test_the_session_of_a_document_works_as_it_is_written(bed: Bed, document: st
             bed.up(*words[2:])
         elif "--watch" in words or "-f" in words:
             _follow(bed, words[1:])
+        elif words[1] == "logs":  # empty until the program has said something
+            eventually(partial(_shown, bed, text), least_s=TENSORFLOW_S)
         else:
-            done = bed.reshape(*words[1:])
-            assert done.returncode == 0, f"{text}\n{done.stderr}"
-            assert done.stdout or "--chart" in words, text
+            assert _shown(bed, text) or "--chart" in words, text
     for job in bed.json("get")["jobs"]:
         if job["state"] not in ("completed", "cancelled"):
             bed.reshape("cancel", job["id"])
@@ -252,6 +253,13 @@ def test_the_session_of_a_document_works_as_it_is_written(bed: Bed, document: st
         lambda: all(job["stage"] == "none" for job in bed.json("get")["jobs"]),
         least_s=TENSORFLOW_S,
     )
+
+
+def _shown(bed: Bed, text: str) -> str:
+    """What a command of a document writes."""
+    done = bed.reshape(*shlex.split(text)[1:])
+    assert done.returncode == 0, f"{text}\n{done.stderr}"
+    return done.stdout
 
 
 def _follow(bed: Bed, words: list[str]) -> None:
