@@ -13,12 +13,12 @@ import csv
 import io
 import json
 import math
-import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
 from reshape_controller.records import limits
+from reshape_controller.records.errors import shown
 from reshape_controller.replay.generate import COMMAND, SIZES
 from reshape_controller.replay.inputs import ReplayError, WorkJob, Workload
 
@@ -178,7 +178,7 @@ def _sizes(fields: Fields, where: str) -> tuple[int, ...]:
         sizes = []
     if not sizes or sizes[0] < 1 or sizes[-1] > limits.GPUS_MAX or len(sizes) > limits.SIZES_MAX:
         what = f"give at most {limits.SIZES_MAX} numbers of GPUs from 1 to {limits.GPUS_MAX}"
-        raise ReplayError(f"{where}: optional_gpus is {_short(value)}; {what}, as in 1 2 4")
+        raise ReplayError(f"{where}: optional_gpus is {shown(value)}; {what}, as in 1 2 4")
     return tuple(sizes)
 
 
@@ -213,10 +213,5 @@ def _whole(fields: Fields, name: str, where: str, least: int, most: int) -> int 
         number = most + 1
     if not least <= number <= most:
         what = f"must be a whole number from {least} to {most}"
-        raise ReplayError(f"{where}: {name} is {_short(value)}, and {what}")
+        raise ReplayError(f"{where}: {name} is {shown(value)}, and {what}")
     return number
-
-
-def _short(value: object) -> str:
-    """It may be a whole page."""
-    return reprlib.repr(value)
