@@ -38,14 +38,13 @@ def leave_terminal(turn: Turn, job: Job) -> None:
 def start_failed(turn: Turn, job: Job, reason: str) -> None:
     """A start that did not reach its first step (R5): once more, then the size is struck."""
     size = len(job.gpus)
-    job = replace(job, start_failures=(*job.start_failures, size))
-    failed = job.start_failures.count(size)
     turn.note(job, "start-failed", f"at {gpus(size)}: {reason}")
     unseen = _unseen(turn, job)
     if unseen:  # no fault of that size
-        job = giving_up.part(turn, replace(job, start_failures=job.start_failures[:-1]))
-        attempts.end(turn, job, f"queued again: {unseen}")
+        attempts.end(turn, giving_up.part(turn, job), f"queued again: {unseen}")
         return
+    job = replace(job, start_failures=(*job.start_failures, size))
+    failed = job.start_failures.count(size)
     if failed < turn.limits.start_failures_max:
         job = replace(job, process_restarts=job.process_restarts + 1)
         attempts.start(turn, job, job.gpus, f"starts once more at {gpus(size)}: {reason}")

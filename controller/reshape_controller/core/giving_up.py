@@ -71,9 +71,8 @@ def withdraw(turn: Turn, job: Job, reason: str) -> None:
 
 def take_back(turn: Turn, job: Job, reason: str) -> None:
     """Withdraw what a job was asked for, with the hand-over that it was asked for, if any."""
-    newcomer = (
-        turn.state.jobs.get(job.change.for_job) if job.change and job.change.for_job else None
-    )
+    to = job.change.for_job if job.change is not None else None
+    newcomer = turn.state.jobs.get(to) if to is not None else None
     if newcomer is not None and newcomer.hand_over is not None:
         abandon(turn, newcomer, reason)
     else:

@@ -129,5 +129,6 @@ def held_by(turn: Turn, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
 
 def _take_away(turn: Turn, gpu: Gpu, state: GpuState, reason: str) -> None:
     """From whoever has it or was to get it."""
-    nobodys = replace(gpu, owner=None, promised_to=None, verify_by_s=None)
-    turn.state.put_gpu(replace(nobodys, state=state, reason=reason))
+    turn.state.put_gpu(
+        replace(gpu, state=state, owner=None, promised_to=None, verify_by_s=None, reason=reason)
+    )

@@ -7,7 +7,6 @@ since when, by pod; forgotten at a restart, when every wait begins anew.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from reshape_launcher.kubernetes.status import patience_s
 class Troubles:
     """One per launcher. ``monotonic_s`` is any steady clock."""
 
-    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
         self._since_s: dict[tuple[str, float], float] = {}
         """By pod and the patience with its trouble."""
@@ -26,9 +25,9 @@ class Troubles:
     def timed(self, pods: tuple[PodSeen, ...]) -> tuple[PodSeen, ...]:
         """All pods of one look, with how long each has had its trouble."""
         now_s, before = self._monotonic_s(), self._since_s
-        keys = [(pod.name, patience_s(pod)) for pod in pods if pod.trouble]
-        since_s = self._since_s = {key: before.get(key, now_s) for key in keys}
+        keys = {pod.name: (pod.name, patience_s(pod)) for pod in pods if pod.trouble}
+        since_s = self._since_s = {key: before.get(key, now_s) for key in keys.values()}
         return tuple(
-            replace(pod, waits_s=now_s - since_s.get((pod.name, patience_s(pod)), now_s))
+            replace(pod, waits_s=now_s - since_s[keys[pod.name]]) if pod.trouble else pod
             for pod in pods
         )
