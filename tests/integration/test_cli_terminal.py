@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import termios
 import unicodedata
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import yaml
@@ -50,6 +52,17 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 def on_terminal(bed: Bed, columns: int, *words: str, **environment: str) -> str:
     """What a terminal of so many columns gets."""
+    with _started(bed, columns, *words, **environment) as (process, ours):
+        read = b"".join(_parts(ours))
+    assert process.returncode == 0
+    return read.decode().replace("\r\n", "\n")
+
+
+@contextmanager
+def _started(
+    bed: Bed, columns: int, *words: str, **environment: str
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The command on a terminal of its own, and our end of that."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = bed.environment(TERM="xterm-256color", **environment)
@@ -59,18 +72,20 @@ def on_terminal(bed: Bed, columns: int, *words: str, **environment: str) -> str:
         command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env, cwd=bed.folder
     ) as process:
         os.close(theirs)
-        read = bytearray()
-        while True:
-            try:
-                more = os.read(ours, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not more:
-                break
-            read += more
+        yield process, ours
     os.close(ours)
-    assert process.returncode == 0
-    return read.decode().replace("\r\n", "\n")
+
+
+def _parts(ours: int) -> Iterator[bytes]:
+    """What comes, as it comes, until the other end is closed."""
+    while True:
+        try:
+            more = os.read(ours, 65536)
+        except OSError:
+            return
+        if not more:
+            return
+        yield more
 
 
 def width(line: str) -> int:
@@ -185,6 +200,20 @@ def test_a_watch_in_a_pipe_shows_the_table_at_once_and_without_escapes(bed: Bed)
     assert lines[0].startswith("JOB")
     assert "\x1b" not in "".join(lines)
     assert any("elastic" in line for line in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_watch_that_is_ended_gives_the_terminal_its_cursor_back(
+    bed: Bed, number: signal.Signals
+) -> None:
+    with _started(bed, 100, "get", "--watch") as (process, ours):
+        read = b""
+        while b"elastic" not in read:
+            read += os.read(ours, 65536)
+        process.send_signal(number)
+        read += b"".join(_parts(ours))
+    assert read.rfind(b"\x1b[?25h") > read.rfind(b"\x1b[?25l") >= 0
+    assert process.returncode == 128 + number
 
 
 def test_without_utf_8_the_timeline_is_plain_ascii(bed: Bed) -> None:

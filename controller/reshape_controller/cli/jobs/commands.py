@@ -25,6 +25,7 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import Output, console, emit, note
+from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.cli.words import one_line
 from reshape_controller.http.views import History, JobPage, JobView
 
@@ -166,7 +167,8 @@ def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> No
     """Keep showing it: on a terminal in its place, in a pipe anew after each change of a state."""
     out = console()
     shown: tuple[tuple[object, ...], ...] | None = None
-    with Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext() as live:
+    shows = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
+    with ended_in_order(), shows as live:  # a terminal gets its cursor back
         while True:
             jobs = (
                 _list(asked, every, after).jobs
