@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reshape_controller.core.plan import JobView, Snapshot, Target
 from reshape_controller.core.prediction import candidates, moves
 from reshape_controller.core.prediction import forecast as forecasts
-from reshape_controller.core.prediction.candidates import targets_of
+from reshape_controller.core.prediction.candidates import Candidate
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.givers import Givers
 from reshape_controller.core.prediction.predictor import Predictor
@@ -40,8 +40,8 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     overdue = newcomer.spec.max_wait_s is not None
     if overdue and not idle and not shrinks:
         several = candidates.from_several(forecast, newcomer, hosts, moves.donors(snapshot))
-        shrinks = [candidate.targets for candidate in several]
-    quiet = [(*reference.weigh(c.targets), order(snapshot, c.targets), c.targets) for c in idle]
+        shrinks = list(map(asked, several))
+    quiet = [(*reference.weigh(t), order(snapshot, t), t) for t in map(asked, idle)]
     base = min(quiet) if quiet else (*reference.weigh(()), (), ())
     ends = {job.id: reference.predictor.unchanged(job).total_s for job in snapshot.running}
     found = [base]
@@ -135,7 +135,7 @@ def compare(snapshot: Snapshot, listed: int) -> None:
             *candidates.from_several(forecast, newcomer, hosts, donors),
         ):
             weighed = outlook.weigh(option.ends, option.changes)
-            assert weighed == reference.weigh(option.targets), option.targets
+            assert weighed == reference.weigh(asked(option)), asked(option)
             bound = outlook.bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
@@ -143,26 +143,31 @@ def compare(snapshot: Snapshot, listed: int) -> None:
         swept = sweep(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
         ranked = sorted(swept.worth + swept.others)
         single = {
-            option.targets: option.order
+            asked(option): option
             for option in candidates.from_one(forecast, newcomer, hosts, donors)
         }
-        again = [targets_of(rank) for rank in ranked]
-        assert [(*reference.weigh(targets), *single[targets]) for targets in again] == ranked
-        assert {*again, *(option.targets for option in swept.costly)} == set(single)
-        worth = [rank[:2] for rank in swept.worth]
-        assert all(rank < outlook.waits() for rank in worth)
+        again = [single[rank.targets].ranked(*reference.weigh(rank.targets)) for rank in ranked]
+        assert again == ranked
+        costly = map(asked, swept.costly)
+        assert {*(rank.targets for rank in ranked), *costly} == set(single)
+        assert all(rank[:2] < outlook.waits() for rank in swept.worth)
     grown = forecast.outlook()
     reference = Reference(snapshot, None, listed)
     for option in candidates.growths(forecast, hosts):
-        assert grown.weigh(option.ends, option.changes) == reference.weigh(option.targets)
+        assert grown.weigh(option.ends, option.changes) == reference.weigh(asked(option))
     swept = sweep_growths(grown, hosts, lambda left: 1, grown.waits())
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     ranked = swept.worth + swept.others + ruled_out.others
-    wanted = {option.targets: option.order for option in candidates.growths(forecast, hosts)}
-    again = [targets_of(rank) for rank in ranked]
-    assert [(*reference.weigh(targets), *wanted[targets]) for targets in again] == ranked
-    assert {*again, *(option.targets for option in swept.costly)} == set(wanted)
+    wanted = {asked(option): option for option in candidates.growths(forecast, hosts)}
+    again = [wanted[rank.targets].ranked(*reference.weigh(rank.targets)) for rank in ranked]
+    assert again == ranked
+    assert {*(rank.targets for rank in ranked), *map(asked, swept.costly)} == set(wanted)
+
+
+def asked(option: Candidate) -> tuple[Target, ...]:
+    """What a plan that takes an option asks for; this does not depend on what it brings."""
+    return option.ranked(0, 0).targets
 
 
 def weigh_far(swept: Swept) -> Swept:
@@ -198,8 +203,7 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
             assert not ruled_out.costly
             assert sorted(swept.worth) == sorted(every.worth)
             assert sorted(swept.others + ruled_out.others) == sorted(every.others)
-            key = lambda option: option.order  # noqa: E731
-            assert sorted(swept.costly, key=key) == sorted(every.costly, key=key)
+            assert set(map(asked, swept.costly)) == set(map(asked, every.costly))
 
 
 @given(snapshot=clusters(queued=0), least=st.sampled_from([1, 100, 5000]))
@@ -213,8 +217,8 @@ def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     weighed = swept.worth + swept.others + ruled_out.others
-    wanted = {option.targets for option in candidates.growths(forecast, hosts)}
-    assert {targets_of(rank) for rank in weighed} == wanted
+    wanted = set(map(asked, candidates.growths(forecast, hosts)))
+    assert {rank.targets for rank in weighed} == wanted
 
 
 @given(snapshot=clusters())
@@ -224,8 +228,7 @@ def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
     donors = moves.donors(snapshot)
     for newcomer in snapshot.queued:
         found = candidates.from_one(forecast, newcomer, list(snapshot.hosts), donors)
-        ours = {candidate.targets for candidate in found}
-        assert ours == set(single_victims(snapshot, newcomer))
+        assert set(map(asked, found)) == set(single_victims(snapshot, newcomer))
 
 
 @given(snapshot=clusters(), steps=st.integers(1, 400))

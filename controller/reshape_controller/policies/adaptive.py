@@ -21,7 +21,7 @@ from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.givers import Givers
 from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.prediction.sweep import sweep, sweep_growths
-from reshape_controller.core.prediction.weighing import Found, Weighing
+from reshape_controller.core.prediction.weighing import Found, Nothing, Weighing
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""
@@ -154,12 +154,12 @@ class _Decision:
             better += weighing.quiet
         chosen = min(better, default=weighing.base)
         count = found.count + max(1, len(idle))
-        if len(chosen) == 2:
+        if isinstance(chosen, Nothing):
             text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough"
             self._waits(newcomer, "waits-gain-too-small", text, weighing, found, count)
             return None
         code = "starts-on-idle"
-        if chosen[6]:
+        if chosen.shrinks:
             code = "shrinks-for-overdue" if overdue else "shrinks-for-newcomer"
         return weighing.plan(code, newcomer, chosen, found, count)
 
@@ -187,7 +187,7 @@ class _Decision:
         """Starts that take GPUs from running jobs."""
         base = weighing.base[:2]
         swept = sweep(weighing.outlook, newcomer, hosts, self._givers, base, gate=not overdue)
-        if overdue and not swept.count and len(weighing.base) == 2:
+        if overdue and not swept.count and isinstance(weighing.base, Nothing):
             several = candidates.from_several(self._forecast, newcomer, hosts, self._donors)
             return weighing.best_of_all(list(several), gate=False)
         self._weighed_for += bool(swept.count)
@@ -209,13 +209,13 @@ class _Decision:
         )
         found = weighing.best_of(swept, gate=True)
         if found.best is not None:
-            job = self._forecast.running[found.best[3]]
-            code = "grows" if found.best[5] == job.host else "moves"
+            job = self._forecast.running[found.best.job]
+            code = "grows" if found.best.host == job.host else "moves"
             return weighing.plan(code, job, found.best, found, swept.count + 1)
         active = found.kept if weighing.explained else []
         if active:
             text = "GPUs are idle, but no running job would gain enough from them"
-            job = self._forecast.running[min(active)[3]]
+            job = self._forecast.running[min(active).job]
             self._waits(job, "keeps-sizes", text, weighing, found, swept.count + 1)
         return None
 

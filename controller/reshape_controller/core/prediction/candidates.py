@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
@@ -16,14 +17,31 @@ from reshape_controller.core.prediction import moves
 from reshape_controller.core.prediction.forecast import Change, Forecast
 from reshape_controller.core.prediction.predictor import to_ms
 
-Rank = tuple[int, int, int, JobId, int, HostId, tuple[tuple[JobId, int], ...]]
-"""A weighed option: makespan, sum of completion times (ms), and the candidate's ``order``. Sorts as
-options do."""
+
+class Rank(NamedTuple):
+    """A weighed option. It is better than those that sort behind it: all jobs end earlier, or the
+    sum of their completion times is less. The last ties: fewer GPUs moved, then ids and sizes."""
+
+    makespan_ms: int
+    total_ms: int
+    moved: int
+    """GPUs that change hands."""
+    job: JobId
+    size: int
+    host: HostId
+    shrinks: tuple[tuple[JobId, int], ...] = ()
+    """Running jobs that give GPUs, and the size that each keeps."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What a plan that takes the option asks for."""
+        given = (Target(donor, keeps, self.host) for donor, keeps in self.shrinks)
+        return (Target(self.job, self.size, self.host), *given)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An option, with its effect. ``moved``: GPUs that change hands."""
+    """An option, with its effect."""
 
     job: JobView
     size: int
@@ -34,22 +52,10 @@ class Candidate:
     changes: tuple[Change, ...]
     moved: int
 
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        given = ((donor.id, keeps) for donor, keeps in self.shrinks)
-        return moves.start(self.job, self.size, self.host, *given)
-
-    @property
-    def order(self) -> tuple[int, JobId, int, HostId, tuple[tuple[JobId, int], ...]]:
-        """The last ties: fewer GPUs moved, then ids and sizes."""
+    def ranked(self, makespan_ms: int, total_ms: int) -> Rank:
+        """The option once it is weighed."""
         shrinks = tuple((donor.id, keeps) for donor, keeps in self.shrinks)
-        return (self.moved, self.job.id, self.size, self.host, shrinks)
-
-
-def targets_of(option: Rank) -> tuple[Target, ...]:
-    """What a plan that takes the option asks for."""
-    _, _, _, job, size, host, shrinks = option
-    return (Target(job, size, host), *(Target(donor, keeps, host) for donor, keeps in shrinks))
+        return Rank(makespan_ms, total_ms, self.moved, self.job.id, self.size, self.host, shrinks)
 
 
 def on_idle(forecast: Forecast, newcomer: JobView, hosts: list[HostView]) -> Iterator[Candidate]:

@@ -138,7 +138,7 @@ def _grown(
         total = forecast.ends_sum_ms - sooner
         worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
         moved = size - job.size if here else size
-        rank: Rank = (makespan, total, moved, job.id, size, host.id, ())
+        rank = Rank(makespan, total, moved, job.id, size, host.id)
         (found.worth if worth else found.others).append(rank)
 
 
@@ -212,7 +212,7 @@ def _weigh(
                     makespan = max(makespan, -(-(area + more) // gpus))
                 shorter = base_makespan - makespan
                 saves = shorter >= least or (shorter >= 0 and base_total - total >= least)
-                rank: Rank = (makespan, total, size, name, size, host.id, given)
+                rank = Rank(makespan, total, size, name, size, host.id, given)
                 (worth if saves else others)(rank)
         if not exact:
             _spare(found, outlook, newcomer, host, giver, [size for size, _ in ends], base)
@@ -236,5 +236,5 @@ def _spare(
         makespan, total = outlook.weigh(option.ends, option.changes)
         shorter, least = base[0] - makespan, giver.least_ms
         worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
-        rank: Rank = (makespan, total, *option.order)
+        rank = option.ranked(makespan, total)
         (found.worth if worth else found.others).append(rank)

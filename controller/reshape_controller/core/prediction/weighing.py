@@ -11,20 +11,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import nsmallest
+from typing import NamedTuple
 
 from reshape_controller.core.explain import duration, gpus
 from reshape_controller.core.plan import JobView, Option, Plan
 from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.candidates import Candidate, Rank, targets_of
+from reshape_controller.core.prediction.candidates import Candidate, Rank
 from reshape_controller.core.prediction.forecast import Outlook
 from reshape_controller.core.prediction.sweep import Far, Swept
 
 WAITING_KEPT_MAX = 16
 """Options that are kept of a decision to wait; such a decision may be repeated often."""
 
-Nothing = tuple[int, int]
-"""Makespan and sum of completion times (ms) if nothing is done; before every option that is as
-good."""
+
+class Nothing(NamedTuple):
+    """What comes of doing nothing; sorts before every option that is as good."""
+
+    makespan_ms: int
+    total_ms: int
 
 
 @dataclass(frozen=True)
@@ -64,19 +68,20 @@ class Weighing:
         self._least_ms = least_ms
         self._nothing = nothing
         self.quiet = sorted(self.weigh(candidate) for candidate in quiet)
-        self.base: Rank | Nothing = self.quiet[0] if self.quiet else outlook.waits()
+        self.base: Rank | Nothing = self.quiet[0] if self.quiet else Nothing(*outlook.waits())
 
     def weigh(self, candidate: Candidate) -> Rank:
         """What a candidate brings."""
-        return (*self.outlook.weigh(candidate.ends, candidate.changes), *candidate.order)
+        return candidate.ranked(*self.outlook.weigh(candidate.ends, candidate.changes))
 
     def worth(self, option: Rank) -> bool:
         """Whether a reshape saves enough: in the makespan, or in the sum of completion times
         while the makespan does not rise."""
-        reshaped = [donor for donor, _ in option[6]] or [option[3]]
+        reshaped = [donor for donor, _ in option.shrinks] or [option.job]
         ends_ms = self.outlook.forecast.ends_ms
         least = self._least_ms(max(ends_ms[job] for job in reshaped))
-        shorter, sooner = self.base[0] - option[0], self.base[1] - option[1]
+        shorter = self.base.makespan_ms - option.makespan_ms
+        sooner = self.base.total_ms - option.total_ms
         return shorter >= least or (shorter >= 0 and sooner >= least)
 
     def best_of(self, swept: Swept, *, gate: bool) -> Found:
@@ -112,7 +117,7 @@ class Weighing:
                 take(candidate)
             else:
                 bound = self.outlook.bound(candidate.ends, candidate.changes)
-                costly.append(((*bound, *candidate.order), candidate))
+                costly.append((candidate.ranked(*bound), candidate))
         for at_best, candidate in sorted(costly, key=lambda entry: entry[0]):
             if best is not None and at_best[:2] > best[:2]:
                 break
@@ -122,19 +127,20 @@ class Weighing:
 
     def option(self, entry: Rank | Nothing) -> Option:
         """An option as it is kept."""
-        if len(entry) == 2:
-            return Option((), entry[0] / 1000, self._nothing, entry[1] / 1000)
-        reshapes = bool(entry[6]) or entry[3] in self.outlook.forecast.running
+        makespan_s, total_s = entry.makespan_ms / 1000, entry.total_ms / 1000
+        if isinstance(entry, Nothing):
+            return Option((), makespan_s, self._nothing, total_s)
+        reshapes = bool(entry.shrinks) or entry.job in self.outlook.forecast.running
         too_little = reshapes and entry[:2] < self.base[:2] and not self.worth(entry)
         refused = "would save too little" if too_little else ""
-        return Option(targets_of(entry), entry[0] / 1000, "", entry[1] / 1000, refused)
+        return Option(entry.targets, makespan_s, "", total_s, refused)
 
     def plan(self, code: str, job: JobView, chosen: Rank, found: Found, weighed: int) -> Plan:
         """The plan that takes ``chosen``, an option of ``job``; ``found``: what there was beside
         the quiet ones."""
         options, number = self._beside(chosen, found) if self.explained else ((), None)
         text = self._text(job, chosen)
-        return Plan(targets_of(chosen), code, text, job.id, options, number, weighed)
+        return Plan(chosen.targets, code, text, job.id, options, number, weighed)
 
     def _beside(self, chosen: Rank, found: Found) -> tuple[tuple[Option, ...], int]:
         """What a plan shows beside what it takes, and where that stands."""
@@ -154,25 +160,26 @@ class Weighing:
 
     def _text(self, job: JobView, chosen: Rank) -> str:
         """The decision in a sentence or two."""
-        makespan, total = chosen[:2]
+        base, makespan = self.base, chosen.makespan_ms
+        sooner = base.total_ms - chosen.total_ms
         text = f"{self._what(job, chosen)}. All jobs end in {duration(makespan / 1000)}"
-        if makespan != self.base[0]:
-            waits = len(self.base) == 2 and not job.size
+        if makespan != base.makespan_ms:
+            waits = isinstance(base, Nothing) and not job.size
             otherwise = "if it waited" if waits else "otherwise"
-            text += f" instead of {duration(self.base[0] / 1000)} {otherwise}"
-        elif total < self.base[1]:
-            text += f" either way, but {duration((self.base[1] - total) / 1000)} sooner in sum"
+            text += f" instead of {duration(base.makespan_ms / 1000)} {otherwise}"
+        elif sooner > 0:
+            text += f" either way, but {duration(sooner / 1000)} sooner in sum"
         return text + " (predicted)."
 
     def _what(self, job: JobView, chosen: Rank) -> str:
-        _, _, _, _, size, host, shrinks = chosen
+        size, host = chosen.size, chosen.host
         if not job.size:
             text = f"{job.spec.name} starts on {gpus(size)} of {host}"
         elif host == job.host:
             text = f"{job.spec.name} grows from {job.size} to {gpus(size)}"
         else:
             text = f"{job.spec.name} moves from {gpus(job.size)} of {job.host} to {size} of {host}"
-        for donor, keeps in shrinks:
+        for donor, keeps in chosen.shrinks:
             giver = self.outlook.forecast.running[donor]
             text += f"; {giver.spec.name} goes from {giver.size} to {keeps}"
         return text
