@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -11,15 +12,19 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuState, JobId, Stage
+from reshape_controller.core.record import LogRecord
 from reshape_controller.live import executor as executor_module
 from reshape_controller.live import inbox
+from reshape_controller.live import loop as loop_module
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import CannotTake, Stopped
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.sqlite import SqliteStore
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
+from reshape_sidecar.wire import Observed, Phase
 from tests.integration.test_live_loop import HOST, running, spec, start
 from tests.live_fakes import FakeLauncher
 
@@ -141,6 +146,73 @@ def test_a_container_that_is_not_listed_is_removed_before_it_counts_as_gone(tmp_
         launcher.forgets = True
         await daemon.until(lambda: (first, 1) in launcher.removed)
         await daemon.until(lambda: daemon.loop.engine.state.jobs[first].failures == 1)
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+class Slow(SqliteStore):
+    """A store that takes its time for each append."""
+
+    append_s = 0.0
+
+    async def append(self, record: LogRecord) -> None:
+        await asyncio.sleep(self.append_s)
+        await super().append(record)
+
+
+def test_a_store_that_is_slower_than_every_deadline_fails_no_job_and_quarantines_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a command is to bring about is waited for from the append that lets it out."""
+    monkeypatch.setattr(loop_module, "HELD_UP_S", 0.1)
+    limits = Limits(early_init_s=0.3, first_step_s=0.3, verify_s=0.3, stop_s=0.3, end_s=0.3)
+
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        store = Slow(tmp_path / "store.db")
+        daemon = await start(tmp_path, launcher, store, limits)
+        store.append_s = 0.8
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        launcher.job(first).finish()
+        gpus = daemon.loop.engine.state.gpus
+        await daemon.until(lambda: all(gpus[gpu].state is GpuState.IDLE for gpu in gpus))
+        kinds = {entry.kind for entry in await store.history(None)}
+        assert "controller-held-up" in kinds
+        assert kinds.isdisjoint({"deadline", "failure", "gpu-quarantined"})
+        assert len(launcher.launches) == 1
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_is_not_over_before_all_that_was_said_by_then_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_module, "BATCH_EVENTS_MAX", 1)
+
+    async def scenario() -> None:
+        launcher = Faulty()
+        launcher.may_launch.clear()
+        daemon = await start(tmp_path, launcher, limits=Limits(early_init_s=1.0))
+        first = await daemon.desk.submit(spec("first", 4), "ada")
+        await daemon.until(lambda: daemon.loop.engine.state.jobs[first].stage is Stage.LAUNCHING)
+        deadline = daemon.loop.engine.state.jobs[first].deadline
+        assert deadline is not None
+        while daemon.loop._clock.now_s() < deadline.at_s - 0.2:
+            await asyncio.sleep(0.01)
+        for _ in range(10):
+            daemon.loop.post(ev.SideCarFellSilent(JobId("another"), 1))
+        up = Observed(first, 1, 1, 1, Phase.INITIALIZED)
+        daemon.loop.post(ev.SideCarReported(up))
+        time.sleep(0.4)  # nothing of it is taken in before the deadline is over
+        await daemon.until(
+            lambda: daemon.loop.engine.state.jobs[first].stage is not Stage.LAUNCHING
+        )
+        assert daemon.loop.engine.state.jobs[first].failures == 0
         await daemon.die()
         await launcher.close()
 

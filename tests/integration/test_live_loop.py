@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuId, GpuState, HostId, JobId, JobSpec, JobState
 from reshape_controller.core.plan import Option, Plan, Snapshot, Target
 from reshape_controller.core.record import LogRecord
@@ -91,11 +92,16 @@ class Daemon:
         await self.loop.store.close()
 
 
-async def start(path: Path, launcher: FakeLauncher, store: SqliteStore | None = None) -> Daemon:
+async def start(
+    path: Path,
+    launcher: FakeLauncher,
+    store: SqliteStore | None = None,
+    limits: Limits | None = None,
+) -> Daemon:
     store = store or SqliteStore(path / "store.db")
     await store.open()
     clock = WallClock()
-    loop = Loop(store, Settings(GiveHalf()), clock)
+    loop = Loop(store, Settings(GiveHalf(), limits=limits or Limits()), clock)
     link = Link(loop.post, time.monotonic, clock.now_s)
     launcher.link = link
     for sidecar in launcher.running.values():

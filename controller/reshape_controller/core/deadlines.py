@@ -36,6 +36,18 @@ def rebase(turn: Turn) -> None:
             turn.state.put_gpu(replace(gpu, verify_by_s=turn.now_s + turn.limits.verify_s))
 
 
+def put_off(turn: Turn, held_s: float) -> None:
+    """Nobody was heard or told anything for ``held_s`` seconds: no deadline ran meanwhile."""
+    for job in tuple(turn.state.jobs.values()):
+        if job.deadline is not None:
+            deadline = replace(job.deadline, at_s=job.deadline.at_s + held_s)
+            turn.state.put_job(replace(job, deadline=deadline))
+    for gpu in tuple(turn.state.gpus.values()):
+        if gpu.verify_by_s is not None:
+            turn.state.put_gpu(replace(gpu, verify_by_s=gpu.verify_by_s + held_s))
+    turn.note(None, "controller-held-up", f"for {held_s:.0f} s; no deadline ran meanwhile")
+
+
 def _job_due(turn: Turn, job: Job, deadline: Deadline) -> None:
     waited = f"{deadline.length_s:g} s"
     if deadline.kind is not DeadlineKind.RETRY:

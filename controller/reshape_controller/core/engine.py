@@ -157,6 +157,8 @@ class Engine:
                 reports.silent(turn, job, attempt)
             case ev.DeadlinesDue():
                 deadlines.due(turn)
+            case ev.ControllerHeldUp(held_s):
+                deadlines.put_off(turn, held_s)
             case ev.ReleaseVerified() | ev.ReleaseNotEmpty():
                 self._release_seen(turn, event)
             case ev.FilesFound() | ev.LaunchFailed() | ev.ContainerGone():

@@ -211,6 +211,14 @@ class DeadlinesDue:
     """The clock passed the earliest deadline that the engine named."""
 
 
+@dataclass(frozen=True, slots=True)
+class ControllerHeldUp:
+    """The controller could neither hear nor tell anybody anything for so long: its store took
+    nothing, or its process was stopped. Nobody's deadline runs meanwhile."""
+
+    held_s: float
+
+
 Event = (
     ControllerStarted
     | HostAdded
@@ -236,4 +244,5 @@ Event = (
     | ReleaseVerified
     | ReleaseNotEmpty
     | DeadlinesDue
+    | ControllerHeldUp
 )

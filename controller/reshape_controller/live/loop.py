@@ -42,8 +42,10 @@ from reshape_sidecar import codec
 
 SEED_MAX = 2**31 - 1
 """Largest seed that is drawn where none was given."""
-IDLE_WAIT_MAX_S = 60.0
-"""Longest sleep while nothing is awaited; the clock may have jumped."""
+IDLE_WAIT_MAX_S = 5.0
+"""Longest sleep: one that took longer tells that the process was stopped."""
+HELD_UP_S = 5.0
+"""An append, or a stop of the process, that takes longer delays every deadline by its length."""
 
 log = structlog.get_logger("reshape.loop")
 
@@ -124,24 +126,23 @@ class Loop:
                 )
             )
         )
+        began_s = self._clock.now_s()
         await self._commit_batch()
+        self._held_up_since(began_s)
         effects.carry_out(self.engine, self.engine.outstanding())
         self.problem = ""
-        jobs = len(self._jobs())
-        log.info(
-            "controller-started",
-            epoch=self.journal.epoch,
-            seq=self.journal.seq,
-            jobs=jobs,
-            seed=seed,
-        )
+        journal, jobs = self.journal, len(self.engine.state.jobs)
+        log.info("controller-started", epoch=journal.epoch, seq=journal.seq, jobs=jobs, seed=seed)
 
     async def run(self) -> None:
         """Work until ``stop``. Raises Fenced, or what the engine raised (a defect)."""
         try:
             while not self._stopping:
-                await self._sleep()
+                self._held_up_since(await self._sleep())
+                began_s = self._clock.now_s()
                 await self._commit_batch()
+                if [type(entry.event) for entry in self._taken] != [ev.ControllerHeldUp]:
+                    self._held_up_since(began_s)
             await self.journal.end(self.engine.state.dump)
         except Exception as error:
             self.problem = str(error)
@@ -179,21 +180,28 @@ class Loop:
             if entry.done is not None and not entry.done.done():
                 entry.done.set_exception(Stopped("the controller stopped before it could answer"))
 
-    def _jobs(self) -> tuple[str, ...]:
-        return tuple(self.engine.state.jobs)
-
-    async def _sleep(self) -> None:
+    async def _sleep(self) -> float:
+        """Until there is something to do. When that had to end at the latest."""
+        now_s = self._clock.now_s()
         if self._waiting or self.engine.wants_plan():
-            return
+            return now_s
         due_s = self.engine.next_deadline_s()
-        wait_s = IDLE_WAIT_MAX_S if due_s is None else due_s - self._clock.now_s()
+        wait_s = IDLE_WAIT_MAX_S if due_s is None else min(IDLE_WAIT_MAX_S, due_s - now_s)
         if self.journal.owes_projections:
             wait_s = min(wait_s, APPEND_RETRY_S)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(wait_s, IDLE_WAIT_MAX_S)):
+                async with asyncio.timeout(wait_s):
                     await self._wake.wait()
         self._wake.clear()
+        return now_s + max(0.0, wait_s)
+
+    def _held_up_since(self, since_s: float) -> None:
+        """Tell the engine, before its deadlines are due, if nothing could be done for long."""
+        held_s = round(self._clock.now_s() - since_s, 3)
+        if held_s > HELD_UP_S:
+            log.warning("held-up", held_s=held_s, consequence="every deadline is later by it")
+            self._waiting.appendleft(self._entry(ev.ControllerHeldUp(held_s)))
 
     def _drain(self, now_s: float) -> tuple[_Waiting, ...]:
         taken: list[_Waiting] = []
@@ -204,7 +212,8 @@ class Loop:
             taken.append(self._waiting.popleft())
             size_bytes += taken[-1].size_bytes
         due_s = self.engine.next_deadline_s()
-        if due_s is not None and due_s <= now_s:
+        if not self._waiting and due_s is not None and due_s <= now_s:
+            # Not before everything that was said by then: it may be what was waited for.
             taken.append(self._entry(ev.DeadlinesDue()))
         return tuple(taken)
 

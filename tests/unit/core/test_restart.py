@@ -70,6 +70,18 @@ def test_deadlines_start_anew_after_a_restart() -> None:
     assert world.engine.next_deadline_s() == 10_000.0 + world.limits.early_init_s
 
 
+@pytest.mark.parametrize("state", STATES)
+def test_no_deadline_runs_while_the_controller_is_held_up(state: str) -> None:
+    world = in_state(state)
+    world.auto = False
+    due_s, said = world.engine.next_deadline_s(), len(world.kinds)
+    world.now_s += 10_000.0
+    world.event(ev.ControllerHeldUp(10_000.0))
+    world.event(ev.DeadlinesDue())
+    assert world.kinds[said:] == ["controller-held-up"]
+    assert world.engine.next_deadline_s() == (None if due_s is None else due_s + 10_000.0)
+
+
 def test_the_log_fed_to_another_engine_gives_the_same_commands_byte_for_byte() -> None:
     world = mid_shrink()
     world.save_deadline_passes("a")
