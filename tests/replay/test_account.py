@@ -53,3 +53,22 @@ def test_a_replay_that_keeps_nothing_is_the_same_replay(preset: str) -> None:
     assert not bare.events
     assert (bare.metrics, bare.jobs, bare.reshapes) == (kept.metrics, kept.jobs, kept.reshapes)
     assert bare.engine_events == kept.engine_events
+
+
+@pytest.mark.parametrize("preset", ["adaptive", "paper", "termination", "paper+terminate"])
+def test_reshapes_and_first_steps_are_those_that_the_events_tell(preset: str) -> None:
+    """A job that is asked to reshape again in the round of its first step is never seen in training."""
+    jobs = [job(f"job-{n:02d}", 45.0 * n, 60 + 370 * (n % 5)) for n in range(9)]
+    result = run(scene(jobs, cluster="8xV100+4xP100", spread=0.15), preset, keep=True)
+    first_s, asked_s, told = dict[str, float](), dict[str, float](), list[tuple[str, float, float]]()
+    for event in result.events:
+        if event.job is not None and event.kind in ("grow-asked", "shrink-asked", "relaunch-asked"):
+            asked_s[event.job] = event.at_s
+        elif event.job is not None and event.kind == "first-step":
+            first_s.setdefault(event.job, event.at_s)
+            if event.job in asked_s:
+                asked_at_s = asked_s.pop(event.job)
+                told.append((event.job, asked_at_s, event.at_s - asked_at_s))
+    assert told
+    assert sorted((one.job, one.asked_at_s, one.seconds) for one in result.reshapes) == sorted(told)
+    assert {row.job: row.first_step_s for row in result.jobs} == first_s

@@ -215,18 +215,26 @@ class Account:
             self._status[job.id] = (waits, holds)
         if over:
             self._status.pop(job.id, None)
-        change = job.change
-        if change is not None and change.kind in _RESHAPES and job.id not in self._asked:
-            after = len(change.gpus_after)
-            self._asked[job.id] = (change.asked_at_s, change.size_before, after)
         if job.stage is Stage.LAUNCHING:
             self.launched_s.setdefault(job.id, now_s)
-        elif job.stage is Stage.TRAINING and change is None:
+        elif job.progress.step:
             self.first_step_s.setdefault(job.id, now_s)
-            asked = self._asked.pop(job.id, None)
-            if asked is not None:
-                asked_s, before, after = asked
-                if len(job.gpus) == after:
-                    self.reshapes.append(Reshape(job.id, asked_s, now_s - asked_s, before, after))
-        elif over:
+        self._reshape(job, now_s)
+
+    def _reshape(self, job: Job, now_s: float) -> None:
+        """Book a reshape that is over. In the round of its first step a job may be asked for the next
+        one: then it is never seen in training."""
+        change, asked, now = job.change, self._asked.get(job.id), None
+        if change is not None and change.kind in _RESHAPES:
+            now = (change.asked_at_s, change.size_before, len(change.gpus_after))
+        trains = job.stage is Stage.TRAINING and change is None
+        if asked is not None and asked != now and (trains or change is not None):
+            asked_s, before, after = asked
+            size = len(job.gpus) if change is None else change.size_before
+            if size == after:
+                self.reshapes.append(Reshape(job.id, asked_s, now_s - asked_s, before, after))
+            del self._asked[job.id]
+        if now is not None:
+            self._asked[job.id] = now
+        elif job.state.terminal:
             self._asked.pop(job.id, None)
