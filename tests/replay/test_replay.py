@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Result, Scene
 from tests.replay_bed import FREE, LINEAR, ROUND, job, run, scene
@@ -51,6 +52,20 @@ def test_the_step_under_way_ends_before_a_checkpoint_is_published() -> None:
     assert (down.asked_at_s, down.seconds) == (130.0, 10.0 + 3.0 + 100.0)
     assert [row.steps for row in result.jobs] == [20, 20]
     assert result.metrics.steps_lost == 0
+
+
+def test_a_job_that_is_asked_to_reshape_in_its_last_step_ends_in_its_own_time() -> None:
+    slow = {"slow": {1: 100.0, 2: 99.0}}
+    jobs = [job("brief", 0.0, 1, (1,), "slow"), job("long", 2.0, 2, (1, 2), "slow")]
+    given = scene(jobs, cluster="2xV100", speeds=slow)
+    result = run(given, "optimus+sidecar", keep=True)
+    # Its steps end at 142 and 242 (2 + 40 + 100, then 100); checkpoint 2, stop 3. The other's GPU
+    # is idle from 145 on.
+    (asked,) = (event for event in result.events if event.kind == "grow-asked")
+    assert (asked.job, asked.at_s) == ("long", 145.0)
+    assert result.jobs[1].finished_s == 247.0
+    assert result.metrics.makespan_s >= makespan_bound_s(given)
+    assert not result.reshapes
 
 
 @pytest.mark.parametrize("preset", PRESETS)

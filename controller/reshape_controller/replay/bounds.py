@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from reshape_controller.replay.agenda import ticks_up
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Scene
 
@@ -75,7 +76,7 @@ def least_of(scene: Scene) -> list[Least]:
         end_s = cost.checkpoint_s + cost.process_stop_s
         alone_s = cost.job_init_s + start_s + (steps - 1) * step_s + end_s
         fixed_s = start_area_s + min(min(ns) for ns in options.values() if ns) * end_s
-        found.append(Least(job.submit_s, alone_s, fixed_s, tuple(areas)))
+        found.append(Least(ticks_up(job.submit_s), alone_s, fixed_s, tuple(areas)))
     return found
 
 

@@ -154,7 +154,8 @@ class World:
         match c.phase:
             case Phase.INITIALIZED | Phase.FINISHED:
                 self._take_up(c)
-            case Phase.RUNNING if not c.over:
+            case Phase.RUNNING if c.boundary_at(self.now_s) < c.life.truth.total_steps:
+                # In its last step, and after that, it ends by itself and in its own time.
                 if desired.mode is not Mode.RUN or desired.devices != c.devices:
                     self._save(c)
             case Phase.SAVING if desired.mode is Mode.RUN and desired.devices == c.devices:
