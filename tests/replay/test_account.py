@@ -57,10 +57,14 @@ def test_a_replay_that_keeps_nothing_is_the_same_replay(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", ["adaptive", "paper", "termination", "paper+terminate"])
 def test_reshapes_and_first_steps_are_those_that_the_events_tell(preset: str) -> None:
-    """A job that is asked to reshape again in the round of its first step is never seen in training."""
+    """A job that is asked again in the round of its first step is never seen in training."""
     jobs = [job(f"job-{n:02d}", 45.0 * n, 60 + 370 * (n % 5)) for n in range(9)]
     result = run(scene(jobs, cluster="8xV100+4xP100", spread=0.15), preset, keep=True)
-    first_s, asked_s, told = dict[str, float](), dict[str, float](), list[tuple[str, float, float]]()
+    first_s, asked_s, told = (
+        dict[str, float](),
+        dict[str, float](),
+        list[tuple[str, float, float]](),
+    )
     for event in result.events:
         if event.job is not None and event.kind in ("grow-asked", "shrink-asked", "relaunch-asked"):
             asked_s[event.job] = event.at_s

@@ -54,6 +54,18 @@ def test_the_step_under_way_ends_before_a_checkpoint_is_published() -> None:
     assert result.metrics.steps_lost == 0
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_no_job_fails_because_its_steps_take_hours(preset: str) -> None:
+    slow = {"slow": {1: 20_000.0, 2: 12_000.0, 4: 9_000.0}}
+    jobs = [job(f"job-{n}", 100.0 * n, 5 + n, (1, 2, 4), "slow") for n in range(3)]
+    given = scene(jobs, speeds=slow)
+    result = run(given, preset)
+    assert [(row.state, row.steps) for row in result.jobs] == [
+        ("completed", 5 + n) for n in range(3)
+    ]
+    assert result.metrics.makespan_s >= makespan_bound_s(given)
+
+
 def test_a_job_that_is_asked_to_reshape_in_its_last_step_ends_in_its_own_time() -> None:
     slow = {"slow": {1: 100.0, 2: 99.0}}
     jobs = [job("brief", 0.0, 1, (1,), "slow"), job("long", 2.0, 2, (1, 2), "slow")]

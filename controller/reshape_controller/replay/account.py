@@ -222,8 +222,8 @@ class Account:
         self._reshape(job, now_s)
 
     def _reshape(self, job: Job, now_s: float) -> None:
-        """Book a reshape that is over. In the round of its first step a job may be asked for the next
-        one: then it is never seen in training."""
+        """Book a reshape that is over. In the round of its first step a job may be asked for the
+        next one: then it is never seen in training."""
         change, asked, now = job.change, self._asked.get(job.id), None
         if change is not None and change.kind in _RESHAPES:
             now = (change.asked_at_s, change.size_before, len(change.gpus_after))

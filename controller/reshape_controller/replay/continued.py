@@ -38,7 +38,7 @@ from reshape_controller.replay.inputs import (
     Workload,
 )
 from reshape_controller.replay.metrics import JobRow, job_rows
-from reshape_controller.replay.shell import Scene, Shell, limits_for
+from reshape_controller.replay.shell import LIMITS, Scene, Shell
 from reshape_controller.replay.truth import JobTruth, Truth
 from reshape_profiles.schema import Overhead
 from reshape_sidecar.wire import Phase
@@ -129,8 +129,7 @@ def continued(parts: Sequence[str], what: What) -> Continued:
     shell = _shell(state, what, now_s)
     reports = _adopt(shell, state, works)
     epoch, drains = state.epoch + 1, [ev.HostDrained(host, "replay") for host in what.drained]
-    limits = limits_for(shell.scene.costs)
-    started = ev.ControllerStarted(epoch, what.policy.name, what.mechanism, limits, state.seed)
+    started = ev.ControllerStarted(epoch, what.policy.name, what.mechanism, LIMITS, state.seed)
     shell.round([started, *_more(state, what)], now_s)
     shell.world.carry_out(shell.engine.outstanding(), shell.engine.desired)
     shell.round([*reports, *drains], now_s)

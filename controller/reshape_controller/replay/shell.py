@@ -16,7 +16,7 @@ from reshape_controller.core import invariants
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import PLAN_ROUNDS_MAX, Limits
-from reshape_controller.core.model import JobId, LengthUnit, Mechanism
+from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.prediction.profiles import Curve
 from reshape_controller.core.record import HistoryEntry
@@ -33,6 +33,17 @@ if TYPE_CHECKING:
 
 ROUNDS_AT_ONCE_MAX = 10_000
 """Rounds at one moment: more mean that engine and world answer each other for ever."""
+NEVER_S = 1e10
+LIMITS = Limits(
+    early_init_s=NEVER_S,
+    save_min_s=NEVER_S,
+    verify_s=NEVER_S,
+    stop_s=NEVER_S,
+    first_step_s=NEVER_S,
+    end_s=NEVER_S,
+)
+"""Nothing fails in a replay, so nothing is too late: neither a start, save or stop nor a step,
+however long it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +98,6 @@ class Result:
     """Jobs that wait after each submission was decided on."""
     engine_events: int = 0
     """Events that the engine took in."""
-
-
-def limits_for(costs: Costs) -> Limits:
-    """Deadlines that no start, save or stop of these costs misses."""
-    cost = costs.overhead
-    slowest_s = max([cost.process_init_s, *(s for _, s in costs.process_init_by_gpus_s)])
-    return Limits(
-        early_init_s=900.0 + 2 * cost.job_init_s,
-        save_min_s=600.0 + 2 * cost.checkpoint_s,
-        verify_s=600.0 + 2 * (cost.job_stop_s + cost.process_stop_s),
-        stop_s=600.0 + 2 * cost.process_stop_s,
-        first_step_s=600.0 + 2 * slowest_s,
-        initialized_hold_s=600.0,
-        end_s=600.0 + 2 * cost.job_stop_s,
-    )
 
 
 def replay(
@@ -234,9 +230,7 @@ class Shell:
         scene = self.scene
         assumed = Profile(DEFAULT_TYPE, f"costs: {scene.costs.name}", overhead=scene.costs.overhead)
         return [
-            ev.ControllerStarted(
-                1, self.policy.name, self.mechanism, limits_for(scene.costs), self.seed
-            ),
+            ev.ControllerStarted(1, self.policy.name, self.mechanism, LIMITS, self.seed),
             *(ev.ProfileRecorded(profile) for profile in (*scene.profiles, assumed)),
             *(ev.HostAdded(host.id, host.gpu_type, host.gpu_ids()) for host in scene.cluster.hosts),
         ]
@@ -264,6 +258,9 @@ class Shell:
                 f"{len(left)} jobs never end under {self.policy.name}: {named}; their sizes "
                 "may fit on no host of the cluster"
             )
+        failed = [job for job in self.account.ended if job.state != JobState.COMPLETED]
+        if failed:
+            raise ReplayError(f"{failed[0].id} is {failed[0].state}, and no job can be: a defect")
 
 
 def _refits(workload: Workload) -> Refits | None:
