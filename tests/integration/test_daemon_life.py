@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sqlite3
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -75,6 +78,37 @@ def test_kill_9_of_the_daemon_touches_no_job_and_work_goes_on_afterwards(bed: Be
     assert bed.reshape("cancel", "steady").returncode == 0
     bed.reaches(job, "cancelled")
     eventually(lambda: start_of(pid) is None, text="the training process is gone")
+
+
+def test_an_older_store_is_refused_while_containers_live_that_are_ahead_of_it(bed: Bed) -> None:
+    bed.up()
+    donor = bed.submit("donor", steps=100_000, optional_gpus=[2, 4])
+    bed.pid(donor, size=4)
+    store, kept = bed.home / "store.sqlite", bed.folder / "kept.sqlite"
+    os.close(os.open(kept, os.O_CREAT, 0o600))
+    with closing(sqlite3.connect(store)) as now, closing(sqlite3.connect(kept)) as backup:
+        now.backup(backup)
+    newcomer = bed.submit("newcomer", steps=100_000, optional_gpus=[2], max_wait_s=1)
+    bed.reaches(newcomer, "running", size=2)
+    bed.reaches(donor, "running", size=2)  # told of it after the backup, in the same attempt
+    bed.stop()
+    for extra in ("-wal", "-shm"):
+        Path(f"{store}{extra}").unlink(missing_ok=True)
+    shutil.copy(kept, store)
+    assert bed.launch().wait(90) == 1
+    said = bed.log.read_text().rpartition("error: ")[2]
+    assert f"{donor} (attempt 1)" in said
+    assert f"{newcomer} (attempt 1)" in said
+    inits = [int(pid) for pid in said.rpartition("kill -TERM ")[2].splitlines()[0].split()]
+    assert len(inits) == 2
+    assert all(start_of(pid) is not None for pid in inits), "no training was touched"
+    for pid in inits:
+        os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not any(start_of(pid) for pid in inits), text="both have saved and ended")
+    bed.up()
+    again = bed.reaches(donor, "running", size=4)
+    assert (again["attempt"], again["failures"]) == (2, 1)
+    assert [job["id"] for job in bed.json("get")["jobs"]] == [donor]
 
 
 @pytest.mark.parametrize("restarted", [True, False], ids=["machine", "container"])

@@ -12,6 +12,7 @@ import contextlib
 import secrets
 import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,6 +49,9 @@ HELD_UP_S = 5.0
 """An append, or a stop of the process, that takes longer delays every deadline by its length."""
 
 log = structlog.get_logger("reshape.loop")
+
+
+async def _nothing() -> None: ...
 
 
 class Stopped(ReshapeError):
@@ -103,14 +107,16 @@ class Loop:
         self._stopping = False
         self._effects: Effects | None = None
 
-    async def start(self, effects: Effects) -> None:
+    async def start(self, effects: Effects, look: Callable[[], Awaitable[None]] = _nothing) -> None:
         """Recover from an open store, commit the take-over, and repeat what is outstanding.
 
-        Raises StoreError, Fenced.
+        ``look`` sees the recovered engine before anything is appended, and may refuse to go on.
+        Raises StoreError, Fenced, what ``look`` raises.
         """
         found = await recover(self.store)
         self.engine = found.engine
         self.journal.take_over(found)
+        await look()
         self._clock.not_before(self.engine.state.now_s)
         if found.mismatches:
             log.warning("other-commands-than-committed", seqs=found.mismatches[:10])
@@ -119,13 +125,9 @@ class Loop:
         if seed is None:
             seed = self.engine.state.seed if found.epoch else secrets.randbelow(SEED_MAX + 1)
         policy = settings.policy.name
-        self._waiting.appendleft(
-            self._entry(
-                ev.ControllerStarted(
-                    self.journal.epoch, policy, settings.mechanism, settings.limits, seed
-                )
-            )
-        )
+        epoch, limits = self.journal.epoch, settings.limits
+        started = ev.ControllerStarted(epoch, policy, settings.mechanism, limits, seed)
+        self._waiting.appendleft(self._entry(started))
         began_s = self._clock.now_s()
         await self._commit_batch()
         self._held_up_since(began_s)

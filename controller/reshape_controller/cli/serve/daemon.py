@@ -95,7 +95,7 @@ class Daemon:
         self._desk = Desk(
             self._loop, self._admission, self._executor.log_folder, self._link.observed
         )
-        self._hosts: Hosts = ThisMachine(home, devices)
+        self._hosts: Hosts = ThisMachine(home, devices, launcher)
         if isinstance(launcher, KubernetesLauncher):
             self._hosts = Nodes(launcher, self._loop.post)
         self._stop = asyncio.Event()
@@ -114,10 +114,9 @@ class Daemon:
         )
 
     async def run(self, *servers: Server) -> None:
-        """Recover, serve until a signal, stop. Raises StoreError, Fenced."""
+        """Recover, serve until a signal, stop. Raises StoreError, Fenced, CliError."""
         _on_signals(self._stop)
-        self._hosts.before_recovery(self._loop)
-        await self._loop.start(self._executor)
+        await self._loop.start(self._executor, lambda: self._hosts.recovered(self._loop))
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (

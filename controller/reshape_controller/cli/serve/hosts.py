@@ -16,6 +16,7 @@ import structlog
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.devices import HOST, Devices, clash
+from reshape_controller.cli.serve.strangers import check_containers
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobState
 from reshape_controller.core.state import State
@@ -23,6 +24,7 @@ from reshape_controller.live.hosts import HostWatch
 from reshape_controller.live.loop import Loop
 from reshape_controller.store.protocol import Store
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.spec import Launcher
 
 log = structlog.get_logger("reshape.daemon")
 JOBS_LOOKED_AT = 1000
@@ -32,8 +34,9 @@ IN_CONTAINERS = (JobState.INITIALIZED, JobState.RUNNING, JobState.ADJUSTING)
 class Hosts(Protocol):
     """Where this daemon's containers are."""
 
-    def before_recovery(self, loop: Loop) -> None:
-        """Post what happened to the hosts while no daemon ran."""
+    async def recovered(self, loop: Loop) -> None:
+        """Post what happened to the hosts while no daemon ran. Raises CliError if what runs there
+        is not what the log knows."""
 
     async def add(self, loop: Loop) -> None:
         """Commit the hosts that are there. Raises CliError."""
@@ -45,12 +48,14 @@ class Hosts(Protocol):
 class ThisMachine:
     """The one host of the local launcher."""
 
-    def __init__(self, home: Home, devices: Devices) -> None:
+    def __init__(self, home: Home, devices: Devices, launcher: Launcher) -> None:
         self._home = home
         self._devices = devices
+        self._launcher = launcher
         self._gpus = tuple(GpuId(name) for name in devices.gpus)
 
-    def before_recovery(self, loop: Loop) -> None:
+    async def recovered(self, loop: Loop) -> None:
+        await check_containers(self._launcher, self._home, loop.engine.state)
         if self._home.machine_restarted():
             # Before any effect, and before the ends of its containers look like their failures.
             loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
@@ -74,7 +79,7 @@ class Nodes:
         self._launcher = launcher
         self._watch = HostWatch(launcher, launcher, post, time.monotonic)
 
-    def before_recovery(self, loop: Loop) -> None:
+    async def recovered(self, loop: Loop) -> None:
         """Nothing: what a node's pods became is seen when they are looked at."""
 
     async def add(self, loop: Loop) -> None:
