@@ -41,10 +41,12 @@ def test_a_server_that_is_not_there_is_named_without_the_password(
 
     async def main() -> None:
         store = MongoStore("mongodb://ada:sesame@127.0.0.1:9/mine")
-        with pytest.raises(StoreError, match="does not answer; remedy") as caught:
+        with pytest.raises(StoreError, match="does not answer") as caught:
             await store.open()
-        assert "mongodb://127.0.0.1:9/mine" in str(caught.value)
-        assert "sesame" not in str(caught.value)
+        assert str(caught.value) == (
+            "mongodb://127.0.0.1:9/mine: does not answer (127.0.0.1:9: [Errno 111] Connect call "
+            "failed ('127.0.0.1', 9)); remedy: look whether it runs and can be reached"
+        )
         with pytest.raises(StoreError, match="not open"):
             await store.last_seq()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reshape_controller.http.base import Gate, Handler
-from reshape_controller.http.errors import ApiError, ErrorBody
+from reshape_controller.http.errors import unavailable
 from reshape_controller.http.openapi import version
 from reshape_controller.http.render import gpu_view, host_view
 from reshape_controller.http.views import GpuList, GpuView, Health, HostList, StateView, Status
@@ -110,5 +110,5 @@ class Readyz(Handler):
     def get(self) -> None:
         ready, reason = self.context.desk.ready()
         if not ready:
-            raise ApiError(503, ErrorBody("not-ready", f"not ready: {reason}"))
+            raise unavailable("not-ready", f"not ready: {reason}")
         self.answer(Health("ready"))

@@ -47,6 +47,12 @@ def not_found(message: str, hint: str = "") -> ApiError:
     return ApiError(404, ErrorBody("not-found", message, "", hint))
 
 
+def unavailable(code: str, text: str) -> ApiError:
+    """What cannot be had now; a remedy that ``text`` brings along becomes the hint."""
+    what, _, remedy = text.partition("; remedy: ")
+    return ApiError(503, ErrorBody(code, what, "", remedy))
+
+
 def rejected(errors: tuple[FieldError, ...]) -> ApiError:
     """A record that cannot be accepted, with everything that is wrong with it."""
     first = errors[0] if errors else FieldError("", "cannot be accepted")
@@ -69,7 +75,7 @@ def api_error(error: Exception) -> ApiError | None:
             hint = "docs/policies.md says how profiles look"
             return rejected((FieldError(error.path, error.message, hint),))
         case NotReady():
-            return ApiError(503, ErrorBody("not-ready", str(error)))
+            return unavailable("not-ready", str(error))
         case Conflict():
             return ApiError(409, ErrorBody("conflict", str(error), "", error.hint))
         case UnknownJob():
@@ -85,8 +91,7 @@ def api_error(error: Exception) -> ApiError | None:
         case UnknownPage():
             return bad_request(_first(error), "query after", "start again at the first page")
         case StoreError():
-            hint = "the store could not be used just now; the daemon's log says more"
-            return ApiError(503, ErrorBody("store-unavailable", str(error), "", hint))
+            return unavailable("store-unavailable", str(error))
         case ReshapeError():
             return ApiError(409, ErrorBody("refused", str(error)))
     return None

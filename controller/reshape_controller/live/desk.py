@@ -182,8 +182,8 @@ class Desk:
         except Stopped as error:
             raise NotReady(f"{error}; ask again, after a look at `reshape get`") from error
         except TimeoutError:
+            why = self.ready()[1].partition("; remedy: ")[0] or "it is slow"
             raise NotReady(
-                f"the store did not take the request within {COMMIT_WAIT_S:.0f} s "
-                f"({self._loop.problem or 'no reason given'}); it may still be accepted: look with "
-                "`reshape get` before asking again"
+                f"the store did not take the request within {COMMIT_WAIT_S:.0f} s ({why}); "
+                "it may still be accepted: look with `reshape get` before asking again"
             ) from None

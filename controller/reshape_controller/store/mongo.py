@@ -18,6 +18,7 @@ from bson.codec_options import CodecOptions, DatetimeConversion
 from pymongo import AsyncMongoClient
 from pymongo.errors import (
     AutoReconnect,
+    BulkWriteError,
     ConfigurationError,
     DocumentTooLarge,
     InvalidName,
@@ -238,19 +239,25 @@ class MongoStore:
         # 3.11's asyncio.wait_for), and then a task that shall end goes on for ever.
         work = asyncio.ensure_future(function(self._database(), *args, **kwargs))
         self._under_way.add(work)
-        work.add_done_callback(self._under_way.discard)
+        work.add_done_callback(self._ended)
         try:
             return await asyncio.shield(work)
         except (Damaged, PyMongoError, CodecError) as error:
             raise self._translated(error) from None
+
+    def _ended(self, work: asyncio.Future[Any]) -> None:
+        self._under_way.discard(work)
+        if not work.cancelled():
+            work.exception()  # looked at, for its caller may have been cancelled meanwhile
 
     def _translated(self, error: Exception) -> StoreError:
         """An error of the protocol in place of one of the driver."""
         if isinstance(error, Damaged):
             remedy = "put a backup in its place (mongorestore)"
             return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
+        code, said = _cause(error)
         if isinstance(error, CodecError):
-            text = f"a projection cannot be read ({error}); remedy: reshape db check"
+            text = "a projection cannot be read; remedy: reshape db check"
         elif isinstance(error, (ConfigurationError, InvalidName, OSError)):
             text = "its address or certificates cannot be used; remedy: correct the settings"
         elif isinstance(error, AutoReconnect) and _CERTIFICATE in str(error):
@@ -262,12 +269,22 @@ class MongoStore:
             text = "does not answer; remedy: look whether it runs and can be reached"
         elif isinstance(error, DocumentTooLarge):
             text = "a document is too large for it; remedy: make it smaller"
-        elif isinstance(error, OperationFailure) and error.code in _REMEDIES:
-            text = _REMEDIES[error.code]
+        elif code in _REMEDIES:
+            text = _REMEDIES[code]
         else:
             text = "failed; remedy: see the server's log"
-        detail = self._address.without_secrets(str(error))
-        return StoreError(f"{self.location}: {text} ({detail})")
+        what, _, remedy = text.partition("; remedy: ")
+        detail = self._address.brief(said)
+        return StoreError(f"{self.location}: {what} ({detail}); remedy: {remedy}")
+
+
+def _cause(error: Exception) -> tuple[int | None, str]:
+    """The server's code and words; of several writes those about the first that failed."""
+    if isinstance(error, BulkWriteError):
+        details = error.details
+        for each in (*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())):
+            return each.get("code"), str(each.get("errmsg"))
+    return error.code if isinstance(error, OperationFailure) else None, str(error)
 
 
 async def _prepare(database: Database) -> None:

@@ -6,6 +6,7 @@ Never: connects, or puts a password into a text. State: none.
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from reshape_controller.store.protocol import StoreError
 DEFAULT_DATABASE = "reshape"
 FORM = "remedy: write mongodb://HOST:PORT/DATABASE"
 MESSAGE_MAX = 300
+_DRIVERS_OWN = re.compile(r" \(configured timeouts: [^)]*\)|, (Timeout|full error): .*")
+"""What the driver adds for itself: its settings, its picture of the servers, the whole reply."""
 _SECRET_OPTIONS = ("tlscertificatekeyfilepassword", "authmechanismproperties")
 _UNCHECKED_OPTIONS = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
 
@@ -58,10 +61,11 @@ class MongoAddress:
             found |= {"tls": True, "tlsCAFile": str(self.ca)}
         return found
 
-    def without_secrets(self, text: str) -> str:
-        """The first line of a driver's message, never with what is secret."""
+    def brief(self, text: str) -> str:
+        """What of a driver's message is for people, in one line; never with what is secret."""
         own = (self.credentials.password,) if self.credentials is not None else ()
-        return _hidden(text.partition("\n")[0], (*self.secrets, *own))[:MESSAGE_MAX]
+        said = _hidden(text.partition("\n")[0], (*self.secrets, *own))
+        return _DRIVERS_OWN.sub("", said)[:MESSAGE_MAX]
 
 
 def parse(uri: str, credentials: Credentials | None = None, ca: Path | None = None) -> MongoAddress:
