@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from reshape_controller.cli.exits import CliError
+from reshape_controller.cli.replays.folder import held
 from tests.replay_bed import reshape
 
 FIGURES = ("figure-06", "figure-07", "figure-08", "figure-09", "figure-10", "figure-11")
@@ -84,3 +88,61 @@ def test_folders_that_are_no_bundles_are_named(made: Path, tmp_path: Path) -> No
     found = reshape("compare", str(made), str(tmp_path))
     assert str(tmp_path / "config.json") in str(found.exception)
     assert "1 folder was named" in str(reshape("compare", str(made)).exception)
+
+
+def test_a_folder_holds_what_one_comparison_wrote(made: Path, tmp_path: Path) -> None:
+    """What a former one wrote of other policies would be taken for part of this one."""
+    folder = tmp_path / "again"
+    shutil.copytree(made, folder)
+    (folder / "notes.txt").write_text("not ours")
+    bundle(folder, "--policies", "optimus+sidecar,adaptive:gain=0.1+sidecar", "--costs", "local")
+    for kind in ("events", "decisions", "course"):
+        assert {path.name for path in (folder / kind).iterdir()} == {
+            "optimus+sidecar-0.jsonl",
+            "adaptive:gain=0.1+sidecar-0.jsonl",
+        }
+    assert "optimus+sidecar" in (folder / "figures" / "figure-10.svg").read_text()
+    assert reshape("replay", "-w", "two", "--jobs", "2", "--out", str(folder)).exit_code == 0
+    assert not (folder / "report.md").exists()
+    assert (folder / "notes.txt").exists()
+
+
+@pytest.mark.parametrize("policies", ["default", "optimus+sidecar"])
+@pytest.mark.filterwarnings("error")
+def test_figures_show_what_was_compared_whatever_it_is(policies: str, tmp_path: Path) -> None:
+    bundle(tmp_path, "--policies", policies, "--seeds", "1")
+    for name in FIGURES:
+        assert policies in (tmp_path / "figures" / f"{name}.svg").read_text(), name
+
+
+def test_the_report_names_costs_and_cluster_and_what_is_not_the_papers(tmp_path: Path) -> None:
+    text = (bundle(tmp_path, "--costs", "local", "--sizes", "1,2") / "report.md").read_text()
+    assert "On 8xV100+8xP100, costs `local`. Other than by default: the number of jobs, the" in text
+    assert "the costs are those of its case study" not in text
+
+
+def test_a_trace_is_not_set_beside_the_paper(made: Path, tmp_path: Path) -> None:
+    words = ("compare", "-w", str(made / "trace.csv"), "--seeds", "1", "--policies", "adaptive")
+    assert reshape(*words, "--out", str(tmp_path)).exit_code == 0
+    text = (tmp_path / "report.md").read_text()
+    assert "On 8xV100+8xP100, costs `paper`." in text
+    assert "Beside the paper" not in text
+
+
+@pytest.mark.parametrize("words", [["replay"], ["compare", "--seeds", "1"]])
+def test_a_folder_takes_one_command_at_a_time(words: list[str], tmp_path: Path) -> None:
+    with held(tmp_path):
+        error = reshape(*words, "-w", "two", "--jobs", "2", "--out", str(tmp_path)).exception
+    assert isinstance(error, CliError)
+    (problem,) = error.problems
+    assert problem.what == f"another command writes there (pid {os.getpid()})"
+    assert not (tmp_path / "runs").exists()
+    assert reshape(*words, "-w", "two", "--jobs", "2", "--out", str(tmp_path)).exit_code == 0
+
+
+def test_a_folder_that_is_a_file_is_told_before_anything_is_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("")
+    error = reshape("compare", "-w", "two", "--seeds", "1", "--out", str(path)).exception
+    assert isinstance(error, CliError)
+    assert str(path) in error.text()

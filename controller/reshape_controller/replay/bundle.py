@@ -28,7 +28,8 @@ from reshape_sidecar import codec
 
 PACKAGES = ("reshape-gpu", "numpy", "scipy", "matplotlib")
 DRAWN = ("adaptive", "paper", "termination", "default")
-"""Policies whose course is drawn, where they were replayed."""
+"""Policies that are drawn, where one of them was replayed; else all are."""
+OF_FIRST_SEED = ("events", "decisions", "course")
 
 
 def versions() -> dict[str, str]:
@@ -71,25 +72,27 @@ def write(
     summary: Mapping[str, Mapping[str, Interval]],
     document: str,
 ) -> dict[str, Result]:
-    """Write the bundle; gives the replays of its first seed, with their course.
+    """Write the bundle; gives the replays of its first seed that are drawn, with their course.
 
     ``document``: the text of ``summary.json``. Raises OSError, NoMatplotlib.
     """
     seeds = list(dict.fromkeys(int(str(run.row["seed"])) for run in runs))
     folder.mkdir(parents=True, exist_ok=True)
+    clear(folder)
     config = configuration(setup, contenders, seeds)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     (folder / "summary.json").write_text(document, encoding="utf-8")
     _jobs_csv(folder / "jobs.csv", runs)
     scene = setup.scene(seeds[0])
     (folder / "trace.csv").write_text(csv_text(scene.workload), encoding="utf-8")
+    labels = [one.label for one in contenders]
+    drawn = [label for label in labels if label in DRAWN] or labels
     shown: dict[str, Result] = {}
     for chosen in contenders:
-        if chosen.label in DRAWN or len(contenders) == 1:
-            shown[chosen.label] = replay(
-                scene, chosen.policy, chosen.mechanism, seed=seeds[0], keep=True
-            )
-            _write_course(folder, chosen.label, shown[chosen.label])
+        result = replay(scene, chosen.policy, chosen.mechanism, seed=seeds[0], keep=True)
+        _write_course(folder, chosen.label, result)
+        if chosen.label in drawn:
+            shown[chosen.label] = result
     times = completion_times(runs, list(shown))
     pictures = folder / "figures"
     figures.figure_6(pictures / "figure-06", {setup.name: summary})
@@ -101,6 +104,18 @@ def write(
     head, rows = table_8({setup.name: summary})
     figures.table_8(pictures / "table-08", rows, head)
     return shown
+
+
+def clear(folder: Path) -> None:
+    """Take away what a former command wrote there of other inputs: it would be read as if it were
+    of these. The replays stay, each with its inputs. Raises OSError."""
+    if not (folder / "config.json").exists():
+        return
+    for name in ("summary.json", "config.json", "report.md", "jobs.csv", "trace.csv"):
+        (folder / name).unlink(missing_ok=True)
+    for kind in OF_FIRST_SEED:
+        for path in (folder / kind).glob("*.jsonl"):
+            path.unlink()
 
 
 def completion_times(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, list[float]]:
@@ -124,15 +139,15 @@ def _jobs_csv(path: Path, runs: Sequence[Run]) -> None:
 def _write_course(folder: Path, label: str, result: Result) -> None:
     """Events, decisions as ``explain`` tells them, and the course of the queue."""
     names = {JobId(str(job.job)): str(job.job) for job in result.jobs}
-    texts = {
-        "events": [codec.dumps(entry) for entry in result.events],
-        "decisions": [
+    texts = (
+        [codec.dumps(entry) for entry in result.events],
+        [
             explain_json(one.plan, at_s=one.at_s, policy=label, names=names)
             for one in result.decisions
         ],
-        "course": [codec.dumps(moment) for moment in result.course],
-    }
-    for kind, lines in texts.items():
+        [codec.dumps(moment) for moment in result.course],
+    )
+    for kind, lines in zip(OF_FIRST_SEED, texts, strict=True):
         path = folder / kind / f"{label}-{result.seed}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

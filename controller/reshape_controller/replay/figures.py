@@ -102,15 +102,14 @@ def figure_6(path: Path, summaries: Summaries) -> None:
 
 
 def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str = "") -> None:
-    approaches = [one for one in APPROACHES if all(one in found for found in summaries.values())]
-    if bound and approaches:
+    compared = list(next(iter(summaries.values())))
+    approaches = [one for one in APPROACHES if one in compared] or compared
+    if bound:
         heights = [summary[approaches[0]][bound].median / 1000 for summary in summaries.values()]
-        ends = (
-            [at - 0.42 for at in range(len(heights))],
-            [at + 0.42 for at in range(len(heights))],
-        )
+        places = range(len(heights))
+        ends = [at - 0.42 for at in places], [at + 0.42 for at in places]
         axes.hlines(heights, *ends, color="black", linewidth=1.2, zorder=3, label="lower bound")
-    width = 0.8 / max(1, len(approaches))
+    width = 0.8 / len(approaches)
     for number, approach in enumerate(approaches):
         shade, _, hatch = look(approach)
         found = [summary[approach][metric] for summary in summaries.values()]
@@ -256,7 +255,7 @@ def figure_11(path: Path, results: Mapping[str, Result]) -> None:
 
 def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -> None:
     for approach, result in results.items():
-        if approach == DEFAULT:
+        if approach == DEFAULT and len(results) > 1:
             continue
         shade, dashes, _ = look(approach)
         start_s = result.jobs[0].submitted_s

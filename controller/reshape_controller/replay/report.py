@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES
 from reshape_controller.replay.paper import (
     ADDS_ONE,
     DEFAULT,
@@ -14,13 +15,15 @@ from reshape_controller.replay.paper import (
     TERMINATION,
 )
 from reshape_controller.replay.rows import Interval, Row, over, savings
+from reshape_controller.replay.setup import Setup
+from reshape_controller.replay.truth import SPREAD
 
 WHY = """\
 Why they differ: the paper publishes neither its profiles nor the optional numbers of GPUs of its
 jobs, so speeds beyond its Table IV, accuracies, and the sizes 1, 2, 4 and 8 are assumed (from what:
 profiles/reshape_profiles/data/README.md); arrivals and job types are drawn anew for each seed; the
-costs are those of its case study, applied to every job type; and its default scheduler ran under
-Kubernetes, ours is a model of it. No input was chosen for its result."""
+costs named above hold for every job type (`paper`: those of its case study); and its default
+scheduler ran under Kubernetes, ours is a model of it. No input was chosen for its result."""
 METRICS = (
     ("makespan_s", "makespan (s)", 0, 1.0),
     ("mean_jct_s", "mean completion time (s)", 0, 1.0),
@@ -54,7 +57,8 @@ def spread(found: Interval | None, digits: int = 0) -> str:
     """A part with its interval."""
     if found is None:
         return "-"
-    low, high = (f"{100 * value:.{digits}f}" for value in (found.low, found.high))
+    ends = (round(100 * value, digits) + 0.0 for value in (found.low, found.high))  # no "-0"
+    low, high = (f"{end:.{digits}f}" for end in ends)
     return within(percent(found.median, digits), low, high)
 
 
@@ -152,12 +156,34 @@ def _count(found: Interval) -> str:
     return within(f"{found.median:g}", f"{found.low:g}", f"{found.high:g}")
 
 
-def report(rows: Mapping[str, Sequence[Row]], summaries: Mapping[str, Summary]) -> str:
+def replayed(setup: Setup) -> str:
+    """On what a workload was replayed, and in what it is not the paper's."""
+    recipe, changed = setup.recipe, []
+    if recipe is not None:
+        own = (recipe.cluster, recipe.jobs, LAST_ARRIVAL_S, SIZES, SPREAD, None)
+        jobs = recipe.jobs if setup.jobs is None else setup.jobs
+        now = (setup.cluster.text, jobs, setup.last_s, setup.sizes, setup.spread, setup.device)
+        names = (
+            *("the cluster", "the number of jobs", "the last submission", "the numbers of GPUs"),
+            *("how far real speeds lie from the profiles", "the device truth"),
+        )
+        changed = [name for name, a, b in zip(names, own, now, strict=True) if a != b]
+    text = f"On {setup.cluster.text}, costs `{setup.costs.name}`."
+    return f"{text} Other than by default: {', '.join(changed)}." if changed else text
+
+
+def report(
+    setups: Sequence[Setup],
+    rows: Mapping[str, Sequence[Row]],
+    summaries: Mapping[str, Summary],
+) -> str:
     """The whole report. ``rows`` and ``summaries`` by workload."""
     seeds = {row["seed"] for own in rows.values() for row in own}
     parts = [f"# Replay of workload {', '.join(rows)}", f"{over(len(seeds)).capitalize()}."]
-    for workload, summary in summaries.items():
-        parts += [f"## Workload {workload}", medians(summary)]
+    for setup in setups:
+        parts += [f"## Workload {setup.name}", replayed(setup), medians(summaries[setup.name])]
+    if not PRINTED.keys() & rows.keys():
+        return "\n\n".join(parts) + "\n"
     parts += ["## Beside the paper", against_paper(rows)]
     if "one" in summaries:
         parts.append(workload_one(summaries["one"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.replays import case_study, inputs, judged, tables
+from reshape_controller.cli.replays.folder import held
 from reshape_controller.cli.replays.options import (
     AddGpusOption,
     AddHostOption,
@@ -39,6 +41,7 @@ from reshape_controller.cli.replays.options import (
 from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay.rows import Row, summary
 from reshape_controller.replay.scaled import STEP_S
+from reshape_controller.replay.setup import Contender, Setup
 
 LIVE_CLUSTER = "8xV100"
 """Of a live run, which is on one host."""
@@ -110,16 +113,19 @@ def replay(
     if hindsight:
         judged.show(setup, chosen, seed, form(config))
         return
-    (run,) = swept(setup, (chosen,), (seed,), out, 1)
-    row: Row = {
-        "workload": setup.name,
-        "cluster": setup.cluster.text,
-        "costs": setup.costs.name,
-        **run.row,
-    }
-    if out is not None:
-        keep(out, setup, (chosen,), [run], summary([run.row]), row)
-    emit(row, form(config), lambda: tables.one(run.row, about(setup)))
+    row = _once(setup, chosen, seed, out)
+    emit(row, form(config), lambda: tables.one(row, about(setup)))
+
+
+def _once(setup: Setup, chosen: Contender, seed: int, out: Path | None) -> Row:
+    """One replay, kept in a folder if there is one. Raises CliError."""
+    with held(out):
+        (run,) = swept(setup, (chosen,), (seed,), out, 1)
+        own: Row = {"workload": setup.name, "cluster": setup.cluster.text}
+        row = {**own, "costs": setup.costs.name, **run.row}
+        if out is not None:
+            keep(out, setup, (chosen,), [run], summary([run.row]), row)
+    return row
 
 
 def _hold_together(

@@ -14,6 +14,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import Output, emit, note
 from reshape_controller.cli.replays import inputs, sensitivity, tables
+from reshape_controller.cli.replays.folder import held, unwritable
 from reshape_controller.cli.replays.options import (
     ClusterOption,
     CostsOption,
@@ -27,9 +28,9 @@ from reshape_controller.cli.replays.options import (
     asked_once,
     given,
 )
-from reshape_controller.cli.replays.runs import about, keep, swept, unwritable
+from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay import figures, report
-from reshape_controller.replay.bundle import completion_times
+from reshape_controller.replay.bundle import clear, completion_times
 from reshape_controller.replay.difference import difference
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.paper import WORKLOADS
@@ -129,9 +130,11 @@ def compare(
             what = "it says what the first policy saves against the others, on one workload"
             raise failed(Exit.USAGE, what, "--sensitivity", "name two policies or more")
         setup = inputs.setup_of(asked)
-        sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
+        with held(out):
+            sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
     else:
-        _compare_policies(asked, contenders, chosen, workers_for(workers), out, shown)
+        with held(out):
+            _compare_policies(asked, contenders, chosen, workers_for(workers), out, shown)
 
 
 def _compare_policies(
@@ -190,10 +193,12 @@ def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]
     """The report of all workloads, Figures 6 and 9 and Table VIII of all together."""
     rows = {setup.name: one.rows for setup, _, one in found}
     summaries = {setup.name: one.summary for setup, _, one in found}
-    text = report.report(rows, summaries)
+    text = report.report([setup for setup, _, _ in found], rows, summaries)
     head, lines = report.table_8(summaries)
     pictures = out / "figures"
     try:
+        if len(found) > 1:
+            clear(out)  # of a single workload
         (out / "report.md").write_text(text, encoding="utf-8")
         figures.table_8(pictures / "table-08", lines, head)
         if len(found) > 1:

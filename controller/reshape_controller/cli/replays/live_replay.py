@@ -20,9 +20,10 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import Output, emit, grid, note
 from reshape_controller.cli.profiles.costs import program_name
 from reshape_controller.cli.replays import live_inputs, live_run
+from reshape_controller.cli.replays.folder import unwritable
 from reshape_controller.cli.replays.inputs import as_usage
 from reshape_controller.cli.replays.live_inputs import Pace
-from reshape_controller.cli.replays.runs import progress, unwritable
+from reshape_controller.cli.replays.runs import progress
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay.fidelity import RunError, Spread, run_error, spread
 from reshape_controller.replay.inputs import ReplayError

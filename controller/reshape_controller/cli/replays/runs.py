@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import console, note
 from reshape_controller.cli.replays import inputs
+from reshape_controller.cli.replays.folder import unwritable
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay import bundle
@@ -82,12 +83,6 @@ def keep(
         note(str(error))
     except OSError as error:
         raise unwritable(error) from None
-
-
-def unwritable(error: OSError) -> Exception:
-    """The folder cannot be written to."""
-    what = f"{error.filename or 'a file there'}: {error.strerror}"
-    return failed(Exit.USAGE, what, "--out", "name a folder to write to")
 
 
 def about(setup: Setup, seeds: Sequence[int] = ()) -> str:

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reshape_controller.cli.output import Output, emit, grid
-from reshape_controller.cli.replays.runs import about, swept, unwritable
+from reshape_controller.cli.replays.folder import unwritable
+from reshape_controller.cli.replays.runs import about, swept
 from reshape_controller.cli.replays.tables import share
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay.report import spread, table

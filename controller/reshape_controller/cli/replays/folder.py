@@ -1,0 +1,55 @@
+"""The folder that ``--out`` names: one command at a time writes there.
+
+Does: makes it, and holds it as long as the command lives, however it ends. Never: waits for another
+command. State: the lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from reshape_controller.cli.exits import CliError, Exit, failed
+
+LOCK = ".lock"
+
+
+@contextlib.contextmanager
+def held(out: Path | None) -> Iterator[None]:
+    """Hold ``out``, if there is one. Raises CliError."""
+    if out is None:
+        yield
+        return
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise unwritable(error) from None
+    try:
+        _lock(lock, out)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _lock(lock: int, out: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        pid = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
+        what = f"another command writes there (pid {pid})"
+        remedy = "wait until it has ended, or name another folder"
+        raise failed(Exit.USAGE, what, f"--out {out}", remedy) from None
+    except OSError as error:
+        raise unwritable(error) from None
+
+
+def unwritable(error: OSError) -> CliError:
+    """The folder cannot be written to."""
+    what = f"{error.filename or 'a file there'}: {error.strerror}"
+    return failed(Exit.USAGE, what, "--out", "name a folder to write to, or make room there")
