@@ -15,16 +15,17 @@ import pytest
 
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.model import JobState
+from reshape_controller.core.model import JobSpec, JobState
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.live import inbox
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.audit import audit
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.desk import Desk
+from reshape_controller.live.journal import Fenced
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.mongo import MongoStore
-from reshape_controller.store.protocol import Store
+from reshape_controller.store.protocol import InboxItem, Store
 from reshape_controller.store.sqlite import SqliteStore
 from tests.mongo_bed import Database
 from tests.strange_documents import LENIENT, STRANGE, fresh
@@ -172,3 +173,34 @@ def test_whatever_is_inserted_as_a_request_is_answered_and_stays_nowhere(
     left = list(user.inbox.with_options(codec_options=LENIENT).find({}))
     assert all(isinstance(document["error"], str) for document in left)
     assert len(left) <= 4 * len(bodies), "what became a rejected job is gone"
+
+
+def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> None:
+    """Where another one leads, what is no job to this one may be one of the other's."""
+
+    async def scenario() -> None:
+        store, nothing = SqliteStore(tmp_path / "store.db"), Nothing()
+        await store.open()
+        stale, leader = (Loop(store, Settings(nothing), WallClock()) for _ in range(2))
+        admissions = [Admission(lambda loop=loop: loop.engine.state) for loop in (stale, leader)]
+        desks = [
+            Desk(loop, admission, lambda job: None, lambda job: None)
+            for loop, admission in zip((stale, leader), admissions, strict=True)
+        ]
+        await stale.start(nothing)
+        await leader.start(nothing)
+        work = asyncio.create_task(leader.run())
+        job = await desks[1].submit(JobSpec("theirs", ("x",), (1,)), "ada")
+        await store.put_request(InboxItem("r1", "cancel", json.dumps({"job": job})))
+        with pytest.raises(Fenced, match="another controller took over"):
+            await asyncio.wait_for(inbox.watch(stale, admissions[0], desks[0]), WAIT_S)
+        assert [item.id for item in await store.requests(10)] == ["r1"]
+        watch = asyncio.create_task(inbox.watch(leader, admissions[1], desks[1]))
+        while (found := await store.job(job)) is None or found.state is not JobState.CANCELLED:
+            await asyncio.sleep(0.02)
+        watch.cancel()
+        leader.stop()
+        await asyncio.gather(work, watch, return_exceptions=True)
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), 60.0))

@@ -40,3 +40,23 @@ def test_workers_are_heard_after_a_restart_although_the_machines_clock_went_back
         assert world.job("a").stage is Stage.TRAINING
         wall_s[0] -= 3600.0
         world.now_s += 1.0
+
+
+def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    now_s, posted = [1000.0], list[ev.Event]()
+    link = Link(posted.append, lambda: now_s[0], lambda: now_s[0])
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    link.tell(desired)
+    now_s[0] += 3600.0  # the process was stopped for an hour
+    link.check_silence(30.0)
+    assert posted == []
+    for _ in range(29):
+        now_s[0] += 1.0
+        link.check_silence(30.0)
+    assert posted == []
+    now_s[0] += 2.0
+    link.check_silence(30.0)
+    assert posted == [ev.SideCarFellSilent(JobId("a"), 1)]

@@ -6,6 +6,7 @@ job or user (their number has no bound). State: the counters since the start.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import Counter as Count
 
@@ -71,12 +72,13 @@ class Metrics:
         return prometheus.generate_latest(self._registry)
 
     async def _read(self, store: Store) -> None:
-        for state in JobState:
-            page = await store.jobs(limit=1, states=(state,))
+        # Together: one after another they would take longer than a scrape where the store is slow.
+        pages = asyncio.gather(*(store.jobs(limit=1, states=(state,)) for state in JobState))
+        found_pages, gpus, seq = await asyncio.gather(pages, store.gpus(), store.last_seq())
+        for state, page in zip(JobState, found_pages, strict=True):
             self._jobs.labels(state.value).set(page.total)
-        gpus = await store.gpus()
         found = Count((gpu.host, gpu.state) for gpu in gpus)
         for host in {gpu.host: None for gpu in gpus}:
             for gpu_state in GpuState:
                 self._gpus.labels(host, gpu_state.value).set(found[host, gpu_state])
-        self._seq.set(await store.last_seq())
+        self._seq.set(seq)

@@ -18,6 +18,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError, JobId, JobSpec
 from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.desk import Conflict, Desk, NotReady
+from reshape_controller.live.journal import Fenced
 from reshape_controller.live.loop import CannotTake, Loop
 from reshape_controller.records import RecordInvalid, from_insert, load_json
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
@@ -45,7 +46,7 @@ class _Entry:
 
 
 async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
-    """Take in requests until cancelled."""
+    """Take in requests until cancelled. Raises Fenced."""
     clock, deferred = asyncio.get_running_loop().time, ""
     while True:
         due_s = clock() + POLL_S
@@ -59,6 +60,8 @@ async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
         except StoreError as error:
             loop.journal.failed(str(error))
             log.error("inbox-unreadable", error=str(error))
+        except Fenced:
+            raise
         except ReshapeError as error:
             if deferred != str(error):
                 log.warning("inbox-deferred", error=str(error))
@@ -77,6 +80,7 @@ async def _take(loop: Loop, admission: Admission, desk: Desk, items: tuple[Inbox
             await _commit(loop, admission, entries)
             refusal = await _refusal(desk, item)
             if refusal:
+                await loop.journal.check_fence()  # who leads may well do what this one cannot
                 await loop.store.refuse(item.id, refusal)
             else:
                 await loop.store.acknowledge((item.id,))

@@ -86,6 +86,17 @@ class Journal:
         self.seq, self._digest = record.seq, record.digest
         return record
 
+    async def check_fence(self) -> None:
+        """Raises Fenced if another controller's record follows ours, StoreError."""
+        if await self._store.last_seq() <= self.seq:
+            return
+        async for record in self._store.read(self.seq):
+            if record.writer != self.writer:
+                raise Fenced(
+                    f"seq {record.seq} was written by {record.writer} (epoch {record.epoch}): "
+                    "another controller took over; this one stops"
+                )
+
     async def project(self, changes: Changes | None, dump: Callable[[], tuple[str, ...]]) -> None:
         """Write projections; what cannot be written now is owed, and repaired at a start.
 

@@ -14,8 +14,8 @@ import time
 import structlog
 
 from reshape_controller.live.election import Candidate
-from reshape_controller.live.journal import Fenced, Journal
-from reshape_controller.store.protocol import Store, StoreError
+from reshape_controller.live.journal import Journal
+from reshape_controller.store.protocol import StoreError
 from reshape_launcher.leases import NOBODY, LeasePlace
 
 LOOK_EVERY_S = 2.0
@@ -92,27 +92,15 @@ class Leadership:
                     await asyncio.to_thread(self._place.write, freed, seen)
                     log.info("lease-released", name=self.name)
 
-    async def watch_log(self, store: Store, journal: Journal) -> None:
+    async def watch_log(self, journal: Journal) -> None:
         """Look at the log while the lease is not held. Raises Fenced."""
         while True:
             await asyncio.sleep(LOG_EVERY_S)
             if not self.held:
-                await self.check(store, journal)
-
-    async def check(self, store: Store, journal: Journal) -> None:
-        """Raises Fenced if another controller's record follows ours; a log that cannot be read
-        says nothing."""
-        try:
-            if await store.last_seq() <= journal.seq:
-                return
-            async for record in store.read(journal.seq):
-                if record.writer != journal.writer:
-                    raise Fenced(
-                        f"seq {record.seq} was written by {record.writer} (epoch {record.epoch}): "
-                        "another controller took over; this one stops"
-                    )
-        except StoreError as error:
-            log.warning("log-not-seen", error=str(error))
+                try:
+                    await journal.check_fence()
+                except StoreError as error:  # a log that cannot be read says nothing
+                    log.warning("log-not-seen", error=str(error))
 
     async def _look(self) -> None:
         seen = await asyncio.to_thread(self._place.read)

@@ -23,6 +23,8 @@ PROGRESS_EVERY_S = 10.0
 """Mere progress enters the log so often; each change of phase, step boundary or error at once."""
 HOLD_MAX_S = 60.0
 """Longest time for which an answer is held back."""
+DEAF_S = 5.0
+"""Between two looks for silent attempts; after a longer pause it does not count as silence."""
 SEQUENCES_PER_S = 1_000_000
 """Reports of several workers are numbered by the time: a restarted controller's are higher, if its
 time goes on from the log's."""
@@ -70,6 +72,7 @@ class Link:
         self._monotonic_s = monotonic_s
         self._log_s = log_s
         self._attempts: dict[str, _Attempt] = {}
+        self._listened_at_s = monotonic_s()
 
     def tell(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
         """Make ``desired`` what its attempt is told from now on. Called after the append only.
@@ -131,8 +134,14 @@ class Link:
         return known.gang.told(worker)
 
     def check_silence(self, silent_s: float) -> None:
-        """Post an event for each attempt without a word for ``silent_s`` seconds, once."""
+        """Post an event for each attempt without a word for ``silent_s`` seconds, once. To be
+        called every second: while it was not, the process was stopped, and nobody could be heard.
+        """
         now_s = self._monotonic_s()
+        deaf_s, self._listened_at_s = now_s - self._listened_at_s, now_s
+        if deaf_s > DEAF_S:
+            for known in self._attempts.values():
+                known.heard_at_s = [at_s + deaf_s for at_s in known.heard_at_s]
         for job, known in self._attempts.items():
             late = now_s - min(known.heard_at_s) > silent_s
             if not (known.silent or known.launching) and late:

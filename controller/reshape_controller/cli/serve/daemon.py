@@ -146,8 +146,9 @@ class Daemon:
         self._settings.home.write_address(Address(self.url, os.getpid(), version()))
 
     async def _add_profiles(self) -> None:
-        for profile in self._settings.profiles.missing(self._loop.engine.state.profiles):
-            await self._loop.commit(ev.ProfileRecorded(profile))
+        missing = self._settings.profiles.missing(self._loop.engine.state.profiles)
+        commits = (self._loop.commit(ev.ProfileRecorded(profile)) for profile in missing)
+        await asyncio.gather(*commits)  # one append: each may take seconds
 
     async def _fenced(self) -> None:
         """Stop once another controller writes the log. The next append would tell as well, but a
@@ -155,7 +156,7 @@ class Daemon:
         if self._leadership is None:
             await asyncio.Event().wait()
         else:
-            await self._leadership.watch_log(self._store, self._loop.journal)
+            await self._leadership.watch_log(self._loop.journal)
 
     async def _stopped(self) -> None:
         await self._stop.wait()
