@@ -80,7 +80,9 @@ def test_two_bundles_differ_in_what_was_changed(made: Path, tmp_path: Path) -> N
     assert {"costs", "inputs"} == {name for name, _, _ in document["inputs"]}
     assert any(one["metric"] == "mean_wait_s" and one["ratio"] < 0 for one in document["metrics"])
     table = reshape("compare", str(made), str(other)).stdout
-    assert "makespan_s" in table
+    assert "MAKESPAN" in table
+    assert '"set": "paper"' in table
+    assert '"set": "local"' in table
     assert reshape("compare", str(made), str(made)).stdout.count("+0.0%") > 5
 
 
@@ -146,3 +148,24 @@ def test_a_folder_that_is_a_file_is_told_before_anything_is_replayed(tmp_path: P
     error = reshape("compare", "-w", "two", "--seeds", "1", "--out", str(path)).exception
     assert isinstance(error, CliError)
     assert str(path) in error.text()
+
+
+@pytest.mark.parametrize("columns", ["60", "80", ""])
+def test_no_table_of_replays_is_cut(
+    columns: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = bundle(tmp_path, "--costs", "local", "--policies", "adaptive,default")
+    monkeypatch.setenv("COLUMNS", columns)
+    few = ("-w", "two", "--jobs", "3", "--seeds", "2", "--workers", "1")
+    policies = ("--policies", "adaptive,termination,adaptive+terminate")
+    for words in (
+        ("compare", str(made), str(other)),
+        ("compare", *few, *policies),
+        ("compare", *few, *policies[:1], "adaptive,termination", "--sensitivity"),
+        ("replay", "-w", "case-study"),
+        ("replay", "-w", "three", "--jobs", "4", "--last", "800", "--hindsight"),
+    ):
+        printed = reshape(*words)
+        assert printed.exit_code == 0, printed.output
+        assert "…" not in printed.stdout, words
+        assert "%" in printed.stdout or "RESHAPE" in printed.stdout or "633 s" in printed.stdout

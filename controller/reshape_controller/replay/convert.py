@@ -24,6 +24,9 @@ from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, WorkJob, 
 from reshape_controller.replay.truth import drawn
 from reshape_profiles.loader import Bundle
 
+MISSING = ("", "nan", "null", "none")
+"""What traces write where there is nothing, in any case of letters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:
@@ -71,11 +74,13 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         if duration_s > SECONDS_MAX:
             what = f"is {duration_s:g}, and must be at most {SECONDS_MAX:g} seconds"
             raise ReplayError(f"{where}: {columns.duration} {what}")
-        submit_s = _time(row, columns.submit, where)
         reason = _unfit(gpus, duration_s, assumed)
+        if not reason and _is_missing(row[columns.submit]):
+            reason = "without a submission"
         if reason:
             left_out[reason] += 1
             continue
+        submit_s = _time(row, columns.submit, where)
         key = row[columns.name] if columns.name is not None else f"job-{line:06d}"
         kind = types[int(drawn(0, "type", key) * len(types))]
         step_s = book.seconds_per_step(kind, assumed.gpu_type, int(gpus))
@@ -136,7 +141,14 @@ def _rows(text: str, name: str, columns: Columns) -> list[tuple[int, dict[str, s
     return rows
 
 
+def _is_missing(text: str) -> bool:
+    return text.strip().lower() in MISSING
+
+
 def _number(row: dict[str, str], column: str, where: str) -> float:
+    """A number; 0 where there is none."""
+    if _is_missing(row[column]):
+        return 0.0
     try:
         value = float(row[column])
     except ValueError:

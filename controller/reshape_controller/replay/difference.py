@@ -9,6 +9,8 @@ from typing import Any
 
 from reshape_controller.replay.inputs import ReplayError
 
+WRITES = "`reshape compare --out FOLDER`"
+
 
 @dataclass(frozen=True, slots=True)
 class Changed:
@@ -36,6 +38,13 @@ class Difference:
 
 def difference(first: Path, second: Path) -> Difference:
     """Compare two bundles. Raises ReplayError."""
+    try:
+        return _difference(first, second)
+    except (AttributeError, KeyError, TypeError):
+        raise ReplayError(f"{first} or {second} holds other files than {WRITES} writes") from None
+
+
+def _difference(first: Path, second: Path) -> Difference:
     configs = [_read(folder / "config.json") for folder in (first, second)]
     summaries = [_summary(folder / "summary.json") for folder in (first, second)]
     names = [name for name in configs[0] if configs[0].get(name) != configs[1].get(name)]
@@ -62,8 +71,8 @@ def _summary(path: Path) -> Any:
     found = _read(path)
     if "summary" not in found:
         raise ReplayError(
-            f"{path} holds one replay and no comparison; name folders that "
-            "`reshape compare --out FOLDER` has written (--seeds 1 compares single replays)"
+            f"{path} holds one replay and no comparison; name folders that {WRITES} has written "
+            "(--seeds 1 compares single replays)"
         )
     return found["summary"]
 
@@ -72,9 +81,10 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ReplayError(
-            f"{path} cannot be read ({error.strerror}); name folders that "
-            "`reshape compare --out FOLDER` has written"
-        ) from None
+        workloads = [str(one.parent) for one in sorted(path.parent.glob("*/config.json"))]
+        remedy = f"name folders that {WRITES} has written"
+        if workloads:
+            remedy = f"name one of the workloads there: {', '.join(workloads)}"
+        raise ReplayError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
     except ValueError as error:
         raise ReplayError(f"{path} is no JSON ({error})") from None

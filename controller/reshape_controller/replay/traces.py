@@ -86,7 +86,7 @@ def _fields(job: WorkJob) -> dict[str, object]:
 
 def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
     if jsonl:
-        for number, line in enumerate(text.splitlines(), start=1):
+        for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 yield number, _object(line, f"{name}: line {number}")
         return

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from reshape_controller.cli.exits import CliError, Exit, Problem
+from reshape_controller.cli.replays import inputs
 from tests.replay_bed import reshape
 
 
@@ -87,6 +90,12 @@ def test_a_time_that_can_be_no_seconds_is_refused() -> None:
         ("replay --hindsight --out f", "--out f", "leave out --out, or --hindsight"),
         ("replay --live f --hindsight", "--hindsight", "leave out --hindsight, or --live"),
         ("compare a b --seeds 3", "--seeds", "leave out --seeds, or the bundles"),
+        ("replay --spread 0.5 --device-truth f", "--spread 0.5", "leave out one of the two"),
+        (
+            "compare --sensitivity --spread 0.9",
+            "--sensitivity",
+            "give a --spread of at most 0.72",
+        ),
     ],
 )
 def test_what_goes_with_another_kind_of_run_is_not_ignored(
@@ -94,3 +103,36 @@ def test_what_goes_with_another_kind_of_run_is_not_ignored(
 ) -> None:
     found = problem(*words.split())
     assert (found.where, found.remedy) == (where, remedy)
+
+
+def test_nothing_of_a_world_that_follows_a_device_truth_can_be_assumed_otherwise(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "truth.json"
+    path.write_text('{"seconds_per_step": {}}')
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("submit_s,job_type,steps\n0,lenet-b1024-mnist,5\n")
+    words = ("compare", "-w", str(trace), "--sensitivity", "--device-truth", str(path))
+    assert problem(*words).remedy == "leave out --device-truth"
+
+
+def test_the_commas_of_a_policys_settings_are_none_between_policies() -> None:
+    text = "adaptive:gain=0.1,max_wait_s=600+sidecar, default,paper+terminate"
+    labels = inputs.labels_of(text)
+    assert labels == ("adaptive:gain=0.1,max_wait_s=600+sidecar", "default", "paper+terminate")
+    assert inputs.contender(labels[0]).policy.name == "adaptive:gain=0.1,max_wait_s=600"
+
+
+@pytest.mark.parametrize(("cluster", "told"), [("8xA100", True), ("8xV100", False)])
+def test_speeds_that_nobody_recorded_are_said_to_be_taken_from_others(
+    cluster: str, told: bool
+) -> None:
+    found = reshape("replay", "-w", "two", "--jobs", "2", "--cluster", cluster)
+    assert found.exit_code == 0, found.output
+    assert ("on A100: taken to be those of the slowest GPUs" in found.stderr) is told
+
+
+def test_a_step_of_a_live_run_has_an_end() -> None:
+    found = reshape("replay", "--live", "f", "--costs", "local", "--step", "inf")
+    assert found.exit_code == 2
+    assert "--step" in found.stderr

@@ -58,7 +58,7 @@ def test_rows_that_cannot_be_replayed_are_counted_by_reason() -> None:
         ("a,soon,1,60\n", "line 2: at is 'soon'"),
         ("a,1,many,60\n", "line 2: gpus is 'many'"),
         ("a,1,1,1e308\n", "line 2: seconds is 1e+308, and must be at most 1e+10 seconds"),
-        ("a,1,1,nan\n", "line 2: seconds is 'nan'"),
+        ("a,1,1,inf\n", "line 2: seconds is 'inf'"),
         ("a,1,1\n", "line 2: has another number of cells"),
         ("a,1,0,60\n", "no row is a job"),
         ("a,1,1,60\na,2,1,60\n", "two jobs are called a"),
@@ -90,3 +90,13 @@ def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(tmp_path: Pa
     assert found.stdout == ""
     again = reshape("replay", "-w", str(target), "-o", "json")
     assert again.exit_code == 0, again.output
+
+
+def test_a_row_without_a_figure_is_left_out_and_counted_instead_of_ending_the_conversion() -> None:
+    found = converted("a,0,1,60\nb,1,,60\nc,2,1,\nd,3,1,NaN\ne,,2,60\nf,None,2,60\n")
+    assert [job.spec.name for job in found.workload.jobs] == ["a"]
+    assert dict(found.left_out) == {
+        "without a whole GPU": 1,
+        "without a duration": 2,
+        "without a submission": 2,
+    }

@@ -39,3 +39,22 @@ def test_the_folder_of_one_replay_is_told_as_such(tmp_path: Path) -> None:
     (first / "summary.json").write_text(json.dumps({"policy": "adaptive", "makespan_s": 7.0}))
     with pytest.raises(ReplayError, match="one replay and no comparison"):
         difference(first, first)
+
+
+@pytest.mark.parametrize(
+    ("config", "summary"),
+    [("[]", "{}"), ("{}", "null"), ("{}", '{"summary": null}'), ("{}", '{"summary": {"a": 1}}')],
+)
+def test_what_no_comparison_wrote_is_told_as_such(
+    config: str, summary: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(config)
+    (tmp_path / "summary.json").write_text(summary)
+    with pytest.raises(ReplayError, match="reshape compare --out FOLDER"):
+        difference(tmp_path, tmp_path)
+
+
+def test_of_a_folder_of_all_workloads_one_is_to_be_named(tmp_path: Path) -> None:
+    one = bundle(tmp_path / "one", [0], 1.0, 2.0)
+    with pytest.raises(ReplayError, match=f"name one of the workloads there: {one}"):
+        difference(tmp_path, tmp_path)

@@ -132,3 +132,9 @@ def test_a_cluster_is_written_in_one_line() -> None:
     for text in ("", "8", "0xV100", "V100x8", "8xV100+", "0*8xV100", "999999*8xV100"):
         with pytest.raises(ReplayError, match="cluster"):
             cluster_of(text)
+
+
+def test_a_line_of_json_ends_where_a_line_of_the_file_ends() -> None:
+    row = '{"submit_s": 0, "job_type": "kind", "steps": 5, "name": "a\u2028b\x85c"}'
+    (job,) = parse(f"{row}\n", "t", ["kind"], jsonl=True).jobs
+    assert job.spec.name == "a\u2028b\x85c"

@@ -6,8 +6,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rich.console import RenderableType
+from rich.table import Table
 
-from reshape_controller.cli.output import Output, emit, grid
+from reshape_controller.cli.output import Fitting, Output, emit, grid
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import make_policy
 from reshape_controller.replay.case_study import PANELS, PRINTED, Panel, scene
@@ -51,10 +52,14 @@ def _lines(panel: Panel) -> list[Line]:
 
 
 def _table(lines: list[Line]) -> RenderableType:
-    headings = ("FIRST STEP", "COMPLETED", "PAPER", "DIFFERENCE")
+    return Fitting(_columns(lines, narrow=False), _columns(lines, narrow=True))
+
+
+def _columns(lines: list[Line], *, narrow: bool) -> Table:
+    headings = ("FIRST STEP", "COMPLETED", "PAPER", "DIFFERENCE")[narrow:]
     table = grid("PANEL", "JOB", *headings, right=headings)
     for line in lines:
         away = line.completed_s - line.paper_completed_s
-        cells = (line.first_step_s, line.completed_s, line.paper_completed_s)
-        table.add_row(line.panel, line.job, *(f"{cell:,.0f} s" for cell in cells), f"{away:+,.0f}")
+        times = (line.first_step_s, line.completed_s, line.paper_completed_s)[narrow:]
+        table.add_row(line.panel, line.job, *(f"{one:,.0f} s" for one in times), f"{away:+,.0f}")
     return table

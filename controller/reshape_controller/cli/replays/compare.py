@@ -117,7 +117,7 @@ def compare(
     workload = (
         asked_once(workloads, "--workload", f"--workload {ALL}, or a command for each") or "one"
     )
-    labels = tuple(label.strip() for label in policies.split(","))
+    labels = inputs.labels_of(policies)
     contenders = [inputs.contender(label) for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "a policy is named twice", f"--policies {policies}")
@@ -129,7 +129,7 @@ def compare(
         if len(contenders) < 2 or workload == ALL:
             what = "it says what the first policy saves against the others, on one workload"
             raise failed(Exit.USAGE, what, "--sensitivity", "name two policies or more")
-        setup = inputs.setup_of(asked)
+        setup = sensitivity.variable(inputs.setup_of(asked))
         with held(out):
             sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
     else:

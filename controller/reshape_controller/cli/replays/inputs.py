@@ -6,16 +6,19 @@ replays. State: none.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.cli.output import note
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
 from reshape_controller.replay.inputs import Costs, ReplayError, Workload, cluster_of
 from reshape_controller.replay.setup import Contender, Setup, curves_of
+from reshape_controller.replay.shell import Scene
 from reshape_controller.replay.truth import SPREAD
 from reshape_profiles.files import load
 from reshape_profiles.loader import Bundle, ProfileError, bundled
@@ -25,6 +28,8 @@ from reshape_sidecar.device_truth import load as load_truth
 WIDEST_CLUSTER = "8xV100+8xP100"
 """For traces that come without a cluster."""
 SEEDS_MAX = 10_000
+_LABEL = re.compile(r"(?<![^,])(?:[^,:]+:[^+]+\+[^,]*|[^,]*)")
+"""The comma of NAME:OPTION=VALUE,OPTION=VALUE+MECHANISM is none between two policies."""
 
 
 def contender(label: str) -> Contender:
@@ -45,6 +50,11 @@ def contender(label: str) -> Contender:
     what = f"{label!r} is no preset; there are {', '.join(PRESETS)}"
     remedy = f"or a policy with a mechanism, as in {policy_names()[0]}+terminate"
     raise failed(Exit.USAGE, what, "--policy", remedy)
+
+
+def labels_of(text: str) -> tuple[str, ...]:
+    """Presets and POLICY+MECHANISM, with commas between them and in a policy's settings."""
+    return tuple(label.strip() for label in _LABEL.findall(text))
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
@@ -156,6 +166,9 @@ def setup_of(asked: Asked) -> Setup:
         if trace is not None and value is not None:
             what = f"{name} is for generated workloads"
             raise failed(Exit.USAGE, what, f"--workload {asked.workload}")
+    if asked.device_truth is not None and asked.spread is not None:
+        what = "--spread means nothing here: the device truth says how fast each job is"
+        raise failed(Exit.USAGE, what, f"--spread {asked.spread:g}", "leave out one of the two")
     own = recipe.cluster if recipe is not None else WIDEST_CLUSTER
     try:
         setup = Setup(
@@ -171,10 +184,25 @@ def setup_of(asked: Asked) -> Setup:
             device=device_of(asked.device_truth),
             curves=curves_of(bundle.profiles),
         )
-        setup.scene(0)
+        scene = setup.scene(0)
     except ReplayError as error:
         raise as_usage(error) from None
+    if setup.device is None:
+        _tell_guessed_speeds(scene)
     return setup
+
+
+def _tell_guessed_speeds(scene: Scene) -> None:
+    """Of which job types no profile says how fast they are on GPUs of the cluster."""
+    kinds = sorted({job.spec.job_type or "" for job in scene.workload.jobs})
+    for gpu_type in sorted({host.gpu_type for host in scene.cluster.hosts}):
+        guessed = [kind for kind in kinds if not scene.truth.book.knows_speed(kind, gpu_type)]
+        if guessed:
+            more = f" and {len(guessed) - 3} more" if len(guessed) > 3 else ""
+            note(
+                f"no profile has speeds of {', '.join(guessed[:3])}{more} on {gpu_type}: taken to "
+                "be those of the slowest GPUs that it has"
+            )
 
 
 def device_of(name: str | None) -> DeviceTruth | None:

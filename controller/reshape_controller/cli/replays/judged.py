@@ -84,7 +84,8 @@ def _line(one: Judged) -> Line:
 
 
 def _table(found: Hindsight, judged: list[Judged], text: str) -> RenderableType:
-    table = grid("AT", "RESHAPE", "MAKESPAN", "MEAN JCT", right=("AT", "MAKESPAN", "MEAN JCT"))
+    right = ("AT", "MAKESPAN", "MEAN JCT")
+    table = grid("AT", "RESHAPE", *right[1:], right=right, rest="RESHAPE")
     for line in found.reshapes:
         costs = (f"{line.makespan_costs_s:+,.0f}", f"{line.mean_jct_costs_s:+,.0f}")
         table.add_row(f"{line.at_s:,.0f}", line.what, *costs)

@@ -9,6 +9,9 @@ import typer
 
 from reshape_controller.cli.exits import Exit, failed
 
+SPREAD_MAX = 0.9
+"""A job takes at least a tenth of what its profile says."""
+
 WorkloadOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -37,7 +40,7 @@ LastOption = Annotated[
 ]
 SpreadOption = Annotated[
     float | None,
-    typer.Option(min=0.0, max=0.9, help="Real speeds lie so far around the profiles."),
+    typer.Option(min=0.0, max=SPREAD_MAX, help="Real speeds lie so far around the profiles."),
 ]
 TruthOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Device truth that the world follows.")
@@ -61,7 +64,8 @@ RecordOption = Annotated[
     typer.Option(metavar="FILE", help="Of --live: run this instead of a paced program."),
 ]
 StepOption = Annotated[
-    float, typer.Option("--step", min=0.01, help="Of --live: seconds of the fastest steps.")
+    float,
+    typer.Option("--step", min=0.01, max=3600.0, help="Of --live: seconds of the fastest steps."),
 ]
 FromLiveOption = Annotated[
     bool, typer.Option("--from-live", help="Go on from a running daemon's queue: what if?")

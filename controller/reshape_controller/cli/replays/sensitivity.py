@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from reshape_controller.cli.output import Output, emit, grid
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.output import Fitting, Output, emit, grid
 from reshape_controller.cli.replays.folder import unwritable
+from reshape_controller.cli.replays.options import SPREAD_MAX
 from reshape_controller.cli.replays.runs import about, swept
 from reshape_controller.cli.replays.tables import share
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay.report import spread, table
 from reshape_controller.replay.rows import Interval, savings
-from reshape_controller.replay.sensitivity import variations
+from reshape_controller.replay.sensitivity import CHANGE, variations
 from reshape_controller.replay.setup import Contender, Setup
 
 METRICS = ("makespan_s", "mean_jct_s")
@@ -43,6 +46,18 @@ class Sensitivity:
     costs: str
     seeds: int
     lines: list[Line]
+
+
+def variable(setup: Setup) -> Setup:
+    """The same setup, if its assumptions can be changed. Raises CliError."""
+    if setup.device is not None:
+        what = "a device truth is no assumption: nothing of the world would change"
+        raise failed(Exit.USAGE, what, "--sensitivity", "leave out --device-truth")
+    most = SPREAD_MAX / (1.0 + CHANGE)
+    if setup.spread > most:
+        what = f"25 % more than a spread of {setup.spread:g} is more than {SPREAD_MAX:g}"
+        raise failed(Exit.USAGE, what, "--sensitivity", f"give a --spread of at most {most:g}")
+    return setup
 
 
 def show(
@@ -117,11 +132,26 @@ def markdown(found: Sensitivity) -> str:
 
 
 def _table(found: Sensitivity, text: str) -> RenderableType:
+    return Group(Text(text, style="bold"), Fitting(_wide(found), _narrow(found)))
+
+
+def _wide(found: Sensitivity) -> Table:
     others = [line.than for line in rows_of(found)[0][2]]
     headings = [f"{what} < {other}" for other in others for what in ("MAKESPAN", "JCT")]
-    right = ("BY", *headings)
-    drawn = grid("ASSUMPTION", "BY", *headings, right=right, rest="ASSUMPTION")
+    drawn = grid("ASSUMPTION", "BY", *headings, right=("BY", *headings))
     for assumption, change, lines in rows_of(found):
         cells = [share(one) for line in lines for one in (line.makespan_s, line.mean_jct_s)]
         drawn.add_row(assumption, change, *cells)
-    return Group(Text(text, style="bold"), drawn)
+    return drawn
+
+
+def _narrow(found: Sensitivity) -> Table:
+    """A row for each policy that is compared with, the intervals below the medians."""
+    right = ("BY", "MAKESPAN", "JCT")
+    drawn = grid("ASSUMPTION", "BY", "LESS THAN", *right[1:], right=right, rest="ASSUMPTION")
+    for assumption, change, lines in rows_of(found):
+        for number, line in enumerate(lines):
+            cells = [share(one, "\n") for one in (line.makespan_s, line.mean_jct_s)]
+            names = ("", "") if number else (assumption, change)
+            drawn.add_row(*names, line.than, *cells)
+    return drawn

@@ -59,7 +59,7 @@ def many(
         Fitting(_by_policy(summary, seeds), _by_metric(summary, seeds)),
     ]
     if saved:
-        parts += [Text(""), _savings(saved)]
+        parts += [Text(""), Fitting(_savings(saved), _savings(saved, "\n"))]
     return Group(*parts)
 
 
@@ -85,43 +85,51 @@ def _by_metric(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
     return table
 
 
-def share(found: Interval) -> str:
-    """A part with its interval; without one, if that has no width."""
+def share(found: Interval, between: str = " ") -> str:
+    """A part with its interval; without one, if that has no width. ``between`` them a blank, or the
+    end of a line where the terminal is narrow."""
     median = cell(found.median, "%")
-    return median if found.low == found.high else f"{median} ({_range(found, '%')})"
+    return median if found.low == found.high else f"{median}{between}({_range(found, '%')})"
 
 
 def _range(found: Interval, unit: str) -> str:
     return f"{cell(found.low, unit)}..{cell(found.high, unit)}"
 
 
-def _savings(saved: Sequence[tuple[str, str, dict[str, Interval]]]) -> Table:
+def _savings(saved: Sequence[tuple[str, str, dict[str, Interval]]], between: str = " ") -> Table:
     table = grid("LESS THAN", "BY", "MAKESPAN", "MEAN JCT", right=("MAKESPAN", "MEAN JCT"))
     for ours, other, metrics in saved:
         cells = []
         for name in SAVED:
             found = metrics.get(name)
-            cells.append("-" if found is None else share(found))
+            cells.append("-" if found is None else share(found, between))
         table.add_row(other, ours, *cells)
     return table
 
 
 def differences(found: Difference) -> RenderableType:
     """Two bundles: inputs that differ, then the metrics."""
-    inputs = grid("INPUT", "FIRST", "SECOND", rest="SECOND")
+    inputs = grid("INPUT", "BUNDLE", "VALUE", rest="VALUE")
     for name, first, second in found.inputs:
-        inputs.add_row(name, first, second)
-    headings = ("FIRST", "SECOND", "CHANGE")
-    table = grid("POLICY", "METRIC", *headings, "CLEAR", right=headings)
-    for one in found.metrics:
-        if one.metric not in {name for name, _, _ in SHOWN}:
-            continue
-        unit = next(unit for name, _, unit in SHOWN if name == one.metric)
-        change = "-" if one.ratio is None else f"{100 * one.ratio:+.1f}%"
-        clear = "one seed" if one.clear is None else "yes" if one.clear else "no"
-        shown = (cell(one.first, unit), cell(one.second, unit))
-        table.add_row(one.policy, one.metric, *shown, change, clear)
+        inputs.add_row(name, "first", first)
+        inputs.add_row("", "second", second)
     head = Text(f"{found.first} and {found.second}", style="bold")
     parts: list[RenderableType] = [head]
     parts += [inputs, Text("")] if found.inputs else [Text("the inputs are alike")]
-    return Group(*parts, table)
+    return Group(*parts, Fitting(_changes(found), _changes(found, values=False)))
+
+
+def _changes(found: Difference, *, values: bool = True) -> Table:
+    """Metric by metric; on a narrow terminal without the medians themselves."""
+    headings = ("FIRST", "SECOND", "CHANGE") if values else ("CHANGE",)
+    table = grid("POLICY", "METRIC", *headings, "CLEAR", right=headings)
+    units = {name: (heading, unit) for name, heading, unit in SHOWN}
+    for one in found.metrics:
+        if one.metric not in units:
+            continue
+        heading, unit = units[one.metric]
+        change = "-" if one.ratio is None else f"{100 * one.ratio:+.1f}%"
+        clear = "one seed" if one.clear is None else "yes" if one.clear else "no"
+        medians = (cell(one.first, unit), cell(one.second, unit)) if values else ()
+        table.add_row(one.policy, heading, *medians, change, clear)
+    return table
