@@ -131,6 +131,32 @@ def test_a_restart_of_the_machine_is_no_failure_of_its_jobs(bed: Bed, restarted:
     assert (again["attempt"], again["failures"]) == (2, 0)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_start_that_is_broken_off_while_the_store_takes_nothing_changes_nothing(
+    bed: Bed, number: signal.Signals
+) -> None:
+    """Whatever it has found out, the next start finds out as well."""
+    bed.up()
+    job = bed.submit("steady", steps=100_000, retries=0)
+    bed.reaches(job, "running", size=4)
+    bed.stop()
+    init = processes.init_of(bed.home / "jobs" / job / "attempt-1" / "run")
+    assert init is not None
+    os.kill(init.pid, signal.SIGKILL)
+    eventually(lambda: start_of(init.pid) is None, text="init is gone")
+    (bed.home / "boot").write_text("an earlier boot")
+    with closing(sqlite3.connect(bed.home / "store.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        bed.launch()
+        eventually(lambda: "append-failed" in bed.log.read_text(), text="the store takes nothing")
+        code = bed.stop(number)
+        assert code == (0 if number is signal.SIGTERM else -signal.SIGKILL)
+        other.execute("ROLLBACK")
+    bed.up()
+    again = bed.reaches(job, "running", size=4)
+    assert (again["attempt"], again["failures"]) == (2, 0)
+
+
 def test_gpus_that_a_later_start_does_not_show_are_left_and_kept_until_one_shows_them(
     bed: Bed,
 ) -> None:

@@ -10,6 +10,7 @@ each, and the two secrets in one folder that somebody made for all of them.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
@@ -107,7 +108,8 @@ class Home:
                 "use that one, stop it (kill -TERM), or name another --home",
             ) from None
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: the pid is for people alone
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd
 
     def has_daemon(self) -> bool:
@@ -155,14 +157,15 @@ class Home:
         self._publish("address.json", codec.dumps(address) + "\n")
 
     def machine_restarted(self) -> bool:
-        """Whether the machine was started again since a daemon last asked; asked once per start.
-
-        It is written down before anybody acts on it: told twice, it would end jobs that run.
-        """
+        """Whether the machine was started again since ``note_boot``, as far as that can be told."""
         now, path = files.boot_id(), self.folder / "boot"
         before = path.read_text(encoding="utf-8").strip() if path.exists() else now
-        self._publish("boot", now + "\n")
         return before != now and files.UNKNOWN_BOOT not in (before, now)
+
+    def note_boot(self) -> None:
+        """The log has it. Written earlier it would be lost with a start that is broken off, and
+        jobs would have failed because their containers are gone. Raises CliError."""
+        self._publish("boot", files.boot_id() + "\n")
 
     def _secret(self, name: str) -> str:
         path = (self.secrets or self.folder) / name
@@ -188,14 +191,20 @@ class Home:
         return text
 
     def _publish(self, name: str, text: str) -> None:
-        """Write a file (0600) whole or not at all."""
+        """Write a file (0600) whole or not at all. Raises CliError."""
         temporary = self.folder / f".{name}.{os.getpid()}"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.folder / name)
+        try:
+            fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.folder / name)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            what = f"{name} cannot be written in the daemon's home: {error.strerror}"
+            remedy = "free space on its disk, or name another --home"
+            raise failed(Exit.FAILED, what, str(self.folder), remedy) from None
 
 
 def _locked(fd: int, kind: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -93,3 +94,17 @@ def test_looking_at_a_home_that_is_not_there_makes_none(tmp_path: Path) -> None:
     absent = Home(tmp_path / "absent")
     assert (absent.has_daemon(), absent.address(), absent.read_token()) == (False, None, None)
     assert not absent.folder.exists()
+
+
+def test_a_full_disk_is_told_with_its_remedy_and_leaves_nothing_half(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    before = sorted(home.folder.iterdir())
+    with pytest.raises(CliError, match=r"boot cannot be written.*No space left") as refused:
+        home.note_boot()
+    assert "remedy: free space" in refused.value.text()
+    assert sorted(home.folder.iterdir()) == before

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import resource
 import signal
@@ -116,7 +117,17 @@ class Daemon:
     async def run(self, *servers: Server) -> None:
         """Recover, serve until a signal, stop. Raises StoreError, Fenced, CliError."""
         _on_signals(self._stop)
-        await self._loop.start(self._executor, lambda: self._hosts.recovered(self._loop))
+        stop = asyncio.create_task(self._stopped(), name="stop")
+        look = functools.partial(self._hosts.recovered, self._loop)
+        starting = asyncio.create_task(self._loop.start(self._executor, look))
+        await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
+        if stop.done():  # it may never end: the store takes nothing. As at a kill, nothing is lost
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            await self._executor.stop()
+            return
+        await starting
+        self._settings.home.note_boot()
         tasks = [
             asyncio.create_task(work, name=name)
             for name, work in (
@@ -125,9 +136,9 @@ class Daemon:
                 ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
                 ("inbox", inbox.watch(self._loop, self._admission, self._desk)),
                 ("fence", self._fenced()),
-                ("stop", self._stopped()),
             )
         ]
+        tasks.append(stop)
         try:
             with contextlib.suppress(Stopped):  # the loop's own reason follows
                 await self._begin(servers)

@@ -16,7 +16,7 @@ import structlog
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.devices import HOST, Devices, clash
-from reshape_controller.cli.serve.strangers import check_containers
+from reshape_controller.cli.serve.strangers import any_lives
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobState
 from reshape_controller.core.state import State
@@ -55,8 +55,8 @@ class ThisMachine:
         self._gpus = tuple(GpuId(name) for name in devices.gpus)
 
     async def recovered(self, loop: Loop) -> None:
-        await check_containers(self._launcher, self._home, loop.engine.state)
-        if self._home.machine_restarted():
+        lives = await any_lives(self._launcher, self._home, loop.engine.state)
+        if self._home.machine_restarted() and not lives:
             # Before any effect, and before the ends of its containers look like their failures.
             loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
         # Before the first plan, which may else give away what is not there any more.

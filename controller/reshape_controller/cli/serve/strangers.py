@@ -19,8 +19,9 @@ from reshape_sidecar.init.look import init_of
 SHOWN_MAX = 5
 
 
-async def check_containers(launcher: Launcher, home: Home, state: State) -> None:
-    """Raises CliError if a container lives that would train on GPUs which the log calls idle."""
+async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
+    """Whether a container lives here. Raises CliError if one is ahead of the log: it may train on
+    GPUs that are nobody's there."""
     found = []
     try:
         statuses = await launcher.containers()
@@ -33,7 +34,7 @@ async def check_containers(launcher: Launcher, home: Home, state: State) -> None
         if status.running and _ahead(folder, status.attempt, job):
             found.append((f"{status.job} (attempt {status.attempt})", init_of(folder.run)))
     if not found:
-        return
+        return any(status.running for status in statuses)
     names = ", ".join(name for name, _ in found[:SHOWN_MAX])
     more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
     pids = " ".join(str(init.pid) for _, init in found if init is not None)
