@@ -102,7 +102,6 @@ def answer(turn: Turn, job: Job, outcome: Outcome, devices: tuple[str, ...]) -> 
     if outcome.kind is OutcomeKind.REFUSED:
         giving_up.refused(turn, job, job.change, devices)
         return
-    saved = "no checkpoint" if outcome.saved_step is None else f"step {outcome.saved_step} saved"
     job = replace(
         job,
         stage=Stage.STOPPING,
@@ -112,7 +111,7 @@ def answer(turn: Turn, job: Job, outcome: Outcome, devices: tuple[str, ...]) -> 
         ),
     )
     turn.state.put_job(job)
-    turn.note(job, "stopping", f"{saved}, {outcome.lost_steps} steps lost", outcome.lost_steps)
+    turn.note(job, "stopping", _what_was_saved(job, outcome), outcome.lost_steps)
 
 
 def stopped(turn: Turn, job: Job) -> None:
@@ -200,6 +199,13 @@ def _grant(turn: Turn, job: Job, hand_over: HandOver) -> None:
         job = attempts.reshaped(turn, job, hand_over.size_before, len(hand_over.gpus))
     job = attempts.start(turn, job, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")
     turn.note(job, "granted", f"{gpus(len(hand_over.gpus))}: {', '.join(hand_over.gpus)}")
+
+
+def _what_was_saved(job: Job, outcome: Outcome) -> str:
+    if outcome.saved_step is None and not job.progress.step:
+        return "no checkpoint, and no step was ever told: what it kept itself is not known"
+    saved = "no checkpoint" if outcome.saved_step is None else f"step {outcome.saved_step} saved"
+    return f"{saved}, {outcome.lost_steps} steps lost"
 
 
 def _what_was_planned(newcomer: Job, idle: tuple[GpuId, ...], hand_over: HandOver) -> str:

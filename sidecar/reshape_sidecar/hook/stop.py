@@ -19,6 +19,11 @@ from typing import NoReturn
 
 from reshape_sidecar.wire import EXIT_SAVED
 
+NOTHING_SAVED = (
+    b"reshape: asked to save and leave, but no `fit` and no session of Reshape is under way: this "
+    b"process ends as it is, and the next one begins anew\n"
+)
+
 
 class Stop:
     """The stop flag of this process."""
@@ -75,6 +80,8 @@ class Stop:
         elif self.nothing_to_save:
             self.leave()
         else:
+            with contextlib.suppress(OSError):
+                os.write(2, NOTHING_SAVED)  # print is not to be used in a handler
             _end_by(number)
 
 
