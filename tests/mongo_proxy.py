@@ -1,8 +1,8 @@
 """A proxy of the test's own between a store and its server: what a bad network does.
 
 Does: forwards message by message; drops a connection after the server has done what was asked and
-before its reply gets through; cuts all connections for as long as it is told to. Never: changes a
-message. State: its threads, which end with the ``with`` block.
+before its reply gets through; cuts all connections, or keeps what it is sent to itself, for as long
+as it is told to. Never: changes a message. State: its threads, which end with the ``with`` block.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Proxy:
         self._pairs: set[tuple[socket.socket, socket.socket]] = set()
         self._closed = False
         self._down = False
+        self._speaks = threading.Event()
+        self._speaks.set()
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Proxy:
@@ -46,6 +48,7 @@ class Proxy:
         trace: TracebackType | None,
     ) -> None:
         self._closed = True
+        self._speaks.set()
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -62,6 +65,16 @@ class Proxy:
             yield
         finally:
             self._down = False
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        """Take connections and messages, and answer none until the block ends. The server then gets
+        what it was sent, whoever has given up waiting."""
+        self._speaks.clear()
+        try:
+            yield
+        finally:
+            self._speaks.set()
 
     def cut_next(self, *commands: str, count: int = 1, after: int = 0) -> None:
         """The server does the next commands of these names; their replies are lost. The first
@@ -111,6 +124,7 @@ class Proxy:
         request = _message(client)
         if not request:
             return False
+        self._speaks.wait()
         upstream.sendall(request)
         reply = _message(upstream)
         with self._guard:

@@ -95,6 +95,31 @@ def test_a_cut_of_a_minute_makes_the_daemon_not_ready_and_touches_no_training(
         bed.reaches(job, "halted")
 
 
+def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for(
+    bed: Bed, tmp_path: Path
+) -> None:
+    with server(tmp_path) as running, Proxy(running.port) as proxy:
+        uri = f"mongodb://127.0.0.1:{proxy.port}/silent"
+        bed.up("--store", uri)
+        job, pid, started = training(bed)
+        with proxy.silent():
+            eventually(lambda: not ready(bed), text="the daemon is not ready")
+            assert "nothing was accepted" in refused(bed, "meanwhile")
+        eventually(lambda: ready(bed), text="the daemon is ready again")
+        assert refused(bed, "after") == ""
+        assert {each["name"] for each in bed.json("get")["jobs"]} == {"long", "after"}
+        untouched(bed, job, pid, started)
+        with proxy.silent():
+            eventually(lambda: not ready(bed), text="the daemon is not ready")
+            assert bed.stop() == 0
+        assert start_of(pid) == started
+        said = bed.log.read_text()
+        assert "Traceback" not in said
+        assert "Topology" not in said, "the driver's own picture of its servers"
+        checked = bed.json("db", "check", "--no-repair", "--store", uri)
+        assert (checked["problems"], checked["extra"]) == ([], [])
+
+
 def test_a_server_that_is_restarted_is_used_again_and_training_goes_on(
     bed: Bed, tmp_path: Path
 ) -> None:
