@@ -77,6 +77,34 @@ def test_a_caller_that_is_cancelled_at_any_moment_ends(address: str) -> None:
     gc.collect()  # what the driver left is collected here, and not in another test
 
 
+def test_what_fails_after_its_caller_was_cancelled_is_not_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reshape_controller.store.mongo.REPLY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("reshape_controller.store.mongo.SELECT_TIMEOUT_S", 0.5)
+    said: list[dict[str, object]] = []
+
+    async def main(port: int) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, what: said.append(what))
+        with Proxy(port) as proxy:
+            store = MongoStore(f"mongodb://127.0.0.1:{proxy.port}/left")
+            await store.open()
+            with proxy.silent():
+                task = asyncio.create_task(store.requests(10))
+                await asyncio.sleep(0.1)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                assert task.cancelled()
+                while store._under_way:
+                    await asyncio.sleep(0.05)
+            await store.close()
+        gc.collect()
+
+    with server(tmp_path) as running:
+        asyncio.run(main(running.port))
+    assert said == []
+
+
 def test_a_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) -> None:
     first, second = records(2)
     item = InboxItem("r1", "submit", "{}")
