@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -169,3 +170,19 @@ def test_no_table_of_replays_is_cut(
         assert printed.exit_code == 0, printed.output
         assert "…" not in printed.stdout, words
         assert "%" in printed.stdout or "RESHAPE" in printed.stdout or "633 s" in printed.stdout
+
+
+def test_a_full_disk_leaves_no_half_replay_and_is_told_with_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Path.write_text
+
+    def full(path: Path, text: str, *more: str, **options: str) -> int:
+        write(path, "", encoding="utf-8")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    error = reshape("replay", "-w", "two", "--jobs", "2", "--out", str(tmp_path)).exception
+    assert isinstance(error, CliError)
+    assert f"{tmp_path}: No space left on device" in error.text()
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [".lock"]

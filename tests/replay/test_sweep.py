@@ -11,6 +11,7 @@ import pytest
 
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.replays import inputs
+from reshape_controller.cli.replays.compare import saved_pairs
 from reshape_controller.replay import setup as setups
 from reshape_controller.replay import sweep as sweeps
 from reshape_controller.replay.rows import CONFIDENCE, interval, over, savings
@@ -143,6 +144,23 @@ def test_savings_are_taken_seed_by_seed() -> None:
     ]
     found = savings(rows, "ours", "theirs", ("makespan_s",))["makespan_s"]
     assert (found.median, found.low, found.high) == pytest.approx((0.3, 0.1, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("policies", "pairs"),
+    [
+        ("default,paper,adaptive", [("adaptive", "default"), ("adaptive", "paper")]),
+        ("paper+none,optimus+none", [("paper+none", "optimus+none")]),
+        ("adaptive", []),
+    ],
+)
+def test_savings_are_told_of_the_papers_pairs_or_of_the_first_policy(
+    policies: str, pairs: list[tuple[str, str]]
+) -> None:
+    rows = [{"policy": label, "seed": 0, "makespan_s": 1.0} for label in policies.split(",")]
+    rows = [{**row, "mean_jct_s": 1.0, "mean_wait_s": 1.0} for row in rows]
+    found = [(ours, other) for ours, other, _ in saved_pairs(rows)]
+    assert found[: len(pairs)] == pairs
 
 
 @pytest.mark.parametrize(

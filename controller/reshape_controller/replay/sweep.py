@@ -168,5 +168,9 @@ def _write(path: Path, mark: str, run: Run) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"inputs": mark, "row": run.row, "jobs": run.jobs})
     partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise

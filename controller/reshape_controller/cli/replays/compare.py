@@ -48,7 +48,8 @@ SAVINGS = (
     ("paper", "default"),
     ("paper", "termination"),
 )
-"""Pairs that are shown, where both were replayed."""
+"""Pairs that are shown, where both were replayed; without any of them, the first policy beside each
+other one."""
 SAVED_METRICS = ("makespan_s", "mean_jct_s", "mean_wait_s")
 ALL = "all"
 
@@ -168,11 +169,11 @@ def _compare_policies(
 
 def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]]]:
     """Who saves how much against whom, of the pairs that were replayed."""
-    labels = {str(row["policy"]) for row in rows}
+    first, *others = dict.fromkeys(str(row["policy"]) for row in rows)
+    pairs = [pair for pair in SAVINGS if {*pair} <= {first, *others}]
     return [
         (ours, other, savings(rows, ours, other, SAVED_METRICS))
-        for ours, other in SAVINGS
-        if ours in labels and other in labels
+        for ours, other in pairs or [(first, other) for other in others]
     ]
 
 
@@ -211,7 +212,7 @@ def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]
     except figures.NoMatplotlib as error:
         note(str(error))
     except OSError as error:
-        raise unwritable(error) from None
+        raise unwritable(error, out) from None
 
 
 def _compare_bundles(bundles: Sequence[Path], shown: Output) -> None:

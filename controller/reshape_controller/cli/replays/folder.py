@@ -27,7 +27,7 @@ def held(out: Path | None) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
         lock = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise unwritable(error) from None
+        raise unwritable(error, out) from None
     try:
         _lock(lock, out)
         yield
@@ -46,10 +46,10 @@ def _lock(lock: int, out: Path) -> None:
         remedy = "wait until it has ended, or name another folder"
         raise failed(Exit.USAGE, what, f"--out {out}", remedy) from None
     except OSError as error:
-        raise unwritable(error) from None
+        raise unwritable(error, out) from None
 
 
-def unwritable(error: OSError) -> CliError:
-    """The folder cannot be written to."""
-    what = f"{error.filename or 'a file there'}: {error.strerror}"
+def unwritable(error: OSError, out: Path | None) -> CliError:
+    """The folder cannot be written to; a disk that is full names no file."""
+    what = f"{error.filename or out}: {error.strerror}"
     return failed(Exit.USAGE, what, "--out", "name a folder to write to, or make room there")

@@ -83,7 +83,7 @@ def show(
     except ReplayError as error:
         raise as_usage(error) from None
     except OSError as error:
-        raise unwritable(error) from None
+        raise unwritable(error, folder) from None
     frozen.check()
     found = Report(
         workload=setup.name,

@@ -52,7 +52,7 @@ def swept(
         remedy = "again with fewer --workers; replays that --out has are not done again"
         raise failed(Exit.FAILED, what, f"workload {setup.name}", remedy) from None
     except OSError as error:
-        raise unwritable(error) from None
+        raise unwritable(error, out) from None
 
 
 def progress() -> Progress:
@@ -82,7 +82,7 @@ def keep(
     except NoMatplotlib as error:
         note(str(error))
     except OSError as error:
-        raise unwritable(error) from None
+        raise unwritable(error, out) from None
 
 
 def about(setup: Setup, seeds: Sequence[int] = ()) -> str:

@@ -78,7 +78,7 @@ def show(
             (out / "sensitivity.json").write_text(to_json(found, indent=2) + "\n", "utf-8")
             (out / "sensitivity.md").write_text(markdown(found), "utf-8")
         except OSError as error:
-            raise unwritable(error) from None
+            raise unwritable(error, out) from None
     emit(found, shown, lambda: _table(found, about(setup, seeds)))
 
 
