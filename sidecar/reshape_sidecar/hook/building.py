@@ -1,7 +1,8 @@
 """Builds a model far enough that its state can be put back before its first step.
 
-Does: makes the variables of layers, metrics and optimizer from the shapes of the data. Never:
-draws a batch. State: none.
+Does: makes the variables that training makes: as Keras itself does under a strategy, from the
+shapes of the data, and else by tracing the step. Never: draws a batch, or executes a step. State:
+none.
 """
 
 from __future__ import annotations
@@ -11,13 +12,29 @@ from typing import Any
 
 def build(model: Any, iterator: Any) -> None:
     """Make every variable that training of ``model`` on ``iterator`` would make."""
-    strategy = model.distribute_strategy
     spec = getattr(iterator._distributed_dataset, "element_spec", None)
-    with strategy.scope():
+    step = None if model._distribute_strategy is not None else _traceable(model)
+    if step is not None:
+        import tensorflow
+
+        # Training finds the traced step and does not trace it again.
+        step.get_concrete_function(tensorflow.data.IteratorSpec(spec))
+        return
+    with model.distribute_strategy.scope():
         model._symbolic_build(data_batch=_global_spec(spec))
         optimizer = model.optimizer
         if optimizer is not None and not optimizer.built:
             optimizer.build(model.trainable_variables)
+
+
+def _traceable(model: Any) -> Any:
+    """The function of TensorFlow in the model's training step; None if it runs eagerly."""
+    model.make_train_function()
+    candidates = [model.train_function]
+    for cell in getattr(model.train_function, "__closure__", None) or ():
+        candidates.append(cell.cell_contents)
+    found = [one for one in candidates if hasattr(one, "get_concrete_function")]
+    return found[0] if found else None
 
 
 def build_for(model: Any, arguments: dict[str, Any]) -> None:

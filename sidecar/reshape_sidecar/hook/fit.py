@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reshape_sidecar.hook.training import Training
 
 UNCHANGED_BY_EVALUATION = ("model", "optimizer", "seed")
+CHANGED_BY_EVALUATION = ("metrics", "attributes")
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class _Validation:
     """What a validation changes, as it was when the epoch's last step was done."""
 
     position: SavedPosition
-    metrics: list[variables.VariableState]
+    changed: list[variables.VariableState]
     random: dict[str, Any]
     logs: dict[str, float]
 
@@ -75,7 +76,6 @@ class Fit:
             self.model._initial_epoch = epoch or None
             self.epochs_done = epoch - self._initial_epoch
             self.last_logs = self._resumed.logs
-            building.build(self.model, self.position.iterator)
         verdict = judge.before_training(self.model, self.position, self._job.settings)
         self._job.telling.judged(verdict)
 
@@ -86,6 +86,7 @@ class Fit:
         so it comes after them.
         """
         self._epoch, self._batch = epoch, 0
+        self.model._initial_epoch = None  # of this call alone, but Keras would keep it for the next
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             self._go_on(resumed)
@@ -94,12 +95,13 @@ class Fit:
 
     def _go_on(self, restored: Restored) -> None:
         self._pause_began_s = time.monotonic()
-        telling = self._job.telling
-        telling.phase_ended("build_s")
-        telling.phase(HookPhase.RESTORING)
         position, reader = restored.mark.position, restored.reader
         assert position is not None
         assert self.position is not None
+        building.build(self.model, self.position.iterator)
+        telling = self._job.telling
+        telling.phase_ended("build_s")
+        telling.phase(HookPhase.RESTORING)
         self.position.go_to(position, self.epochs_done)
         variables.restore(self.model, variables.decode(restored.variables, reader))
         unmatched = callback_state.restore(self.callbacks.callbacks, restored.callbacks, reader)
@@ -167,7 +169,7 @@ class Fit:
         if self._only_validation_left and last is not None and last.batch == self._batch:
             self._validation = _Validation(
                 position=last,
-                metrics=variables.capture(self.model, ("metrics",)),
+                changed=variables.capture(self.model, CHANGED_BY_EVALUATION),
                 random=randomness.capture(),
                 logs=numbers_of(self.last_logs),
             )
@@ -213,7 +215,7 @@ class Fit:
             states = variables.capture(self.model)
         else:
             states = variables.capture(self.model, UNCHANGED_BY_EVALUATION)
-            states = variables.in_order([*states, *kept.metrics])
+            states = variables.in_order([*states, *kept.changed])
         return {
             "variables": variables.encode(states, writer),
             "others": self._job.models.encode(writer, without=self.model),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reshape_sidecar.hook import randomness
+from reshape_sidecar.hook import randomness, variables
 from reshape_sidecar.hook.settings import Settings
 
 EXACT = "exact"
@@ -52,9 +52,16 @@ def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
 def after_first_step(model: Any, verdict: Verdict) -> Verdict:
     """The verdict when the traced step can be looked at."""
     names = sorted(set(_stateful_random(_step_graphs(model))))
-    if not names:
-        return verdict
-    return verdict.worse(f"the training step draws stateful random numbers ({', '.join(names)})")
+    if names:
+        drawn = ", ".join(names)
+        verdict = verdict.worse(f"the training step draws stateful random numbers ({drawn})")
+    strange = sorted(set(_strange_variables(model)))
+    if strange:
+        verdict = verdict.worse(
+            f"the training step uses variables that no attribute of the model or of its layers "
+            f"holds ({', '.join(strange)})"
+        )
+    return verdict
 
 
 def _devices_note(model: Any, settings: Settings) -> str | None:
@@ -151,6 +158,15 @@ def _step_graphs(model: Any) -> Iterator[Any]:
         listing = getattr(candidate, "_list_all_concrete_functions", None)
         for concrete in listing() if listing is not None else ():
             yield concrete.graph
+
+
+def _strange_variables(model: Any) -> Iterator[str]:
+    """Names of variables in the traced step that no checkpoint holds."""
+    kept = variables.handles(model)
+    for graph in _step_graphs(model):
+        for variable in graph.variables:
+            if id(variable.handle) not in kept:
+                yield variable.name
 
 
 def _stateful_random(graphs: Any) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """The variables of a Keras model: all that training changes, captured and put back exactly.
 
-Does: collects model, optimizer, metric and seed variables in a fixed order, reads and assigns
-them, also when the number of replicas has changed. Never: builds a model, or skips a variable that
-does not fit (``StateMismatch``). State: none.
+Does: collects model, optimizer, metric and seed variables in a fixed order, and what else the
+model's attributes hold (``attributes``); reads and assigns them, also when the number of replicas
+has changed. Never: builds a model, or skips a variable that does not fit (``StateMismatch``).
+State: none.
 
 A variable that is summed over replicas on reading (a metric) is kept per replica: with the same
 number of replicas it comes back bit by bit; with another, its sum goes to the first replica.
@@ -10,45 +11,50 @@ number of replicas it comes back bit by bit; with another, its sum goes to the f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from reshape_sidecar.hook import attributes
+from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.values import Reader, Writer
 
-GROUPS = ("model", "optimizer", "metrics", "seed")
+GROUPS = ("model", "optimizer", "metrics", "seed", "attributes")
+BY_NAME = "attributes"
+"""A group whose variables come and go with what the script does; each is put back by its name."""
 
 
 class StateMismatch(RuntimeError):
     """A checkpoint does not fit the script; the message names the first difference."""
 
 
-def collect(model: Any) -> list[tuple[str, Any]]:
-    """Every variable of ``model`` with its group, each once, in an order that never changes."""
+def collect(model: Any) -> list[tuple[str, str, Any]]:
+    """Every variable of ``model`` with its group and name, each once, in an order that never
+    changes."""
     groups: list[tuple[str, list[Any]]] = [("model", list(model.variables))]
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
         groups.append(("optimizer", list(optimizer.variables)))
     groups.append(("metrics", list(model.metrics_variables)))
     groups.append(("seed", list(_global_seed())))
+    known = [(group, _name(one), one) for group, variables in groups for one in variables]
+    held = [(BY_NAME, name, one) for name, one in attributes.held(model)]
     seen: set[int] = set()
     found = []
-    for group, variables in groups:
-        for variable in variables:
-            if id(variable) not in seen:
-                seen.add(id(variable))
-                found.append((group, variable))
+    for group, name, variable in (*known, *held):
+        backing = id(_backing(variable))
+        if backing not in seen:
+            seen.add(backing)
+            found.append((group, name, variable))
     return found
 
 
 def size_bytes(model: Any) -> int:
     """Bytes that the variables of ``model`` take in a checkpoint, about."""
     total = 0
-    for _, variable in collect(model):
-        count = 1
-        for dimension in variable.shape:
-            count *= int(dimension)
-        total += 4 * count
+    for _, _, variable in collect(model):
+        total += 4 * math.prod(_shape(variable))
     return total
 
 
@@ -65,11 +71,11 @@ class VariableState:
 def capture(model: Any, groups: Container[str] = GROUPS) -> list[VariableState]:
     """The variables of ``model`` in ``groups``, copied to memory."""
     out = []
-    for group, variable in collect(model):
+    for group, name, variable in collect(model):
         if group in groups:
             how, copies = _copies(variable)
             values = [copy.numpy() for copy in copies]
-            out.append(VariableState(group, _name(variable), how, values))
+            out.append(VariableState(group, name, how, values))
     return out
 
 
@@ -91,25 +97,41 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
 
     Nothing is assigned unless everything fits.
     """
-    targets = [found for found in collect(model) if found[0] in groups]
-    wanted = [state for state in states if state.group in groups]
+    found = [entry for entry in collect(model) if entry[0] in groups]
+    targets = [entry for entry in found if entry[0] != BY_NAME]
+    wanted = [state for state in states if state.group in groups and state.group != BY_NAME]
     if len(targets) != len(wanted):
         raise StateMismatch(
             f"the checkpoint has {len(wanted)} variables, the script's model {len(targets)}. "
             "The script or its versions changed since: restore the old script, or start the job in "
             "an empty `checkpoints` folder."
         )
-    for state, (group, variable) in zip(wanted, targets, strict=True):
-        shape = tuple(int(dimension) for dimension in variable.shape)
-        if group != state.group or any(tuple(value.shape) != shape for value in state.values):
+    for state, (group, name, variable) in zip(wanted, targets, strict=True):
+        if group != state.group or not _fits(state, variable):
             raise StateMismatch(
                 f"variable {state.name} of the checkpoint ({state.group}, shape "
-                f"{state.values[0].shape}) meets {_name(variable)} ({group}, shape {shape}). The "
+                f"{state.values[0].shape}) meets {name} ({group}, shape {_shape(variable)}). The "
                 "script changed since: restore the old one, or start in an empty `checkpoints` "
                 "folder."
             )
-    for state, (_, variable) in zip(wanted, targets, strict=True):
+    for state, (_, _, variable) in zip(wanted, targets, strict=True):
         _assign(variable, state.how, state.values)
+    _restore_by_name(
+        {name: variable for group, name, variable in found if group == BY_NAME},
+        [state for state in states if state.group in groups and state.group == BY_NAME],
+    )
+
+
+def _restore_by_name(found: dict[str, Any], states: list[VariableState]) -> None:
+    missing = []
+    for state in states:
+        variable = found.get(state.name)
+        if variable is None or not _fits(state, variable):
+            missing.append(state.name)
+        else:
+            _assign(variable, state.how, state.values)
+    if missing:
+        complain(f"attributes of the model whose state was not found: {', '.join(missing)}")
 
 
 def restore_if_it_fits(model: Any, states: list[VariableState]) -> None:
@@ -125,18 +147,39 @@ def in_order(states: list[VariableState]) -> list[VariableState]:
     return sorted(states, key=lambda state: GROUPS.index(state.group))
 
 
+def handles(model: Any) -> set[int]:
+    """What identifies every variable that is kept of ``model``, on each device, in a trace."""
+    backings = [_backing(variable) for _, _, variable in collect(model)]
+    parts = [part for one in backings for part in _parts(one) or (one,)]
+    return {id(part.handle) for part in parts if hasattr(part, "handle")}
+
+
+def _fits(state: VariableState, variable: Any) -> bool:
+    return all(tuple(value.shape) == _shape(variable) for value in state.values)
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(int(dimension) for dimension in variable.shape)
+
+
 def _name(variable: Any) -> str:
     return str(getattr(variable, "path", variable.name))
 
 
 def _copies(variable: Any) -> tuple[str, list[Any]]:
     value = _backing(variable)
-    parts = getattr(value, "values", None)
-    if not isinstance(parts, (tuple, list)) or not parts:
+    parts = _parts(value)
+    if not parts:
         return "one", [value]
     if "SyncOnRead" not in type(value).__name__:
         return "one", [parts[0]]
-    return str(value.aggregation).rsplit(".", 1)[-1].lower(), list(parts)
+    return str(value.aggregation).rsplit(".", 1)[-1].lower(), parts
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a variable that is spread over devices has on each; else empty."""
+    parts = getattr(value, "values", None)
+    return list(parts) if isinstance(parts, (tuple, list)) else []
 
 
 def _assign(variable: Any, how: str, values: list[Any]) -> None:

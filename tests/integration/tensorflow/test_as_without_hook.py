@@ -105,6 +105,8 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, s
         ("dropout", "steps-only", "random layers"),
         ("no_dropout", "exact", None),
         ("noise", "steps-only", "training step draws stateful random numbers"),
+        ("own_variable", "exact", None),
+        ("strange_variable", "steps-only", "no attribute of the model or of its layers holds"),
         ("uneven", "steps-only", "a batch of 5 samples does not divide by 2 devices"),
         ("random_map", "steps-only", "pipeline draws stateful random numbers"),
         ("python_map", "steps-only", "pipeline calls Python"),

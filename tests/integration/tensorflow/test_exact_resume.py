@@ -33,6 +33,9 @@ RESUMED = {
         {"STOP_AT": "1"},
         {"STOP_AT": "11"},
     ],
+    "pair": [{"STOP_AT": "13"}],
+    "stateful": [{"STOP_IN": "evaluate"}],
+    "in_turn": [{"STOP_AT": "5"}],
 }
 
 
@@ -94,6 +97,7 @@ def test_a_stopped_script_goes_on_with_the_same_steps(
     # A finished call of a model that went on has that model's newest weights, not its own.
     assert_same(last.lines("WEIGHTS")[-1:], wanted.lines("WEIGHTS")[-1:], case)
     assert whole.newest().manifest.complete
+    assert last.out.count("TRACED") == wanted.out.count("TRACED"), "its step is traced once more"
 
 
 def test_a_finished_job_that_is_started_again_trains_nothing(

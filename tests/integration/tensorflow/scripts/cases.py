@@ -215,6 +215,85 @@ def several():
     show(model.fit(dataset, epochs=3, verbose=0, callbacks=[Told(), stop]), model)
 
 
+class Pair(keras.Model):
+    """Two networks with an optimizer each, no ``call``, and state in attributes of its own."""
+
+    def __init__(self):
+        super().__init__(name="pair")
+        self.maker = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(8)])
+        self.critic = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+        self.noise = tf.random.Generator.from_seed(5)
+        self.counts = {"steps": [tf.Variable(1.0)]}
+
+    def compile(self, makes, judges):
+        super().compile(keras.optimizers.Adam())
+        self.makes, self.judges = makes, judges
+
+    def train_step(self, batch):
+        print("TRACED", flush=True)
+        x, _ = batch
+        noise = self.noise.normal((tf.shape(x)[0], 4))
+        with tf.GradientTape(persistent=True) as tape:
+            judged = self.critic(self.maker(noise))
+            criticized = tf.reduce_mean(tf.nn.softplus(-self.critic(x)) + tf.nn.softplus(judged))
+            made = tf.reduce_mean(tf.nn.softplus(-judged)) * self.counts["steps"][0]
+        for own, optimizer, value in (
+            (self.critic, self.judges, criticized),
+            (self.maker, self.makes, made),
+            # The model's own optimizer trains a part of it only.
+            (self.maker.layers[-1], self.optimizer, made),
+        ):
+            weights = own.trainable_variables
+            optimizer.apply(tape.gradient(value, weights), weights)
+        self.counts["steps"][0].assign_add(0.1)
+        self._loss_tracker.update_state(criticized + made)
+        return {"loss": self._loss_tracker.result()}
+
+
+def pair():
+    """A model as those that are trained against each other are written, without a strategy."""
+    model = Pair()
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.RMSprop(0.02))
+    x, y = data()
+    show(model.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()]), model)
+
+
+def stateful():
+    """A layer whose state goes on from batch to batch, and through a validation."""
+    layers = [keras.layers.GRU(6, stateful=True), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.layers.Input(batch_shape=(32, 4, 2)), *layers], name="stateful")
+    model.compile("adam", loss())
+    x, y = data(256)
+    x = x.reshape(256, 4, 2)
+    validation = (x[:96], y[:96])
+    show(
+        model.fit(
+            x,
+            y,
+            batch_size=32,
+            epochs=2,
+            verbose=0,
+            shuffle=False,
+            validation_data=validation,
+            validation_batch_size=32,
+            callbacks=[Told()],
+        ),
+        model,
+    )
+
+
+def in_turn():
+    """A call for each epoch, as loops of their own are written; then a longer one."""
+    x, y = data(96)
+    model = dense("in_turn", "adam", keras.layers.Dropout(0.1))
+    for epoch in range(3):
+        turn = model.fit(
+            x, y, 32, initial_epoch=epoch, epochs=epoch + 1, verbose=0, callbacks=[Told()]
+        )
+        show(turn, model)
+    show(model.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()]), model)
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -225,6 +304,9 @@ CASES = {
         unknown_length,
         sequence,
         several,
+        pair,
+        stateful,
+        in_turn,
     )
 }
 

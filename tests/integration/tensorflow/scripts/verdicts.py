@@ -19,6 +19,18 @@ class Noisy(keras.layers.Layer):
         return x + tf.random.normal(tf.shape(x))
 
 
+class Scaled(keras.layers.Layer):
+    """By a variable that the layer holds in a dictionary of its own, or by one of the script's."""
+
+    def __init__(self, scale=None):
+        super().__init__()
+        self.parts = {"scale": tf.Variable(1.0, trainable=False)} if scale is None else {}
+        self.scale_of = (lambda: self.parts["scale"]) if scale is None else scale
+
+    def call(self, x):
+        return x * self.scale_of()
+
+
 class Sequence(keras.utils.PyDataset):
     def __init__(self):
         super().__init__()
@@ -43,6 +55,8 @@ def on_python(a, b):
     return tf.ensure_shape(tf.py_function(lambda v: v, [a], tf.float32), [8]), b
 
 
+with all_devices.scope():
+    of_script = tf.Variable(2.0, trainable=False, name="of_script")
 arrays = {"x": x, "y": y, "batch_size": 8}
 CASES = {
     "plain": ([], arrays),
@@ -54,6 +68,8 @@ CASES = {
     "dropout": ([lambda: keras.Sequential([keras.layers.Dropout(0.5)])], arrays),
     "no_dropout": ([lambda: keras.layers.Dropout(0.0)], arrays),
     "noise": ([Noisy], arrays),
+    "own_variable": ([Scaled], arrays),
+    "strange_variable": ([lambda: Scaled(lambda: of_script)], arrays),
     "uneven": ([], {"x": x[:29], "y": y[:29], "batch_size": 8}),
     "random_map": ([], batched(pipeline.map(lambda a, b: (a + tf.random.uniform([8]), b)))),
     "python_map": ([], batched(pipeline.map(on_python))),
