@@ -17,15 +17,19 @@ from reshape_controller.core.model import GpuState, JobId, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.live import executor as executor_module
 from reshape_controller.live import inbox
+from reshape_controller.live import leadership as leadership_module
 from reshape_controller.live import loop as loop_module
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.loop import CannotTake, Stopped
+from reshape_controller.live.journal import Fenced
+from reshape_controller.live.leadership import Leadership
+from reshape_controller.live.loop import CannotTake, Loop, Settings, Stopped
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.sqlite import SqliteStore
+from reshape_launcher.leases import Lease, Seen
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
 from reshape_sidecar.wire import Observed, Phase
-from tests.integration.test_live_loop import HOST, running, spec, start
+from tests.integration.test_live_loop import HOST, GiveHalf, running, spec, start
 from tests.live_fakes import FakeLauncher
 
 
@@ -212,6 +216,39 @@ def test_a_deadline_is_not_over_before_all_that_was_said_by_then_is_heard(
             lambda: daemon.loop.engine.state.jobs[first].stage is not Stage.LAUNCHING
         )
         assert daemon.loop.engine.state.jobs[first].failures == 0
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+class Elsewhere:
+    """A lease that another candidate has."""
+
+    def read(self) -> Seen:
+        return Seen(Lease("another", 7), "v1")
+
+    def write(self, lease: Lease, over: Seen) -> Seen | None:
+        raise AssertionError("nobody may take it")
+
+
+def test_a_leader_that_lost_its_lease_stops_at_anothers_record_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has nothing to append itself: a controller that hung, and went on."""
+    monkeypatch.setattr(leadership_module, "LOG_EVERY_S", 0.02)
+
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        daemon = await start(tmp_path, launcher)
+        watching = Leadership(Elsewhere(), "ours").watch_log(daemon.loop.journal)
+        task = asyncio.create_task(watching)
+        await asyncio.sleep(0.3)
+        assert not task.done(), "without another's record the lease is of no consequence"
+        successor = Loop(daemon.loop.store, Settings(GiveHalf()), WallClock())
+        await successor.start(daemon.executor)
+        with pytest.raises(Fenced, match=r"epoch 2.*another controller took over"):
+            await asyncio.wait_for(task, 30.0)
         await daemon.die()
         await launcher.close()
 
