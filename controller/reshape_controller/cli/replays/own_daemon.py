@@ -1,8 +1,9 @@
 """A daemon that a command starts for itself in a folder, and ends with its jobs.
 
 Does: runs ``reshape up`` on simulated GPUs as a process of its own, waits until it answers, and at
-the end cancels what still runs, waits until no container is left, and stops it. Never: touches a
-daemon that somebody else started. State: the process.
+the end cancels what still runs, waits until no container is left, and stops it. A guard, a process
+of this module, does the same where the command is killed. Never: touches a daemon that somebody
+else started. State: the processes.
 """
 
 from __future__ import annotations
@@ -53,8 +54,37 @@ def _running(folder: Path, words: Sequence[str], settings: Mapping[str, str]) ->
     with log.open("wb") as out:
         # A session of its own: Ctrl-C ends the command, which then ends the jobs and the daemon.
         process = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
-    try:
+    with _guarded(home, process.pid), _ended(home, process):
         yield _ready(home, process, log)
+
+
+@contextlib.contextmanager
+def _guarded(home: Home, daemon: int) -> Iterator[None]:
+    """Its guard's stdin is closed by whatever ends this process."""
+    command = [sys.executable, "-m", __name__, str(home.folder), str(daemon)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ):
+        yield
+
+
+def _guard(home: Home, daemon: int) -> None:
+    """Wait for the end of the command, and end its daemon if that runs yet."""
+    sys.stdin.buffer.read()
+    with contextlib.suppress(OSError):
+        if str(home.folder).encode() in Path(f"/proc/{daemon}/cmdline").read_bytes():
+            _cancel_all(home)
+            os.kill(daemon, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def _ended(home: Home, process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
     finally:
         if process.poll() is None:
             _cancel_all(home)
@@ -108,3 +138,7 @@ def _cancel_all(home: Home) -> None:
                     with contextlib.suppress(CliError):
                         client.ask("POST", f"/v1/jobs/{job.id}/cancel")
             time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    _guard(Home(Path(sys.argv[1])), int(sys.argv[2]))
