@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import building, callback_state, judge, randomness, variables
+from reshape_sidecar.hook import building, caches, callback_state, judge, randomness, variables
 from reshape_sidecar.hook.checkpoint import Mark, Restored
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.position import Position, SavedPosition
@@ -98,6 +98,8 @@ class Fit:
         position, reader = restored.mark.position, restored.reader
         assert position is not None
         assert self.position is not None
+        began_s = self._job.settings.spawned_at_s
+        caches.remove_unfinished(self.position.datasets(), before_s=began_s or 0.0)
         building.build(self.model, self.position.iterator)
         telling = self._job.telling
         telling.phase_ended("build_s")

@@ -20,7 +20,6 @@ EXACT = "exact"
 STEPS_ONLY = "steps-only"
 PYTHON_OPERATIONS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 STATELESS_RANDOM = ("Stateless",)
-DATASETS_SEARCHED_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +132,7 @@ def _py_dataset_class() -> Any:
 
 def _pipeline_operations(position: Any) -> Iterator[str]:
     """Names of stateful random and Python operations in the functions of a ``tf.data`` pipeline."""
-    waiting = [position.undistributed()]
-    for _ in range(DATASETS_SEARCHED_MAX):
-        dataset = waiting.pop() if waiting else None
-        if dataset is None:
-            return
-        inputs = getattr(dataset, "_inputs", None)
-        if callable(inputs):
-            waiting.extend(inputs())
+    for dataset in position.datasets():
         for value in list(vars(dataset).values()):
             function = getattr(value, "function", None)
             graph = getattr(function, "graph", None)

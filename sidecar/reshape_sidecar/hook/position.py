@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+DATASETS_MAX = 200
+"""Datasets of a pipeline that are looked at."""
+
 
 @dataclass(frozen=True, slots=True)
 class SavedPosition:
@@ -77,6 +80,18 @@ class Position:
     def undistributed(self) -> Any:
         """The pipeline of the training data before it was split over devices, or None."""
         return undistributed(self.iterator._distributed_dataset)
+
+    def datasets(self) -> Iterator[Any]:
+        """Every dataset of the pipeline, from its end to its sources."""
+        waiting = [self.undistributed()]
+        for _ in range(DATASETS_MAX):
+            dataset = waiting.pop() if waiting else None
+            if dataset is None:
+                return
+            yield dataset
+            inputs = getattr(dataset, "_inputs", None)
+            if callable(inputs):
+                waiting.extend(inputs())
 
     def get_iterator(self) -> Any:
         """In place of ``TFEpochIterator._get_iterator``."""

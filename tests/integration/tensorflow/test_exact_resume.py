@@ -24,7 +24,7 @@ RESUMED = {
     "arrays": [{"STOP_AT": "11"}, {"STOP_AT": "5"}],
     "no_callbacks": [],
     "pipeline": [{"STOP_AT": "10"}, {"STOP_IN": "epoch_end"}],
-    "repeated": [{"STOP_AT": "4"}],
+    "repeated": [{"STOP_AT": "2"}],
     "unknown_length": [{"STOP_AT": "10"}, {"STOP_AT": "6"}],
     "sequence": [{"STOP_AT": "12"}],
     "several": [
@@ -40,16 +40,17 @@ RESUMED = {
 
 
 @pytest.fixture(scope="module")
-def straight() -> dict[str, Ended]:
+def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """Each case run straight and without the hook, all in one process."""
-    ended = plain(CASES, *RESUMED, PLAIN_DEVICES="2")
+    cache = str(tmp_path_factory.mktemp("straight") / "cache")
+    ended = plain(CASES, *RESUMED, PLAIN_DEVICES="2", CACHE=cache)
     assert ended.code == 0, ended.err
     parts = ended.out.split("CASE ")[1:]
     return {part.split("\n", 1)[0]: Ended(0, part, "") for part in parts}
 
 
 def job(tmp_path: Path, case: str) -> Job:
-    return Job(tmp_path / "job", CASES, (case,))
+    return Job(tmp_path / "job", CASES, (case,), {"CACHE": str(tmp_path / "cache")})
 
 
 def numbers(lines: list[str]) -> list[tuple[list[str], list[float]]]:

@@ -136,9 +136,11 @@ class OwnList(keras.callbacks.CallbackList):
 
 
 def repeated():
-    """A pipeline without an end, a CallbackList, two steps per execution, no strategy."""
+    """A pipeline without an end, cached in a file, a CallbackList, two steps per execution, no
+    strategy."""
     model = dense("repeated", "adam", steps_per_execution=2)
-    dataset = tf.data.Dataset.from_tensor_slices(data()).shuffle(100).repeat().batch(32)
+    dataset = tf.data.Dataset.from_tensor_slices(data()).cache(os.environ.get("CACHE", ""))
+    dataset = dataset.shuffle(100).repeat().batch(32)
     callbacks = OwnList([Told()], add_history=True, model=model, epochs=3, steps=6, verbose=0)
     show(model.fit(dataset, epochs=3, verbose=0, steps_per_epoch=6, callbacks=callbacks), model)
 
