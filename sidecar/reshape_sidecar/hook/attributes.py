@@ -2,7 +2,7 @@
 
 Does: finds them in the model and its layers: a second optimizer, a TensorFlow variable or module, a
 generator of random numbers, the states of a stateful RNN. Never: looks into objects of other kinds,
-or sees a variable that is no attribute. State: none.
+sees a variable that is no attribute, or one that holds no numbers. State: none.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ def _variables(value: Any) -> Iterator[Any]:
     if type(value) in PLAIN or isinstance(value, keras.Layer):
         return
     if isinstance(value, (keras.Variable, tensorflow.Variable)):
-        yield value
+        kind = tensorflow.as_dtype(value.dtype)
+        if kind.is_floating or kind.is_integer or kind.is_complex or kind.is_bool:
+            yield value
     elif isinstance(value, (keras.Optimizer, tensorflow.Module)):
-        yield from value.variables
+        yield from _variables(tuple(value.variables))
     elif isinstance(value, tensorflow.random.Generator):
         yield value.state
     elif isinstance(value, (list, tuple)):

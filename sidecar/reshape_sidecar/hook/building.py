@@ -30,11 +30,12 @@ def build(model: Any, iterator: Any) -> None:
 def _traceable(model: Any) -> Any:
     """The function of TensorFlow in the model's training step; None if it runs eagerly."""
     model.make_train_function()
-    candidates = [model.train_function]
-    for cell in getattr(model.train_function, "__closure__", None) or ():
-        candidates.append(cell.cell_contents)
-    found = [one for one in candidates if hasattr(one, "get_concrete_function")]
-    return found[0] if found else None
+    function = model.train_function
+    found = [function]
+    if getattr(function, "__closure__", None):
+        named = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+        found += [cell.cell_contents for name, cell in named if name.endswith("on_iterator")]
+    return next((one for one in found if hasattr(one, "get_concrete_function")), None)
 
 
 def build_for(model: Any, arguments: dict[str, Any]) -> None:

@@ -2,8 +2,8 @@
 
 Does: collects model, optimizer, metric and seed variables in a fixed order, and what else the
 model's attributes hold (``attributes``); reads and assigns them, also when the number of replicas
-has changed. Never: builds a model, or skips a variable that does not fit (``StateMismatch``).
-State: none.
+has changed. Never: builds a model, or skips a variable that does not fit (``StateMismatch``), but
+for those of attributes, which it names. State: none.
 
 A variable that is summed over replicas on reading (a metric) is kept per replica: with the same
 number of replicas it comes back bit by bit; with another, its sum goes to the first replica.

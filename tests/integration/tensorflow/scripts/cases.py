@@ -226,6 +226,7 @@ class Pair(keras.Model):
         self.critic = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
         self.noise = tf.random.Generator.from_seed(5)
         self.counts = {"steps": [tf.Variable(1.0)]}
+        self.title = tf.Variable("pair")
 
     def compile(self, makes, judges):
         super().compile(keras.optimizers.Adam())
