@@ -94,6 +94,23 @@ def _data_reasons(position: Any) -> Iterator[str]:
             yield "the data pipeline calls Python, whose state cannot be kept"
         if other:
             yield f"the data pipeline draws stateful random numbers ({', '.join(other)})"
+        if any(map(_unordered, position.datasets())):
+            yield "the data pipeline keeps no order (deterministic=False)"
+        if any(map(_unseeded, position.datasets())):
+            yield "the data pipeline samples without a seed"
+
+
+def _unordered(dataset: Any) -> bool:
+    """Whether a dataset may yield its elements in another order each time."""
+    asked = getattr(dataset, "_deterministic", None)
+    return asked == "false" or (asked != "true" and dataset.options().deterministic is False)
+
+
+def _unseeded(dataset: Any) -> bool:
+    """Whether a dataset yields other random numbers in each process."""
+    seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
+    random = type(dataset).__name__.endswith("RandomDataset")
+    return random and not any(seed is not None and int(seed) for seed in seeds)
 
 
 def _layer_reasons(model: Any) -> Iterator[str]:
