@@ -84,7 +84,7 @@ class Job:
             contract.ENV_CHECKPOINTS: str(self.checkpoints),
             contract.ENV_SOCKET: str(self.folder / "agent.sock"),
             contract.ENV_KEEP_RUNNING: str(self.folder / "keep-running"),
-            contract.ENV_SPAWNED_AT_S: str(time.time()),
+            contract.ENV_SPAWNED_AT_S: str(time.monotonic()),
         }
         with listening(self.folder / "agent.sock") as reports:
             command = [sys.executable, *self.launcher, str(self.script), *self.arguments]

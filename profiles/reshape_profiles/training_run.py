@@ -110,7 +110,7 @@ def _environment(script: Script, devices: Sequence[str], folder: Path) -> dict[s
         contract.ENV_CHECKPOINTS: folder / "checkpoints",
         contract.ENV_SOCKET: folder / "s",
         contract.ENV_KEEP_RUNNING: folder / "keep-running",
-        contract.ENV_SPAWNED_AT_S: repr(time.time()),
+        contract.ENV_SPAWNED_AT_S: repr(time.monotonic()),
         contract.ENV_JOB_TYPE: script.job_type,
         contract.ENV_GLOBAL_BATCH: script.global_batch,
         contract.ENV_DEVICE_TRUTH: script.device_truth,

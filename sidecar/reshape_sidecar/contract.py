@@ -46,7 +46,8 @@ ENV_PEERS = "RESHAPE_PEERS"
 ENV_MEETING = "RESHAPE_MEETING"
 """Path of a file with a generation and a step: all workers of that start save after the step."""
 ENV_SPAWNED_AT_S = "RESHAPE_SPAWNED_AT_S"
-"""Unix time at which the process was started: the zero of its import phase."""
+"""When the process was started, by the machine's monotonic clock (the other one may be set
+meanwhile): the zero of its import phase."""
 
 CLAIM_FILE = "claim.json"
 MANIFEST_FILE = "manifest.json"

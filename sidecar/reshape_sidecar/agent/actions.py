@@ -138,7 +138,7 @@ class Actions:
             os.environ,
             socket=state.folder.socket,
             keep_running=state.folder.run / KEEP_RUNNING_FILE,
-            now_s=time.time(),
+            now_s=time.monotonic(),
             free_port=among.free_port(),
             peers=desired.peers,
             meeting=state.folder.run / among.MEETING_FILE,

@@ -98,9 +98,9 @@ def variables(
 ) -> dict[str, str]:
     """The whole environment of a training process on ``devices``, except init's own marker.
 
-    ``now_s`` is Unix time; ``free_port`` is where a PyTorch process group of one may meet;
-    ``peers`` are the addresses of all workers, and ``meeting`` is the file that tells when they
-    save together, where there are several.
+    ``now_s`` is of the monotonic clock; ``free_port`` is where a PyTorch process group of one may
+    meet; ``peers`` are the addresses of all workers, and ``meeting`` is the file that tells when
+    they save together, where there are several.
     """
     env = {
         name: value

@@ -98,8 +98,9 @@ class Fit:
         position, reader = restored.mark.position, restored.reader
         assert position is not None
         assert self.position is not None
-        began_s = self._job.settings.spawned_at_s
-        caches.remove_unfinished(self.position.datasets(), before_s=began_s or 0.0)
+        if (spawned_at_s := self._job.settings.spawned_at_s) is not None:
+            old_s = max(0.0, time.monotonic() - spawned_at_s)
+            caches.remove_unfinished(self.position.datasets(), before_s=time.time() - old_s)
         building.build(self.model, self.position.iterator)
         telling = self._job.telling
         telling.phase_ended("build_s")

@@ -31,7 +31,9 @@ class Telling:
     ) -> None:
         self._reporter = reporter
         self._report = HookReport(generation=generation, phase=HookPhase.IMPORTING)
-        self._since_s = spawned_at_s if spawned_at_s is not None else time.time()
+        now_s = time.monotonic()
+        # Later than now: from an agent that is older than this hook, and told Unix time.
+        self._since_s = now_s if spawned_at_s is None else min(spawned_at_s, now_s)
         self._sent_s = 0.0
         self._step_s: float | None = None
         self.verdict = Verdict(EXACT)
@@ -57,8 +59,8 @@ class Telling:
         """Write the seconds since the last phase ended into ``field``, the first time only."""
         if getattr(self._report, field) is not None:
             return
-        now_s = time.time()
-        seconds = max(0.0, now_s - self._since_s)
+        now_s = time.monotonic()
+        seconds = now_s - self._since_s
         self._since_s = now_s
         self._report = dataclasses.replace(self._report, **{field: round(seconds, 4)})  # type: ignore[arg-type]
 

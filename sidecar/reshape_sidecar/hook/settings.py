@@ -72,7 +72,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings | None:
         spawned_at_s = float(spawned) if spawned else None
     except ValueError:
         raise SettingsError(
-            f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a Unix time in seconds."
+            f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a time in seconds."
         ) from None
     devices = text(contract.ENV_DEVICES) or ""
     return Settings(

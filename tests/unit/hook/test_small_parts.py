@@ -119,7 +119,7 @@ def test_reports_arrive_at_the_agent(tmp_path: Path, folder: str) -> None:
     short.symlink_to(place)
     # The server may bind a short name; the hook is told the long one.
     with listening(short / "agent.sock") as reports:
-        telling = Telling(Reporter(place / "agent.sock"), 3, time.time() - 1)
+        telling = Telling(Reporter(place / "agent.sock"), 3, time.monotonic() - 1)
         telling.phase_ended("import_s")
         telling.judged(Verdict("steps-only", "why"))
         telling.phase(HookPhase.BUILDING)
@@ -134,9 +134,38 @@ def test_reports_arrive_at_the_agent(tmp_path: Path, folder: str) -> None:
     assert (newest.progress.trajectory, newest.progress.trajectory_reason) == ("steps-only", "why")
 
 
-def test_half_a_character_in_a_text_does_not_mute_the_reporter(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_during_a_start_makes_no_phase_hours_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = time.time()
+    with listening(tmp_path / "agent.sock") as reports:
+        telling = Telling(Reporter(tmp_path / "agent.sock"), 3, time.monotonic() - 1)
+        monkeypatch.setattr(time, "time", lambda: now_s + 7200)
+        telling.phase_ended("import_s")
+        telling.phase(HookPhase.BUILDING)
+        telling.flush()
+        until(lambda: reports, "the report")
+    assert reports[-1].import_s is not None
+    assert 1 <= reports[-1].import_s < 60
+
+
+def test_the_start_that_an_older_agent_tells_in_unix_time_is_that_of_the_hook(
+    tmp_path: Path,
+) -> None:
     with listening(tmp_path / "agent.sock") as reports:
         telling = Telling(Reporter(tmp_path / "agent.sock"), 3, time.time())
+        time.sleep(0.1)
+        telling.phase_ended("import_s")
+        telling.phase(HookPhase.BUILDING)
+        telling.flush()
+        until(lambda: reports, "the report")
+    assert reports[-1].import_s is not None
+    assert 0.1 <= reports[-1].import_s < 60
+
+
+def test_half_a_character_in_a_text_does_not_mute_the_reporter(tmp_path: Path) -> None:
+    with listening(tmp_path / "agent.sock") as reports:
+        telling = Telling(Reporter(tmp_path / "agent.sock"), 3, time.monotonic())
         telling.judged(Verdict("steps-only", "why \ud83d"))
         telling.phase(HookPhase.BUILDING)
         telling.flush()
