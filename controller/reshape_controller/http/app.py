@@ -15,6 +15,7 @@ import tornado.web
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.http import cluster, jobs, logs, probes, profiles, sidecar
+from reshape_controller.http.accepting import Accepting
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
 from reshape_controller.http.views import KEY
@@ -102,7 +103,8 @@ def bind_for_sidecars(address: str, port: int) -> socket.socket:
 def _listening(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        listening = socket.create_server((address, port), family=family, backlog=BACKLOG)
+        made = socket.create_server((address, port), family=family, backlog=BACKLOG)
+        listening = Accepting(fileno=made.detach())
         listening.setblocking(False)
         return listening
     except OSError as error:
