@@ -286,3 +286,22 @@ def test_secrets_are_for_their_owner_only_and_never_shown(bed: Bed) -> None:
     shown += bed.reshape("describe", "quiet", "-o", "json").stdout
     assert token not in shown
     assert secret not in shown
+
+
+@pytest.mark.parametrize(
+    ("flag", "other", "knows"),
+    [("--port", "1", "know port"), ("--bind", "127.0.0.2", "know 127.0.0.1, not 127.0.0.2")],
+)
+def test_a_place_that_running_jobs_do_not_know_is_refused(
+    bed: Bed, flag: str, other: str, knows: str
+) -> None:
+    bed.up()
+    job = bed.submit("long", steps=100_000)
+    bed.reaches(job, "running")
+    bed.stop()
+    refused = bed.reshape("up", "--simulated-gpus", "4", flag, other)
+    assert refused.returncode == 1
+    assert knows in refused.stderr
+    assert f"where:  {flag}" in refused.stderr
+    bed.up()
+    assert eventually(lambda: bed.job(job)["reachable"])

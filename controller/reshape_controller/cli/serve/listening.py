@@ -18,9 +18,18 @@ from reshape_launcher.spec import Launcher
 async def listen(settings: DaemonSettings, launcher: Launcher) -> socket.socket:
     """The socket for people and, with local jobs, for SideCars. Raises CliError."""
     address = settings.address
-    known = None if settings.kubernetes is not None else known_port(settings)
+    before = None if settings.kubernetes is not None else _before(settings)
+    known = before.port if before is not None else None
     port = settings.port if settings.port_is_asked_for and settings.port else known
     try:
+        heard_at = before.hostname if before is not None else None
+        if heard_at not in (None, address) and await _containers(launcher):
+            raise failed(
+                Exit.FAILED,
+                f"jobs of this home run, and their SideCars know {heard_at}, not {address}",
+                f"--bind {address}",
+                f"give --bind {heard_at} until they have ended",
+            )
         if known is not None and port != known and await _containers(launcher):
             raise failed(
                 Exit.FAILED,
@@ -51,10 +60,10 @@ def listen_for_sidecars(settings: DaemonSettings) -> socket.socket | None:
         raise _cannot("--sidecar-bind", error) from None
 
 
-def known_port(settings: DaemonSettings) -> int | None:
-    """The port that this home's daemon had before."""
+def _before(settings: DaemonSettings) -> urllib.parse.SplitResult | None:
+    """Where this home's daemon listened before."""
     before = settings.home.address()
-    return urllib.parse.urlsplit(before.url).port if before is not None else None
+    return urllib.parse.urlsplit(before.url) if before is not None else None
 
 
 async def _containers(launcher: Launcher) -> bool:
