@@ -7,6 +7,7 @@ with init. Standard library only. Never: uses a shell or a pipe that outlives th
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -86,9 +87,20 @@ def _child(
         os.chdir(folder)
         os.execvpe(command[0], list(command), dict(env))
     except BaseException as error:
-        text = f"{command[0]} cannot be started in {folder}: {error}"
+        text = f"{command[0]} cannot be started in {folder}: {error}{_hint(command[0], error)}"
         os.write(writer, text.encode(errors="replace"))
         os._exit(1)
+
+
+def _hint(program: str, error: BaseException) -> str:
+    """What the kernel does not say: that it is the first line of a script that is wrong."""
+    if not isinstance(error, OSError) or error.filename != program:
+        return ""
+    if error.errno == errno.ENOEXEC:
+        return "; the first line of a script names its program, as in #!/bin/sh"
+    if error.errno == errno.ENOENT and os.path.exists(program):
+        return "; it is there, but not the program that its first line names (Windows line ends?)"
+    return ""
 
 
 def _prctl(option: int, value: int) -> None:

@@ -125,6 +125,23 @@ def test_a_program_that_cannot_be_executed_is_one_clear_error(
         spawn.spawn([program], folder, {"PATH": "/usr/bin:/bin"}, tmp_path / "log")
 
 
+@pytest.mark.parametrize(
+    ("first_line", "hint"),
+    [
+        (b"#!/bin/sh\r\n", r"No such file .*; it is there, but not the program that .* \(Windows"),
+        (b"echo hello\n", r"Exec format error.*; the first line of a script names its program"),
+    ],
+)
+def test_a_script_whose_first_line_names_no_program_is_told_so(
+    tmp_path: Path, first_line: bytes, hint: str
+) -> None:
+    script = tmp_path / "run.sh"
+    script.write_bytes(first_line)
+    script.chmod(0o755)
+    with pytest.raises(spawn.SpawnError, match=hint):
+        spawn.spawn(["./run.sh"], str(tmp_path), {"PATH": "/usr/bin:/bin"}, tmp_path / "log")
+
+
 def test_a_machine_without_room_for_a_process_is_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
