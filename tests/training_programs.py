@@ -24,6 +24,16 @@ while True:
 )
 """Saves on SIGTERM (it says) and leaves with 75: the whole level 0."""
 
+PRINTS_AT_THE_END = (
+    READY
+    + """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("x" * int(sys.argv[1]) + "end")))
+ready()
+while True:
+    time.sleep(0.01)
+"""
+)
+
 IGNORES = (
     READY
     + """

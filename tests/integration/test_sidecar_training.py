@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reshape_sidecar import limits
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.wire import Mode, OnSaveTimeout, OutcomeKind, Phase
 from tests import training_programs as programs
@@ -227,6 +228,15 @@ def test_exit_saves_reports_and_ends_the_container(job: Bed) -> None:
     assert seen.stopped_generation == generation
     assert seen.outcome is not None
     assert seen.outcome.saved_step is not None
+
+
+def test_a_log_that_is_too_long_at_the_end_is_cut_to_its_bound(job: Bed) -> None:
+    job.training(programs.PRINTS_AT_THE_END, str(limits.LOG_BYTES_MAX))
+    job.remove(grace_s=10.0)
+    # A look of every ten seconds may come between: then the first part of it is in training.log.1.
+    assert 0 < len(job.log() + job.log("training.log.1")) <= limits.LOG_BYTES_MAX + 4
+    assert len(job.log()) <= limits.LOG_BYTES_MAX
+    assert (job.log() or job.log("training.log.1")).endswith("end\n")
 
 
 def test_removal_lets_training_save_first(job: Bed) -> None:

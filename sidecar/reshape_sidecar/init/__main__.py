@@ -21,6 +21,7 @@ def main() -> int:
     _close_inherited()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from reshape_sidecar import limits
+    from reshape_sidecar.init import logs
     from reshape_sidecar.init.processes import Marker
     from reshape_sidecar.init.supervisor import AlreadyRunning, Supervisor
 
@@ -38,7 +39,9 @@ def main() -> int:
     except AlreadyRunning as error:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3
-    return supervisor.run()
+    code = supervisor.run()
+    logs.cut(folder / "logs", limits.LOG_BYTES_MAX)  # it grows fast between two looks
+    return code
 
 
 def _close_inherited() -> None:

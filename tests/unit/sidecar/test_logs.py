@@ -29,6 +29,17 @@ def test_of_a_log_that_grows_fast_the_end_is_kept_and_no_more_than_its_bound(
     assert (tmp_path / "training.log").stat().st_size == 0
 
 
+def test_at_the_end_a_log_that_grew_since_the_newest_look_keeps_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "training.log"
+    path.write_bytes(b"old" * 100 + b"new")
+    path.chmod(0o640)
+    logs.cut(tmp_path, 3)
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o640
+    logs.cut(tmp_path, 3)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["training.log"]
+
+
 def test_a_log_within_its_bound_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "agent.log").write_bytes(b"x" * 100)
     logs.cap(tmp_path, 100)
