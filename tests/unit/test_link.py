@@ -1,13 +1,15 @@
-"""The workers' reports over a restart of the controller, as the engine takes them."""
+"""What SideCars say to a controller that was started again, stopped for long, or lost its log."""
 
 from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId, Stage
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.link import Link
+from reshape_controller.live.link import BehindItsJobs, Link
 from reshape_sidecar.wire import Observed, Phase
 from tests.world import World
 
@@ -60,3 +62,28 @@ def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None
     now_s[0] += 2.0
     link.check_silence(30.0)
     assert posted == [ev.SideCarFellSilent(JobId("a"), 1)]
+
+
+@pytest.mark.parametrize(("epochs", "generations"), [(1, 0), (0, 1)])
+def test_a_report_from_beyond_the_logs_end_is_not_believed_and_stops_the_controller(
+    epochs: int, generations: int
+) -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    posted = list[ev.Event]()
+    link = Link(posted.append, lambda: 0.0, lambda: 0.0)
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    link.tell(desired)
+
+    def says(epoch: int, generation: int) -> None:
+        seen = Observed("a", 1, generation, 1, Phase.RUNNING, epoch=epoch, devices=desired.devices)
+        asyncio.run(link.exchange("a", 1, seen, 0.0))
+
+    with pytest.raises(BehindItsJobs, match="an older store was put back"):
+        says(desired.epoch + epochs, desired.generation + generations)
+    assert posted == []
+    with pytest.raises(BehindItsJobs, match="job a "):
+        asyncio.run(asyncio.wait_for(link.behind(), 1.0))
+    says(desired.epoch, desired.generation)
+    assert [type(event) for event in posted] == [ev.SideCarReported]

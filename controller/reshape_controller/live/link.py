@@ -3,8 +3,9 @@
 The workers of a job are one SideCar to everybody else; ``Gang`` makes them so.
 
 Does: gives each attempt its newest committed desired state, passes on what is news of an observed
-one, and tells when an attempt was silent for too long. Never: decides, or shows a desired state
-before its append. State: per attempt the newest of both; all of it is rebuilt at a restart.
+one, and tells when an attempt was silent for too long, or knows more than the log. Never: decides,
+or shows a desired state before its append. State: per attempt the newest of both; all of it is
+rebuilt at a restart.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.events import Event, SideCarFellSilent, SideCarReported
@@ -32,6 +34,10 @@ time goes on from the log's."""
 
 class UnknownAttempt(ReshapeError):
     """No such attempt is meant to run now; its SideCar is not told anything."""
+
+
+class BehindItsJobs(ReshapeError):
+    """A SideCar was told something later than this log ends with: its GPUs may be others."""
 
 
 @dataclass(slots=True)
@@ -73,6 +79,8 @@ class Link:
         self._log_s = log_s
         self._attempts: dict[str, _Attempt] = {}
         self._listened_at_s = monotonic_s()
+        self._behind: BehindItsJobs | None = None
+        self._is_behind = asyncio.Event()
 
     def tell(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
         """Make ``desired`` what its attempt is told from now on. Called after the append only.
@@ -101,6 +109,12 @@ class Link:
         """Jobs of which an attempt is told something."""
         return tuple(JobId(job) for job in self._attempts)
 
+    async def behind(self) -> NoReturn:
+        """Wait for a SideCar that knows more than the log. Raises BehindItsJobs."""
+        await self._is_behind.wait()
+        assert self._behind is not None
+        raise self._behind
+
     def observed(self, job: JobId) -> Observed | None:
         """The newest report of a job's attempt, fresher than the log's."""
         known = self._attempts.get(job)
@@ -113,10 +127,11 @@ class Link:
         several.
 
         The answer is held for up to ``wait_s`` seconds while it is what the SideCar has taken up
-        already. Raises UnknownAttempt.
+        already. Raises UnknownAttempt, BehindItsJobs.
         """
         worker = observed.worker
         known = self._known(job, attempt, worker)
+        self._check_order(known.desired, observed)
         known.heard_at_s[worker] = now_s = self._monotonic_s()
         self._take(known, observed)
         until_s = now_s + min(wait_s, HOLD_MAX_S)
@@ -156,6 +171,19 @@ class Link:
         if not 0 <= worker < known.gang.workers:
             raise UnknownAttempt(f"job {job} has no worker {worker}, but {known.gang.workers}")
         return known
+
+    def _check_order(self, desired: Desired, observed: Observed) -> None:
+        """What a SideCar was told was in the log before, so this is an older log, or another."""
+        if observed.epoch <= desired.epoch and observed.generation <= desired.generation:
+            return
+        self._behind = BehindItsJobs(
+            f"the SideCar of job {desired.job} (attempt {desired.attempt}) was told epoch "
+            f"{observed.epoch} generation {observed.generation}, and this log knows epoch "
+            f"{desired.epoch} generation {desired.generation}: an older store was put back, or "
+            "another controller goes on with it"
+        )
+        self._is_behind.set()
+        raise self._behind
 
     def _take(self, known: _Attempt, observed: Observed) -> None:
         gang = known.gang

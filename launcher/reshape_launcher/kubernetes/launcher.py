@@ -13,7 +13,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -121,9 +121,7 @@ class KubernetesLauncher:
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
         """Whether nothing of ``attempt`` up to ``generation`` is alive: looked at in the container.
-
-        Raises OSError while that cannot be told.
-        """
+        Raises OSError while that cannot be told."""
         return await _on(self._looks, self._check_release, job, attempt, generation, devices)
 
     async def hosts(self) -> tuple[HostSeen, ...]:
@@ -136,11 +134,14 @@ class KubernetesLauncher:
             pool.shutdown(wait=False, cancel_futures=True)
         self._cluster.close()
 
-    def log_path(self, job: str, attempt: int) -> str | None:
-        """The folder on the storage claim, where this machine has it; None otherwise.
+    def end_by_hand(self, attempts: Iterable[tuple[str, int]]) -> str:
+        """The command by which a person ends attempts; their training saves."""
+        names = (naming.object_name(self._settings.controller, *each) for each in attempts)
+        return f"kubectl -n {self._settings.namespace} delete job {' '.join(names)}"
 
-        Of several workers the first one's.
-        """
+    def log_path(self, job: str, attempt: int) -> str | None:
+        """The folder on the storage claim, where this machine has it; None otherwise. Of several
+        workers the first one's."""
         if self._settings.storage_folder is None:
             return None
         for where in (logs_folder(job, attempt), logs_folder(job, attempt, CHIEF)):

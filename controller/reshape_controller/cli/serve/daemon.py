@@ -44,7 +44,7 @@ from reshape_controller.live.executor import Executor
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.leadership import Leadership
-from reshape_controller.live.link import Link
+from reshape_controller.live.link import BehindItsJobs, Link
 from reshape_controller.live.loop import Loop, Settings, Stopped
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
@@ -136,6 +136,7 @@ class Daemon:
                 ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
                 ("inbox", inbox.watch(self._loop, self._admission, self._desk)),
                 ("fence", self._fenced()),
+                ("behind", self._link.behind()),
             )
         ]
         tasks.append(stop)
@@ -224,6 +225,12 @@ async def serve(settings: DaemonSettings) -> None:
         remedy = "one controller for one store: stop the other"
         if settings.lease is not None:
             remedy = "start this one again: it then stands by for the other"
+        raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
+    except BehindItsJobs as error:
+        remedy = (
+            "put the right store back; or, if this is to be the store, end that container first "
+            "(docs/operations.md, Backup and restore); or stop the other controller"
+        )
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except CliError:
         raise

@@ -16,7 +16,7 @@ import structlog
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.devices import HOST, Devices, clash
-from reshape_controller.cli.serve.strangers import any_lives
+from reshape_controller.cli.serve.strangers import any_lives, refuse_pods
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobState
 from reshape_controller.core.state import State
@@ -80,7 +80,7 @@ class Nodes:
         self._watch = HostWatch(launcher, launcher, post, time.monotonic)
 
     async def recovered(self, loop: Loop) -> None:
-        """Nothing: what a node's pods became is seen when they are looked at."""
+        await refuse_pods(self._launcher, loop.engine.state)
 
     async def add(self, loop: Loop) -> None:
         seen = [host for host in await self._launcher.hosts() if host.ready]

@@ -1,16 +1,20 @@
-"""Living containers of this home that its store does not know: an older store was put back.
+"""Living containers that the store does not know: an older one was put back, or it is another.
 
-Does: compares what runs with what the log says, before anything is given out. Never: ends one, or
-guesses what GPUs it has. State: none.
+Does: compares what runs with what the log says, before anything is given out. Never: ends one,
+guesses what GPUs it has, or asks a pod what it was told (it says so in its first report:
+``live.link``). State: none.
 """
 
 from __future__ import annotations
 
-from reshape_controller.cli.exits import Exit, failed
+from collections.abc import Sequence
+
+from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.core.model import Job, JobId, Stage
+from reshape_controller.core.model import HostId, Job, JobId, Stage
 from reshape_controller.core.state import State
-from reshape_launcher.spec import Launcher
+from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.spec import ContainerStatus, Launcher
 from reshape_sidecar import codec
 from reshape_sidecar.agent.memory import MEMORY_FILE, Memory
 from reshape_sidecar.agent.spec import Folder
@@ -23,6 +27,7 @@ async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
     """Whether a container lives here. Raises CliError if one is ahead of the log: it may train on
     GPUs that are nobody's there."""
     found = []
+    inits = []
     try:
         statuses = await launcher.containers()
     except OSError as error:
@@ -30,37 +35,63 @@ async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
         raise failed(Exit.FAILED, what, str(home.jobs), "mend that, and start again") from None
     for status in statuses:
         folder = Folder(home.jobs / status.job / f"attempt-{status.attempt}")
-        job = state.jobs.get(JobId(status.job))
-        if status.running and _ahead(folder, status.attempt, job):
-            found.append((f"{status.job} (attempt {status.attempt})", init_of(folder.run)))
-    if not found:
-        return any(status.running for status in statuses)
-    names = ", ".join(name for name, _ in found[:SHOWN_MAX])
-    more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
-    pids = " ".join(str(init.pid) for _, init in found if init is not None)
-    raise failed(
-        Exit.FAILED,
-        f"containers live here that are ahead of this store, so it is an older or another one, and "
-        f"their GPUs would be given out under them: {names}{more}",
-        str(home.jobs),
-        "put the right store back; or, if this is to be the store, end them, which lets them save, "
-        f"and start again: kill -TERM {pids}".rstrip(),
-    )
+        if status.running and (_unknown(status, state) or _is_ahead(folder, status, state)):
+            found.append(status)
+            inits.append(init_of(folder.run))
+    if found:
+        pids = " ".join(str(init.pid) for init in inits if init is not None)
+        raise _refused(found, str(home.jobs), f"kill -TERM {pids}".rstrip())
+    return any(status.running for status in statuses)
 
 
-def _ahead(folder: Folder, attempt: int, job: Job | None) -> bool:
-    """Whether a living container is of a later moment than the log. One of an earlier attempt is
-    not: the daemon ends it."""
-    if job is None or attempt > job.attempt:
-        return True
-    if attempt < job.attempt:
+async def refuse_pods(launcher: KubernetesLauncher, state: State) -> None:
+    """Raises CliError if a pod of this controller is of a job, or of an attempt, that the log does
+    not know; OSError while that cannot be told."""
+    found = [
+        status
+        for status in await launcher.containers()
+        if status.running and _unknown(status, state) and _counts(status, state)
+    ]
+    if found:
+        by_hand = launcher.end_by_hand([(status.job, status.attempt) for status in found])
+        raise _refused(found, "--launcher kubernetes", by_hand)
+
+
+def _unknown(status: ContainerStatus, state: State) -> bool:
+    """Whether it was launched after the log's end. One of an earlier attempt was not: the daemon
+    ends it."""
+    job = state.jobs.get(JobId(status.job))
+    return job is None or status.attempt > job.attempt
+
+
+def _counts(status: ContainerStatus, state: State) -> bool:
+    """Not on a host that is away: its GPUs are nobody's to have, and what is left there is ended
+    when it comes back."""
+    host = state.hosts.get(HostId(status.host)) if status.host is not None else None
+    return host is None or host.present
+
+
+def _is_ahead(folder: Folder, status: ContainerStatus, state: State) -> bool:
+    """Whether its SideCar was told what the log does not say yet, or its job has none there."""
+    job: Job = state.jobs[JobId(status.job)]
+    if status.attempt < job.attempt:
         return False
-    return job.stage is Stage.NONE or _told(folder) > job.generation
-
-
-def _told(folder: Folder) -> int:
-    """The newest generation that its SideCar has taken up; 0 while it has none, or lost it."""
     try:
-        return codec.loads(Memory, (folder.run / MEMORY_FILE).read_bytes()).generation
+        memory = codec.loads(Memory, (folder.run / MEMORY_FILE).read_bytes())
     except (FileNotFoundError, codec.CodecError):
-        return 0
+        memory = Memory()  # it has taken up nothing yet, or lost it
+    told_more = memory.generation > job.generation or memory.epoch > state.epoch
+    return job.stage is Stage.NONE or told_more
+
+
+def _refused(found: Sequence[ContainerStatus], where: str, end_them: str) -> CliError:
+    names = ", ".join(f"{status.job} (attempt {status.attempt})" for status in found[:SHOWN_MAX])
+    more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
+    return failed(
+        Exit.FAILED,
+        "containers live here that are ahead of this store, so it is an older or another one, and "
+        f"their GPUs would be given out under them: {names}{more}",
+        where,
+        "put the right store back; or, if this is to be the store, end them, which lets them save, "
+        f"and start again: {end_them}",
+    )
