@@ -53,8 +53,11 @@ class Answer:
 class Api:
     """A client that may send what no sane client sends."""
 
-    def __init__(self, port: int, launcher: FakeLauncher, tokens: Tokens, logs: Path) -> None:
+    def __init__(
+        self, port: int, launcher: FakeLauncher, tokens: Tokens, logs: Path, clock: WallClock
+    ) -> None:
         self.port = port
+        self.clock = clock
         self.launcher = launcher
         self.tokens = tokens
         self.logs = logs
@@ -125,7 +128,7 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     desk = Desk(loop, admission, log_folder, link.observed)
     listening = bind("127.0.0.1", 0)
     context = Context(
-        desk, link, tokens, TOKEN, host_names("127.0.0.1"), Metrics(), TimelineReader()
+        desk, link, tokens, TOKEN, host_names("127.0.0.1"), Metrics(), TimelineReader(), clock
     )
     server = Server(listening, context)
     await loop.start(executor)
@@ -137,7 +140,7 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     gpus = tuple(GpuId(f"gpu-{number}") for number in range(4))
     await loop.commit(ev.HostAdded(HostId("local"), "testing", gpus))
     try:
-        yield Api(listening.getsockname()[1], launcher, tokens, folder / "logs")
+        yield Api(listening.getsockname()[1], launcher, tokens, folder / "logs", clock)
     finally:
         await server.stop()
         loop.stop()

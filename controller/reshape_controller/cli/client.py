@@ -58,6 +58,8 @@ class Client:
         self.url = url
         self.patience_s = 0.0
         """A question (never a request) is asked again for so long while nobody answers."""
+        self.now_s = time.time()
+        """What time it was for the daemon at its newest answer: its clock makes no jumps."""
         self._token = token
         self._home = home
 
@@ -106,6 +108,7 @@ class Client:
             connection.close()
         if answer.status >= 300:
             raise self._refused(answer.status, data)
+        self.now_s = _number(answer.getheader("Reshape-Now")) or time.time()
         return Answer(data, {key.lower(): value for key, value in answer.getheaders()})
 
     def _typed(self, kind: type[T], answer: Answer) -> T:
@@ -169,6 +172,13 @@ def connect(home: Home) -> Client:
 
 def _problem(entry: Any) -> Problem:
     return Problem(str(entry["message"]), str(entry.get("path", "")), str(entry.get("hint", "")))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text or "")
+    except ValueError:
+        return None
 
 
 def _user() -> str:

@@ -19,6 +19,7 @@ from reshape_controller.http.errors import ApiError, ErrorBody, api_error, bad_r
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.timeline import TimelineReader
+from reshape_controller.live.clock import Clock
 from reshape_controller.live.desk import Desk
 from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.link import Link
@@ -59,6 +60,7 @@ class Context:
     """Names under which this daemon may be addressed (Host header, without the port)."""
     metrics: Metrics
     timeline: TimelineReader
+    clock: Clock
     leadership: Leadership | None = None
     """None: there is no other controller to be elected against."""
 
@@ -159,6 +161,11 @@ class Handler(Gate):
     """Base of the handlers of a daemon that leads."""
 
     context: Context
+
+    def prepare(self) -> None:
+        """Tell what time it is here: the machine's clock may have been set. Raises ApiError."""
+        super().prepare()
+        self.set_header("Reshape-Now", f"{self.context.clock.now_s():.3f}")
 
     def user(self) -> str:
         """On whose behalf the operator asks, as the client says; for the history only."""

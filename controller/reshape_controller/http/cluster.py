@@ -12,7 +12,6 @@ from reshape_controller.http.errors import unavailable
 from reshape_controller.http.openapi import version
 from reshape_controller.http.render import gpu_view, host_view
 from reshape_controller.http.views import GpuList, GpuView, Health, HostList, StateView, Status
-from reshape_controller.live.clock import WallClock
 from reshape_controller.store.protocol import Store
 
 
@@ -59,7 +58,7 @@ class TimelinePage(Handler):
         from_s = self.number("from_s", 0.0, 0.0, 1e12)
         found = await self.context.timeline.read(self.context.desk.store, from_s)
         if any(job.ended_at_s is None for job in found.jobs):
-            found = replace(found, to_s=max(found.to_s, WallClock().now_s()))
+            found = replace(found, to_s=max(found.to_s, self.context.clock.now_s()))
         self.answer(found)
 
 

@@ -63,10 +63,10 @@ def get(
         return
     if job is not None:
         view = asked.get(JobView, f"/v1/jobs/{job}")
-        emit(view, form(config), lambda: job_tables.jobs_table((view,), time.time()))
+        emit(view, form(config), lambda: job_tables.jobs_table((view,), asked.now_s))
         return
     page = _list(asked, every, after)
-    emit(page, form(config), lambda: job_tables.jobs_table(page.jobs, time.time()))
+    emit(page, form(config), lambda: job_tables.jobs_table(page.jobs, asked.now_s))
     if not every and len(page.jobs) < page.total:
         note(_what_else(page, after))
 
@@ -80,7 +80,7 @@ def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = N
         emit(view, form(config), lambda: "")
         return
     events = asked.get(History, f"/v1/jobs/{view.id}/history").events
-    emit(view, form(config), lambda: job_tables.describe(view, events, time.time()))
+    emit(view, form(config), lambda: job_tables.describe(view, events, asked.now_s))
 
 
 def logs(
@@ -175,7 +175,7 @@ def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> No
                 if job is None
                 else (asked.get(JobView, f"/v1/jobs/{job}"),)
             )
-            table = job_tables.jobs_table(jobs, time.time())
+            table = job_tables.jobs_table(jobs, asked.now_s)
             states = tuple((one.id, one.state, one.size, one.reason) for one in jobs)
             if live is not None:
                 live.update(table, refresh=True)

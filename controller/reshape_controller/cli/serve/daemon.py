@@ -73,7 +73,7 @@ class Daemon:
         home, devices = settings.home, settings.devices
         self._settings, self._store = settings, store
         self._tokens = Tokens(home.secret())
-        clock = WallClock()
+        clock = self._clock = WallClock()
         self._loop = Loop(
             store,
             Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
@@ -111,6 +111,7 @@ class Daemon:
             host_names=host_names(self._settings.address),
             metrics=Metrics(),
             timeline=TimelineReader(),
+            clock=self._clock,
             leadership=self._leadership,
         )
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import console, emit, takes_unicode
@@ -18,6 +18,7 @@ from reshape_controller.cli.timeline.trace_events import trace_events
 from reshape_controller.cli.words import seconds_of
 from reshape_controller.http.json_text import to_json
 from reshape_controller.http.timeline import Timeline
+from reshape_controller.http.views import Status
 
 PIPE_COLUMNS = 100
 COLUMNS_MAX = 160
@@ -38,7 +39,8 @@ def timeline(
 ) -> None:
     """Show who held which GPU when, and how each job spent its time."""
     config = settings(home, output)
-    found = client(config).get(Timeline, "/v1/timeline", from_s=_from_s(last))
+    asked = client(config)
+    found = asked.get(Timeline, "/v1/timeline", from_s=from_s(last, asked))
     if picture is not None:
         chart.save(found, picture, "Who held which GPU when")
     if trace is not None:
@@ -58,13 +60,15 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-def _from_s(last: str | None) -> float | None:
+def from_s(last: str | None, asked: Client) -> float | None:
+    """Where ``--last`` begins, by the daemon's clock. Raises CliError."""
     if last is None:
         return None
     span_s = seconds_of(last)
     if span_s is None:
         raise failed(Exit.USAGE, f"{last!r} is no span of time", "--last", "for example 10m or 2h")
-    return max(0.0, time.time() - span_s)
+    asked.get(Status, "/v1/status")  # for the time that it is there
+    return max(0.0, asked.now_s - span_s)
 
 
 def columns_of_a_pipe() -> int:
