@@ -63,6 +63,8 @@ class Restored:
     others: dict[str, list[Any]] = field(default_factory=dict)
     """Variables of the models of earlier fits, by their number."""
     callbacks: list[Any] = field(default_factory=list)
+    ended_callbacks: dict[str, Any] = field(default_factory=dict)
+    """Of finished fits; empty in a checkpoint of an older hook."""
     random: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, float] = field(default_factory=dict)
 
@@ -164,6 +166,7 @@ def _read(published: Published) -> Restored:
         variables=document["variables"],
         others=document["others"],
         callbacks=document["callbacks"],
+        ended_callbacks=document.get("ended_callbacks", {}),
         random=document["random"],
         logs=document["logs"],
     )

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import building, caches, callback_state, judge, randomness, variables
 from reshape_sidecar.hook.checkpoint import Mark, Restored
-from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.position import Position, SavedPosition
 from reshape_sidecar.hook.progress import numbers_of
 from reshape_sidecar.hook.values import Writer
@@ -107,9 +106,7 @@ class Fit:
         telling.phase(HookPhase.RESTORING)
         self.position.go_to(position, self.epochs_done)
         variables.restore(self.model, variables.decode(restored.variables, reader))
-        unmatched = callback_state.restore(self.callbacks.callbacks, restored.callbacks, reader)
-        if unmatched:
-            complain(f"callbacks whose state was not found: {', '.join(unmatched)}")
+        callback_state.restore(self.callbacks.callbacks, restored.callbacks, reader)
         randomness.restore(restored.random)
         self._batch = position.batch
         self._job.step = restored.mark.step
@@ -223,6 +220,7 @@ class Fit:
             "variables": variables.encode(states, writer),
             "others": self._job.models.encode(writer, without=self.model),
             "callbacks": callback_state.capture(self.callbacks.callbacks, writer),
+            "ended_callbacks": self._job.ended_callbacks.encode(writer),
             "random": randomness.capture() if kept is None else kept.random,
             "logs": numbers_of(self.last_logs) if kept is None else kept.logs,
         }

@@ -13,7 +13,7 @@ from typing import Any
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
-from reshape_sidecar.hook import building, models, randomness, variables
+from reshape_sidecar.hook import building, callback_state, models, randomness, variables
 from reshape_sidecar.hook.checkpoint import FinishedFit, Mark, Restored
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.progress import Telling
@@ -41,6 +41,7 @@ class Training:
         self._shuffles = shuffles
         self.fit: Fit | None = None
         self.models = models.Models()
+        self.ended_callbacks = callback_state.EndedCallbacks()
         self.finished: list[FinishedFit] = []
         self.step = 0
         self._calls = 0
@@ -69,6 +70,7 @@ class Training:
         self.saver.stop.answered_by_loop = True
         try:
             history = fit(model, **arguments)
+            self.ended_callbacks.fit_ended(arguments["callbacks"])
             self._fit_ended(self.fit, history)
         finally:
             self.fit = None
@@ -119,6 +121,7 @@ class Training:
             "variables": variables.encode(variables.capture(self._unsaved), writer),
             "others": self.models.encode(writer, without=self._unsaved),
             "callbacks": [],
+            "ended_callbacks": self.ended_callbacks.encode(writer),
             "random": randomness.capture(),
             "logs": {},
         }
@@ -129,6 +132,11 @@ class Training:
         done = restored.mark.finished[number]
         self.finished.append(done)
         self.step = restored.mark.step
+        callbacks = arguments["callbacks"]
+        callback_state.restore_ended(
+            callbacks, restored.ended_callbacks, number, model, restored.reader
+        )
+        self.ended_callbacks.fit_ended(callbacks)
         self._restore_model(model, arguments, restored, done.model)
         randomness.restore(done.random)
         self._shuffles.count = done.random["shuffles"]

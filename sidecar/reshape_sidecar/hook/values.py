@@ -1,8 +1,9 @@
 """Python values and arrays of a training state to one JSON text and one array file, and back.
 
-Does: keeps None, bool, int, float, str, bytes, list, tuple, set, dict, NumPy arrays and scalars,
-eager tensors, and functions of Keras and NumPy by name. Never: pickles, so reading a state runs
-no code of it; keeps what it cannot give back exactly (``Unkeepable``). State: none.
+Does: keeps None, bool, int, float, str, bytes, list, tuple, set, dict, those of ``collections``,
+NumPy arrays and scalars, eager tensors, and functions of Keras and NumPy by name. Never: pickles,
+so reading a state runs no code of it; keeps what it cannot give back exactly (``Unkeepable``).
+State: none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import importlib
 import json
 import math
 import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,8 @@ ARRAYS_FILE = "arrays.bin"
 FORMAT_VERSION = 1
 FUNCTION_ROOTS = ("keras", "numpy")
 """Only functions of these packages are kept by name."""
+FACTORIES = {kind.__name__: kind for kind in (bool, int, float, str, list, dict, set)}
+"""What a ``defaultdict`` may begin a value with; any other is code."""
 
 
 class Unkeepable(TypeError):
@@ -47,9 +52,23 @@ class Writer:
             if all(type(key) is str and not key.startswith("$") for key in value):
                 return {key: self.encode(item) for key, item in value.items()}
             return {"$dict": [[self.encode(k), self.encode(v)] for k, v in value.items()]}
+        if type(value) in (OrderedDict, Counter, defaultdict, deque):
+            return self._encode_collection(value)
         if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)) or _is_ufunc(value):
             return {"$function": _function_name(value)}
         return self._encode_array(value)
+
+    def _encode_collection(self, value: Any) -> Any:
+        if type(value) is deque:
+            return {"$deque": [value.maxlen, self.encode(list(value))]}
+        pairs = [[self.encode(key), self.encode(item)] for key, item in value.items()]
+        if type(value) is not defaultdict:
+            return {f"${type(value).__name__}": pairs}
+        factory = value.default_factory
+        name = getattr(factory, "__name__", None)
+        if factory is not None and FACTORIES.get(name or "") is not factory:
+            raise Unkeepable(f"defaultdict of {name}")
+        return {"$defaultdict": [name, pairs]}
 
     def _encode_array(self, value: Any) -> Any:
         import numpy as np
@@ -126,7 +145,13 @@ class Reader:
         if key == "$bytes":
             return bytes.fromhex(inner)
         if key == "$dict":
-            return {self.decode(k): self.decode(v) for k, v in inner}
+            return dict(self._pairs(inner))
+        if key == "$deque":
+            return deque(self.decode(inner[1]), inner[0])
+        if key in ("$OrderedDict", "$Counter"):
+            return (OrderedDict if key == "$OrderedDict" else Counter)(dict(self._pairs(inner)))
+        if key == "$defaultdict":
+            return defaultdict(FACTORIES.get(inner[0]), self._pairs(inner[1]))
         if key == "$function":
             return _function(inner)
         if key == "$scalar":
@@ -134,6 +159,9 @@ class Reader:
         if key == "$array":
             return self._array(inner)
         raise ValueError(f"{self._folder}: unknown value {key}")
+
+    def _pairs(self, inner: list[Any]) -> Iterator[tuple[Any, Any]]:
+        return ((self.decode(key), self.decode(item)) for key, item in inner)
 
     def _array(self, number: int) -> Any:
         import numpy as np

@@ -36,6 +36,7 @@ RESUMED = {
     "pair": [{"STOP_AT": "13"}],
     "stateful": [{"STOP_IN": "evaluate"}],
     "in_turn": [{"STOP_AT": "5"}],
+    "read_back": [{"STOP_AT": "12"}, {"STOP_AT": "11"}],
 }
 
 
@@ -50,7 +51,8 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
 
 
 def job(tmp_path: Path, case: str) -> Job:
-    return Job(tmp_path / "job", CASES, (case,), {"CACHE": str(tmp_path / "cache")})
+    files = {"CACHE": str(tmp_path / "cache"), "LOGGED": str(tmp_path / "log.csv")}
+    return Job(tmp_path / "job", CASES, (case,), files)
 
 
 def numbers(lines: list[str]) -> list[tuple[list[str], list[float]]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +86,37 @@ def test_numpy_scalars_and_functions_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [lambda: 1, threading.Lock(), object(), open, np.array([object()]), Path("x"), [object()]],
+    [
+        OrderedDict(b=1, a=[2]),
+        Counter("aab"),
+        defaultdict(list, {3: [1.5]}),
+        defaultdict(None, a=1),
+        deque([1, 2], maxlen=3),
+        deque("ab"),
+    ],
+)
+def test_collections_come_back_with_what_they_do_to_new_keys_and_items(
+    tmp_path: Path, value: Any
+) -> None:
+    back = there_and_back(value, tmp_path)
+    assert (type(back), back) == (type(value), value)
+    assert list(back) == list(value)
+    for name in ("maxlen", "default_factory"):
+        assert getattr(back, name, None) == getattr(value, name, None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        defaultdict(lambda: 1),
+        lambda: 1,
+        threading.Lock(),
+        object(),
+        open,
+        np.array([object()]),
+        Path("x"),
+        [object()],
+    ],
 )
 def test_what_has_no_exact_form_is_refused(value: Any) -> None:
     with pytest.raises(Unkeepable):
@@ -115,7 +147,9 @@ class CSVLogger(Callback):
     append = False
 
 
-def test_the_state_of_callbacks_comes_back_and_what_is_lost_is_named(tmp_path: Path) -> None:
+def test_the_state_of_callbacks_comes_back_and_what_is_lost_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = [Callback(), CSVLogger()]
     before[0].wait, before[0].best = 3, np.float32(0.5)
     writer = Writer()
@@ -125,18 +159,67 @@ def test_the_state_of_callbacks_comes_back_and_what_is_lost_is_named(tmp_path: P
     after = [Callback(), CSVLogger()]
     model, lock = after[0].model, after[0].lock
     reader = Reader(tmp_path)
-    assert callback_state.restore(after, reader.document["callbacks"], reader) == []
+    callback_state.restore(after, reader.document["callbacks"], reader)
+    assert capsys.readouterr().err == "".join(
+        f"reshape: attributes of {__name__}.{name} that begin anew: lock\n"
+        for name in ("Callback", "CSVLogger")
+    )
     assert (after[0].wait, after[0].best) == (3, np.float32(0.5))
     assert (after[0].model, after[0].lock) == (model, lock)
 
 
-def test_callbacks_that_do_not_match_are_left_alone_and_named(tmp_path: Path) -> None:
+def test_callbacks_that_do_not_match_are_left_alone_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     writer = Writer()
     writer.write(tmp_path, {"callbacks": callback_state.capture([Callback()], writer)})
     reader = Reader(tmp_path)
     others = [CSVLogger(), Callback()]
-    unmatched = callback_state.restore(others, reader.document["callbacks"], reader)
-    assert [name.rsplit(".", 1)[1] for name in unmatched] == ["CSVLogger", "Callback"]
+    callback_state.restore(others, reader.document["callbacks"], reader)
+    names = ", ".join(f"{__name__}.{name}" for name in ("CSVLogger", "Callback"))
+    said = capsys.readouterr().err
+    assert said == f"reshape: callbacks whose state was not found: {names}\n"
+
+
+class Noting(Callback):
+    """Notes into what it was given."""
+
+    def __init__(self, *notes: Any) -> None:
+        super().__init__()
+        self.list, self.dict, self.set, self.deque = notes
+
+
+def test_a_list_that_the_script_holds_as_well_is_filled_and_not_replaced(tmp_path: Path) -> None:
+    writer = Writer()
+    before = Noting([1], {"a": 2}, {3}, deque([4], 2))
+    writer.write(tmp_path, {"callbacks": callback_state.capture([before], writer)})
+    reader = Reader(tmp_path)
+    of_script: list[Any] = [[], {"b": 0}, set(), deque([9], 2)]
+    callback_state.restore([Noting(*of_script)], reader.document["callbacks"], reader)
+    assert of_script == [[1], {"a": 2}, {3}, deque([4], 2)]
+
+
+def test_callbacks_of_finished_calls_come_back_in_their_newest_state(tmp_path: Path) -> None:
+    twice, once, writer = Callback(), Callback(), Writer()
+    ended = callback_state.EndedCallbacks()
+    ended.fit_ended([Callback(), twice])  # nobody can read the first one any more
+    twice.wait = 1
+    ended.fit_ended(twice)
+    twice.wait, once.best = 2, "best"
+    ended.fit_ended(types.SimpleNamespace(callbacks=[once]))
+    ended.fit_ended(None)
+    document = ended.encode(writer)
+    assert document["fits"] == [[None, 0], [0], [1], []]
+    writer.write(tmp_path, {"ended": document})
+    reader, model = Reader(tmp_path), object()
+    again = [[Callback(), Callback()], [Callback()], [Callback()], []]
+    for number, callbacks in enumerate(again):
+        saved = reader.document["ended"]
+        callback_state.restore_ended(callbacks, saved, number, model, reader)
+    assert [[one.wait for one in callbacks] for callbacks in again] == [[0, 2], [2], [0], []]
+    assert again[2][0].best == "best"
+    assert vars(again[0][1])["_model"] is model
+    callback_state.restore_ended(again[0], {}, 0, model, reader)  # of an older hook
 
 
 def test_a_logger_goes_on_in_its_file() -> None:
@@ -144,3 +227,20 @@ def test_a_logger_goes_on_in_its_file() -> None:
     callback_state.append_instead_of_truncating(callbacks)
     assert callbacks[1].append is True  # type: ignore[attr-defined]
     assert not hasattr(callbacks[0], "append")
+
+
+class OwnLogger(CSVLogger):
+    """One that a script derives from Keras's."""
+
+    append_header = True
+
+
+def test_a_logger_that_goes_on_writes_no_second_header(tmp_path: Path) -> None:
+    before, after, writer = OwnLogger(), OwnLogger(), Writer()
+    before.append, before.append_header = False, True
+    writer.write(tmp_path, {"callbacks": callback_state.capture([before], writer)})
+    reader = Reader(tmp_path)
+    callback_state.append_instead_of_truncating([after])
+    after.append_header = False  # as Keras's finds when its file has a line
+    callback_state.restore([after], reader.document["callbacks"], reader)
+    assert (after.append, after.append_header) == (True, False)

@@ -6,10 +6,12 @@ With STOP_AT=n the process sends itself SIGTERM in its n-th step, in a callback 
 same signal that an agent sends, at a place that is the same in every run.
 """
 
+import collections
 import functools
 import os
 import signal
 import sys
+import tempfile
 
 import keras
 import numpy as np
@@ -297,6 +299,41 @@ def in_turn():
     show(model.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()]), model)
 
 
+class Notes(keras.callbacks.Callback):
+    """Notes into a list that it was given, and into collections of its own."""
+
+    def __init__(self, notes):
+        super().__init__()
+        self.notes = notes
+        self.newest = collections.deque(maxlen=4)
+        self.by_batch = collections.defaultdict(int)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.notes.append(float(batch))
+        self.newest.append(batch)
+        self.by_batch[batch] += 1
+
+
+def read_back():
+    """Callbacks that the script reads, also those of a call that is over, and a logger's file."""
+    x, y = data(160)
+    notes = []
+    stopping = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=9, start_from_epoch=1)
+    noting = Notes(notes)
+    model = dense("first", "adam")
+    show(model.fit(x, y, 32, epochs=9, verbose=0, callbacks=[Told(), stopping, noting]), model)
+    epochs = stopping.stopped_epoch + stopping.best_epoch - 1
+    model = dense("second", "adam")
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.environ.get("LOGGED", folder + "/log.csv")
+        logger = keras.callbacks.CSVLogger(path)
+        callbacks = [Told(), noting, logger]
+        show(model.fit(x, y, 32, epochs=epochs, verbose=0, callbacks=callbacks), model)
+        with open(path) as file:
+            print("HISTORY logged", *[line.split(",")[0] for line in file])
+    print("HISTORY notes", *notes, *noting.newest, sum(noting.by_batch.values()))
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -310,6 +347,7 @@ CASES = {
         pair,
         stateful,
         in_turn,
+        read_back,
     )
 }
 
