@@ -38,8 +38,8 @@ def _traceable(model: Any) -> Any:
     return next((one for one in found if hasattr(one, "get_concrete_function")), None)
 
 
-def build_for(model: Any, arguments: dict[str, Any]) -> None:
-    """Like ``build``, from the arguments of a ``fit`` that will not run."""
+def build_for(model: Any, arguments: dict[str, Any]) -> Any:
+    """Like ``build``, from the arguments of a ``fit`` that will not run; its iterator."""
     from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
     names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight")
@@ -50,6 +50,7 @@ def build_for(model: Any, arguments: dict[str, Any]) -> None:
         **{name: arguments[name] for name in names},
     )
     build(model, iterator)
+    return iterator
 
 
 def _global_spec(spec: Any) -> Any:

@@ -36,6 +36,10 @@ class FinishedFit:
     params: dict[str, Any]
     random: dict[str, Any]
     """Encoded random state after it, so that what the script does next is what it did before."""
+    creations: int = 0
+    """Iterators that it made over its training data, which the script may use again."""
+    evaluations: int = 0
+    """The same of its validation data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +183,8 @@ def _mark_value(mark: Mark, writer: Writer) -> dict[str, Any]:
             "model": fit.model,
             "epochs": fit.epochs,
             "random": fit.random,
+            "creations": fit.creations,
+            "evaluations": fit.evaluations,
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
         for fit in mark.finished
@@ -200,7 +206,16 @@ def _mark(value: dict[str, Any], reader: Reader) -> Mark:
     for entry in value["finished"]:
         epoch, history, params = reader.decode(entry["returned"])
         finished.append(
-            FinishedFit(entry["model"], entry["epochs"], epoch, history, params, entry["random"])
+            FinishedFit(
+                model=entry["model"],
+                epochs=entry["epochs"],
+                epoch=epoch,
+                history=history,
+                params=params,
+                random=entry["random"],
+                creations=entry.get("creations", 0),  # of an older hook: not known
+                evaluations=entry.get("evaluations", 0),
+            )
         )
     return Mark(
         step=value["step"],

@@ -39,12 +39,18 @@ class Fit:
     """One ``fit`` call of Keras; the methods are called from inside it, in its thread."""
 
     def __init__(
-        self, job: Training, model: Any, initial_epoch: int, resumed: Restored | None
+        self,
+        job: Training,
+        model: Any,
+        initial_epoch: int,
+        validation: Any,
+        resumed: Restored | None,
     ) -> None:
         self._job = job
         self.model = model
         self._resumed = resumed
         self._initial_epoch = initial_epoch
+        self._validation_data = validation
         self.callbacks: Any = None
         self.position: Position | None = None
         self.epochs_done = 0
@@ -104,7 +110,7 @@ class Fit:
         telling = self._job.telling
         telling.phase_ended("build_s")
         telling.phase(HookPhase.RESTORING)
-        self.position.go_to(position, self.epochs_done)
+        self.position.go_to(position, self.epochs_done, self._validation_data)
         variables.restore(self.model, variables.decode(restored.variables, reader))
         callback_state.restore(self.callbacks.callbacks, restored.callbacks, reader)
         randomness.restore(restored.random)

@@ -13,7 +13,7 @@ from typing import Any
 
 from reshape_sidecar.hook import callback_state
 from reshape_sidecar.hook.fit import Fit
-from reshape_sidecar.hook.position import Position, undistributed
+from reshape_sidecar.hook.position import Position, seed_source
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.training import Training
 
@@ -94,14 +94,16 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         sources: list[Any] = []
         with _job_seeded_arrays(module, shuffles, sources):
             init(self, *args, **kwargs)
-        if not sources and type(self.data_adapter).__name__ == "TFDatasetAdapter":
-            sources.append(undistributed(self._distributed_dataset) or self._distributed_dataset)
-        fit.position = Position(self, enumerate_, get, sources[0] if sources else None)
+        source = sources[0] if sources else seed_source(self)
+        fit.position = Position(self, enumerate_, get, source)
 
     @functools.wraps(get)
     def _get_iterator(self: Any) -> Any:
         found = position_of(self)
-        return found[1].get_iterator() if found else get(self)
+        if found:
+            return found[1].get_iterator()
+        training.other_iterator()
+        return get(self)
 
     @functools.wraps(enumerate_)
     def _enumerate_iterator(self: Any) -> Any:

@@ -35,6 +35,8 @@ class SavedPosition:
     start_num_batches: int | None
     start_continues: bool
     """At the start of the epoch there was an iterator that goes on over epochs."""
+    evaluations: int = 0
+    """Iterators over the validation data made by this fit so far."""
 
 
 class _Stand:
@@ -67,7 +69,10 @@ class Position:
         self._replaying = False
         self._armed: Iterator[Any] | None = None
         self._last: Any = None
-        self._creations = 0
+        self.creations = 0
+        """Iterators over the training data that this fit has made, in all processes."""
+        self.evaluations = 0
+        """The same of its validation data."""
         self._draws = 0
         self._total_draws = 0
         self._start: tuple[int, int, int | None, bool] = (0, 0, None, False)
@@ -95,7 +100,7 @@ class Position:
 
     def get_iterator(self) -> Any:
         """In place of ``TFEpochIterator._get_iterator``."""
-        self._creations += 1
+        self.creations += 1
         return _Stand() if self._replaying else self._get_original(self.iterator)
 
     def enumerate(self) -> Iterator[Any]:
@@ -119,7 +124,7 @@ class Position:
         """The position now: ``batch`` batches of the epoch are done."""
         creations, steps_seen, num_batches, continues = self._start
         return SavedPosition(
-            creations=self._creations,
+            creations=self.creations,
             draws=self._draws if self._last is not None else 0,
             total_draws=self._total_draws,
             batch=batch,
@@ -127,16 +132,14 @@ class Position:
             start_steps_seen=steps_seen,
             start_num_batches=num_batches,
             start_continues=continues,
+            evaluations=self.evaluations,
         )
 
-    def go_to(self, saved: SavedPosition, epochs_done: int) -> None:
+    def go_to(self, saved: SavedPosition, epochs_done: int, validation: Any) -> None:
         """Take the iterator, freshly reset, to ``saved``."""
         iterator = self.iterator
-        if hasattr(iterator.data_adapter, "py_dataset"):
-            for _ in range(epochs_done):
-                iterator.data_adapter.on_epoch_begin()
-                iterator.data_adapter.on_epoch_end()
-        made_here = self._creations
+        _turn_epochs(iterator, epochs_done)
+        made_here = self.creations
         iterator._num_batches = saved.start_num_batches
         iterator._steps_seen = saved.start_steps_seen
         live: _Stand | None = None
@@ -151,13 +154,14 @@ class Position:
         if saved.batch:
             self._armed = self._enumerate_original(iterator)
             live = self._replay(self._armed, saved.batch) or live
+        _advance(validation, saved.evaluations - self.evaluations)
         if live is None:
-            self._advance(saved.creations - made_here)
+            _advance(self._seed_source, saved.creations - made_here)
         else:
-            self._advance(saved.creations - made_here - 1)
+            _advance(self._seed_source, saved.creations - made_here - 1)
             live.real = self._at(saved.draws)
             self._last, self._draws = live, saved.draws
-        self._creations = saved.creations
+        self.creations, self.evaluations = saved.creations, saved.evaluations
         self._total_draws = saved.total_draws
 
     def _replay(self, steps: Iterator[Any], batches: int) -> _Stand | None:
@@ -171,13 +175,6 @@ class Position:
         finally:
             self._replaying = False
         return live
-
-    def _advance(self, times: int) -> None:
-        """Make iterators that nobody uses, because each moves the seeds of the pipeline."""
-        if self._seed_source is None:
-            return
-        for _ in range(times):
-            iter(self._seed_source)
 
     def _at(self, draws: int) -> Any:
         """An iterator over the training data that has already given ``draws`` batches."""
@@ -196,11 +193,41 @@ class Position:
 
     def _mark_start(self) -> None:
         self._start = (
-            self._creations,
+            self.creations,
             self.iterator._steps_seen,
             self.iterator._num_batches,
             self.iterator._current_iterator is not None,
         )
+
+
+def pass_over(
+    iterator: Any, creations: int, evaluations: int, epochs: int, validation: Any
+) -> None:
+    """Leave the data of a fit that is not run as that fit has left it: another one may use it."""
+    _turn_epochs(iterator, epochs)
+    _advance(seed_source(iterator), creations)
+    _advance(validation, evaluations)
+
+
+def _turn_epochs(iterator: Any, epochs: int) -> None:
+    if hasattr(iterator.data_adapter, "py_dataset"):
+        for _ in range(epochs):
+            iterator.data_adapter.on_epoch_begin()
+            iterator.data_adapter.on_epoch_end()
+
+
+def _advance(dataset: Any, times: int) -> None:
+    """Make iterators that nobody uses, because each moves the seeds of the pipeline."""
+    if hasattr(dataset, "element_spec"):
+        for _ in range(times):
+            iter(dataset)
+
+
+def seed_source(iterator: Any) -> Any:
+    """The pipeline of the script under ``iterator``; None if the data is no pipeline."""
+    if type(iterator.data_adapter).__name__ != "TFDatasetAdapter":
+        return None
+    return undistributed(iterator._distributed_dataset) or iterator._distributed_dataset
 
 
 def undistributed(dataset: Any) -> Any:

@@ -13,7 +13,14 @@ from typing import Any
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
-from reshape_sidecar.hook import building, callback_state, models, randomness, variables
+from reshape_sidecar.hook import (
+    building,
+    callback_state,
+    models,
+    position,
+    randomness,
+    variables,
+)
 from reshape_sidecar.hook.checkpoint import FinishedFit, Mark, Restored
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.progress import Telling
@@ -66,7 +73,8 @@ class Training:
         resumes = restored is not None and number == len(restored.mark.finished)
         in_middle = resumes and restored is not None and restored.mark.position is not None
         self.models.use(model)
-        self.fit = Fit(self, model, initial_epoch, restored if in_middle else None)
+        validation = arguments["validation_data"]
+        self.fit = Fit(self, model, initial_epoch, validation, restored if in_middle else None)
         self.saver.stop.answered_by_loop = True
         try:
             history = fit(model, **arguments)
@@ -95,6 +103,8 @@ class Training:
                 },
                 params=dict(getattr(history, "params", None) or {}),
                 random={**randomness.capture(), "shuffles": self._shuffles.count},
+                creations=fit.position.creations if fit.position is not None else 0,
+                evaluations=fit.position.evaluations if fit.position is not None else 0,
             )
         )
         self._unsaved = fit.model
@@ -137,7 +147,10 @@ class Training:
             callbacks, restored.ended_callbacks, number, model, restored.reader
         )
         self.ended_callbacks.fit_ended(callbacks)
-        self._restore_model(model, arguments, restored, done.model)
+        iterator = self._restore_model(model, arguments, restored, done.model)
+        position.pass_over(
+            iterator, done.creations, done.evaluations, done.epochs, arguments["validation_data"]
+        )
         randomness.restore(done.random)
         self._shuffles.count = done.random["shuffles"]
         self._all_is_saved()
@@ -149,10 +162,10 @@ class Training:
 
     def _restore_model(
         self, model: Any, arguments: dict[str, Any], restored: Restored, number: int
-    ) -> None:
-        """Give ``model`` the newest state that there is of it."""
+    ) -> Any:
+        """Give ``model`` the newest state that there is of it; the iterator that it is built by."""
         self.models.skipped(model)
-        building.build_for(model, arguments)
+        iterator = building.build_for(model, arguments)
         mark = restored.mark
         states = models.decode(restored.others, number, restored.reader)
         # What the checkpoint holds of a model that goes on later is newer than this call's end.
@@ -167,6 +180,7 @@ class Training:
             variables.restore_if_it_fits(model, states)
         if mark.position is None and self._calls == len(mark.finished):
             self.restored_is_used()
+        return iterator
 
     # -- called by the running fit --------------------------------------------------------------
 
@@ -219,6 +233,11 @@ class Training:
             self.fit.evaluation_boundary()
         elif self._unsaved is not None and self.saver.asked(time.monotonic()):
             self.saver.save_and_leave(self._mark(), self._capture)
+
+    def other_iterator(self) -> None:
+        """An iterator is made over data that is not that of a fit's training."""
+        if self.fit is not None and self.fit.position is not None:
+            self.fit.position.evaluations += 1
 
     def script_ended(self) -> None:
         """The script ended by itself, well: the newest state is the complete one."""

@@ -334,6 +334,19 @@ def read_back():
     print("HISTORY notes", *notes, *noting.newest, sum(noting.by_batch.values()))
 
 
+def shared():
+    """One shuffled pipeline for training and validation, and for two calls."""
+    whole = tf.data.Dataset.from_tensor_slices(data(160)).shuffle(160, seed=5)
+    training, validation = whole.skip(32).batch(32), whole.take(32).batch(32)
+    with mirrored().scope():
+        model = dense("shared", "adam")
+    for epochs in (1, 2):
+        turn = model.fit(
+            training, epochs=epochs, verbose=0, callbacks=[Told()], validation_data=validation
+        )
+        show(turn, model)
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -348,6 +361,7 @@ CASES = {
         stateful,
         in_turn,
         read_back,
+        shared,
     )
 }
 
