@@ -197,7 +197,6 @@ def _merge(old: Progress, new: Progress) -> Progress:
         and (new.steps_per_epoch or new.steps_per_epoch is old.steps_per_epoch)
         and (new.checkpoint_step is not None or old.checkpoint_step is None)
         and (new.trajectory or new.trajectory is old.trajectory)
-        and (new.trajectory_reason or new.trajectory_reason is old.trajectory_reason)
     ):
         return new
     return replace(
@@ -208,7 +207,7 @@ def _merge(old: Progress, new: Progress) -> Progress:
             new.checkpoint_step if new.checkpoint_step is not None else old.checkpoint_step
         ),
         trajectory=new.trajectory or old.trajectory,
-        trajectory_reason=new.trajectory_reason or old.trajectory_reason,
+        trajectory_reason=new.trajectory_reason if new.trajectory else old.trajectory_reason,
     )
 
 

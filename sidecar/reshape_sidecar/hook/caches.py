@@ -20,7 +20,7 @@ WHOLE = ".index"
 def remove_unfinished(datasets: Iterable[Any], before_s: float) -> None:
     """Remove what was left of the unfinished caches of a pipeline, if its lock was made earlier."""
     for dataset in datasets:
-        name = _file(dataset)
+        name = file_of(dataset)
         if name and not os.path.exists(name + WHOLE):
             for lock in glob.glob(f"{glob.escape(name)}_*.{LOCK}"):
                 with contextlib.suppress(OSError):
@@ -33,7 +33,7 @@ def _remove_parts(stem: str) -> None:
         os.remove(part)
 
 
-def _file(dataset: Any) -> str:
+def file_of(dataset: Any) -> str:
     """Where a dataset caches its elements; empty for one that does not, or does so in memory."""
     name: Any = getattr(dataset, "_filename", None)
     if type(dataset).__name__ != "CacheDataset" or not hasattr(name, "numpy"):

@@ -18,6 +18,7 @@ from typing import Any
 from reshape_sidecar import checkpoints
 from reshape_sidecar.checkpoints import CheckpointError, Published
 from reshape_sidecar.contract import MANIFEST_FILE
+from reshape_sidecar.hook.judge import EXACT, Verdict
 from reshape_sidecar.hook.position import SavedPosition
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.values import Reader, Writer
@@ -71,6 +72,7 @@ class Restored:
     """Of finished fits; empty in a checkpoint of an older hook."""
     random: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, float] = field(default_factory=dict)
+    verdict: Verdict = Verdict(EXACT)
 
 
 class Shelf:
@@ -104,9 +106,13 @@ class Shelf:
         return self._restored
 
     def shuffle_seed(self) -> int:
-        """The seed of this job's unseeded shuffles: drawn once, the same in every process."""
-        restored = self.restored()
-        return restored.shuffle_seed if restored else self._shuffle_seed
+        """The seed of this job's unseeded shuffles: drawn once, the same in every process.
+
+        A folder that cannot be used is no error here: what is in it may be that of a session.
+        """
+        if self._folder is not None:
+            self._thread.join()
+        return self._restored.shuffle_seed if self._restored else self._shuffle_seed
 
     def newest_step(self) -> int | None:
         """Step of the newest checkpoint that is known here."""
@@ -173,6 +179,7 @@ def _read(published: Published) -> Restored:
         ended_callbacks=document.get("ended_callbacks", {}),
         random=document["random"],
         logs=document["logs"],
+        verdict=Verdict(*document.get("verdict", [EXACT])),
     )
 
 

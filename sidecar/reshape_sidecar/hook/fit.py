@@ -7,6 +7,7 @@ here), or knows what other fit calls did (``training`` does). State: one Fit per
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,7 +83,7 @@ class Fit:
             self.epochs_done = epoch - self._initial_epoch
             self.last_logs = self._resumed.logs
         verdict = judge.before_training(self.model, self.position, self._job.settings)
-        self._job.telling.judged(verdict)
+        self._job.telling.judged(verdict.after(self._job.verdict_before))
 
     def epoch_begins(self, epoch: int) -> None:
         """After the callbacks' ``on_epoch_begin``: a resumed fit is put in its place here.
@@ -229,6 +230,7 @@ class Fit:
             "ended_callbacks": self._job.ended_callbacks.encode(writer),
             "random": randomness.capture() if kept is None else kept.random,
             "logs": numbers_of(self.last_logs) if kept is None else kept.logs,
+            "verdict": dataclasses.astuple(self._job.telling.verdict),
         }
 
     def _tell(self, length: int | None) -> None:

@@ -1,8 +1,8 @@
 """Calls back when a module has been imported, without importing anything itself.
 
 Does: watches for named modules on ``sys.meta_path`` and calls a function right after the body of
-one has run. Never: changes where a module is found, or imports one early. State: the watch list;
-the finder takes itself off when the list is empty.
+one has run, and one right before, if that is wanted. Never: changes where a module is found, or
+imports one early. State: the watch list; the finder takes itself off when the list is empty.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
 
     def __init__(self) -> None:
         self._patches: dict[str, Patch] = {}
+        self._before: dict[str, Callable[[], None]] = {}
         self._searching = False
 
     def after(self, name: str, patch: Patch) -> None:
@@ -32,6 +33,10 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self._patches[name] = patch
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+
+    def before(self, name: str, call: Callable[[], None]) -> None:
+        """Call ``call`` when the import of module ``name``, which is watched, begins."""
+        self._before[name] = call
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -53,6 +58,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
+            self._before.pop(name, _nothing)()
             execute(module)
             patch = self._patches.pop(name, None)
             if not self._patches and self in sys.meta_path:
@@ -61,3 +67,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
                 patch(module)
 
         loader.exec_module = exec_module  # type: ignore[method-assign]
+
+
+def _nothing() -> None:
+    return

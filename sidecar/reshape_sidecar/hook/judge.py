@@ -13,13 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reshape_sidecar.hook import randomness, variables
+from reshape_sidecar.hook import caches, randomness, variables
+from reshape_sidecar.hook.position import pipeline
 from reshape_sidecar.hook.settings import Settings
 
 EXACT = "exact"
 STEPS_ONLY = "steps-only"
 PYTHON_OPERATIONS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 STATELESS_RANDOM = ("Stateless",)
+BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
+INFINITE = -1
+"""The cardinality of a pipeline without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,16 @@ class Verdict:
         if self.kind == STEPS_ONLY and self.reason:
             return Verdict(STEPS_ONLY, f"{self.reason}; {reason}")
         return Verdict(STEPS_ONLY, reason)
+
+    def after(self, before: Verdict) -> Verdict:
+        """This verdict of a process whose job had ``before`` when it was stopped in a fit."""
+        verdict = self
+        if before.kind == STEPS_ONLY and before.reason:
+            known = (self.reason or "").split("; ")
+            for reason in before.reason.split("; "):
+                if reason not in known:
+                    verdict = verdict.worse(reason)
+        return verdict
 
 
 def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
@@ -98,6 +112,13 @@ def _data_reasons(position: Any) -> Iterator[str]:
             yield "the data pipeline keeps no order (deterministic=False)"
         if any(map(_unseeded, position.datasets())):
             yield "the data pipeline samples without a seed"
+        if any(map(_shuffles_inside, position.datasets())):
+            yield "a function of the data pipeline shuffles without a seed"
+        if any(map(_caches_an_order, position.datasets())):
+            yield "the data pipeline caches what it has shuffled"
+        once = position.iterator.steps_per_epoch is None
+        if once and any(map(_repeats_orders, position.datasets())):
+            yield "the data pipeline repeats what it has shuffled"
 
 
 def _unordered(dataset: Any) -> bool:
@@ -111,6 +132,37 @@ def _unseeded(dataset: Any) -> bool:
     seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
     random = type(dataset).__name__.endswith("RandomDataset")
     return random and not any(seed is not None and int(seed) for seed in seeds)
+
+
+def _shuffles_inside(dataset: Any) -> bool:
+    """Whether a function of a dataset makes a shuffled one that the job gives no seed to."""
+    for graph in _functions(dataset):
+        for operation in _operations(graph):
+            if operation.type.startswith("Shuffle") and "Dataset" in operation.type:
+                import tensorflow
+
+                if not any(map(tensorflow.get_static_value, operation.inputs[2:4])):
+                    return True
+    return False
+
+
+def _caches_an_order(dataset: Any) -> bool:
+    """Whether a dataset keeps in memory what each process would shuffle in another order."""
+    if type(dataset).__name__ != "CacheDataset" or caches.file_of(dataset):
+        return False
+    return any(map(_reshuffles, pipeline(dataset)))
+
+
+def _repeats_orders(dataset: Any) -> bool:
+    """Whether a dataset draws several orders for one epoch; those of an epoch before are not."""
+    if type(dataset).__name__ != "_RepeatDataset" or int(dataset._count) in (0, 1, INFINITE):
+        return False
+    return any(map(_reshuffles, pipeline(dataset)))
+
+
+def _reshuffles(dataset: Any) -> bool:
+    again = getattr(dataset, "_reshuffle_each_iteration", None)
+    return type(dataset).__name__.endswith("ShuffleDataset") and again is not False
 
 
 def _layer_reasons(model: Any) -> Iterator[str]:
@@ -131,14 +183,30 @@ def _layer_reasons(model: Any) -> Iterator[str]:
 
 def _batch_reasons(model: Any, position: Any) -> Iterator[str]:
     replicas = int(model.distribute_strategy.num_replicas_in_sync)
+    if replicas == 1:
+        return
+    for size in _batch_sizes(position):
+        if size is None:
+            yield f"the last batch of the data pipeline may not divide by {replicas} devices"
+        elif size % replicas:
+            yield f"a batch of {size} samples does not divide by {replicas} devices"
+
+
+def _batch_sizes(position: Any) -> Iterator[int | None]:
+    """Samples of a batch and of the last one of an epoch; None: nobody can know before."""
     adapter = position.iterator.data_adapter
     batch = getattr(adapter, "batch_size", None)
-    rest = getattr(adapter, "_partial_batch_size", None) or 0
-    if replicas == 1 or not isinstance(batch, int):
+    if isinstance(batch, int):
+        yield batch
+        yield getattr(adapter, "_partial_batch_size", None) or 0
         return
-    for size in (batch, rest):
-        if size % replicas:
-            yield f"a batch of {size} samples does not divide by {replicas} devices"
+    for dataset in position.datasets():
+        if type(dataset).__name__ in BATCHES:
+            batch = int(dataset._batch_size)
+            samples = int(dataset._input_dataset.cardinality())
+            yield batch
+            yield samples % batch if samples >= 0 else 0 if samples == INFINITE else None
+            return
 
 
 def _py_dataset_class() -> Any:
@@ -150,12 +218,17 @@ def _py_dataset_class() -> Any:
 def _pipeline_operations(position: Any) -> Iterator[str]:
     """Names of stateful random and Python operations in the functions of a ``tf.data`` pipeline."""
     for dataset in position.datasets():
-        for value in list(vars(dataset).values()):
-            function = getattr(value, "function", None)
-            graph = getattr(function, "graph", None)
-            if graph is not None:
-                yield from _stateful_random([graph])
-                yield from (op.type for op in _operations(graph) if op.type in PYTHON_OPERATIONS)
+        for graph in _functions(dataset):
+            yield from _stateful_random([graph])
+            yield from (op.type for op in _operations(graph) if op.type in PYTHON_OPERATIONS)
+
+
+def _functions(dataset: Any) -> Iterator[Any]:
+    """The graphs of the functions that a dataset applies."""
+    for value in list(vars(dataset).values()):
+        graph = getattr(getattr(value, "function", None), "graph", None)
+        if graph is not None:
+            yield graph
 
 
 def _step_graphs(model: Any) -> Iterator[Any]:

@@ -88,15 +88,7 @@ class Position:
 
     def datasets(self) -> Iterator[Any]:
         """Every dataset of the pipeline, from its end to its sources."""
-        waiting = [self.undistributed()]
-        for _ in range(DATASETS_MAX):
-            dataset = waiting.pop() if waiting else None
-            if dataset is None:
-                return
-            yield dataset
-            inputs = getattr(dataset, "_inputs", None)
-            if callable(inputs):
-                waiting.extend(inputs())
+        return pipeline(self.undistributed())
 
     def get_iterator(self) -> Any:
         """In place of ``TFEpochIterator._get_iterator``."""
@@ -228,6 +220,19 @@ def seed_source(iterator: Any) -> Any:
     if type(iterator.data_adapter).__name__ != "TFDatasetAdapter":
         return None
     return undistributed(iterator._distributed_dataset) or iterator._distributed_dataset
+
+
+def pipeline(end: Any) -> Iterator[Any]:
+    """Every dataset of the pipeline that has ``end`` as its last one."""
+    waiting = [end]
+    for _ in range(DATASETS_MAX):
+        dataset = waiting.pop() if waiting else None
+        if dataset is None:
+            return
+        yield dataset
+        inputs = getattr(dataset, "_inputs", None)
+        if callable(inputs):
+            waiting.extend(inputs())
 
 
 def undistributed(dataset: Any) -> Any:

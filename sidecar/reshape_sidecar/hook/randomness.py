@@ -1,8 +1,10 @@
 """Random state of the process: Python, NumPy, TensorFlow's eager context.
 
-Does: captures and puts back the generators that a callback or a layer of a script may draw from.
-Never: seeds one by itself. State: none. What lives inside a TensorFlow kernel (stateful random
-operations, shuffle buffers) is not reachable here; the data position replays it where it can.
+Does: captures and puts back the generators that a callback or a layer of a script may draw from;
+gives Python's and NumPy's, where the script left them to chance, a beginning that is the job's.
+Never: touches one that the script has seeded or drawn from. State: how they were at the start.
+What lives inside a TensorFlow kernel (stateful random operations, shuffle buffers) is not reachable
+here; the data position replays it where it can.
 """
 
 from __future__ import annotations
@@ -54,6 +56,42 @@ def seed_all(seed: int) -> None:
     import keras
 
     keras.utils.set_random_seed(seed)
+
+
+class Beginning:
+    """Python's and NumPy's generators until TensorFlow has been imported.
+
+    A list of files that is shuffled, or a part that is kept for validation, is then the same in
+    every process of the job, though nobody has seeded it.
+    """
+
+    def __init__(self) -> None:
+        self._python: object = random.getstate()
+        self._numpy: Any = None
+        self._used = True
+
+    def numpy_imported(self, module: Any) -> None:
+        """Right after NumPy was imported: it is as the system has seeded it."""
+        self._numpy = _numpy_words(module)
+
+    def tensorflow_begins(self) -> None:
+        """Right before TensorFlow is imported, which itself draws from Python's."""
+        numpy = sys.modules.get("numpy")
+        drawn = numpy is not None and self._numpy != _numpy_words(numpy)
+        self._used = drawn or self._python != random.getstate()
+
+    def seed(self, number: int) -> None:
+        """Seed both, unless the script has used one of them."""
+        import numpy as np
+
+        if not self._used:
+            random.seed(number)
+            np.random.seed(number)
+
+
+def _numpy_words(module: Any) -> Any:
+    kind, key, position, *_ = module.random.get_state()
+    return kind, key.tobytes(), position
 
 
 def globally_seeded() -> bool:

@@ -48,12 +48,14 @@ def start() -> Training:
     stop.install()
     telling.phase(HookPhase.IMPORTING)
     watch = ImportWatch()
+    beginning = randomness.Beginning()
 
     def tensorflow_imported(module: Any) -> None:
         if told.simulated and told.devices:
             devices.split_cpu(module, len(told.devices))
         if shelf.enabled:
             shuffles.seed_unseeded(module)
+            beginning.seed(shelf.shuffle_seed())
 
     def trainer_imported(module: Any) -> None:
         from reshape_sidecar.hook import keras_patch
@@ -66,7 +68,9 @@ def start() -> Training:
         telling.phase_ended("import_s")
         telling.phase(HookPhase.BUILDING)
 
+    watch.after("numpy", beginning.numpy_imported)
     watch.after("tensorflow", tensorflow_imported)
+    watch.before("tensorflow", beginning.tensorflow_begins)
     watch.after(TRAINER_MODULE, trainer_imported)
     watch.after("keras", keras_imported)
     return training

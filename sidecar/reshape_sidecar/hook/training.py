@@ -7,6 +7,7 @@ does). State: one Training per process; steps and epochs count from the job's ve
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from reshape_sidecar.hook import (
 )
 from reshape_sidecar.hook.checkpoint import FinishedFit, Mark, Restored
 from reshape_sidecar.hook.fit import Fit
+from reshape_sidecar.hook.judge import EXACT, Verdict
 from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.settings import Settings
@@ -51,6 +53,8 @@ class Training:
         self.ended_callbacks = callback_state.EndedCallbacks()
         self.finished: list[FinishedFit] = []
         self.step = 0
+        self.verdict_before = Verdict(EXACT)
+        """What was said when the job was stopped in the middle of a fit."""
         self._calls = 0
         self._steps_here = 0
         self._began = False
@@ -62,6 +66,8 @@ class Training:
     def run(self, model: Any, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Run, skip or resume one ``fit`` call; ``arguments`` are those of Keras, complete."""
         restored = self.saver.shelf.restored()
+        if restored is not None:
+            self.verdict_before = restored.verdict
         number, self._calls = self._calls, self._calls + 1
         if restored is not None and number < len(restored.mark.finished):
             return self._skip(model, arguments, restored, number)
@@ -134,6 +140,7 @@ class Training:
             "ended_callbacks": self.ended_callbacks.encode(writer),
             "random": randomness.capture(),
             "logs": {},
+            "verdict": dataclasses.astuple(self.verdict_before),
         }
 
     # -- a fit call that is over --------------------------------------------------------------

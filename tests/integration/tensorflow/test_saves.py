@@ -179,7 +179,7 @@ def test_the_records_length_ends_the_fit(job: Job, told: dict[str, str], last: i
     assert first.reports[-1].progress.total_steps == last
 
 
-@pytest.mark.parametrize("kind", ["arrays", "pipeline"])
+@pytest.mark.parametrize("kind", ["arrays", "pipeline", "listed"])
 def test_an_unseeded_script_sees_each_sample_once_per_epoch_over_a_restart(
     job: Job, kind: str
 ) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,8 +18,9 @@ from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook import report, settings
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.interval import SAVE_RATIO_MAX, SaveInterval
-from reshape_sidecar.hook.judge import Verdict
+from reshape_sidecar.hook.judge import EXACT, STEPS_ONLY, Verdict
 from reshape_sidecar.hook.progress import Telling, numbers_of
+from reshape_sidecar.hook.randomness import Beginning
 from reshape_sidecar.hook.report import Reporter
 from tests.hook_bed import listening
 
@@ -233,11 +236,12 @@ def test_the_watch_calls_back_after_the_body_of_a_module(modules: Path) -> None:
     watch = ImportWatch()
     watch.after("watched_one", patch)
     watch.after("watched_one.inner", patch)
+    watch.before("watched_one", lambda: seen.append("begins"))
     assert seen == []
     import watched_one  # type: ignore[import-not-found]
 
     assert watched_one.ready
-    assert seen == ["watched_one.inner", "watched_one"]
+    assert seen == ["begins", "watched_one.inner", "watched_one"]
     assert watch not in sys.meta_path
     watch.after("watched_one", patch)
     assert seen[-1] == "watched_one", "a module that is there already is patched at once"
@@ -252,3 +256,43 @@ def test_a_module_that_is_missing_or_broken_fails_as_ever(modules: Path) -> None
         import watched_broken  # type: ignore[import-not-found]  # noqa: F401
     with pytest.raises(ModuleNotFoundError, match="watched_missing"):
         import watched_missing  # type: ignore[import-not-found]  # noqa: F401
+
+
+def test_random_numbers_that_nobody_has_seeded_begin_as_the_job_says() -> None:
+    draws = []
+    for _ in range(2):
+        np.random.seed()
+        random.seed()
+        beginning = Beginning()
+        beginning.numpy_imported(np)
+        beginning.tensorflow_begins()
+        random.random()  # TensorFlow itself draws
+        beginning.seed(7)
+        draws.append((random.random(), float(np.random.random())))
+    assert draws[0] == draws[1]
+
+
+@pytest.mark.parametrize("use", [lambda: random.seed(1), lambda: np.random.seed(1)])
+def test_random_numbers_that_the_script_has_seeded_are_left_to_it(use: Callable[[], None]) -> None:
+    draws = []
+    for number in range(2):
+        random.seed(5)
+        np.random.seed(5)
+        beginning = Beginning()
+        beginning.numpy_imported(np)
+        use()
+        beginning.tensorflow_begins()
+        beginning.seed(number)
+        draws.append((random.random(), float(np.random.random())))
+    assert draws[0] == draws[1]
+
+
+def test_a_reason_of_before_a_restart_is_not_forgotten_after_it() -> None:
+    uneven = Verdict(EXACT).worse("a batch; not dividing")
+    assert Verdict(EXACT).after(uneven) == uneven
+    assert uneven.after(uneven) == uneven
+    both = Verdict(STEPS_ONLY, "dropout; a batch; not dividing")
+    assert Verdict(STEPS_ONLY, "dropout").after(uneven) == both
+    noted = Verdict(EXACT, "the script uses 1 of 2")
+    assert Verdict(EXACT).after(noted) == Verdict(EXACT)
+    assert noted.after(uneven) == uneven

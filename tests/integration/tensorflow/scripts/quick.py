@@ -1,6 +1,7 @@
 """A tiny Keras script for tests of saving: what it does is told by the environment."""
 
 import os
+import random
 import resource
 import signal
 import sys
@@ -63,6 +64,10 @@ model.compile(keras.optimizers.SGD(1e-6), "mse")
 if INPUT == "pipeline":
     arguments = {"x": tf.data.Dataset.from_tensor_slices((x, y)).shuffle(40).batch(8)}
 else:
+    if INPUT == "listed":
+        order = list(range(40))
+        random.shuffle(order)
+        x = x[np.random.permutation(order)]
     arguments = {"x": x, "y": y, "batch_size": 8}
 verbose = int(os.environ.get("VERBOSE", "0"))
 model.fit(**arguments, epochs=EPOCHS, verbose=verbose, callbacks=[Steps()])

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 x = np.zeros((32, 8), "float32")
 y = np.zeros((32, 1), "float32")
-pipeline = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(32)
+raw = tf.data.Dataset.from_tensor_slices((x, y))
+pipeline = raw.shuffle(32)
 all_devices = tf.distribute.MirroredStrategy()
 one_device = tf.distribute.MirroredStrategy(["CPU:0"])
 
@@ -51,6 +52,11 @@ def batched(dataset):
     return {"x": dataset.batch(8)}
 
 
+def nested(seed):
+    dataset = tf.data.Dataset.range(2).flat_map(lambda part: raw.shard(2, part).shuffle(9, seed))
+    return dataset.apply(tf.data.experimental.assert_cardinality(32))
+
+
 def on_python(a, b):
     return tf.ensure_shape(tf.py_function(lambda v: v, [a], tf.float32), [8]), b
 
@@ -71,12 +77,29 @@ CASES = {
     "own_variable": ([Scaled], arrays),
     "strange_variable": ([lambda: Scaled(lambda: of_script)], arrays),
     "uneven": ([], {"x": x[:29], "y": y[:29], "batch_size": 8}),
+    "odd_end": ([], {"x": raw.take(29).batch(8)}),
+    "dropped_end": ([], {"x": raw.take(29).batch(8, drop_remainder=True)}),
+    "endless": ([], {"x": raw.repeat().batch(8), "steps_per_epoch": 4}),
+    "unknown_end": ([], {"x": raw.filter(lambda a, b: True).batch(8)}),
+    "cached_order": ([], batched(pipeline.cache())),
+    "shuffled_cache": ([], batched(raw.cache().shuffle(32))),
+    "repeated_orders": ([], batched(pipeline.repeat(2))),
+    "shuffled_repeats": ([], batched(raw.repeat(2).shuffle(32))),
+    "inner_shuffle": ([], batched(nested(None))),
+    "seeded_inner_shuffle": ([], batched(nested(3))),
     "random_map": ([], batched(pipeline.map(lambda a, b: (a + tf.random.uniform([8]), b)))),
     "python_map": ([], batched(pipeline.map(on_python))),
     "unordered": ([], batched(pipeline.map(lambda a, b: (a, b), 2, deterministic=False))),
     "ordered": ([], batched(pipeline.map(lambda a, b: (a, b), 2))),
     "sampled": ([], batched(tf.data.Dataset.sample_from_datasets([pipeline, pipeline]))),
-    "seeded_sample": ([], batched(tf.data.Dataset.sample_from_datasets([pipeline] * 2, seed=3))),
+    "seeded_sample": (
+        [],
+        {
+            "x": tf.data.Dataset.sample_from_datasets([pipeline] * 2, seed=3).batch(
+                8, drop_remainder=True
+            )
+        },
+    ),
     "generator": ([], {"x": generator(), "steps_per_epoch": 4}),
     "shuffled_sequence": ([], {"x": Sequence()}),
     "sequence": ([], {"x": Sequence(), "shuffle": False}),
