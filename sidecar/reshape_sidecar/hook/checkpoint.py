@@ -19,7 +19,7 @@ from reshape_sidecar import checkpoints
 from reshape_sidecar.checkpoints import CheckpointError, Published
 from reshape_sidecar.contract import MANIFEST_FILE
 from reshape_sidecar.hook.judge import EXACT, Verdict
-from reshape_sidecar.hook.position import SavedPosition
+from reshape_sidecar.hook.position import Counts, SavedPosition
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.values import Reader, Writer
 
@@ -37,9 +37,9 @@ class FinishedFit:
     params: dict[str, Any]
     random: dict[str, Any]
     """Encoded random state after it, so that what the script does next is what it did before."""
-    creations: int = 0
-    """Iterators that it made over its training data, which the script may use again."""
-    evaluations: int = 0
+    training: Counts = (0, 0)
+    """Iterators over its training data, which the script may use again: made, and drawn from."""
+    validation: Counts = (0, 0)
     """The same of its validation data."""
 
 
@@ -190,8 +190,8 @@ def _mark_value(mark: Mark, writer: Writer) -> dict[str, Any]:
             "model": fit.model,
             "epochs": fit.epochs,
             "random": fit.random,
-            "creations": fit.creations,
-            "evaluations": fit.evaluations,
+            "training": fit.training,
+            "validation": fit.validation,
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
         for fit in mark.finished
@@ -220,8 +220,8 @@ def _mark(value: dict[str, Any], reader: Reader) -> Mark:
                 history=history,
                 params=params,
                 random=entry["random"],
-                creations=entry.get("creations", 0),  # of an older hook: not known
-                evaluations=entry.get("evaluations", 0),
+                training=entry.get("training", (0, 0)),  # of an older hook: not known
+                validation=entry.get("validation", (0, 0)),
             )
         )
     return Mark(

@@ -115,7 +115,9 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         found = position_of(self)
         if found is None:
             training.other_boundary()
-            return step(self)
+            item = step(self)
+            training.other_drawn(item[2])
+            return item
         found[0].boundary()
         return found[1].drawn(step(self))
 

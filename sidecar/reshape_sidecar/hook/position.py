@@ -35,8 +35,25 @@ class SavedPosition:
     start_num_batches: int | None
     start_continues: bool
     """At the start of the epoch there was an iterator that goes on over epochs."""
-    evaluations: int = 0
-    """Iterators over the validation data made by this fit so far."""
+    begun: int = 0
+    """Those of the iterators that were drawn from."""
+    validation: tuple[int, int] = (0, 0)
+    """Iterators over the validation data: made by this fit so far, and drawn from."""
+
+
+Counts = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Iterators:
+    """Iterators over one pipeline that a fit has made, in all processes, and drawn from."""
+
+    made: int = 0
+    begun: int = 0
+
+    def counts(self) -> Counts:
+        """Both, to be kept."""
+        return self.made, self.begun
 
 
 class _Stand:
@@ -69,10 +86,8 @@ class Position:
         self._replaying = False
         self._armed: Iterator[Any] | None = None
         self._last: Any = None
-        self.creations = 0
-        """Iterators over the training data that this fit has made, in all processes."""
-        self.evaluations = 0
-        """The same of its validation data."""
+        self.training = Iterators()
+        self.validation = Iterators()
         self._draws = 0
         self._total_draws = 0
         self._start: tuple[int, int, int | None, bool] = (0, 0, None, False)
@@ -92,7 +107,7 @@ class Position:
 
     def get_iterator(self) -> Any:
         """In place of ``TFEpochIterator._get_iterator``."""
-        self.creations += 1
+        self.training.made += 1
         return _Stand() if self._replaying else self._get_original(self.iterator)
 
     def enumerate(self) -> Iterator[Any]:
@@ -108,6 +123,7 @@ class Position:
         begin, end, source = item
         if source is not self._last:
             self._last, self._draws = source, 0
+            self.training.begun += 1
         self._draws += end - begin + 1
         self._total_draws += end - begin + 1
         return (begin, end, source.real) if isinstance(source, _Stand) else item
@@ -116,7 +132,7 @@ class Position:
         """The position now: ``batch`` batches of the epoch are done."""
         creations, steps_seen, num_batches, continues = self._start
         return SavedPosition(
-            creations=self.creations,
+            creations=self.training.made,
             draws=self._draws if self._last is not None else 0,
             total_draws=self._total_draws,
             batch=batch,
@@ -124,14 +140,15 @@ class Position:
             start_steps_seen=steps_seen,
             start_num_batches=num_batches,
             start_continues=continues,
-            evaluations=self.evaluations,
+            begun=self.training.begun,
+            validation=self.validation.counts(),
         )
 
     def go_to(self, saved: SavedPosition, epochs_done: int, validation: Any) -> None:
         """Take the iterator, freshly reset, to ``saved``."""
         iterator = self.iterator
         _turn_epochs(iterator, epochs_done)
-        made_here = self.creations
+        made_here, begun_here = self.training.counts()
         iterator._num_batches = saved.start_num_batches
         iterator._steps_seen = saved.start_steps_seen
         live: _Stand | None = None
@@ -146,14 +163,18 @@ class Position:
         if saved.batch:
             self._armed = self._enumerate_original(iterator)
             live = self._replay(self._armed, saved.batch) or live
-        _advance(validation, saved.evaluations - self.evaluations)
+        _advance(validation, *saved.validation)
+        made, begun = saved.creations - made_here, saved.begun - begun_here
         if live is None:
-            _advance(self._seed_source, saved.creations - made_here)
+            _advance(self._seed_source, made, begun)
         else:
-            _advance(self._seed_source, saved.creations - made_here - 1)
+            whole = iterator.data_adapter.num_batches
+            goes_on = saved.draws > 0 and not (whole and saved.draws >= whole)
+            _advance(self._seed_source, made - 1, begun - goes_on)
             live.real = self._at(saved.draws)
             self._last, self._draws = live, saved.draws
-        self.creations, self.evaluations = saved.creations, saved.evaluations
+        self.training = Iterators(saved.creations, saved.begun)
+        self.validation = Iterators(*saved.validation)
         self._total_draws = saved.total_draws
 
     def _replay(self, steps: Iterator[Any], batches: int) -> _Stand | None:
@@ -185,7 +206,7 @@ class Position:
 
     def _mark_start(self) -> None:
         self._start = (
-            self.creations,
+            self.training.made,
             self.iterator._steps_seen,
             self.iterator._num_batches,
             self.iterator._current_iterator is not None,
@@ -193,12 +214,12 @@ class Position:
 
 
 def pass_over(
-    iterator: Any, creations: int, evaluations: int, epochs: int, validation: Any
+    iterator: Any, training: Counts, epochs: int, validation: Any, evaluations: Counts
 ) -> None:
     """Leave the data of a fit that is not run as that fit has left it: another one may use it."""
     _turn_epochs(iterator, epochs)
-    _advance(seed_source(iterator), creations)
-    _advance(validation, evaluations)
+    _advance(seed_source(iterator), *training)
+    _advance(validation, *evaluations)
 
 
 def _turn_epochs(iterator: Any, epochs: int) -> None:
@@ -208,11 +229,23 @@ def _turn_epochs(iterator: Any, epochs: int) -> None:
             iterator.data_adapter.on_epoch_end()
 
 
-def _advance(dataset: Any, times: int) -> None:
+def _advance(dataset: Any, made: int, begun: int) -> None:
     """Make iterators that nobody uses, because each moves the seeds of the pipeline."""
     if hasattr(dataset, "element_spec"):
-        for _ in range(times):
+        for _ in range(made):
             iter(dataset)
+        for late in _begun_late(undistributed(dataset)):
+            for _ in range(begun):
+                iter(late)
+
+
+def _begun_late(end: Any) -> Iterator[Any]:
+    """The parts of a pipeline that an iterator begins only when it is drawn from."""
+    for dataset in pipeline(end):
+        if type(dataset).__name__ == "_ShuffleDataset":
+            yield from dataset._inputs()
+        elif type(dataset).__name__ == "_ConcatenateDataset":
+            yield dataset._inputs()[1]
 
 
 def seed_source(iterator: Any) -> Any:

@@ -90,8 +90,9 @@ class Beginning:
 
 
 def _numpy_words(module: Any) -> Any:
-    kind, key, position, *_ = module.random.get_state()
-    return kind, key.tobytes(), position
+    state = module.random.get_state(legacy=False)
+    words = [bytes(one) if hasattr(one, "dtype") else one for one in state["state"].values()]
+    return state["bit_generator"], words
 
 
 def globally_seeded() -> bool:

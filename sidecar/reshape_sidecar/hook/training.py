@@ -55,6 +55,7 @@ class Training:
         self.step = 0
         self.verdict_before = Verdict(EXACT)
         """What was said when the job was stopped in the middle of a fit."""
+        self._drawn: Any = None
         self._calls = 0
         self._steps_here = 0
         self._began = False
@@ -109,8 +110,8 @@ class Training:
                 },
                 params=dict(getattr(history, "params", None) or {}),
                 random={**randomness.capture(), "shuffles": self._shuffles.count},
-                creations=fit.position.creations if fit.position is not None else 0,
-                evaluations=fit.position.evaluations if fit.position is not None else 0,
+                training=fit.position.training.counts() if fit.position is not None else (0, 0),
+                validation=fit.position.validation.counts() if fit.position is not None else (0, 0),
             )
         )
         self._unsaved = fit.model
@@ -155,9 +156,8 @@ class Training:
         )
         self.ended_callbacks.fit_ended(callbacks)
         iterator = self._restore_model(model, arguments, restored, done.model)
-        position.pass_over(
-            iterator, done.creations, done.evaluations, done.epochs, arguments["validation_data"]
-        )
+        validation = arguments["validation_data"]
+        position.pass_over(iterator, done.training, done.epochs, validation, done.validation)
         randomness.restore(done.random)
         self._shuffles.count = done.random["shuffles"]
         self._all_is_saved()
@@ -244,7 +244,14 @@ class Training:
     def other_iterator(self) -> None:
         """An iterator is made over data that is not that of a fit's training."""
         if self.fit is not None and self.fit.position is not None:
-            self.fit.position.evaluations += 1
+            self.fit.position.validation.made += 1
+
+    def other_drawn(self, source: Any) -> None:
+        """Such an iterator, ``source``, is drawn from."""
+        if self.fit is not None and self.fit.position is not None:
+            if source is not self._drawn:
+                self.fit.position.validation.begun += 1
+            self._drawn = source
 
     def script_ended(self) -> None:
         """The script ended by itself, well: the newest state is the complete one."""

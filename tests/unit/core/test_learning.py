@@ -42,6 +42,21 @@ def report(found: World, step: int, seconds: float, times: PhaseTimes | None = N
     found.event(ev.SideCarReported(seen))
 
 
+def test_a_verdict_is_shown_with_its_own_reason_and_kept_by_a_process_that_knows_none() -> None:
+    found = world()
+    for step, told, shown in (
+        (1, ("steps-only", "dropout"), ("steps-only", "dropout")),
+        (2, (None, None), ("steps-only", "dropout")),
+        (3, ("exact", None), ("exact", None)),
+    ):
+        c = found.container("job")
+        c.step, c.sequence = step, c.sequence + 1
+        progress = Progress(step=step, trajectory=told[0], trajectory_reason=told[1])
+        found.event(ev.SideCarReported(replace(c.observed(), progress=progress)))
+        now = found.job("job").progress
+        assert (now.trajectory, now.trajectory_reason) == shown
+
+
 def kinds(found: World) -> list[str]:
     return [kind for kind in found.kinds if "straggling" in kind]
 

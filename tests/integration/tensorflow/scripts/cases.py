@@ -335,9 +335,9 @@ def read_back():
 
 
 def shared():
-    """One shuffled pipeline for training and validation, and for two calls."""
+    """One shuffled pipeline for training and validation, and for two calls; shuffled twice."""
     whole = tf.data.Dataset.from_tensor_slices(data(160)).shuffle(160, seed=5)
-    training, validation = whole.skip(32).batch(32), whole.take(32).batch(32)
+    training, validation = whole.skip(32).shuffle(20, seed=6).batch(32), whole.take(32).batch(32)
     with mirrored().scope():
         model = dense("shared", "adam")
     for epochs in (1, 2):
