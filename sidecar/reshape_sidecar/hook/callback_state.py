@@ -23,6 +23,7 @@ SKIPPED_CLASSES = frozenset({"ProgbarLogger"})
 """They count what this process has shown."""
 APPENDING_CLASSES = frozenset({"CSVLogger"})
 """They truncate their file at the start of a fit unless told to append."""
+IN_VALIDATION = ("on_test_begin", "on_test_batch_begin", "on_test_batch_end", "on_test_end")
 OF_THE_FILE = frozenset({"append", "append_header"})
 """Attributes of theirs that say what is in the file; a resumed one has looked there itself."""
 
@@ -43,6 +44,16 @@ def capture(callbacks: list[Any], writer: Writer) -> list[Any]:
                     lost.append(name)
         out.append({"class": _class(callback), "kept": kept, "lost": lost})
     return out
+
+
+def act_in_validation(callbacks: list[Any]) -> bool:
+    """Whether one of the script's own does something there, with the weights perhaps. Keras's may
+    see a validation twice."""
+    return any(
+        not str(getattr(getattr(callback, name), "__module__", "")).startswith("keras.")
+        for callback in callbacks
+        for name in IN_VALIDATION
+    )
 
 
 def restore(callbacks: list[Any], saved: list[Any], reader: Reader) -> None:

@@ -170,9 +170,12 @@ class Fit:
             self._only_validation_left = True
 
     def evaluation_begins(self) -> None:
-        """Before an evaluation inside this fit: keep what it is about to change."""
+        """Before an evaluation inside this fit: keep what it is about to change, as far as that
+        is known."""
         self._evaluating = True
         last = self._boundary
+        if callback_state.act_in_validation(self.callbacks.callbacks):
+            return
         if self._only_validation_left and last is not None and last.batch == self._batch:
             self._validation = _Validation(
                 position=last,
@@ -189,7 +192,8 @@ class Fit:
     def evaluation_boundary(self) -> None:
         """Between two batches of a validation: a stop need not wait for its end.
 
-        The validation is done again from its start; no step is.
+        The validation is done again from its start; no step is. Where a callback of the script acts
+        in it, a stop waits for its end.
         """
         if self._validation is not None and self._job.saver.asked(time.monotonic()):
             self._job.saver.save_and_leave(self._mark(), self._capture)

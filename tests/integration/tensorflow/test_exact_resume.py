@@ -35,6 +35,7 @@ RESUMED = {
     ],
     "pair": [{"STOP_AT": "13"}],
     "stateful": [{"STOP_IN": "evaluate"}],
+    "averaged": [{"STOP_IN": "evaluate"}],
     "in_turn": [{"STOP_AT": "5"}],
     "shared": [{"STOP_AT": "10"}],
     "read_back": [{"STOP_AT": "12"}, {"STOP_AT": "11"}],

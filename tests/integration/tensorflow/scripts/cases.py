@@ -28,6 +28,13 @@ def stop_now():
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def stop_in(place):
+    global STOP_IN
+    if place == STOP_IN:
+        STOP_IN = ""
+        stop_now()
+
+
 class Told(keras.callbacks.Callback):
     """Prints each step's loss (not the running mean), and stops where it is told to."""
 
@@ -47,26 +54,34 @@ class Told(keras.callbacks.Callback):
         if steps_here == STOP_AT:
             stop_now()
 
-    def on_test_batch_end(self, batch, logs=None):
-        self._stop_in("evaluate")
-
     def on_predict_batch_end(self, batch, logs=None):
-        self._stop_in("predict")
+        stop_in("predict")
 
     def on_epoch_end(self, epoch, logs=None):
-        self._stop_in("epoch_end")
-
-    def _stop_in(self, place):
-        global STOP_IN
-        if place == STOP_IN:
-            STOP_IN = ""
-            stop_now()
+        stop_in("epoch_end")
 
 
 def data(samples=300):
     random = np.random.default_rng(0)
     x = random.normal(size=(samples, 8)).astype("float32")
     return x, (x.sum(1) > 0).astype("int64")
+
+
+class Validation(keras.utils.PyDataset):
+    """Data of a validation, in the middle of which it may be time to stop."""
+
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.x) // 32
+
+    def __getitem__(self, index):
+        if index:
+            stop_in("evaluate")
+        part = slice(index * 32, index * 32 + 32)
+        return self.x[part], self.y[part]
 
 
 @functools.cache
@@ -203,8 +218,11 @@ def several():
     """Several fits: a model, a second one that learns from it, and that one compiled anew."""
     x, y = data(130)
     teacher = dense("teacher", "adam", keras.layers.Dropout(0.2))
-    history = teacher.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()], validation_data=(x, y))
-    show(history, teacher)
+    validation = Validation(x, y)
+    turn = teacher.fit(
+        x, y, 32, epochs=2, verbose=0, callbacks=[Told()], validation_data=validation
+    )
+    show(turn, teacher)
     y = teacher.predict(x, verbose=0, callbacks=[Told()]).argmax(1)
     strategy = mirrored()
     with strategy.scope():
@@ -270,7 +288,7 @@ def stateful():
     model.compile("adam", loss())
     x, y = data(256)
     x = x.reshape(256, 4, 2)
-    validation = (x[:96], y[:96])
+    validation = Validation(x[:96], y[:96])
     show(
         model.fit(
             x,
@@ -280,11 +298,46 @@ def stateful():
             verbose=0,
             shuffle=False,
             validation_data=validation,
-            validation_batch_size=32,
             callbacks=[Told()],
         ),
         model,
     )
+
+
+class Averaged(keras.callbacks.Callback):
+    """Validates a mean of the weights, and counts: a script's own, which sees no batch twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean, self.own, self.batches = None, None, 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        weights = self.model.get_weights()
+        mean = weights if self.mean is None else self.mean
+        self.mean = [0.5 * (old + new) for old, new in zip(mean, weights, strict=True)]
+
+    def on_test_begin(self, logs=None):
+        self.own = self.model.get_weights()
+        self.model.set_weights(self.mean)
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.batches += 1
+
+    def on_test_end(self, logs=None):
+        self.model.set_weights(self.own)
+
+
+def averaged():
+    """A callback that puts other weights into the model for the time of a validation."""
+    x, y = data(160)
+    model, averages = dense("averaged", "adam"), Averaged()
+    validation = Validation(x, y)
+    callbacks = [Told(), averages]
+    show(
+        model.fit(x, y, 32, epochs=3, verbose=0, callbacks=callbacks, validation_data=validation),
+        model,
+    )
+    print("HISTORY counted", averages.batches)
 
 
 def in_turn():
@@ -359,6 +412,7 @@ CASES = {
         several,
         pair,
         stateful,
+        averaged,
         in_turn,
         read_back,
         shared,
