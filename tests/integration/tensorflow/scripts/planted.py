@@ -17,8 +17,8 @@ def go_to_with(change):
     position = importlib.import_module("_reshape_hook.hook.position")
     original = position.Position.go_to
 
-    def go_to(self, saved, epochs_done):
-        original(self, dataclasses.replace(saved, **change(saved)), epochs_done)
+    def go_to(self, saved, *others):
+        original(self, dataclasses.replace(saved, **change(saved)), *others)
 
     position.Position.go_to = go_to
 
