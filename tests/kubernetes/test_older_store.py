@@ -36,23 +36,24 @@ def refused(daemon: PodDaemon) -> str:
 
 
 def test_a_store_that_pods_are_ahead_of_is_refused_until_the_right_one_is_back(
-    daemon: PodDaemon,
+    daemon: PodDaemon, one_node: None
 ) -> None:
     daemon.up()
-    job = daemon.submit_counting("first", [2], 100_000)
-    daemon.trains(job, 2)
+    job = daemon.submit_counting("first", [2, 4], 100_000)
+    daemon.trains(job, 4)
     before = daemon.container(job)
     daemon.stop()
     older = Path(daemon.home, STORE).read_bytes()
-    for _ in range(2):  # the next controller of the older store would be as the first of these
-        daemon.up()
-        daemon.trains(job, 2)
-        daemon.stop()
+    daemon.up()
+    second = daemon.submit_counting("second", [2], 20, max_wait_s=1)
+    daemon.wait(second, "it gets two GPUs", state="completed", stage="none")
+    daemon.wait(job, "it trains on", stage="training", phase="running")
+    daemon.stop()
     right = Path(daemon.home, STORE).read_bytes()
 
     put(daemon, older)
     said = refused(daemon)
-    assert f"job {job} (attempt 1) was told epoch 3" in said, said
+    assert f"the SideCar of job {job} (attempt 1) was told epoch 2 generation" in said, said
     assert "an older store was put back" in said
 
     put(daemon, None)
@@ -63,6 +64,6 @@ def test_a_store_that_pods_are_ahead_of_is_refused_until_the_right_one_is_back(
 
     put(daemon, right)
     daemon.up()
-    seen = daemon.trains(job, 2)
-    assert (seen.attempt, seen.failures, seen.process_restarts) == (1, 0, 0)
+    seen = daemon.wait(job, "it trains on", stage="training", phase="running")
+    assert (seen.attempt, seen.failures, seen.steps_lost, seen.reshape_downs) == (1, 0, 0, 1)
     assert daemon.container(job) == before
