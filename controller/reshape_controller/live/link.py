@@ -79,8 +79,7 @@ class Link:
         self._log_s = log_s
         self._attempts: dict[str, _Attempt] = {}
         self._listened_at_s = monotonic_s()
-        self._behind: BehindItsJobs | None = None
-        self._is_behind = asyncio.Event()
+        self._behind: asyncio.Queue[BehindItsJobs] = asyncio.Queue()
 
     def tell(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
         """Make ``desired`` what its attempt is told from now on. Called after the append only.
@@ -111,9 +110,7 @@ class Link:
 
     async def behind(self) -> NoReturn:
         """Wait for a SideCar that knows more than the log. Raises BehindItsJobs."""
-        await self._is_behind.wait()
-        assert self._behind is not None
-        raise self._behind
+        raise await self._behind.get()
 
     def observed(self, job: JobId) -> Observed | None:
         """The newest report of a job's attempt, fresher than the log's."""
@@ -176,14 +173,14 @@ class Link:
         """What a SideCar was told was in the log before, so this is an older log, or another."""
         if observed.epoch <= desired.epoch and observed.generation <= desired.generation:
             return
-        self._behind = BehindItsJobs(
+        error = BehindItsJobs(
             f"the SideCar of job {desired.job} (attempt {desired.attempt}) was told epoch "
             f"{observed.epoch} generation {observed.generation}, and this log knows epoch "
             f"{desired.epoch} generation {desired.generation}: an older store was put back, or "
             "another controller goes on with it"
         )
-        self._is_behind.set()
-        raise self._behind
+        self._behind.put_nowait(error)
+        raise error
 
     def _take(self, known: _Attempt, observed: Observed) -> None:
         gang = known.gang

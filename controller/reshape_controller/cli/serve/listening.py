@@ -22,21 +22,9 @@ async def listen(settings: DaemonSettings, launcher: Launcher) -> socket.socket:
     known = before.port if before is not None else None
     port = settings.port if settings.port_is_asked_for and settings.port else known
     try:
-        heard_at = before.hostname if before is not None else None
-        if heard_at not in (None, address) and await _containers(launcher):
-            raise failed(
-                Exit.FAILED,
-                f"jobs of this home run, and their SideCars know {heard_at}, not {address}",
-                f"--bind {address}",
-                f"give --bind {heard_at} until they have ended",
-            )
-        if known is not None and port != known and await _containers(launcher):
-            raise failed(
-                Exit.FAILED,
-                f"jobs of this home run, and their SideCars know port {known}, not {port}",
-                f"--port {port}",
-                f"leave --port out, or give --port {known}, until they have ended",
-            )
+        elsewhere = before is not None and (address, port) != (before.hostname, before.port)
+        if before is not None and elsewhere and await _containers(launcher):
+            raise _elsewhere(before, address, port)
         try:
             return bind(address, settings.port if port is None else port)
         except CannotListen as error:
@@ -64,6 +52,18 @@ def _before(settings: DaemonSettings) -> urllib.parse.SplitResult | None:
     """Where this home's daemon listened before."""
     before = settings.home.address()
     return urllib.parse.urlsplit(before.url) if before is not None else None
+
+
+def _elsewhere(before: urllib.parse.SplitResult, address: str, port: int | None) -> CliError:
+    """It is to listen where the SideCars of its jobs do not ask."""
+    what = "jobs of this home run, and their SideCars know"
+    if address != before.hostname:
+        what = f"{what} {before.hostname}, not {address}"
+        remedy = f"give --bind {before.hostname} until they have ended"
+        return failed(Exit.FAILED, what, f"--bind {address}", remedy)
+    what = f"{what} port {before.port}, not {port}"
+    remedy = f"leave --port out, or give --port {before.port}, until they have ended"
+    return failed(Exit.FAILED, what, f"--port {port}", remedy)
 
 
 async def _containers(launcher: Launcher) -> bool:

@@ -8,10 +8,11 @@ guesses what GPUs it has, or asks a pod what it was told (it says so in its firs
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.core.model import HostId, Job, JobId, Stage
+from reshape_controller.core.model import HostId, JobId, Stage
 from reshape_controller.core.state import State
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import ContainerStatus, Launcher
@@ -26,19 +27,18 @@ SHOWN_MAX = 5
 async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
     """Whether a container lives here. Raises CliError if one is ahead of the log: it may train on
     GPUs that are nobody's there."""
-    found = []
-    inits = []
     try:
         statuses = await launcher.containers()
     except OSError as error:
         what = f"what runs in this home cannot be looked at: {error}"
         raise failed(Exit.FAILED, what, str(home.jobs), "mend that, and start again") from None
-    for status in statuses:
-        folder = Folder(home.jobs / status.job / f"attempt-{status.attempt}")
-        if status.running and (_unknown(status, state) or _is_ahead(folder, status, state)):
-            found.append(status)
-            inits.append(init_of(folder.run))
+    found = [
+        status
+        for status in statuses
+        if status.running and (_unknown(status, state) or _is_ahead(home, status, state))
+    ]
     if found:
+        inits = (init_of(_run_folder(home, status)) for status in found)
         pids = " ".join(str(init.pid) for init in inits if init is not None)
         raise _refused(found, str(home.jobs), f"kill -TERM {pids}".rstrip())
     return any(status.running for status in statuses)
@@ -71,17 +71,21 @@ def _counts(status: ContainerStatus, state: State) -> bool:
     return host is None or host.present
 
 
-def _is_ahead(folder: Folder, status: ContainerStatus, state: State) -> bool:
+def _is_ahead(home: Home, status: ContainerStatus, state: State) -> bool:
     """Whether its SideCar was told what the log does not say yet, or its job has none there."""
-    job: Job = state.jobs[JobId(status.job)]
+    job = state.jobs[JobId(status.job)]
     if status.attempt < job.attempt:
         return False
     try:
-        memory = codec.loads(Memory, (folder.run / MEMORY_FILE).read_bytes())
+        memory = codec.loads(Memory, (_run_folder(home, status) / MEMORY_FILE).read_bytes())
     except (FileNotFoundError, codec.CodecError):
         memory = Memory()  # it has taken up nothing yet, or lost it
     told_more = memory.generation > job.generation or memory.epoch > state.epoch
     return job.stage is Stage.NONE or told_more
+
+
+def _run_folder(home: Home, status: ContainerStatus) -> Path:
+    return Folder(home.jobs / status.job / f"attempt-{status.attempt}").run
 
 
 def _refused(found: Sequence[ContainerStatus], where: str, end_them: str) -> CliError:
