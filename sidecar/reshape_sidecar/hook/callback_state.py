@@ -23,9 +23,9 @@ SKIPPED_CLASSES = frozenset({"ProgbarLogger"})
 """They count what this process has shown."""
 APPENDING_CLASSES = frozenset({"CSVLogger"})
 """They truncate their file at the start of a fit unless told to append."""
-IN_VALIDATION = ("on_test_begin", "on_test_batch_begin", "on_test_batch_end", "on_test_end")
 OF_THE_FILE = frozenset({"append", "append_header"})
 """Attributes of theirs that say what is in the file; a resumed one has looked there itself."""
+IN_VALIDATION = ("on_test_begin", "on_test_batch_begin", "on_test_batch_end", "on_test_end")
 
 
 def capture(callbacks: list[Any], writer: Writer) -> list[Any]:
@@ -50,7 +50,7 @@ def act_in_validation(callbacks: list[Any]) -> bool:
     """Whether one of the script's own does something there, with the weights perhaps. Keras's may
     see a validation twice."""
     return any(
-        not str(getattr(getattr(callback, name), "__module__", "")).startswith("keras.")
+        not _is_of_keras(getattr(callback, name))
         for callback in callbacks
         for name in IN_VALIDATION
     )
@@ -74,7 +74,7 @@ def _fill(callback: Any, entry: dict[str, Any], reader: Reader) -> None:
     for name, value in entry["kept"].items():
         if not (appends and name in OF_THE_FILE):
             _put(callback, name, reader.decode(value))
-    lost = [] if type(callback).__module__.split(".")[0] == "keras" else entry["lost"]
+    lost = [] if _is_of_keras(type(callback)) else entry["lost"]
     if lost:
         _complain_once(f"attributes of {_class(callback)} that begin anew: {', '.join(lost)}")
 
@@ -156,6 +156,11 @@ def append_instead_of_truncating(callbacks: list[Any]) -> None:
 
 def _appends(callback: Any) -> bool:
     return any(kind.__name__ in APPENDING_CLASSES for kind in type(callback).__mro__)
+
+
+def _is_of_keras(code: Any) -> bool:
+    """Whether a class or a function is one of Keras's own."""
+    return str(getattr(code, "__module__", "")).split(".")[0] == "keras"
 
 
 def _class(callback: Any) -> str:

@@ -205,7 +205,8 @@ def _batch_sizes(position: Any) -> Iterator[int | None]:
             batch = int(dataset._batch_size)
             samples = int(dataset._input_dataset.cardinality())
             yield batch
-            yield samples % batch if samples >= 0 else 0 if samples == INFINITE else None
+            if samples != INFINITE:
+                yield samples % batch if samples >= 0 else None
             return
 
 

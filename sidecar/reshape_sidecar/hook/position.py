@@ -19,6 +19,10 @@ DATASETS_MAX = 200
 """Datasets of a pipeline that are looked at."""
 
 
+Counts = tuple[int, int]
+"""Iterators over a pipeline: made, and drawn from."""
+
+
 @dataclass(frozen=True, slots=True)
 class SavedPosition:
     """Where an epoch iterator was; all counts are global batches."""
@@ -37,11 +41,8 @@ class SavedPosition:
     """At the start of the epoch there was an iterator that goes on over epochs."""
     begun: int = 0
     """Those of the iterators that were drawn from."""
-    validation: tuple[int, int] = (0, 0)
+    validation: Counts = (0, 0)
     """Iterators over the validation data: made by this fit so far, and drawn from."""
-
-
-Counts = tuple[int, int]
 
 
 @dataclass(slots=True)
