@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import sys
 import time
@@ -137,33 +138,31 @@ def test_reports_arrive_at_the_agent(tmp_path: Path, folder: str) -> None:
     assert (newest.progress.trajectory, newest.progress.trajectory_reason) == ("steps-only", "why")
 
 
-def test_a_clock_that_is_set_during_a_start_makes_no_phase_hours_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_s = time.time()
-    with listening(tmp_path / "agent.sock") as reports:
-        telling = Telling(Reporter(tmp_path / "agent.sock"), 3, time.monotonic() - 1)
-        monkeypatch.setattr(time, "time", lambda: now_s + 7200)
+def import_s(folder: Path, spawned_at_s: float, meanwhile: Callable[[], object]) -> float:
+    """How long the import took, as the agent hears it, if it ends after ``meanwhile``."""
+    with listening(folder / "agent.sock") as reports:
+        telling = Telling(Reporter(folder / "agent.sock"), 3, spawned_at_s)
+        meanwhile()
         telling.phase_ended("import_s")
         telling.phase(HookPhase.BUILDING)
         telling.flush()
         until(lambda: reports, "the report")
     assert reports[-1].import_s is not None
-    assert 1 <= reports[-1].import_s < 60
+    return float(reports[-1].import_s)
+
+
+def test_a_clock_that_is_set_during_a_start_makes_no_phase_hours_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later_s = time.time() + 7200
+    set_clock = functools.partial(monkeypatch.setattr, time, "time", lambda: later_s)
+    assert 1 <= import_s(tmp_path, time.monotonic() - 1, set_clock) < 60
 
 
 def test_the_start_that_an_older_agent_tells_in_unix_time_is_that_of_the_hook(
     tmp_path: Path,
 ) -> None:
-    with listening(tmp_path / "agent.sock") as reports:
-        telling = Telling(Reporter(tmp_path / "agent.sock"), 3, time.time())
-        time.sleep(0.1)
-        telling.phase_ended("import_s")
-        telling.phase(HookPhase.BUILDING)
-        telling.flush()
-        until(lambda: reports, "the report")
-    assert reports[-1].import_s is not None
-    assert 0.1 <= reports[-1].import_s < 60
+    assert 0.1 <= import_s(tmp_path, time.time(), lambda: time.sleep(0.1)) < 60
 
 
 def test_half_a_character_in_a_text_does_not_mute_the_reporter(tmp_path: Path) -> None:

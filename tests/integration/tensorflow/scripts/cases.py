@@ -2,110 +2,19 @@
 
     python cases.py CASE [CASE ...]
 
-With STOP_AT=n the process sends itself SIGTERM in its n-th step, in a callback of its own: the
-same signal that an agent sends, at a place that is the same in every run.
+``told`` has what they share, and stops them.
 """
 
 import collections
-import functools
 import os
-import signal
 import sys
 import tempfile
 
 import keras
-import numpy as np
 import tensorflow as tf
+from told import Told, Validation, data, dense, loss, mirrored, show
 
 DEVICES = int(os.environ.get("PLAIN_DEVICES", "0"))
-STOP_AT = int(os.environ.get("STOP_AT", "0"))
-STOP_IN = os.environ.get("STOP_IN", "")
-steps_here = 0
-
-
-def stop_now():
-    print("asked", flush=True)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-def stop_in(place):
-    global STOP_IN
-    if place == STOP_IN:
-        STOP_IN = ""
-        stop_now()
-
-
-class Told(keras.callbacks.Callback):
-    """Prints each step's loss (not the running mean), and stops where it is told to."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.seen = (0.0, 0.0)
-        rate = float(self.model.optimizer.learning_rate.numpy())
-        print(f"EPOCH {epoch} {rate:.9g}", flush=True)
-
-    def on_train_batch_end(self, batch, logs=None):
-        global steps_here
-        steps_here += 1
-        tracker = self.model._loss_tracker
-        now = (float(tracker.total.numpy()), float(tracker.count.numpy()))
-        # A resumed epoch begins with the sums of the steps before; those were printed already.
-        step = int(self.model.optimizer.iterations.numpy())
-        print(f"STEP {self.model.name} {step} {now[0]:.9g} {now[1]:.9g}", flush=True)
-        if steps_here == STOP_AT:
-            stop_now()
-
-    def on_predict_batch_end(self, batch, logs=None):
-        stop_in("predict")
-
-    def on_epoch_end(self, epoch, logs=None):
-        stop_in("epoch_end")
-
-
-def data(samples=300):
-    random = np.random.default_rng(0)
-    x = random.normal(size=(samples, 8)).astype("float32")
-    return x, (x.sum(1) > 0).astype("int64")
-
-
-class Validation(keras.utils.PyDataset):
-    """Data of a validation, in the middle of which it may be time to stop."""
-
-    def __init__(self, x, y):
-        super().__init__()
-        self.x, self.y = x, y
-
-    def __len__(self):
-        return len(self.x) // 32
-
-    def __getitem__(self, index):
-        if index:
-            stop_in("evaluate")
-        part = slice(index * 32, index * 32 + 32)
-        return self.x[part], self.y[part]
-
-
-@functools.cache
-def mirrored():
-    """One strategy for all cases of a process: TensorFlow mixes two of them up."""
-    return tf.distribute.MirroredStrategy()
-
-
-def loss():
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def dense(name, optimizer, *layers, **compile_):
-    model = keras.Sequential([keras.layers.Input((8,)), *layers, keras.layers.Dense(2)], name=name)
-    model.compile(optimizer, loss(), metrics=["accuracy"], **compile_)
-    return model
-
-
-def show(history, model):
-    for name, values in sorted(history.history.items()):
-        print("HISTORY", name, " ".join(f"{value:.7g}" for value in values))
-    print("EPOCHS", history.epoch)
-    total = sum(float(np.abs(w.numpy()).sum()) for w in model.trainable_variables)
-    print(f"WEIGHTS {total:.9g}", flush=True)
 
 
 def arrays():
