@@ -12,10 +12,12 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import unicodedata
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -200,6 +202,29 @@ def test_a_watch_in_a_pipe_shows_the_table_at_once_and_without_escapes(bed: Bed)
     assert lines[0].startswith("JOB")
     assert "\x1b" not in "".join(lines)
     assert any("elastic" in line for line in lines)
+
+
+def test_the_version_is_a_command_and_an_option(bed: Bed) -> None:
+    by_option, by_command = bed.reshape("--version"), bed.reshape("version")
+    assert by_option.stdout == by_command.stdout != ""
+    assert by_option.returncode == 0
+
+
+def test_a_watch_outlives_a_restart_of_the_daemon(bed: Bed) -> None:
+    address = json.loads((bed.home / "address.json").read_text())
+    with bed.start("get", "--watch") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b"JOB")
+        bed.stop()
+        time.sleep(2.0)  # it asks every second: it meets nobody
+        assert process.poll() is None
+        bed.up("--port", str(urlsplit(address["url"]).port))
+        bed.submit("later", steps=1)
+        shown = b""
+        while b"later" not in shown and process.poll() is None:
+            shown += process.stdout.readline()
+        assert b"later" in shown
+        process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -1,10 +1,11 @@
-"""Commands about the program itself: config show, version. Asks nobody. State: none."""
+"""Commands about the program itself: config show, version, --version. Asks nobody. State: none."""
 
 from __future__ import annotations
 
 import os
 import platform
 from dataclasses import dataclass
+from typing import Annotated
 
 import typer
 from rich.console import RenderableType
@@ -44,6 +45,23 @@ def version(output: OutputOption = None) -> None:
     config = settings(None, output)
     found = Version(version_of(), platform.python_version())
     emit(found, form(config), lambda: f"reshape {found.version} (Python {found.python})")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        version()
+        raise typer.Exit
+
+
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
+) -> None:
+    """The command line without a command."""
 
 
 def _table(shown: Shown) -> RenderableType:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import http.client
 import json
+import shlex
 import time
 import urllib.parse
 from dataclasses import dataclass, replace
@@ -128,7 +129,7 @@ class Client:
             Exit.UNREACHABLE,
             f"the daemon cannot be reached: {why}",
             f"{self.url} (from {self._home.address_file})",
-            f"start it: reshape up --home {self._home.folder}",
+            _start_it(self._home),
         )
 
     def _refused(self, status: int, data: bytes) -> CliError:
@@ -165,9 +166,14 @@ def connect(home: Home) -> Client:
             Exit.UNREACHABLE,
             "the daemon does not run (jobs go on without it)",
             str(home.folder),
-            f"start it: reshape up --home {home.folder}",
+            _start_it(home),
         )
     return Client(address.url, token, home)
+
+
+def _start_it(home: Home) -> str:
+    """The remedy where no daemon answers, as a shell takes it."""
+    return f"start it: reshape up --home {shlex.quote(str(home.folder))}"
 
 
 def _problem(entry: Any) -> Problem:

@@ -10,7 +10,7 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from reshape_controller.cli import streams
@@ -72,8 +72,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         rich_markup_mode=None,
     )
     wanted = words[0] if words and words[0] in {*COMMANDS, *GROUPS} else None
-    if wanted is not None:
-        app.callback()(_keep_the_name)
+    app.callback()(_keep_the_name if wanted else _root())
     for name, module in COMMANDS.items():
         if wanted in (None, name):
             app.command(name)(getattr(_module(module), name))
@@ -85,6 +84,12 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
 def _module(name: str) -> object:
     return importlib.import_module(f"reshape_controller.cli.{name}")
+
+
+def _root() -> Callable[..., None]:
+    from reshape_controller.cli import about
+
+    return about.root
 
 
 def _keep_the_name() -> None:

@@ -140,6 +140,8 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
     value = _number(fields, unit.value, where, least=0.0)
     if value <= 0.0 or (unit is LengthUnit.TARGET_ACCURACY and value >= 1.0):
         raise ReplayError(f"{where}: {unit.value} is {value:g}, which no job can reach")
+    if unit is LengthUnit.STEPS and value != int(value):
+        raise ReplayError(f"{where}: steps is {value:g}, and must be a whole number")
     if value > limits.STEPS_MAX:
         what = f"{unit.value} is {value:g}, and must be at most {limits.STEPS_MAX:g}"
         raise ReplayError(f"{where}: {what}")

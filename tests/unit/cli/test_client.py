@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import socket
 import threading
 from collections.abc import Iterator
@@ -85,6 +86,17 @@ def test_token_and_user_are_sent_in_headers_and_paths_are_quoted(tmp_path: Path)
     assert head.startswith("GET /v1/jobs/a%20b%3Fc?after=x%26y HTTP/1.1")
     assert "Authorization: Bearer s3cret" in head
     assert "Reshape-User: " in head
+
+
+def test_the_remedy_can_be_pasted_into_a_shell_whatever_the_home_is_called(tmp_path: Path) -> None:
+    home = Home(tmp_path / "my home")
+    home.prepare()
+    home.token()
+    home.write_address(Address("http://127.0.0.1:1", 1, "0"))
+    with pytest.raises(CliError) as error:
+        connect(home)
+    words = shlex.split(error.value.problems[0].remedy)
+    assert words[-4:] == ["reshape", "up", "--home", str(home.folder)]
 
 
 def test_the_token_is_not_sent_to_whoever_has_the_port_of_a_dead_daemon(tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def test_json_lines_and_csv_hold_the_same_jobs() -> None:
         ("nan,a,1,5,,", "line 2: submit_s is 'nan'"),
         ("1,a,0,5,,", "line 2: optional_gpus is '0'"),
         ("1,a,1,0,,", "line 2: steps is 0, which no job can reach"),
+        ("1,a,1,5.5,,", "line 2: steps is 5.5, and must be a whole number"),
         ("1,a,1,5,high,", "line 2: priority is 'high'"),
         (
             "1,a,1,5,1e300,",

@@ -167,6 +167,7 @@ def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> No
     """Keep showing it: on a terminal in its place, in a pipe anew after each change of a state."""
     out = console()
     shown: tuple[tuple[object, ...], ...] | None = None
+    asked.patience_s = PATIENCE_S
     shows = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
     with ended_in_order(), shows as live:  # a terminal gets its cursor back
         while True:

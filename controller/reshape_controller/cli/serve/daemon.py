@@ -101,8 +101,9 @@ class Daemon:
             self._hosts = Nodes(launcher, self._loop.post)
         self._stop = asyncio.Event()
 
+    @functools.cached_property
     def context(self) -> Context:
-        """What the handlers work with."""
+        """What the handlers of every server work with."""
         return Context(
             desk=self._desk,
             link=self._link,
@@ -211,9 +212,9 @@ async def serve(settings: DaemonSettings) -> None:
                 devices=settings.devices.text,
                 launcher=settings.launcher_name,
             )
-            servers = [Server(listening, daemon.context())]
+            servers = [Server(listening, daemon.context)]
             if for_sidecars is not None:
-                context = replace(daemon.context(), host_names=settings.sidecar_names)
+                context = replace(daemon.context, host_names=settings.sidecar_names)
                 servers.append(Server(for_sidecars, context, SIDECAR_ROUTES))
             await daemon.run(*servers)
     except NotElected:
