@@ -38,7 +38,7 @@ from reshape_controller.http.timeline import Timeline  # noqa: E402
 from reshape_controller.http.views import History, JobView  # noqa: E402
 from tests.kubernetes.grounds import grounds  # noqa: E402
 from tests.kubernetes.layout import NODES  # noqa: E402
-from tests.kubernetes.namespace import Namespace, namespace  # noqa: E402
+from tests.kubernetes.namespace import namespace  # noqa: E402
 from tests.kubernetes.pod_daemon import PodDaemon, cordon  # noqa: E402
 
 IN_POD, RESTARTED = "in the living pod", "pod restarted"
@@ -102,19 +102,22 @@ def measured(rounds: int) -> list[Row]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reshape-bench-")))
         folder.chmod(0o755)
         ground = stack.enter_context(grounds())
-        name = f"reshape-bench-{os.getpid()}"
-        space = stack.enter_context(namespace(ground, name, folder / "shared"))
+        if not ground.own:
+            sys.exit("this needs nodes of its own, which it may cordon: unset KUBECONFIG")
+        name, shared = f"reshape-bench-{os.getpid()}", folder / "shared"
+        space = stack.enter_context(namespace(ground, name, shared))
         for node in NODES[1:]:  # a newcomer has to be made room for
             cordon(space, node.name, True)
             stack.callback(cordon, space, node.name, False)
         daemon = PodDaemon(folder, space)
         stack.callback(daemon.close)
         pods = stack.enter_context(PodTimes(space))
-        return run(daemon, space, pods, rounds)
+        return run(daemon, shared, pods, rounds)
 
 
-def run(daemon: PodDaemon, space: Namespace, pods: PodTimes, rounds: int) -> list[Row]:
-    """One job over all rounds, then what its log and its pods tell."""
+def run(daemon: PodDaemon, shared: Path, pods: PodTimes, rounds: int) -> list[Row]:
+    """One job over all rounds, then what its log and its pods tell. ``shared``: the folder behind
+    the pods' shared claim."""
     daemon.up("--launch-by", "ansible", "--preset", PRESETS[IN_POD])
     job = daemon.submit_keras("job", [2, 4], STEPS, batch=BATCH)
     daemon.trains(job, 4)
@@ -124,7 +127,7 @@ def run(daemon: PodDaemon, space: Namespace, pods: PodTimes, rounds: int) -> lis
             daemon.stop()
             daemon.up("--launch-by", "ansible", "--preset", preset)
             print(f"round {number} of {rounds}: {way}", flush=True)
-            loads += there_and_back(daemon, space, job)
+            loads += there_and_back(daemon, shared, job)
     events = daemon.client().get(History, f"/v1/jobs/{job}/history").events
     timeline = daemon.client().get(Timeline, "/v1/timeline")
     assert daemon.reshape("cancel", job).returncode == 0
@@ -136,9 +139,9 @@ def run(daemon: PodDaemon, space: Namespace, pods: PodTimes, rounds: int) -> lis
     return rows_of(whole, ended, pods.of(job), loads)
 
 
-def there_and_back(daemon: PodDaemon, space: Namespace, job: str) -> list[float]:
+def there_and_back(daemon: PodDaemon, shared: Path, job: str) -> list[float]:
     """A newcomer comes and goes; the machine's load at either reshape."""
-    go = space.shared / "code" / "newcomer" / "go"
+    go = shared / "code" / "newcomer" / "go"
     go.unlink(missing_ok=True)
     newcomer = daemon.submit_record(
         "newcomer",

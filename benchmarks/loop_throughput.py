@@ -84,9 +84,10 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         store = SqliteStore(Path(folder, "store.sqlite"))
         await store.open()
-        loop, effects = Loop(store, Settings(FirstFit()), WallClock()), Nothing()
+        clock, effects = WallClock(), Nothing()
+        loop = Loop(store, Settings(FirstFit()), clock)
         clock_s = [0.0]
-        link = effects.link = Link(loop.post, lambda: clock_s[0])
+        link = effects.link = Link(loop.post, lambda: clock_s[0], clock.now_s)
         await loop.start(effects)
         work = asyncio.create_task(loop.run())
         gpus = tuple(GpuId(f"gpu-{n}") for n in range(jobs))
