@@ -165,14 +165,18 @@ class Engine:
                 self._container_seen(turn, event)
             case ev.JobSubmitted() | ev.JobRejected():
                 self._submitted(turn, event)
-            case ev.CancelRequested(job) | ev.HaltRequested(job) | ev.ResumeRequested(job):
-                found = self.state.jobs.get(job)
+            case (
+                ev.CancelRequested() | ev.HaltRequested() | ev.ResumeRequested() | ev.PinRequested()
+            ):
+                found = self.state.jobs.get(event.job)
                 if found is not None:
                     requests.take(turn, found, event)
             case ev.ControllerStarted():
                 self._started(turn, event)
-            case ev.ProfileRecorded() | ev.CurveFitted() | ev.PinRequested():
-                self._known(turn, event)
+            case ev.ProfileRecorded(profile):
+                learning.recorded(turn, profile)
+            case ev.CurveFitted(job_id, job_type, curve):
+                learning.fitted(turn, job_id, job_type, curve)
             case _:
                 inventory.take(turn, event)
 
@@ -187,29 +191,6 @@ class Engine:
                 state.put_job(replace(job, answered=False))
         state.plan_wanted = True
         turn.note(None, "controller-started", f"epoch {event.epoch}, policy {event.policy}")
-
-    def _known(
-        self, turn: Turn, event: ev.ProfileRecorded | ev.CurveFitted | ev.PinRequested
-    ) -> None:
-        match event:
-            case ev.ProfileRecorded(profile):
-                learning.recorded(turn, profile)
-            case ev.CurveFitted(job_id, job_type, curve):
-                learning.fitted(turn, job_id, job_type, curve)
-            case ev.PinRequested(job_id, size, user):
-                self._pin(turn, job_id, size, user)
-
-    def _pin(self, turn: Turn, job_id: JobId, size: int | None, user: str) -> None:
-        job = self.state.jobs.get(job_id)
-        if job is None or job.state.terminal:
-            return
-        if size is not None and size not in replace(job, pinned=None).sizes:
-            return
-        job = replace(job, pinned=size)
-        self.state.put_job(job)
-        self.state.plan_wanted = True
-        what = "all its sizes" if size is None else f"{size} GPUs and no other size"
-        turn.note(job, "pinned", f"{what}, by {user or 'unknown'}")
 
     def _submitted(self, turn: Turn, event: ev.JobSubmitted | ev.JobRejected) -> None:
         if isinstance(event, ev.JobRejected):

@@ -22,6 +22,8 @@ def take(turn: Turn, job: Job, event: ev.Event) -> None:
             _halt(turn, job, f"halted by {user or 'unknown'}")
         case ev.ResumeRequested(_, user):
             _resume(turn, job, f"resumed by {user or 'unknown'}")
+        case ev.PinRequested(_, size, user):
+            _pin(turn, job, size, user or "unknown")
 
 
 def _halt(turn: Turn, job: Job, reason: str) -> None:
@@ -51,3 +53,15 @@ def _resume(turn: Turn, job: Job, reason: str) -> None:
     turn.state.put_job(job)
     turn.state.plan_wanted = True
     turn.note(job, "resumed", reason)
+
+
+def _pin(turn: Turn, job: Job, size: int | None, user: str) -> None:
+    if job.state.terminal:
+        return
+    if size is not None and size not in replace(job, pinned=None).sizes:
+        return
+    job = replace(job, pinned=size)
+    turn.state.put_job(job)
+    turn.state.plan_wanted = True
+    what = "all its sizes" if size is None else f"{size} GPUs and no other size"
+    turn.note(job, "pinned", f"{what}, by {user}")
