@@ -1,7 +1,7 @@
 """Line charts as SVG, and curves as text for a terminal; standard library only.
 
 Does: draws series of points with axes, ticks and a legend, in one fixed, printable style (lines
-differ by dash and marker too, so that they can be told apart without colour). Never: reads figures
+differ by their dashes too, so that they can be told apart without colour). Never: reads figures
 or writes files. State: none.
 """
 

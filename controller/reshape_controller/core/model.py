@@ -1,6 +1,7 @@
-"""The nouns: jobs, GPUs, hosts, and what they may be. Values only; no behaviour beyond reading.
+"""The nouns: jobs, GPUs, hosts. Values only; no behaviour beyond reading.
 
-Never: a dict, a clock, a mutable field. State lives in ``core.state``; these are its values.
+Never: a dict, a clock, a mutable field. State lives in ``core.state``; these are its values, and
+``core.states`` has what they may be.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ class Donation:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The GPUs that a job is to run on next, and from whom (design: the hand-over).
+    """The GPUs that a job is to run on next, and from whom (docs/architecture.md, the hand-over).
 
     Granted as a whole once the job is READY and every GPU is reserved for it.
     """
@@ -185,7 +186,7 @@ class Job:
     halt_wanted: bool = False
     """A halt that came while it was a party to a hand-over; done as soon as it trains again."""
     answered: bool = True
-    """False from a controller restart until its SideCar's first word or ``SideCarSilent``."""
+    """False from a controller restart until its SideCar's first word or ``SideCarFellSilent``."""
     reachable: bool = True
     sequence: int = -1
     observed: Observed | None = None

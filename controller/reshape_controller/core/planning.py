@@ -1,7 +1,7 @@
-"""From a policy's plan back to the machine.
+"""From a policy's plan back to the state.
 
-Does: checks a plan against the state, and starts what it asks for. Never:
-prefers anything: a plan that breaks a rule is rejected whole, with the rule's name.
+Does: checks a plan against the state, and starts what it asks for. Never: prefers anything; a plan
+that breaks a rule is rejected as a whole, and the error says which rule. State: none.
 """
 
 from __future__ import annotations
@@ -65,11 +65,10 @@ def _check(state: State, plan: Plan) -> _Moves:
         raise PlanRejected("mechanism none: no running job is reshaped")
     if shrinks and len(starts) != 1:
         raise PlanRejected("jobs shrink for exactly one newcomer")
-    moves = _Moves(
+    return _Moves(
         tuple(_start(state, target, shrinks, idle) for target in starts),
         tuple((target, _growth(state, target, idle)) for target in grows),
     )
-    return moves
 
 
 def _named(state: State, target: Target, seen: dict[JobId, None]) -> Job:

@@ -104,7 +104,7 @@ class ChangeKind(StrEnum):
 
 
 class DeadlineKind(StrEnum):
-    """The named waits of a job; the figures and consequences are in ``core.limits``."""
+    """The named waits of a job: figures in ``core.limits``, consequences in ``core.deadlines``."""
 
     EARLY_INIT = "early_init"
     SAVE_ANSWER = "save_answer"

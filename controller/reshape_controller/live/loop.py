@@ -1,8 +1,8 @@
 """The single writer: drains events, steps the engine, appends, and only then lets effects happen.
 
-Does: one append per batch (events, plans and commands together), group commit, deadlines, the
-inbox, snapshots. Never: decides, or carries out a command before its append. State: the engine,
-the position in the log, and the events that wait.
+Does: one append per batch (events, plans and commands together), by which all who wait for it are
+answered; deadlines. Never: decides, or carries out a command before its append. State: the engine,
+and the events that wait; the journal has the position in the log.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Does: keeps entries by time, and of equal times by the order in which they were put. Times are whole
 multiples of 1/1024 s, so that sums of times are exact and do not depend on their order. Never:
-reads a clock. State: the heap, and the time of the newest entry that was taken.
+reads a clock. State: the heap, and how many entries were put.
 """
 
 from __future__ import annotations

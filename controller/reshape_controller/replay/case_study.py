@@ -6,7 +6,8 @@ prints, so that ours can stand beside them. Never: fits an input to a printed re
 Stated: submissions at 0 s and 180 s on four and two GPUs; 1.7 times the speed on two GPUs and 2.4
 times on four; a start of 174 s; reshapes of 27 s and 37 s in place, of 204 s and 242 s by restart.
 Work: Job 1 trains from the end of its start (174 s) to 633 s on four GPUs, Job 2 from 807 s to
-1,249 s on two (panel a). How a sum splits into its parts is assumed (profiles/README.md).
+1,249 s on two (panel a). How a sum splits into its parts is assumed: ``reshape_profiles`` says so
+in ``data/README.md``.
 """
 
 from __future__ import annotations

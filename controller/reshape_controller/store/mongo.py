@@ -1,6 +1,6 @@
 """The store on a MongoDB server, for several hosts and for whoever wants to insert and query.
 
-Does: the store protocol with single-document writes that a majority acknowledged. Never: uses a
+Does: the store protocol with single-document writes that a majority acknowledged. Never: needs a
 transaction, a session, or a validator. State: the database; the client's connections.
 
 Collections: ``log`` (the truth), ``snapshots``, ``jobs``, ``gpus``, ``hosts``, ``history``,

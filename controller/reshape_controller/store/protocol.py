@@ -21,9 +21,8 @@ from reshape_profiles.schema import Profile
 
 SNAPSHOT_PART_BYTES_MAX = 4 * 1024 * 1024
 """Whoever writes a snapshot cuts it into parts of at most so many bytes of UTF-8."""
-
-
 REQUEST_KEY_LENGTH = 8
+"""Characters of ``request_key``."""
 
 
 class StoreError(ReshapeError):

@@ -1,4 +1,4 @@
-"""What a daemon is asked to be: the value between ``cli.up`` and ``cli.daemon``."""
+"""What a daemon is asked to be: the value between ``up`` and ``daemon``. State: none."""
 
 from __future__ import annotations
 
