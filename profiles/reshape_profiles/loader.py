@@ -21,6 +21,7 @@ from typing import Any
 
 from reshape_profiles.schema import (
     ASSUMED,
+    COSTS,
     DEFAULT_TYPE,
     AccuracyPoint,
     Overhead,
@@ -31,7 +32,6 @@ from reshape_profiles.schema import (
 BUNDLED = "data/paper.toml"
 _PROFILE_FIELDS = ("job_type", "text", "global_batch", "steps_per_epoch")
 _PROFILE_TABLES = ("speed", "accuracy", "overhead")
-OVERHEADS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
 JOB_TYPE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
 """As in the job records."""
 TEXT_CHARS_MAX = 1000
@@ -199,16 +199,13 @@ def _overhead(value: Any, where: str, sources: Mapping[str, Any]) -> Overhead | 
     if value is None:
         return None
     table = _table(value, where)
-    _only(table, where, (*OVERHEADS, "source"))
-    missing = [name for name in OVERHEADS if name not in table]
+    _only(table, where, (*COSTS, "source"))
+    missing = [name for name in COSTS if name not in table]
     if missing:
         raise ProfileError(where, f"{', '.join(missing)} missing; give all five, 0 where none")
-    start, process, save, stop, end = (
-        _number(table[name], f"{where}.{name}") for name in OVERHEADS
-    )
-    source = _source(table.get("source"), sources)
+    figures = {name: _number(table[name], f"{where}.{name}") for name in COSTS}
     try:
-        return Overhead(start, process, save, stop, end, source)
+        return Overhead(**figures, source=_source(table.get("source"), sources))
     except ValueError as error:
         raise ProfileError(where, str(error)) from None
 

@@ -16,6 +16,8 @@ STEP_MIN_S, SECONDS_MAX = 1e-9, 1e9
 sums of it are no numbers."""
 DEFAULT_TYPE = "default"
 """The profile of jobs without a type; its overheads stand in for every type that has none."""
+COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
+"""The figures of an ``Overhead``, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,7 @@ class Overhead:
     source: str = ASSUMED
 
     def __post_init__(self) -> None:
-        for name in (
-            "job_init_s",
-            "process_init_s",
-            "checkpoint_s",
-            "process_stop_s",
-            "job_stop_s",
-        ):
+        for name in COSTS:
             value = getattr(self, name)
             if not 0.0 <= value <= SECONDS_MAX:
                 raise ValueError(f"{name} is {value}, and must lie between 0 and {SECONDS_MAX:g}")

@@ -19,14 +19,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any, TypeVar
 
-from reshape_profiles.loader import OVERHEADS, Bundle, ProfileError, bounded
-from reshape_profiles.schema import ASSUMED, AccuracyPoint, Overhead, Profile, SpeedPoint
+from reshape_profiles.loader import Bundle, ProfileError, bounded
+from reshape_profiles.schema import ASSUMED, COSTS, AccuracyPoint, Overhead, Profile, SpeedPoint
 
 SPEED = ("gpu_type", "gpus", "seconds_per_step")
 ACCURACY = ("step", "accuracy")
 ABOUT = ("text", "global_batch", "steps_per_epoch")
-GROUPS = (SPEED, ACCURACY, OVERHEADS)
-COLUMNS = ("job_type", *ABOUT, *SPEED, *ACCURACY, *OVERHEADS, "source")
+GROUPS = (SPEED, ACCURACY, COSTS)
+COLUMNS = ("job_type", *ABOUT, *SPEED, *ACCURACY, *COSTS, "source")
 _WHOLE = ("global_batch", "steps_per_epoch", "gpus", "step")
 _TEXT = ("job_type", "text", "gpu_type", "source")
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def write(profiles: Iterable[Profile]) -> str:
 def _rows(profile: Profile) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [{name: getattr(profile, name) for name in ABOUT}]
     if profile.overhead is not None:
-        rows[0] |= dict(zip((*OVERHEADS, "source"), astuple(profile.overhead), strict=True))
+        rows[0] |= dict(zip((*COSTS, "source"), astuple(profile.overhead), strict=True))
     for names, points in ((SPEED, profile.speed), (ACCURACY, profile.accuracy)):
         rows += [dict(zip((*names, "source"), astuple(point), strict=True)) for point in points]
     return rows
@@ -109,7 +109,7 @@ def _take(found: dict[str, _Found], header: list[str], cells: list[str], where: 
         each.speed.append(_made(where, SpeedPoint, *group, source))
     if group := _group(row, ACCURACY, where):
         each.accuracy.append(_made(where, AccuracyPoint, *group, source))
-    if group := _group(row, OVERHEADS, where):
+    if group := _group(row, COSTS, where):
         if each.overhead is not None:
             raise ProfileError(where, f"overheads of {row['job_type']} again; keep one row")
         each.overhead = _made(where, Overhead, *group, source)

@@ -9,7 +9,7 @@ touches the controller, or knows better than it. State: none.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from reshape_controller.core import events as ev
@@ -40,12 +40,11 @@ from reshape_controller.replay.inputs import (
 from reshape_controller.replay.metrics import JobRow, job_rows
 from reshape_controller.replay.shell import LIMITS, Scene, Shell
 from reshape_controller.replay.truth import JobTruth, Truth
-from reshape_profiles.schema import Overhead
+from reshape_profiles.schema import COSTS, Overhead
 from reshape_sidecar.wire import Phase
 
 _HOLDS = (Stage.TRAINING, Stage.SAVING)
 """Stages in which a training process makes steps."""
-_COSTS = tuple(field.name for field in fields(Overhead) if field.name != "source")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def _costs(state: State) -> Costs:
     """What starts, saves and stops of these jobs cost in the mean, as is believed now."""
     book: ProfileBook = state.profiles
     known = [book.overhead(job.spec.job_type) for job in state.jobs.values()]
-    means = {name: fmean(getattr(one, name) for one in known) for name in _COSTS}
+    means = {name: fmean(getattr(one, name) for one in known) for name in COSTS}
     return Costs(
         "as the controller believes", Overhead(**means, source="learned by the controller")
     )

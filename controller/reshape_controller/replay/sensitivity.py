@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from reshape_controller.replay.setup import Setup
-from reshape_profiles.schema import ASSUMED, Profile, SpeedPoint
+from reshape_profiles.schema import ASSUMED, COSTS, Profile, SpeedPoint
 
 CHANGE = 0.25
-COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
 SLOWER = ("K80", "P100")
 """The second GPU type of the paper's clusters."""
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from reshape_controller.store.mongo_log import Database
 from reshape_controller.store.protocol import ProfileRow
+from reshape_profiles.schema import COSTS
 from reshape_sidecar import codec
 
 Document = dict[str, Any]
 SPEED, ACCURACY, OVERHEAD = "speed_profiles", "accuracy_profiles", "overhead_profiles"
-_COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
 
 
 def documents(row: ProfileRow) -> dict[str, Document]:
@@ -56,5 +56,5 @@ def _overhead(row: ProfileRow) -> Document:
     learned = row.learned
     return {
         "recorded": asdict(overhead) if overhead is not None else None,
-        "measured": {name: getattr(learned, name) for name in _COSTS} if learned else None,
+        "measured": {name: getattr(learned, name) for name in COSTS} if learned else None,
     }
