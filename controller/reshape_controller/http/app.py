@@ -31,8 +31,9 @@ _KEY = f"({KEY})"
 
 Route = tuple[str, type[Gate]]
 
+_SIDECAR: Route = (rf"/v1/sidecar/{_KEY}/([0-9]{{1,9}})", sidecar.SideCar)
 ROUTES: tuple[Route, ...] = (
-    (rf"/v1/sidecar/{_KEY}/([0-9]{{1,9}})", sidecar.SideCar),
+    _SIDECAR,
     (r"/v1/jobs", jobs.Jobs),
     (rf"/v1/jobs/{_KEY}", jobs.OneJob),
     (rf"/v1/jobs/{_KEY}/({'|'.join(JOB_ACTIONS)})", jobs.JobAction),
@@ -53,10 +54,8 @@ ROUTES: tuple[Route, ...] = (
     (r"/healthz", cluster.Healthz),
     (r"/readyz", cluster.Readyz),
 )
-
-
 SIDECAR_ROUTES: tuple[Route, ...] = (
-    *ROUTES[:1],
+    _SIDECAR,
     (r"/healthz", probes.Alive),
     (r"/readyz", probes.Leads),
 )

@@ -56,7 +56,7 @@ class SideCar(Handler):
         self.finish(codec.dumps(desired))
 
     def _worker(self) -> int:
-        return int(self.number("worker", 0, 0, WORKERS_MAX))
+        return self.count("worker", 0, 0, WORKERS_MAX)
 
     def on_connection_close(self) -> None:
         """The SideCar hung up: nobody waits for the answer any more."""

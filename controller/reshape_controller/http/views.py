@@ -235,7 +235,7 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``reason`` says why it is not ready; ``role`` is leader or standby."""
+    """``role`` is leader or standby. ``reason`` is empty: what is not ready answers with an error."""
 
     status: str
     reason: str = ""
