@@ -190,7 +190,7 @@ def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> Non
         await stale.start(nothing)
         await leader.start(nothing)
         work = asyncio.create_task(leader.run())
-        job = await desks[1].submit(JobSpec("theirs", ("x",), (1,)), "ada")
+        job = await desks[1].submit(JobSpec("theirs", ("x",), (1,)))
         await store.put_request(InboxItem("r1", "cancel", json.dumps({"job": job})))
         with pytest.raises(Fenced, match="another controller took over"):
             await asyncio.wait_for(inbox.watch(stale, admissions[0], desks[0]), WAIT_S)

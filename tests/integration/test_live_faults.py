@@ -71,7 +71,7 @@ def test_sidecars_are_missed_also_while_the_launcher_cannot_say_what_runs(tmp_pa
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher, limits=Limits(silent_s=1.0))
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.blind = True
         for sidecar in launcher.running.values():
@@ -90,7 +90,7 @@ def test_a_container_that_never_would_come_up_is_not_launched_again(tmp_path: Pa
         launcher = FakeLauncher()
         launcher.nowhere = True
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first)[0] == "over")
         assert len(launcher.launches) == 1, "the record allows three more"
         gpus = daemon.loop.engine.state.gpus
@@ -107,7 +107,7 @@ def test_a_release_check_that_fails_is_tried_again_and_no_gpu_is_quarantined(
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.checks_that_fail = 3
         launcher.job(first).finish()
@@ -125,7 +125,7 @@ def test_a_container_that_is_being_launched_is_removed_after_its_launch(tmp_path
         launcher = Faulty()
         launcher.may_launch.clear()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.loop.engine.state.jobs[first].stage is Stage.LAUNCHING)
         await daemon.desk.cancel(first, "ada")
         await asyncio.sleep(0.1)
@@ -144,7 +144,7 @@ def test_a_container_that_is_not_listed_is_removed_before_it_counts_as_gone(tmp_
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.forgets = True
         await daemon.until(lambda: (first, 1) in launcher.removed)
@@ -177,7 +177,7 @@ def test_a_store_that_is_slower_than_every_deadline_fails_no_job_and_quarantines
         store = Slow(tmp_path / "store.db")
         daemon = await start(tmp_path, launcher, store, limits)
         store.append_s = 0.8
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.job(first).finish()
         gpus = daemon.loop.engine.state.gpus
@@ -201,7 +201,7 @@ def test_a_deadline_is_not_over_before_all_that_was_said_by_then_is_heard(
         launcher = Faulty()
         launcher.may_launch.clear()
         daemon = await start(tmp_path, launcher, limits=Limits(early_init_s=1.0))
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.loop.engine.state.jobs[first].stage is Stage.LAUNCHING)
         deadline = daemon.loop.engine.state.jobs[first].deadline
         assert deadline is not None
@@ -259,7 +259,7 @@ def test_a_container_of_an_earlier_attempt_that_still_runs_is_ended(tmp_path: Pa
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4), "ada")
+        first = await daemon.desk.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         earlier = launcher.job(first)
         await daemon.loop.commit(ev.HostCleaned(HOST, "said an operator, who was wrong"))
@@ -281,7 +281,7 @@ def test_a_controller_that_was_stopped_in_order_starts_from_a_snapshot(
 
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            await daemon.desk.submit(spec("first", 4), "ada")
+            await daemon.desk.submit(spec("first", 4))
             if clean:
                 daemon.loop.stop()
                 await daemon.tasks[0]

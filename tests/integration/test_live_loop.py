@@ -144,9 +144,9 @@ async def records(path: Path) -> list[LogRecord]:
 
 
 async def hand_over(daemon: Daemon) -> tuple[JobId, JobId]:
-    first = await daemon.desk.submit(spec("first", 1, 2, 4), "ada")
+    first = await daemon.desk.submit(spec("first", 1, 2, 4))
     await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
-    second = await daemon.desk.submit(spec("second", 2), "bob")
+    second = await daemon.desk.submit(spec("second", 2))
     await daemon.until(lambda: daemon.state_of(second) == ("running", 2))
     await daemon.until(lambda: daemon.state_of(first) == ("running", 2))
     return first, second
@@ -175,7 +175,7 @@ def test_a_container_is_not_told_of_a_gpu_that_is_not_there(tmp_path: Path) -> N
 
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            job = await daemon.desk.submit(spec("first", 1, 2, 4), "ada")
+            job = await daemon.desk.submit(spec("first", 1, 2, 4))
             await daemon.until(lambda: daemon.state_of(job) == ("running", 4))
             assert daemon.launcher.job(job).spec.host_devices == GPUS
             await daemon.loop.commit(ev.GpusSeen(HOST, GPUS[:3]))
@@ -227,7 +227,7 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
     async def scenario() -> None:
         launcher = FakeLauncher()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 1, 2, 4), "ada")
+        first = await daemon.desk.submit(spec("first", 1, 2, 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         last_seq = daemon.loop.journal.seq + records_before
         carry_out = daemon.executor.carry_out
@@ -237,7 +237,7 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
                 carry_out(engine, commands)  # type: ignore[arg-type]
 
         daemon.executor.carry_out = only_until  # type: ignore[method-assign,assignment]
-        await daemon.desk.submit(spec("second", 2), "bob")
+        await daemon.desk.submit(spec("second", 2))
         end_s = time.monotonic() + 0.7
         while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:
             await asyncio.sleep(0.005)
@@ -294,7 +294,7 @@ def test_while_the_store_fails_nothing_happens_and_afterwards_all_of_it(tmp_path
         store = Moody(tmp_path / "store.db")
         daemon = await start(tmp_path, launcher, store)
         store.failing = True
-        submitting = asyncio.create_task(daemon.desk.submit(spec("first", 4), "ada"))
+        submitting = asyncio.create_task(daemon.desk.submit(spec("first", 4)))
         await daemon.until(lambda: not daemon.desk.ready()[0])
         assert "disk full" in daemon.desk.ready()[1]
         assert launcher.launches == []
@@ -323,7 +323,7 @@ def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) ->
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
             daemon.loop.settings = Settings(Wrong())
-            first = await daemon.desk.submit(spec("first", 4), "ada")
+            first = await daemon.desk.submit(spec("first", 4))
             await daemon.desk.drain(HOST, "ada")
             assert daemon.state_of(first) == ("submitted", 0)
         plans = [plan for record in await records(tmp_path) for plan in record.plans]
@@ -336,16 +336,16 @@ def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) ->
 def test_names_of_live_jobs_are_refused_and_ended_jobs_cannot_be_cancelled(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            first = await daemon.desk.submit(spec("first", 4), "ada")
+            first = await daemon.desk.submit(spec("first", 4))
             with pytest.raises(Refused, match=r"first.*not ended.*another name"):
-                await daemon.desk.submit(spec("first", 2), "ada")
+                await daemon.desk.submit(spec("first", 2))
             with pytest.raises(Refused, match="8"):
-                await daemon.desk.submit(spec("large", 8), "ada")
+                await daemon.desk.submit(spec("large", 8))
             await daemon.desk.cancel("first", "ada")
             await daemon.until(lambda: daemon.state_of(first)[0] == "over")
             with pytest.raises(Conflict, match="cancelled"):
                 await daemon.desk.cancel(first, "ada")
-            again = await daemon.desk.submit(spec("first", 4), "ada")
+            again = await daemon.desk.submit(spec("first", 4))
             assert again != first
 
     asyncio.run(scenario())

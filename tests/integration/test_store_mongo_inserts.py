@@ -8,7 +8,7 @@ import pytest
 
 from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
-from reshape_controller.records import RecordInvalid, from_insert
+from reshape_controller.records import RecordInvalid, from_json
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import InboxItem, StoreError
 from tests.mongo_bed import Database, row_of, run
@@ -27,7 +27,7 @@ def test_an_inserted_record_is_handed_out_and_its_document_becomes_the_jobs(
         (item,) = await store.requests(10)
         assert item.kind == "submit"
         assert json.loads(item.body) == fields
-        assert from_insert(item.body).name == "resnet"
+        assert from_json(item.body).name == "resnet"
         job = job_id("resnet", item.id)
         await store.project(changes(1, row_of(job, JobState.RUNNING, 1)))
         await store.acknowledge((item.id,))
@@ -81,7 +81,7 @@ def test_no_document_whatever_stops_the_inbox_or_stays_in_it(
             for item in found:
                 if '"good"' not in item.body:
                     with pytest.raises(RecordInvalid):
-                        from_insert(item.body)
+                        from_json(item.body)
                 rejected = row_of(job_id("any", item.id), JobState.REJECTED, 1)
                 await store.project(changes(1, rejected))
                 await store.acknowledge((item.id,))

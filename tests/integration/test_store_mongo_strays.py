@@ -10,7 +10,7 @@ from bson import ObjectId
 from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
 from reshape_controller.live.audit import audit
-from reshape_controller.records import RecordInvalid, from_insert
+from reshape_controller.records import RecordInvalid, from_json
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import Changes
 from tests.mongo_bed import Database, row_of, run
@@ -98,7 +98,7 @@ def test_a_copy_of_a_jobs_document_takes_nothing_from_it_and_is_handed_in_by_a_c
         handed_in = await store.requests(10)
         assert len(handed_in) == 4, "now they are inserts like any other"
         with pytest.raises(RecordInvalid, match="state: is filled in by Reshape"):
-            from_insert(handed_in[0].body)
+            from_json(handed_in[0].body)
         await store.project(Changes(3, 3.0))
         assert user.jobs.count_documents({"reshape.id": job}) == 1
 

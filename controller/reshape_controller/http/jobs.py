@@ -10,7 +10,7 @@ from dataclasses import replace
 from reshape_controller.core.model import JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
-from reshape_controller.http.render import decision_view, job_view, jobs_of
+from reshape_controller.http.render import decision_view, job_view, jobs_named
 from reshape_controller.http.views import (
     Decisions,
     EventView,
@@ -40,8 +40,8 @@ class Jobs(JobHandler):
         kind = self.request.headers.get("Content-Type", "").partition(";")[0].strip()
         parse = from_yaml if kind in ("application/yaml", "text/yaml") else from_json
         spec = parse(body_text(self.request.body))
-        user = spec.user or self.user()
-        job = await self.context.desk.submit(replace(spec, user=user), user)
+        spec = replace(spec, user=spec.user or self.user())
+        job = await self.context.desk.submit(spec)
         self.set_header("Location", f"/v1/jobs/{job}")
         self.answer(self.view(await self.row(job)), 201)
 
@@ -117,7 +117,7 @@ class JobDecisions(JobHandler):
         limit = self.count("limit", 100, 1, LIMIT_MAX)
         store = self.context.desk.store
         found = await store.decisions(row.id, limit=limit)
-        named = {job: None for decision in found for job in jobs_of(decision)}
+        named = {job: None for decision in found for job in jobs_named(decision)}
         rows = [await store.job(job) for job in named]
         names = {other.id: other.name for other in rows if other is not None}
         moved = {target.job: None for decision in found for target in decision.plan.targets}

@@ -78,7 +78,7 @@ def decision_view(
     return view
 
 
-def jobs_of(decision: Decision) -> tuple[JobId, ...]:
+def jobs_named(decision: Decision) -> tuple[JobId, ...]:
     """Every job that a decision names, once."""
     plan = decision.plan
     targets = [*plan.targets, *(target for option in plan.options for target in option.targets)]

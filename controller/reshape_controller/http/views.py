@@ -235,7 +235,7 @@ class StateView:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``role`` is leader or standby. ``reason`` is empty: what is not ready answers with an error."""
+    """``role`` is leader or standby. ``reason`` is empty: who is not ready answers an error."""
 
     status: str
     reason: str = ""

@@ -60,7 +60,7 @@ class Desk:
         """The projections, for reading."""
         return self._loop.store
 
-    async def submit(self, spec: JobSpec, user: str) -> JobId:
+    async def submit(self, spec: JobSpec) -> JobId:
         """Accept a job; it is in the log when this returns. Raises Refused, NotReady."""
         self._admission.admit(spec)
         try:

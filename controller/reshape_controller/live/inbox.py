@@ -20,7 +20,7 @@ from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.desk import Conflict, Desk, NotReady
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.loop import CannotTake, Loop
-from reshape_controller.records import RecordInvalid, from_insert, load_json
+from reshape_controller.records import RecordInvalid, from_json, load_json
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 from reshape_profiles.loader import parse
 
@@ -92,7 +92,7 @@ async def _take(loop: Loop, admission: Admission, desk: Desk, items: tuple[Inbox
 async def _entry(loop: Loop, admission: Admission, item: InboxItem) -> _Entry:
     """What a submitted record becomes. Raises StoreError, NotReady."""
     try:
-        spec = from_insert(item.body)
+        spec = from_json(item.body)
         job = job_id(spec.name, item.id)
         if await _known(loop, job):
             return _Entry(item.id, None)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from reshape_controller.records.errors import RecordInvalid
 from reshape_controller.records.hosts import check_against_hosts
-from reshape_controller.records.parse import from_insert, from_json, from_yaml, parse_record
+from reshape_controller.records.parse import from_json, from_yaml, parse_record
 from reshape_controller.records.schema import record_schema
 from reshape_controller.records.text import load_json, load_yaml
 
 __all__ = [
     "RecordInvalid",
     "check_against_hosts",
-    "from_insert",
     "from_json",
     "from_yaml",
     "load_json",

@@ -51,13 +51,8 @@ def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
 
 
 def from_json(text: str) -> JobSpec:
-    """The job that a JSON text describes. Raises RecordInvalid."""
+    """The job that a JSON text describes, also that of a plain insert. Raises RecordInvalid."""
     return parse_record(load_json(text))
-
-
-def from_insert(text: str) -> JobSpec:
-    """The job that the body of a plain insert describes: JSON. Raises RecordInvalid."""
-    return from_json(text)
 
 
 def from_yaml(text: str, *, source: str = "record", folder: Path | None = None) -> JobSpec:

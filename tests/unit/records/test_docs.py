@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from reshape_controller.core.model import JobSpec
-from reshape_controller.records import from_insert, from_yaml, parse_record, record_schema
+from reshape_controller.records import from_json, from_yaml, parse_record, record_schema
 from reshape_controller.records.aliases import ALIASES, ASSIGNED
 from reshape_controller.records.fields import RecordFields, Resources
 from reshape_controller.records.tables import aliases_table, fields_table
@@ -78,7 +78,7 @@ def test_the_examples_in_the_document_are_accepted(tmp_path: Path) -> None:
     assert full.memory_bytes == 8 * 1024**3
     insert = re.search(r"VALUES \('submit', '(.*)'\);", DOCUMENT.read_text())
     assert insert is not None
-    assert from_insert(insert[1]).name == "mnist"
+    assert from_json(insert[1]).name == "mnist"
 
 
 def test_the_document_names_every_reserved_prefix_and_every_assigned_column() -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reshape_controller.core.model import FieldError, Framework, JobSpec, Length, LengthUnit
-from reshape_controller.records import RecordInvalid, from_insert, from_json, parse_record
+from reshape_controller.records import RecordInvalid, from_json, parse_record
 from reshape_controller.records.errors import ERRORS_MAX, text_of
 from reshape_controller.records.fields import RecordFields
 from reshape_sidecar.contract import RESERVED_PREFIXES
@@ -266,7 +266,7 @@ def test_the_error_reads_well_on_one_line() -> None:
 
 
 def test_a_plain_insert_is_strict_json() -> None:
-    assert from_insert('{"name":"a","command":["x"],"optional_gpus":[1]}').name == "a"
+    assert from_json('{"name":"a","command":["x"],"optional_gpus":[1]}').name == "a"
     for body, what in [
         ("", "is not JSON"),
         ("{", "is not JSON"),
