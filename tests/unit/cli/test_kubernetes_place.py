@@ -79,6 +79,7 @@ def test_without_simulated_gpus_the_nodes_say_what_they_have(
     ("changes", "what"),
     [
         ({"cluster": None}, "no cluster file is named"),
+        ({"cluster": None}, "--cluster FILE (docs/kubernetes.md)"),
         ({"cluster": "/nowhere.yaml"}, "cannot be read"),
         ({"sidecar_bind": None}, "pods cannot reach this daemon yet"),
         ({"sidecar_bind": "host:1"}, "is no ADDRESS:PORT"),

@@ -93,7 +93,7 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
         raise failed(Exit.USAGE, what, config.source("container_costs"), "leave it out")
     file = config.text("cluster")
     if file is None:
-        remedy = "name a file with `namespace: NAME`: --cluster FILE (docs/operations.md)"
+        remedy = "name a file with `namespace: NAME`: --cluster FILE (docs/kubernetes.md)"
         raise failed(Exit.USAGE, "no cluster file is named", "--cluster", remedy)
     path = Path(file).expanduser().absolute()
     address, port = _listen(config)
