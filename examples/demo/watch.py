@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from reshape_controller.cli.client import Client
-from reshape_controller.cli.replays.own_daemon import ENDED
+from reshape_controller.cli.jobs.tables import ENDED
 from reshape_controller.http.views import EventView, History, JobPage, JobView
 
 POLL_S = 0.2

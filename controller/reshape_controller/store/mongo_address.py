@@ -47,11 +47,6 @@ class MongoAddress:
     """Texts inside ``uri`` that no message may show."""
 
     @property
-    def inline(self) -> bool:
-        """Whether the address itself holds a secret."""
-        return bool(self.secrets)
-
-    @property
     def options(self) -> dict[str, Any]:
         """What the driver is told beside the address."""
         found: dict[str, Any] = {}

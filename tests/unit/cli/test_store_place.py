@@ -59,7 +59,7 @@ def test_the_environment_may_hold_the_password_and_config_show_hides_it(tmp_path
     found = config(tmp_path, RESHAPE_STORE=f"mongodb://ada:{ENCODED}@db/mine?authSource=admin")
     place = store_place(found)
     assert place.server is not None
-    assert place.server.inline
+    assert place.server.secrets
     for text in (repr(place), repr(place.server), to_json(Shown("", found.all())), place.text):
         assert "s3same" not in text
     assert "mongodb://db/mine" in to_json(Shown("", found.all()))

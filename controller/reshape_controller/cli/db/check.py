@@ -70,15 +70,7 @@ def check(
 ) -> None:
     """Read a store whole, compare what it shows with its log, and repair that. Exit code 1 if the
     log is damaged, or if something differs and was not repaired."""
-    config = load(
-        {
-            "home": home,
-            "store": store,
-            "store_credentials": store_credentials,
-            "store_ca": store_ca,
-            "output": output,
-        }
-    )
+    config = load(locals())  # each option is called as its setting
     place = of_file(Path(file).absolute()) if file else store_place(config)
     if place.file is not None and not place.file.exists():
         what = "there is no store"
@@ -122,14 +114,13 @@ def _report(
     damage: tuple[str, ...],
     why_not: str,
 ) -> Report:
+    first, last = (found.begin_seq, found.end_seq) if found is not None else (0, 0)
+    if checked is not None:
+        first, last = checked.first_seq, checked.last_good_seq
     return Report(
         store=place.text,
-        first_seq=checked.first_seq if checked is not None else found.begin_seq if found else 0,
-        last_good_seq=checked.last_good_seq
-        if checked is not None
-        else found.end_seq
-        if found
-        else 0,
+        first_seq=first,
+        last_good_seq=last,
         requests=checked.requests if checked is not None else 0,
         problems=damage,
         compared=found is not None,

@@ -71,16 +71,7 @@ def init(
     output: OutputOption = None,
 ) -> None:
     """Make a store: tables or collections, indexes, the bundled profiles. May be repeated."""
-    config = load(
-        {
-            "home": home,
-            "store": store,
-            "store_credentials": store_credentials,
-            "store_ca": store_ca,
-            "profiles": profiles,
-            "output": output,
-        }
-    )
+    config = load(locals())  # each option is called as its setting
     start_logging("warning")
     place = store_place(config)
     known = profile_files.read(config.text("profiles"), config.source("profiles"))

@@ -11,14 +11,14 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.replays.own_daemon import ENDED, POLL_S, is_over, jobs_of, own_daemon
+from reshape_controller.cli.jobs.tables import ENDED
+from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
 from reshape_controller.http.views import EventView, History, JobView
 from reshape_profiles import loader
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
@@ -113,15 +113,12 @@ def _submit(
 
 def _until(client: Client, holds: Callable[[dict[str, JobView]], bool], what: str) -> None:
     end_s = time.monotonic() + ROUND_MAX_S
-    for _ in count():
+    while True:
         jobs = jobs_of(client)
-        ended = [job for job in jobs.values() if job.state in ENDED[1:]]
-        if jobs["long"].state in ENDED:
-            ended.append(jobs["long"])
-        if ended:
-            job = ended[0]
-            reason = f"{job.name} is {job.state}: {job.reason}"
-            raise failed(Exit.FAILED, reason, job.log_folder or job.id, "its log says why")
+        for job in jobs.values():
+            if job.state in ENDED and (job.state != "completed" or job.name == "long"):
+                reason = f"{job.name} is {job.state}: {job.reason}"
+                raise failed(Exit.FAILED, reason, job.log_folder or job.id, "its log says why")
         if holds(jobs):
             return
         if time.monotonic() > end_s:

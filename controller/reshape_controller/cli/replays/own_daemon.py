@@ -20,6 +20,7 @@ from pathlib import Path
 from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
+from reshape_controller.cli.jobs.tables import ENDED
 from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.http.views import JobPage, JobView
 
@@ -27,7 +28,6 @@ START_WAIT_S = 60.0
 END_WAIT_S = 60.0
 """Cancelled jobs save, stop, and their containers are gone within this."""
 POLL_S = 0.1
-ENDED = ("completed", "failed", "cancelled", "rejected")
 
 
 @contextlib.contextmanager

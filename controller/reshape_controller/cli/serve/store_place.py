@@ -67,7 +67,7 @@ def store_place(config: Config) -> StorePlace:
         raise failed(
             Exit.USAGE, what, where, "put it into RESHAPE_STORE or a --store-credentials FILE"
         )
-    if address.inline and where.startswith("file "):
+    if address.secrets and where.startswith("file "):
         _private(Path(where.removeprefix("file ")), "the configuration file with the password")
     return StorePlace(address.shown, server=address)
 
