@@ -168,12 +168,11 @@ class LocalLauncher:
                 continue
             workers = self._markers(job, number)
             over = [m for m in workers if processes.init_of(folder_of(m).run) is None]
-            if over and (job, number) not in self._ending:
+            ends = (job, number) in self._ending and len(over) < len(workers)
+            if over and not ends:
                 dead.append((over[0], workers))
-            elif len(over) < len(workers):
-                found.append(ContainerStatus(job, number, running=True))
             else:
-                dead.append((over[0], workers))
+                found.append(ContainerStatus(job, number, running=True))
         left = processes.living([m for _, workers in dead for m in workers]) if dead else {}
         for first, workers in dead:
             found.append(self._dead(first, [m for m in workers if left[m]]))

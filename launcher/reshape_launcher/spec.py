@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
 
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 
@@ -48,6 +48,11 @@ class LaunchSpec(AttemptSpec):
     cpus: float | None = None
     memory_bytes: int | None = None
     save_s: float = 120.0
+
+    def told(self, **changes: Any) -> AttemptSpec:
+        """The SideCar's part, with what the launcher says otherwise."""
+        own = {field.name: getattr(self, field.name) for field in fields(AttemptSpec)}
+        return AttemptSpec(**own | changes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 
 from reshape_launcher import processes
@@ -24,7 +23,7 @@ from reshape_sidecar import agent as agent_package
 from reshape_sidecar import codec, durable
 from reshape_sidecar import init as init_package
 from reshape_sidecar.agent import spec as attempt
-from reshape_sidecar.agent.spec import AttemptSpec, Folder
+from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.values import INIT_LOG, LOCK_FILE
 
@@ -45,7 +44,7 @@ def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) 
         for path in (folder.path, folder.run, folder.logs):
             path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
         _write_secret(folder.path / attempt.TOKEN_FILE, token)
-        text = codec.dumps(_attempt_spec(spec))
+        text = codec.dumps(spec.told(python=sys.executable))
         durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
         return _spawn(folder, spec, env)
     except OSError as error:
@@ -86,12 +85,6 @@ def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str]) -> int:
         setsigmask=(),
         setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGPIPE, signal.SIGHUP),
     )
-
-
-def _attempt_spec(spec: LaunchSpec) -> AttemptSpec:
-    """The SideCar's part of a launch."""
-    told = {field.name: getattr(spec, field.name) for field in fields(AttemptSpec)}
-    return AttemptSpec(**{**told, "python": sys.executable})
 
 
 def _program(package_file: str | None) -> str:

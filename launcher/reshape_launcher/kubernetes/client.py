@@ -1,9 +1,8 @@
 """The calls to an API server, by the official client.
 
 Does: finds credentials (a kubeconfig, or the service account of the pod that this runs in), makes
-each call with a time limit; every failure is ApiTrouble. Never: retries by itself,
-waits for a state, or shows a credential. State: the client's connections. Blocking: call it from a
-thread.
+each call with a time limit; every failure is ApiTrouble. Never: retries by itself, waits for a
+state, or shows a credential. State: the client's connections. Blocking: call it from a thread.
 """
 
 from __future__ import annotations

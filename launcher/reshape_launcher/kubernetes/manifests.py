@@ -10,7 +10,6 @@ vanished is the end of its Job and only the controller launches another.
 from __future__ import annotations
 
 import base64
-from dataclasses import fields
 
 from reshape_launcher.kubernetes import naming, pod
 from reshape_launcher.kubernetes.archive import Archive
@@ -141,17 +140,13 @@ def _tokens(workers: int, token: str) -> dict[str, str]:
 
 def _told(attempt: pod.Attempt, truth: str | None) -> AttemptSpec:
     """The SideCar's part of the launch, with folders as the pod has them."""
-    spec, places = attempt.spec, attempt.places
-    told = {field.name: getattr(spec, field.name) for field in fields(AttemptSpec)}
-    return AttemptSpec(
-        **told
-        | {
-            "code": places.code,
-            "checkpoints": places.checkpoints,
-            "dataset": places.dataset,
-            "device_truth": f"{pod.ATTEMPT_FOLDER}/{TRUTH_FILE}" if truth is not None else None,
-            "python": attempt.python,
-        }
+    places = attempt.places
+    return attempt.spec.told(
+        code=places.code,
+        checkpoints=places.checkpoints,
+        dataset=places.dataset,
+        device_truth=f"{pod.ATTEMPT_FOLDER}/{TRUTH_FILE}" if truth is not None else None,
+        python=attempt.python,
     )
 
 
