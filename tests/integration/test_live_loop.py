@@ -52,7 +52,7 @@ class GiveHalf:
                 return Plan((target,), "idle", about=job.id, options=(Option((target,)),), chosen=0)
             for other in snapshot.running:
                 half = other.size // 2
-                if other.shrinkable and not other.frozen and half in other.sizes:
+                if not other.frozen and half in other.sizes:
                     target = Target(job.id, job.sizes[0], host.id)
                     return Plan((target, Target(other.id, half, host.id)), "half", about=job.id)
         for job in snapshot.running:

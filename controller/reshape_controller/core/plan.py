@@ -41,8 +41,8 @@ class JobView:
     """After a refused save."""
     reshaped_at_s: float | None
     progress: Progress
-    shrinkable: bool = True
     growable: bool = True
+    """Its length is known, so that it can be said what more GPUs would bring."""
     gpu_type: str = ""
     """Of ``host``."""
     only_host: HostId | None = None

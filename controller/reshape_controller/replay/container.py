@@ -44,11 +44,8 @@ class Life:
     saved_step: int = 0
     executed_steps: int = 0
     """Every step that was executed in the world; what conservation is checked with."""
-    trained_s: float = 0.0
-    """Seconds in which steps were executed, the first ones of processes apart."""
     save_asked_s: float | None = None
     accuracy: float | None = None
-    accuracy_step: int = -1
 
 
 @dataclass(slots=True)

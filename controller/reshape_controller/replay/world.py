@@ -220,7 +220,7 @@ class World:
     def _evaluated(self, c: Container) -> list[ev.Event]:
         accuracy, step = c.life.truth.accuracy, c.steps_at(self.now_s)
         assert accuracy is not None
-        c.life.accuracy, c.life.accuracy_step = accuracy.seen(step), step
+        c.life.accuracy = accuracy.seen(step)
         self._next_evaluation(c)
         return [self._told(c, step)]
 
@@ -290,9 +290,7 @@ class World:
 
     def _count(self, c: Container, step: int, now_s: float) -> None:
         """Steps were executed up to ``step``."""
-        done = step - c.step
-        c.life.executed_steps += done
-        c.life.trained_s += done * c.step_s
+        c.life.executed_steps += step - c.step
         c.step, c.at_s = step, now_s
 
     def _told(self, c: Container, step: int) -> ev.Event:

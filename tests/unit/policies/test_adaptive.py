@@ -170,7 +170,7 @@ def test_a_job_that_waited_too_long_may_take_gpus_of_several_running_ones() -> N
 
 def test_gpus_are_kept_for_a_job_that_waited_too_long() -> None:
     """Two GPUs are idle; if ``small`` took them, ``big`` would starve behind such jobs."""
-    cluster = Cluster().runs("job", 2, speed={2: 2.0, 4: 1.0}, shrinkable=False)
+    cluster = Cluster().runs("job", 2, speed={2: 2.0, 4: 1.0}, no_shrink_before_s=1e9)
     cluster.waits("big", speed={4: 1.0}, max_wait_s=60.0).waits("small", speed={1: 1.0})
     assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"small": 1}
     cluster.now_s += 60.0

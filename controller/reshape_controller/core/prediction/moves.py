@@ -63,8 +63,7 @@ def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
     for job in snapshot.running:
         if job.frozen or not job.sizes or job.sizes[0] >= job.size:
             continue
-        may = job.shrinkable and job.no_shrink_before_s <= snapshot.now_s
-        if may and job.host in found:
+        if job.no_shrink_before_s <= snapshot.now_s and job.host in found:
             found[job.host].append(job)
     return found
 
