@@ -24,11 +24,12 @@ from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.link import Link
 from reshape_controller.live.loop import Loop, Settings
-from reshape_controller.live.recovery import recover, verify
+from reshape_controller.live.recovery import recover
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite import SqliteStore
 from reshape_sidecar import codec
+from tests.fed_log import verify
 from tests.live_fakes import FakeLauncher
 
 HOST = HostId("host-0")
@@ -194,7 +195,8 @@ def test_the_log_of_a_live_run_gives_the_same_commands_byte_for_byte(tmp_path: P
         return await records(tmp_path)
 
     found = asyncio.run(scenario())
-    assert verify(found) == len(found) > 10
+    assert len(found) > 10
+    verify(found)
     assert sum(len(record.commands) for record in found) >= 6
 
 

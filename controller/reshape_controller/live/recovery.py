@@ -7,26 +7,16 @@ State: none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.live.projection import changes_of, profile_row
 from reshape_controller.store.digest import GENESIS
 from reshape_controller.store.protocol import Changes, ProfileRow, Store
 from reshape_sidecar import codec
-
-
-class ReplayMismatch(ReshapeError):
-    """The engine gives other commands for a record than those that were committed."""
-
-    def __init__(self, seq: int, recorded: str, now: str) -> None:
-        super().__init__(f"record {seq}: committed {recorded}, the engine now gives {now}")
-        self.seq = seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +81,3 @@ def redo(engine: Engine, record: LogRecord) -> tuple[tuple[Command, ...], tuple[
         commands += step.commands
         history += step.history
     return tuple(commands), tuple(history)
-
-
-def verify(records: Iterable[LogRecord]) -> int:
-    """Feed a whole log to a fresh engine. Raises ReplayMismatch; returns the number of records."""
-    engine, count = Engine(), 0
-    for record in records:
-        count += 1
-        recorded = codec.dumps(record.commands)
-        now = codec.dumps(redo(engine, record)[0])
-        if now != recorded:
-            raise ReplayMismatch(record.seq, recorded, now)
-    return count
