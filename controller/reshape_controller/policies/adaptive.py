@@ -1,9 +1,9 @@
 """Our scheduler: of everything that can be done now, what lets all accepted jobs end earliest.
 
-Does: weighs each option by the makespan over all accepted jobs (core.forecast), doing nothing and
-queueing among them; takes an option that reshapes a running job only if it is worth it, and looks
-after jobs that wait too long. docs/policies.md has the rules, docs/decisions/0010 the reasons.
-Never: counts a cost twice (costs are in the predicted times). State: none.
+Does: weighs each option by the makespan over all accepted jobs (``prediction.forecast``), doing
+nothing and queueing among them; takes an option that reshapes a running job only if it is worth it,
+and looks after jobs that wait too long. docs/policies.md has the rules, docs/decisions/0010 the
+reasons. Never: counts a cost twice (costs are in the predicted times). State: none.
 """
 
 from __future__ import annotations
