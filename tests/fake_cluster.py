@@ -39,6 +39,8 @@ class FakeCluster:
     runs: bool = True
     """Whether the node has the pod's container running, whatever its status says."""
     answer: str = '{"pids": []}'
+    no_pod: str = ""
+    """Why no pod of a Job can be made."""
 
     def close(self) -> None:
         self._called("close", "")
@@ -95,6 +97,10 @@ class FakeCluster:
     def pods(self, selector: str) -> tuple[PodSeen, ...]:
         self._called("pods", selector)
         return tuple(pod for pod in self.seen_pods.values() if self._fits(pod.of, selector))
+
+    def why_no_pod(self, job: str) -> str:
+        self._called("why_no_pod", job)
+        return self.no_pod
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
         self._called("nodes", selector)

@@ -125,7 +125,7 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     def log_folder(job: Job) -> Path:
         return folder / "logs" / job.spec.name / str(job.attempt)
 
-    desk = Desk(loop, admission, log_folder, link.observed)
+    desk = Desk(loop, admission, log_folder, link.observed, lambda job: "")
     listening = bind("127.0.0.1", 0)
     context = Context(
         desk, link, tokens, TOKEN, host_names("127.0.0.1"), Metrics(), TimelineReader(), clock

@@ -68,7 +68,7 @@ async def taken_in(store: Store, insert: Callable[[], None], jobs: int) -> None:
     nothing = Nothing()
     loop = Loop(store, Settings(nothing), WallClock())
     admission = Admission(lambda: loop.engine.state)
-    desk = Desk(loop, admission, lambda job: None, lambda job: None)
+    desk = Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
     await loop.start(nothing)
     work = asyncio.create_task(loop.run())
     watch = asyncio.create_task(inbox.watch(loop, admission, desk))
@@ -184,7 +184,7 @@ def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> Non
         stale, leader = (Loop(store, Settings(nothing), WallClock()) for _ in range(2))
         admissions = [Admission(lambda loop=loop: loop.engine.state) for loop in (stale, leader)]
         desks = [
-            Desk(loop, admission, lambda job: None, lambda job: None)
+            Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
             for loop, admission in zip((stale, leader), admissions, strict=True)
         ]
         await stale.start(nothing)

@@ -110,7 +110,7 @@ async def start(
     settings = LaunchSettings("http://127.0.0.1:1", path / "work")
     executor = Executor(launcher, link, Tokens(b"secret"), settings, loop.post)
     admission = Admission(lambda: loop.engine.state)
-    desk = Desk(loop, admission, executor.log_folder, link.observed)
+    desk = Desk(loop, admission, executor.log_folder, link.observed, executor.trouble)
     await loop.start(executor)
     tasks = [
         asyncio.create_task(loop.run()),

@@ -26,11 +26,13 @@ class JobHandler(Handler):
     """Base of the handlers that show jobs."""
 
     def view(self, row: JobRow) -> JobView:
-        """The view of a row, with its SideCar's newest report."""
+        """The view of a row, with its SideCar's newest report and its container's trouble."""
         desk = self.context.desk
-        folder = desk.log_folder(row.job) if row.job is not None and row.job.attempt else None
-        seen = desk.observed(row.id)
-        return job_view(row, seen, str(folder) if folder is not None else None)
+        if row.job is None or not row.job.attempt:
+            return job_view(row)
+        folder = desk.log_folder(row.job)
+        where = str(folder) if folder is not None else None
+        return job_view(row, desk.observed(row.id), where, desk.trouble(row.job))
 
 
 class Jobs(JobHandler):

@@ -12,7 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from reshape_controller.core.explain import costs_of, explain_json, explain_text
-from reshape_controller.core.model import FieldError, Gpu, Host, Job, JobId, Length, LengthUnit
+from reshape_controller.core.model import (
+    FieldError,
+    Gpu,
+    Host,
+    Job,
+    JobId,
+    Length,
+    LengthUnit,
+    Stage,
+)
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.http.views import DecisionView, ErrorView, GpuView, HostView, JobView
 from reshape_controller.store.protocol import Decision, JobRow
@@ -20,8 +29,11 @@ from reshape_sidecar import codec
 from reshape_sidecar.wire import Observed, PhaseTimes, Progress
 
 
-def job_view(row: JobRow, seen: Observed | None = None, log_folder: str | None = None) -> JobView:
-    """The view of a row; ``seen`` is its SideCar's newest report if there is one."""
+def job_view(
+    row: JobRow, seen: Observed | None = None, log_folder: str | None = None, trouble: str = ""
+) -> JobView:
+    """The view of a row; ``seen`` is its SideCar's newest report if there is one, ``trouble`` what
+    keeps its container from coming up."""
     base = JobView(
         id=row.id,
         name=row.name,
@@ -37,7 +49,10 @@ def job_view(row: JobRow, seen: Observed | None = None, log_folder: str | None =
         errors = tuple(ErrorView(*error) for error in row.errors)
         what = "; ".join(FieldError(*error).told for error in row.errors)
         return replace(base, reason=what, errors=errors)
-    return _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, seen)
+    view = _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, seen)
+    if trouble and row.job.stage is not Stage.NONE:
+        view = replace(view, reason=": ".join(filter(None, (view.reason, trouble))))
+    return view
 
 
 def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:

@@ -49,11 +49,13 @@ class Desk:
         admission: Admission,
         log_folder: Callable[[Job], Path | None],
         observed: Callable[[JobId], Observed | None],
+        trouble: Callable[[Job], str],
     ) -> None:
         self._loop = loop
         self._admission = admission
         self._log_folder = log_folder
         self._observed = observed
+        self._trouble = trouble
 
     @property
     def store(self) -> Store:
@@ -138,6 +140,10 @@ class Desk:
     def observed(self, job: JobId) -> Observed | None:
         """The newest report of the job's SideCar, fresher than the projections; None without."""
         return self._observed(job)
+
+    def trouble(self, job: Job) -> str:
+        """What keeps the job's container from coming up, if anything does."""
+        return self._trouble(job)
 
     def state(self) -> tuple[str, ...]:
         """The state of the engine as it is now, without the environments of job records."""

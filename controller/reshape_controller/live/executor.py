@@ -59,6 +59,8 @@ class Executor:
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._there: set[tuple[str, int]] = set()
         """Attempts whose container was launched; only these can be missed."""
+        self._troubles: dict[tuple[str, int], str] = {}
+        """Why a container that is to come up has not yet, as of the newest look."""
 
     def refusals(self, spec: JobSpec) -> tuple[FieldError, ...]:
         """Why the launcher could never launch a job of this record, field by field."""
@@ -107,6 +109,7 @@ class Executor:
                 there = frozenset(self._there)
                 statuses = await self._launcher.containers()
                 self._look_at(there, statuses, engine().state)
+                self._troubles = {(s.job, s.attempt): s.reason for s in statuses if s.running}
                 trouble = ""
             except Exception as error:
                 if repr(error) != trouble:
@@ -130,6 +133,11 @@ class Executor:
         """Folder with the log files of the job's newest attempt, if this machine can read it."""
         path = self._launcher.log_path(job.id, job.attempt)
         return Path(path) if path is not None else None
+
+    def trouble(self, job: Job) -> str:
+        """Why the container of the job's newest attempt has not come up yet; nothing if it has, or
+        if it simply takes its time."""
+        return self._troubles.get((job.id, job.attempt), "")
 
     def _begin(self, key: object, effect: Coroutine[Any, Any, None]) -> None:
         """Start an effect unless the same one is under way."""

@@ -24,6 +24,7 @@ from reshape_launcher.kubernetes import (
     manifests,
     naming,
     pod,
+    podless,
     reach,
     refusing,
     status,
@@ -201,11 +202,12 @@ class KubernetesLauncher:
 
     def _containers(self) -> tuple[ContainerStatus, ...]:
         ours = naming.selector(self._settings.controller)
-        jobs, pods = self._cluster.jobs(ours), self._troubles.timed(self._cluster.pods(ours))
+        jobs, there = self._cluster.jobs(ours), self._cluster.pods(ours)
+        pods = self._troubles.timed((*there, *podless.missing(self._cluster, jobs, there)))
         for job, pod_seen in status.hopeless(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
             self._cluster.patch_job(job.name, end)
-        for left in status.bereft(jobs, pods):
+        for left in status.bereft(jobs, there):
             self._cluster.delete_pod(left.name, status.BEREFT_GRACE_S)
         return status.statuses(jobs, pods)
 
@@ -257,7 +259,6 @@ class KubernetesLauncher:
             raise LaunchError(str(trouble), retryable=True) from trouble
 
     def _end(self, job: str, attempt: int, grace_s: float) -> bool:
-        name = naming.object_name(self._settings.controller, job, attempt)
         selector = self._selector(job, attempt)
         (seen,) = self._cluster.jobs(selector) or (None,)
         pods = self._pods(job, attempt)
@@ -269,9 +270,9 @@ class KubernetesLauncher:
                 self._cluster.delete_pod(found.name, wanted_s)
         if seen is not None and seen.over is None:
             if seen.suspended:
-                self._cluster.delete_job(name)
+                self._cluster.delete_job(seen.name)
             elif not seen.reason:
-                self._cluster.patch_job(name, manifests.end(REMOVED))
+                self._cluster.patch_job(seen.name, manifests.end(REMOVED))
         over = seen is None or seen.suspended or seen.over is not None
         return over and all(found.over for found in pods)
 

@@ -61,7 +61,7 @@ def pod_of(found: Any) -> PodSeen:
         started=running is not None or ended is not None,
         ends_within_s=meta.deletion_grace_period_seconds if meta.deletion_timestamp else None,
         exit_code=ended.exit_code if ended is not None else None,
-        reason=_end_reason(status, ended, placer),
+        reason=_end_reason(meta, status, ended, placer),
         trouble=_trouble(status, blocked),
         lasting=lasting,
         message=(ended.message or "") if ended is not None else "",
@@ -90,27 +90,42 @@ def claim_of(found: Any) -> ClaimSeen:
     return ClaimSeen(tuple(found.spec.access_modes or ()), annotations.get(SELECTED_NODE, ""))
 
 
+def newest_of(events: list[Any]) -> str:
+    """The text of the newest event; nothing if there is none."""
+    newest = max(events, key=lambda event: str(event.last_timestamp), default=None)
+    return "" if newest is None else _text("", newest.message)
+
+
 _NORMAL = ("PodInitializing", "ContainerCreating")
 
 
 def _over(status: Any) -> str | None:
     for condition in (status.conditions if status is not None else None) or []:
-        if condition.status == "True" and condition.type in ("Failed", "Complete"):
+        if condition.status == "True" and condition.type == "Failed":
             return _text(condition.reason, condition.message)
+        if condition.status == "True" and condition.type == "Complete":
+            return "it ended in order, as after a deletion or an eviction"
     return None
 
 
-def _end_reason(status: Any, ended: Any, placer: Any) -> str:
+def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
     """What ended the pod, in the words of whoever knows it best."""
     placed = placer.state.terminated if placer is not None and placer.state else None
     if placed is not None and placed.exit_code != 0:
         said = placed.message or placed.reason or f"exit code {placed.exit_code}"
         return f"the SideCar cannot be put in: {said.strip()}"[:MESSAGE_CHARS_MAX]
-    if ended is not None and ended.exit_code != 0:
-        return _text(ended.reason, ended.message or f"exit code {ended.exit_code}")
     if status.reason or status.message:
         return _text(status.reason, status.message)
-    return "ended on request; no process is left" if ended is not None else ""
+    for condition in status.conditions or []:
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return _text(condition.reason, condition.message)
+    if ended is None:
+        return ""
+    if ended.exit_code != 0:
+        return _text(ended.reason, ended.message or f"exit code {ended.exit_code}")
+    if meta.deletion_timestamp:
+        return "its pod was deleted; no process is left"
+    return "ended on request; no process is left"
 
 
 def _trouble(status: Any, blocked: Any) -> str:

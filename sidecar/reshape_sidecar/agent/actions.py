@@ -1,7 +1,8 @@
 """Carrying out what ``converge`` decided, one action at a time, persisting before acting.
 
 Does: asks init, reads checkpoints, writes the claim, puts a start together. Never: decides what is
-to be done. State: when the last report before the container's end was due.
+to be done. State: when the last report before the container's end was due, and how many processes
+had been killed for want of memory at the end before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 from dataclasses import replace
 
 from reshape_sidecar import checkpoints, limits
-from reshape_sidecar.agent import among, converge, endings, environment, timing
+from reshape_sidecar.agent import among, converge, endings, environment, out_of_memory, timing
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.state import AgentState
@@ -34,6 +35,7 @@ class Actions:
         self._link = link
         self._spawn: init.Spawn | None = None
         """The newest start, put together once, so that asking again is asking the same."""
+        self._memory_kills = out_of_memory.kills()
         self._exit: tuple[int, int, float] | None = None
         """Generation of the exit, first report that tells of it, when to end unheard."""
 
@@ -68,8 +70,14 @@ class Actions:
 
     async def _record_end(self, training: init.Training) -> None:
         state = self._state
+        before, self._memory_kills = self._memory_kills, out_of_memory.kills()
         ended = await asyncio.to_thread(
-            endings.judge, state.spec, state.folder, training, state.memory.progress.step
+            endings.judge,
+            state.spec,
+            state.folder,
+            training,
+            state.memory.progress.step,
+            memory_ran_out=self._memory_kills > before,
         )
         log.info("generation %s ended with exit code %s", ended.generation, ended.exit_code)
         state.moments = replace(state.moments, ended_at_s=training.ended_at_s)

@@ -7,6 +7,7 @@ alone where a checkpoint can be looked at. State: none.
 from __future__ import annotations
 
 import logging
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from reshape_sidecar import checkpoints, limits
 from reshape_sidecar.agent.memory import Ended
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.checkpoints import Published
-from reshape_sidecar.init.values import TRAINING_LOG, Training
+from reshape_sidecar.init.values import SIGNAL_BASE, TRAINING_LOG, Training
 from reshape_sidecar.wire import EXIT_SAVED, Progress
 
 log = logging.getLogger("agent")
@@ -36,8 +37,11 @@ def newest(spec: AttemptSpec, generation: int) -> Published | None:
         return None
 
 
-def judge(spec: AttemptSpec, folder: Folder, training: Training, step: int) -> Ended:
-    """How this training process ended; ``step`` is the last that it reported."""
+def judge(
+    spec: AttemptSpec, folder: Folder, training: Training, step: int, *, memory_ran_out: bool
+) -> Ended:
+    """How this training process ended; ``step`` is the last that it reported. ``memory_ran_out``:
+    the kernel has killed some process of the container for want of memory."""
     saved = newest(spec, training.generation)
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
     complete = saved is not None and saved.manifest.complete
@@ -49,7 +53,7 @@ def judge(spec: AttemptSpec, folder: Folder, training: Training, step: int) -> E
         step=step,
         saved_step=None if saved is None else saved.manifest.step,
         complete=complete and code in (0, EXIT_SAVED),
-        error=_error(folder, training, code) if failed else None,
+        error=_error(folder, training, code, memory_ran_out) if failed else None,
     )
 
 
@@ -68,12 +72,16 @@ def progress_after(progress: Progress, ended: Ended | None) -> Progress:
     return replace(progress, step=saved, loss=None, seconds_per_step=None)
 
 
-def _error(folder: Folder, training: Training, code: int) -> str:
+def _error(folder: Folder, training: Training, code: int, memory_ran_out: bool) -> str:
     if training.error is not None:
         return training.error
     first = f"training ended with exit code {code}"
     if code == EXIT_SAVED:
         first += " (saved and left) without being asked to"
+    elif memory_ran_out and code == SIGNAL_BASE + signal.SIGKILL:
+        first += ": memory ran out, and the kernel killed it (resources.memory is the limit)"
+    elif code - SIGNAL_BASE in set(signal.Signals):
+        first += f" ({signal.Signals(code - SIGNAL_BASE).name})"
     tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes)
     return f"{first}\n{tail}" if tail else first
 

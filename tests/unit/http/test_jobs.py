@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reshape_controller.core.model import JobId, JobState
+from reshape_controller.core.model import JobId, JobState, Stage
 from reshape_controller.http.render import job_view
 from reshape_controller.http.views import JobView
 from reshape_controller.store.protocol import JobRow
 from tests.http_bed import RECORD, Api, api
+from tests.store_values import job_row
 
 
 def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:
@@ -54,6 +56,15 @@ def test_what_is_wrong_with_a_whole_record_is_told_without_a_field() -> None:
     errors = (("", "is not JSON", ""), ("epochs", "-1 is below 1", ""))
     row = JobRow(JobId("bad-1"), "bad", "", JobState.REJECTED, 1, 0.0, None, errors)
     assert job_view(row).reason == "is not JSON; epochs: -1 is below 1"
+
+
+def test_what_keeps_a_container_from_coming_up_is_told_until_it_has_ended() -> None:
+    row = job_row(1, 7)
+    assert row.job is not None
+    coming = replace(row, job=replace(row.job, stage=Stage.LAUNCHING))
+    assert job_view(coming, trouble="no room").reason == "seq 7: no room"
+    assert job_view(coming).reason == "seq 7"
+    assert job_view(row, trouble="no room").reason == "seq 7", "that container is gone"
 
 
 def test_yaml_is_taken_as_well(tmp_path: Path) -> None:

@@ -83,6 +83,49 @@ def test_a_pod_that_will_not_come_up_is_given_up_in_its_own_words(
         assert not one(launcher).lasting, "another attempt may fare better"
 
 
+FORBIDDEN = "exceeded quota: none"
+
+
+def test_a_job_for_which_no_pod_is_made_says_why_and_is_given_up(
+    cluster: FakeCluster, launcher: KubernetesLauncher, clock: Clock
+) -> None:
+    launch(launcher)
+    cluster.seen_pods.clear()
+    assert one(launcher).reason == "its pod is not there yet", "nothing speaks against it"
+    clock.now_s += 1000.0
+    cluster.no_pod = FORBIDDEN
+    told = f"Kubernetes makes no pod for it: {FORBIDDEN}"
+    assert (one(launcher).running, one(launcher).reason) == (True, told)
+    clock.now_s += 299.0
+    one(launcher)
+    assert cluster.seen_jobs[NAME].over is None
+    clock.now_s += 2.0
+    one(launcher)
+    assert cluster.seen_jobs[NAME].over is not None
+    ended = one(launcher)
+    assert (ended.running, ended.reason, ended.lasting) == (False, told, False)
+
+
+def test_why_no_pod_is_made_is_asked_of_no_other_job(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.no_pod = FORBIDDEN
+    assert one(launcher).reason == ""
+    cluster.seen_pods.clear()
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], suspended=True)
+    assert one(launcher).reason == "its Job is not released yet"
+
+
+def test_without_the_right_to_see_why_the_remedy_is_told(
+    cluster: FakeCluster, launcher: KubernetesLauncher
+) -> None:
+    launch(launcher)
+    cluster.seen_pods.clear()
+    cluster.refuse["why_no_pod"] = 403
+    assert f"`kubectl describe job {NAME}` says it" in one(launcher).reason
+
+
 def test_the_patience_with_a_trouble_begins_when_it_is_first_seen(
     cluster: FakeCluster, launcher: KubernetesLauncher, clock: Clock
 ) -> None:

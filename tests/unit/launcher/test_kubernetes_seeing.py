@@ -113,6 +113,32 @@ def test_a_pod_that_was_evicted_says_why() -> None:
     assert seen.reason == "Evicted: disk pressure"
 
 
+DISRUPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+
+
+@pytest.mark.parametrize(
+    ("status", "meta", "reason"),
+    [
+        ({"conditions": [DISRUPTED]}, {}, "PreemptionByScheduler"),
+        ({"conditions": [DISRUPTED], "reason": "Evicted"}, {}, "Evicted"),
+        ({"conditions": [DISRUPTED | {"status": "False"}]}, {}, "Error: exit code 137"),
+        ({}, {"deletionTimestamp": CREATED}, "Error: exit code 137"),
+    ],
+)
+def test_who_took_the_pod_away_says_more_than_its_exit_code(
+    status: dict[str, Any], meta: dict[str, Any], reason: str
+) -> None:
+    ended = container("training", terminated={"exitCode": 137, "reason": "Error"})
+    assert pod({"phase": "Failed", "containerStatuses": [ended], **status}, **meta).reason == reason
+
+
+def test_a_pod_that_ended_in_order_because_somebody_deleted_it_says_so() -> None:
+    ended = container("training", terminated={"exitCode": 0, "reason": "Completed"})
+    status = {"phase": "Succeeded", "containerStatuses": [ended]}
+    seen = pod(status, deletionTimestamp=CREATED)
+    assert seen.reason == "its pod was deleted; no process is left"
+
+
 def test_a_deleted_pod_ends_and_is_not_over() -> None:
     seen = pod(
         {"phase": "Running", "containerStatuses": [container("training", running={})]},

@@ -192,13 +192,33 @@ def test_a_crash_is_told_by_the_last_lines_of_its_own_output(tmp_path: Path) -> 
     log = earlier + "".join(f"line {n}\n" for n in range(500)) + "ValueError: no\n\n"
     (folder.logs / "training.log").write_text(log)
     process = Training(2, 5, 5, 1.0, False, 1, log_offset_bytes=len(earlier))
-    ended = endings.judge(made, folder, process, step=4)
+    ended = endings.judge(made, folder, process, step=4, memory_ran_out=False)
     assert ended.error is not None
     assert ended.error.startswith("training ended with exit code 1\n")
     assert ended.error.endswith("ValueError: no")
     assert "earlier" not in ended.error
     assert len(ended.error) < 2200
     assert (ended.step, ended.saved_step) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "memory_ran_out", "told"),
+    [
+        (137, True, "exit code 137: memory ran out, and the kernel killed it"),
+        (137, False, "exit code 137 (SIGKILL)"),
+        (139, False, "exit code 139 (SIGSEGV)"),
+        (1, True, "exit code 1"),
+        (255, False, "exit code 255"),
+    ],
+)
+def test_a_process_that_was_killed_is_told_by_what_killed_it(
+    tmp_path: Path, code: int, memory_ran_out: bool, told: str
+) -> None:
+    made, folder = attempt(tmp_path)
+    process = Training(2, 5, 5, 1.0, False, code)
+    ended = endings.judge(made, folder, process, step=0, memory_ran_out=memory_ran_out)
+    first = (ended.error or "").splitlines()[0]
+    assert first.partition(" (resources")[0] == f"training ended with {told}"
 
 
 def weights(path: Path) -> None:
@@ -219,18 +239,24 @@ def test_an_end_is_judged_by_the_newest_whole_checkpoint(tmp_path: Path) -> None
             write=weights,
         )
     process = Training(2, 5, 5, 1.0, False, 75, rung=True)
-    assert endings.judge(made, folder, process, step=20).saved_step == 20
+    assert endings.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 20
     file = next(ckpt.glob("step-0000000020*/weights"))
     file.write_bytes(b"1234!")
     later = replace(process, generation=3)
-    assert endings.judge(made, folder, later, step=20).saved_step == 10, "another process's: hashed"
+    assert endings.judge(made, folder, later, step=20, memory_ran_out=False).saved_step == 10, (
+        "another process's: hashed"
+    )
     file.write_bytes(b"1234")
-    assert endings.judge(made, folder, process, step=20).saved_step == 10, "its own: by size"
+    assert endings.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 10, (
+        "its own: by size"
+    )
 
 
 def test_leaving_with_75_unasked_is_a_crash_that_says_so(tmp_path: Path) -> None:
     made, folder = attempt(tmp_path)
-    ended = endings.judge(made, folder, Training(2, 5, 5, 1.0, False, 75), step=0)
+    ended = endings.judge(
+        made, folder, Training(2, 5, 5, 1.0, False, 75), step=0, memory_ran_out=False
+    )
     assert "without being asked" in (ended.error or "")
     assert not endings.finished(ended)
 

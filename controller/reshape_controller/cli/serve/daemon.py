@@ -94,7 +94,11 @@ class Daemon:
         )
         self._admission = Admission(lambda: self._loop.engine.state, self._executor.refusals)
         self._desk = Desk(
-            self._loop, self._admission, self._executor.log_folder, self._link.observed
+            self._loop,
+            self._admission,
+            self._executor.log_folder,
+            self._link.observed,
+            self._executor.trouble,
         )
         self._hosts: Hosts = ThisMachine(home, devices, launcher)
         if isinstance(launcher, KubernetesLauncher):

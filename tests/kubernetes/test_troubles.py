@@ -1,0 +1,71 @@
+"""What a cluster does to a pod, or does not do for it, is told in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kubernetes.namespace import eventually
+from tests.kubernetes.pod_daemon import PodDaemon
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(400)]
+EATS_MEMORY = """
+held = []
+while True:
+    held.append(b"x" * 10_000_000)
+"""
+
+
+def test_a_quota_is_named_while_it_forbids_the_pod_and_the_job_trains_once_it_is_lifted(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up()
+    quotas = daemon.namespace.path("resourcequotas")
+    hard = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    daemon.api.create(quotas, hard)
+    known = daemon.namespace.path("resourcequotas", "none")
+    eventually("the quota counts", lambda: "hard" in daemon.api.get(known).get("status", {}))
+    job = daemon.submit_counting("waits", [4], 100_000)
+
+    def told() -> bool:
+        view = daemon.view(job)
+        return view is not None and "exceeded quota: none" in view.reason
+
+    eventually("its reason names the quota", told)
+    daemon.api.delete(known)
+    daemon.trains(job, 4)
+    seen = daemon.view(job)
+    assert seen is not None
+    assert (seen.attempt, seen.failures, seen.reason) == (1, 0, "")
+
+
+def test_an_eviction_is_named_and_the_job_goes_on_in_another_pod(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up()
+    job = daemon.submit_counting("evicted", [4], 100_000)
+    daemon.trains(job, 4)
+    pod = daemon.container(job).pod
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+    daemon.api.create(daemon.namespace.path("pods", pod) + "/eviction", eviction)
+    daemon.trains(job, 4, attempt=2)
+    history = " ".join(daemon.history(job).split())
+    assert "EvictionByEvictionAPI" in history or "a deletion or an eviction" in history, history
+    assert "ended on request" not in history
+
+
+def test_a_program_that_runs_out_of_memory_is_told_as_that(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up()
+    job = daemon.submit_record(
+        "hungry",
+        EATS_MEMORY,
+        command=["python", "hungry.py"],
+        framework="other",
+        optional_gpus=[4],
+        steps=10,
+        retries=0,
+        resources={"memory": "200Mi"},
+    )
+    ended = daemon.wait(job, "it fails", state="failed")
+    assert "memory ran out" in ended.reason or "OOMKilled" in ended.reason, ended.reason
