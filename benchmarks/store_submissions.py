@@ -141,7 +141,7 @@ async def insert(store: Store, put: Insert, jobs: int) -> dict[str, object]:
     async with Running(store) as loop:
         await loop.commit(host())
         admission = Admission(lambda: loop.engine.state)
-        desk = Desk(loop, admission, lambda job: None, lambda job: None)
+        desk = Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
         watch = asyncio.create_task(inbox.watch(loop, admission, desk))
         for number in range(jobs):
             body = {"name": f"one-{number}", "command": ["a"], "optional_gpus": [1], "code": "/"}
