@@ -39,8 +39,8 @@ class FakeCluster:
     runs: bool = True
     """Whether the node has the pod's container running, whatever its status says."""
     answer: str = '{"pids": []}'
-    no_pod: str = ""
-    """Why no pod of a Job can be made."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """By kind of object, the newest event."""
 
     def close(self) -> None:
         self._called("close", "")
@@ -98,9 +98,9 @@ class FakeCluster:
         self._called("pods", selector)
         return tuple(pod for pod in self.seen_pods.values() if self._fits(pod.of, selector))
 
-    def why_no_pod(self, job: str) -> str:
-        self._called("why_no_pod", job)
-        return self.no_pod
+    def newest_warning(self, kind: str, name: str) -> str:
+        self._called("newest_warning", name)
+        return self.warnings.get(kind, "")
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
         self._called("nodes", selector)

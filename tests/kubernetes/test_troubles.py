@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kubernetes.namespace import eventually
+from tests.kubernetes.grounds import Grounds
+from tests.kubernetes.namespace import eventually, open_to_all
 from tests.kubernetes.pod_daemon import PodDaemon
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(400)]
@@ -13,6 +14,18 @@ held = []
 while True:
     held.append(b"x" * 10_000_000)
 """
+
+
+def tells(daemon: PodDaemon, job: str, words: str) -> None:
+    """Wait until the reason of a job has these words, while its container comes up."""
+
+    def told() -> bool:
+        view = daemon.view(job)
+        assert view is not None
+        assert (view.attempt, view.stage) == (1, "launching"), view
+        return words in view.reason
+
+    eventually(f"its reason has {words!r}", told)
 
 
 def test_a_quota_is_named_while_it_forbids_the_pod_and_the_job_trains_once_it_is_lifted(
@@ -26,15 +39,22 @@ def test_a_quota_is_named_while_it_forbids_the_pod_and_the_job_trains_once_it_is
     eventually("the quota counts", lambda: "hard" in daemon.api.get(known).get("status", {}))
     job = daemon.submit_counting("waits", [4], 100_000)
 
-    def told() -> bool:
-        view = daemon.view(job)
-        return view is not None and "exceeded quota: none" in view.reason
-
-    eventually("its reason names the quota", told)
+    tells(daemon, job, "exceeded quota: none")
     daemon.api.delete(known)
-    daemon.trains(job, 4)
-    seen = daemon.view(job)
-    assert seen is not None
+    seen = daemon.trains(job, 4)
+    assert (seen.attempt, seen.failures, seen.reason) == (1, 0, "")
+
+
+def test_a_volume_that_cannot_be_mounted_is_named_and_the_job_trains_once_it_can(
+    daemon: PodDaemon, one_node: None, own_cluster: Grounds
+) -> None:
+    folder = daemon.namespace.folder / "not-there-yet"
+    daemon.namespace.claim("late", folder)
+    daemon.up()
+    job = daemon.submit_counting("waits", [4], 100_000, dataset="claim:late")
+    tells(daemon, job, "FailedMount")
+    open_to_all(folder)
+    seen = daemon.trains(job, 4)
     assert (seen.attempt, seen.failures, seen.reason) == (1, 0, "")
 
 

@@ -152,12 +152,10 @@ class ApiCluster:
         found = self._all("pods", self._core.list_namespaced_pod, selector)
         return tuple(seeing.pod_of(item) for item in found)
 
-    def why_no_pod(self, job: str) -> str:
-        wanted = f"involvedObject.kind=Job,involvedObject.name={job},reason=FailedCreate"
-        listing = self._core.list_namespaced_event
-        what = "events cannot be listed"
-        found = _call(what, listing, self._namespace, field_selector=wanted).items
-        return seeing.newest_of(found)
+    def newest_warning(self, kind: str, name: str) -> str:
+        wanted = f"involvedObject.kind={kind},involvedObject.name={name}"
+        listing, what = self._core.list_namespaced_event, "events cannot be listed"
+        return seeing.warning(_call(what, listing, self._namespace, field_selector=wanted).items)
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
         found = _call("nodes cannot be listed", self._core.list_node, label_selector=selector)

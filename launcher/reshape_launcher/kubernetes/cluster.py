@@ -142,9 +142,8 @@ class Cluster(Protocol):
     def pods(self, selector: str) -> tuple[PodSeen, ...]:
         """All pods with these labels."""
 
-    def why_no_pod(self, job: str) -> str:
-        """What the cluster said newest when it could not make a pod of a Job; nothing if it could,
-        or has not tried yet."""
+    def newest_warning(self, kind: str, name: str) -> str:
+        """The newest event about an object; nothing if there is none, or it is no warning."""
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
         """All nodes of the cluster with these labels."""

@@ -23,8 +23,8 @@ from reshape_launcher.kubernetes import (
     images,
     manifests,
     naming,
+    obstacles,
     pod,
-    podless,
     reach,
     refusing,
     status,
@@ -203,7 +203,7 @@ class KubernetesLauncher:
     def _containers(self) -> tuple[ContainerStatus, ...]:
         ours = naming.selector(self._settings.controller)
         jobs, there = self._cluster.jobs(ours), self._cluster.pods(ours)
-        pods = self._troubles.timed((*there, *podless.missing(self._cluster, jobs, there)))
+        pods = self._troubles.timed(obstacles.shown(self._cluster, jobs, there))
         for job, pod_seen in status.hopeless(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
             self._cluster.patch_job(job.name, end)

@@ -36,7 +36,7 @@ RIGHTS = (
     Right("patch", "jobs", "lets a pod start, ends an attempt", "batch"),
     Right("delete", "jobs", "takes away a launch that never came to a pod", "batch"),
     Right("list", "pods", "sees what is there"),
-    Right("list", "events", "says why Kubernetes makes no pod for a Job, as for a quota"),
+    Right("list", "events", "says what keeps a pod from coming up, as a quota or a volume"),
     Right("delete", "pods", "ends an attempt with the grace that its save needs"),
     Right("create", "pods", "looks into a container whether its GPUs are free", "", "exec"),
     Right("get", "pods", "the same, as some clients ask for it", "", "exec"),

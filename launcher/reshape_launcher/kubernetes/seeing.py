@@ -90,10 +90,19 @@ def claim_of(found: Any) -> ClaimSeen:
     return ClaimSeen(tuple(found.spec.access_modes or ()), annotations.get(SELECTED_NODE, ""))
 
 
-def newest_of(events: list[Any]) -> str:
-    """The text of the newest event; nothing if there is none."""
-    newest = max(events, key=lambda event: str(event.last_timestamp), default=None)
-    return "" if newest is None else _text("", newest.message)
+def warning(events: list[Any]) -> str:
+    """The newest event if it is a warning. Of two in one second the other one counts: what was in
+    the way is not any more, or is said again."""
+    newest = max(events, key=lambda e: (_at(e), e.type != "Warning"), default=None)
+    if newest is None or newest.type != "Warning":
+        return ""
+    return _text(newest.reason, newest.message)
+
+
+def _at(event: Any) -> str:
+    """Who writes a series of events tells no ``last_timestamp``."""
+    series = event.series.last_observed_time if event.series else None
+    return str(series or event.last_timestamp or event.event_time or "")
 
 
 _NORMAL = ("PodInitializing", "ContainerCreating")

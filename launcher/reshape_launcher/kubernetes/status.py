@@ -18,11 +18,13 @@ UNFIT_CONTAINER = "CreateContainerConfigError"
 NODE_PATIENCE_S = 120.0
 """The node tries again, for example where two pods made the same folder of a volume at once."""
 SCHEDULING_PATIENCE_S = 300.0
-"""No node with room, or no pod at all, for so long: given up, with the cluster's words."""
+"""No node with room, no pod at all, or one that its node does not start, for so long: given up,
+with the cluster's words."""
 BEREFT_GRACE_S = 10
 """A worker's pod is gone: the others have so long, for they cannot go on without it."""
 UNSCHEDULED = "it cannot be scheduled"
 UNMADE = "Kubernetes makes no pod for it"
+UNSTARTED = "its node does not start it"
 
 
 def statuses(jobs: Iterable[JobSeen], pods: Iterable[PodSeen]) -> tuple[ContainerStatus, ...]:
@@ -67,7 +69,7 @@ def _ends_soon(pod: PodSeen) -> bool:
 
 def patience_s(pod: PodSeen) -> float:
     """How long a trouble like the pod's is waited for."""
-    if pod.trouble.startswith((UNSCHEDULED, UNMADE)):
+    if pod.trouble.startswith((UNSCHEDULED, UNMADE, UNSTARTED)):
         return SCHEDULING_PATIENCE_S
     return NODE_PATIENCE_S if pod.trouble.startswith(UNFIT_CONTAINER) else PATIENCE_S
 

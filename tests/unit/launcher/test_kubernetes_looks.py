@@ -93,7 +93,7 @@ def test_a_job_for_which_no_pod_is_made_says_why_and_is_given_up(
     cluster.seen_pods.clear()
     assert one(launcher).reason == "its pod is not there yet", "nothing speaks against it"
     clock.now_s += 1000.0
-    cluster.no_pod = FORBIDDEN
+    cluster.warnings["Job"] = FORBIDDEN
     told = f"Kubernetes makes no pod for it: {FORBIDDEN}"
     assert (one(launcher).running, one(launcher).reason) == (True, told)
     clock.now_s += 299.0
@@ -110,11 +110,30 @@ def test_why_no_pod_is_made_is_asked_of_no_other_job(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:
     launch(launcher)
-    cluster.no_pod = FORBIDDEN
+    cluster.warnings["Job"] = FORBIDDEN
     assert one(launcher).reason == ""
     cluster.seen_pods.clear()
     cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], suspended=True)
     assert one(launcher).reason == "its Job is not released yet"
+
+
+def test_a_pod_that_its_node_does_not_start_says_why_until_it_does(
+    cluster: FakeCluster, launcher: KubernetesLauncher, clock: Clock
+) -> None:
+    launch(launcher)
+    cluster.warnings["Pod"] = "FailedMount: no such folder"
+    assert one(launcher).reason == "its node does not start it: FailedMount: no such folder"
+    clock.now_s += 290.0
+    one(launcher)
+    cluster.warnings.clear()  # the newest event is another: its image is pulled
+    assert one(launcher).reason == ""
+    clock.now_s += 290.0
+    cluster.warnings["Pod"] = "FailedMount: no such folder"
+    assert one(launcher).running
+    assert cluster.seen_jobs[NAME].over is None, "its time begins anew"
+    clock.now_s += 301.0
+    one(launcher)
+    assert cluster.seen_jobs[NAME].over is not None
 
 
 def test_without_the_right_to_see_why_the_remedy_is_told(
@@ -122,7 +141,7 @@ def test_without_the_right_to_see_why_the_remedy_is_told(
 ) -> None:
     launch(launcher)
     cluster.seen_pods.clear()
-    cluster.refuse["why_no_pod"] = 403
+    cluster.refuse["newest_warning"] = 403
     assert f"`kubectl describe job {NAME}` says it" in one(launcher).reason
 
 

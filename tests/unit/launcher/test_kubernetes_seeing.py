@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -146,6 +147,34 @@ def test_a_deleted_pod_ends_and_is_not_over() -> None:
         deletionGracePeriodSeconds=30,
     )
     assert (seen.ends_within_s, seen.started, seen.over) == (30, True, False)
+
+
+def event(second: int, kind: str, reason: str, *, series: bool = False) -> client.CoreV1Event:
+    at = datetime(2026, 11, 21, 12, 0, second, tzinfo=UTC)
+    of = {"metadata": client.V1ObjectMeta(), "involved_object": client.V1ObjectReference()}
+    said = {"type": kind, "reason": reason, "message": f"because of  {reason}"}
+    when = {"event_time": at} if series else {"last_timestamp": at}
+    return client.CoreV1Event(**of, **said, **when)
+
+
+MOUNT = "FailedMount: because of FailedMount"
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([], ""),
+        ([event(1, "Normal", "Scheduled"), event(2, "Warning", "FailedMount")], MOUNT),
+        ([event(2, "Warning", "FailedMount"), event(1, "Normal", "Scheduled")], MOUNT),
+        ([event(2, "Warning", "FailedMount"), event(3, "Normal", "Pulling")], ""),
+        ([event(2, "Normal", "Pulling"), event(2, "Warning", "FailedMount")], ""),
+        ([event(2, "Normal", "Pulling"), event(3, "Warning", "FailedMount", series=True)], MOUNT),
+    ],
+)
+def test_a_warning_counts_until_something_else_is_said(
+    events: list[client.CoreV1Event], told: str
+) -> None:
+    assert seeing.warning(events) == told
 
 
 def job(**more: Any) -> JobSeen | None:
