@@ -176,7 +176,7 @@ class RecordFields(BaseModel):
         "",
         max_length=limits.NAME_LENGTH_MAX,
         pattern=r"^[^\x00-\x1f\x7f]*$",
-        description="whose job it is; over HTTP the authenticated user counts",
+        description="whose job it is; if empty, the user that the request names",
         examples=["ada"],
     )
     priority: int | None = Field(
