@@ -28,6 +28,7 @@ from reshape_launcher import processes
 from reshape_launcher.local import LocalLauncher
 from reshape_launcher.spec import DeviceMode, LaunchSpec
 from reshape_sidecar import codec
+from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.wire import Desired, Mode, Observed, Phase
 
@@ -82,7 +83,7 @@ async def one_run(folder: Path, url: str, initialized: asyncio.Queue[float]) -> 
     await asyncio.sleep(0.5)  # let it come to rest before memory is read
     run = folder / "jobs" / "bench" / "attempt-1" / "run"
     marker = Marker("bench", 1, str(run / "agent.sock"))
-    kept_by = processes.init_of(run)
+    kept_by = init_of(run)
     assert kept_by is not None
     init = kept_by.pid
     (agent,) = (e.proc.pid for e in processes.living((marker,))[marker] if e.proc.pid != init)

@@ -20,6 +20,7 @@ from reshape_launcher.local import LocalLauncher
 from reshape_launcher.spec import ContainerStatus, DeviceMode, Launcher, LaunchSpec
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import processes as proc
+from reshape_sidecar.init.look import init_of, training_of
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import InitFile, Training
 from reshape_sidecar.wire import Mode, Observed, Phase
@@ -134,7 +135,7 @@ class Bed:
         return (self.marker, Marker("job-1", 1, str(other.socket)))
 
     def init(self) -> InitFile:
-        found = processes.init_of(self.folder.run)
+        found = init_of(self.folder.run)
         assert found is not None, "init is not alive"
         return found
 
@@ -150,7 +151,7 @@ class Bed:
         return eventually("an agent", look)
 
     def process(self) -> Training:
-        found = processes.training_of(self.folder.run)
+        found = training_of(self.folder.run)
         assert found is not None
         return found
 

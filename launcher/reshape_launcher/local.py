@@ -36,6 +36,7 @@ from reshape_sidecar import codec, gpu
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
+from reshape_sidecar.init.look import init_of, up_to
 from reshape_sidecar.init.processes import Marked, Marker
 from reshape_sidecar.init.values import (
     EXIT_FILE,
@@ -167,7 +168,7 @@ class LocalLauncher:
                 found.append(known)
                 continue
             workers = self._markers(job, number)
-            over = [m for m in workers if processes.init_of(folder_of(m).run) is None]
+            over = [m for m in workers if init_of(folder_of(m).run) is None]
             ends = (job, number) in self._ending and len(over) < len(workers)
             if over and not ends:
                 dead.append((over[0], workers))
@@ -200,7 +201,7 @@ class LocalLauncher:
         self, job: str, number: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
         for marker in self._markers(job, number):
-            left = processes.up_to(marker, generation, folder_of(marker).run)
+            left = up_to(marker, generation, folder_of(marker).run)
             if left:
                 pids = ", ".join(map(str, left))
                 return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
@@ -229,7 +230,7 @@ class LocalLauncher:
     def _end(self, marker: Marker, grace_s: float) -> list[Marked]:
         """End one worker; gives what would not go."""
         folder = folder_of(marker)
-        init = processes.init_of(folder.run)
+        init = init_of(folder.run)
         if init is not None:
             self._ask_to_end(folder, init.pid, init.start_time, grace_s)
             give_up_s = time.monotonic() + grace_s + REMOVE_MARGIN_S

@@ -12,10 +12,8 @@ import time
 from collections.abc import Iterable
 
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.look import init_of, training_of, up_to
 from reshape_sidecar.init.processes import Marked, Marker
 
-__all__ = ["end", "init_of", "kill", "living", "training_of", "up_to"]
 KILL_POLL_S = 0.02
 KILL_WAIT_S = 5.0
 """SIGKILL to gone. Then: the attempt counts as still running (a process hangs in the kernel)."""

@@ -17,7 +17,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from reshape_launcher import processes
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import agent as agent_package
 from reshape_sidecar import codec, durable
@@ -25,6 +24,7 @@ from reshape_sidecar import init as init_package
 from reshape_sidecar.agent import spec as attempt
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import processes as proc
+from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.values import INIT_LOG, LOCK_FILE
 
 START_WAIT_S = 20.0
@@ -56,7 +56,7 @@ def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) 
 def wait_until_up(folder: Folder, pid: int) -> None:
     """Block until init has said who it is. Raises NotStarted."""
     give_up_s = time.monotonic() + START_WAIT_S
-    while processes.init_of(folder.run) is None:
+    while init_of(folder.run) is None:
         ended = not proc.alive(pid, proc.start_time(pid))
         # Another init may hold the folder: one that a controller started just before it died.
         if (ended and not _held(folder)) or time.monotonic() >= give_up_s:

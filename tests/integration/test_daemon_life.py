@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher import processes
+from reshape_sidecar.init.look import init_of
 from tests.daemon_bed import CRASHES, Bed, eventually, start_of
 from tests.daemon_bed import bed as make_bed
 
@@ -117,7 +117,7 @@ def test_a_restart_of_the_machine_is_no_failure_of_its_jobs(bed: Bed, restarted:
     job = bed.submit("steady", steps=100_000, retries=0)
     bed.reaches(job, "running", size=4)
     bed.stop(signal.SIGKILL)
-    init = processes.init_of(bed.home / "jobs" / job / "attempt-1" / "run")
+    init = init_of(bed.home / "jobs" / job / "attempt-1" / "run")
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
     eventually(lambda: start_of(init.pid) is None, text="init is gone")
@@ -140,7 +140,7 @@ def test_a_start_that_is_broken_off_while_the_store_takes_nothing_changes_nothin
     job = bed.submit("steady", steps=100_000, retries=0)
     bed.reaches(job, "running", size=4)
     bed.stop()
-    init = processes.init_of(bed.home / "jobs" / job / "attempt-1" / "run")
+    init = init_of(bed.home / "jobs" / job / "attempt-1" / "run")
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
     eventually(lambda: start_of(init.pid) is None, text="init is gone")

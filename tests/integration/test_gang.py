@@ -13,6 +13,7 @@ import pytest
 
 from reshape_launcher import processes
 from reshape_launcher.local import folder_of
+from reshape_sidecar.init.look import init_of, training_of
 from reshape_sidecar.init.processes import Marker
 from tests.daemon_bed import Bed, eventually, start_of
 from tests.daemon_bed import bed as make_bed
@@ -78,7 +79,7 @@ def training(bed: Bed, job: str, worker: int, attempt: int = 1) -> int:
     """Pid of a worker's training process."""
 
     def look() -> int | None:
-        found = processes.training_of(folder_of(marker(bed, job, worker, attempt)).run)
+        found = training_of(folder_of(marker(bed, job, worker, attempt)).run)
         alive = found is not None and start_of(found.pid) == found.start_time
         return found.pid if found is not None and alive else None
 
@@ -149,7 +150,7 @@ def test_a_container_killed_ends_the_attempt_and_another_goes_on_from_the_checkp
     bed: Bed, worker: int
 ) -> None:
     job = with_a_save(bed, "lost")
-    init = processes.init_of(folder_of(marker(bed, job, worker)).run)
+    init = init_of(folder_of(marker(bed, job, worker)).run)
     assert init is not None
     os.kill(init.pid, signal.SIGKILL)
     again = eventually(
