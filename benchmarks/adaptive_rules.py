@@ -20,7 +20,6 @@ from reshape_controller.replay.shell import Scene, replay
 from reshape_controller.replay.truth import truth_of
 from reshape_profiles.loader import bundled
 
-SPREAD = 0.15
 SETTINGS = (
     "adaptive",
     "adaptive:gain=0",
@@ -36,7 +35,7 @@ SETTINGS = (
 def scene(workload: str, seed: int) -> Scene:
     """A workload of the paper in a world that differs a little from the profiles."""
     bundle, recipe = bundled(), RECIPES[workload]
-    truth = truth_of(bundle.profiles, spread=SPREAD, seed=seed)
+    truth = truth_of(bundle.profiles, seed=seed)
     known = (*bundle.profiles, bundle.with_costs("paper"))
     costs = Costs("paper", dict(bundle.costs)["paper"])
     jobs = generate(recipe, bundle, truth, seed)

@@ -32,12 +32,12 @@ _JOB = re.compile(r"\('([^']{1,200})', ([0-9]{1,9})\)")
 _MODEL = re.compile(r"(.+) \(batch size ([0-9]{1,15})\)")
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
 class Read:
     """What a file had. ``left_out`` says for people what of it is not in the profiles."""
 
-    profiles: tuple[Profile, ...] = ()
-    left_out: tuple[str, ...] = ()
+    profiles: tuple[Profile, ...]
+    left_out: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

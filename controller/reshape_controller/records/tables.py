@@ -42,18 +42,18 @@ def _type(entry: Mapping[str, Any]) -> str:
         return " or ".join(_type(option) for option in entry["anyOf"])
     kind = entry["type"]
     if kind == "array":
-        return f"list of {_plural[entry['items']['type']]}"
-    return _names[kind]
+        return f"list of {_PLURALS[entry['items']['type']]}"
+    return _NAMES[kind]
 
 
-_names = {
+_NAMES = {
     "string": "text",
     "integer": "whole number",
     "number": "number",
     "object": "mapping",
     "boolean": "true or false",
 }
-_plural = {"string": "texts", "integer": "whole numbers"}
+_PLURALS = {"string": "texts", "integer": "whole numbers"}
 
 
 def _bounds(entry: Mapping[str, Any]) -> str:

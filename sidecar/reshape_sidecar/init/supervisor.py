@@ -3,8 +3,8 @@
 Does: keeps the agent running, starts and ends training processes on request, reaps everything,
 writes down who runs. Standard library only. Never: decides anything about training, talks to the
 network, or ends because its agent or the controller did, a disk is full or its folder is gone
-(training would die with it). State: in memory, told as ``Status``; if
-init dies, its container is over (agent and training die with it), so nothing need be read back.
+(training would die with it). State: in memory, told as ``Status``; if init dies, its container is
+over (agent and training die with it), so nothing need be read back.
 """
 
 from __future__ import annotations
