@@ -53,7 +53,7 @@ def begin(turn: Turn, newcomer: Job, idle: tuple[GpuId, ...], donors: tuple[Givi
     hand_over = HandOver(tuple(gpus), tuple(giving.donor for giving in donors))
     newcomer = replace(newcomer, hand_over=hand_over, deadline=None)
     turn.state.put_job(newcomer)
-    turn.note(newcomer, "planned", _what_was_planned(newcomer, idle, hand_over))
+    turn.note(newcomer, "planned", _what_was_planned(idle, hand_over))
     advance(turn, newcomer.id)
 
 
@@ -208,7 +208,7 @@ def _what_was_saved(job: Job, outcome: Outcome) -> str:
     return f"{saved}, {outcome.lost_steps} steps lost"
 
 
-def _what_was_planned(newcomer: Job, idle: tuple[GpuId, ...], hand_over: HandOver) -> str:
+def _what_was_planned(idle: tuple[GpuId, ...], hand_over: HandOver) -> str:
     text = f"{gpus(len(hand_over.gpus))}: {len(idle)} idle"
     if hand_over.donors:
         text += f", {len(hand_over.gpus) - len(idle)} from {', '.join(hand_over.donors)}"

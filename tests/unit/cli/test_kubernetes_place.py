@@ -115,7 +115,7 @@ def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> 
         "memory: 4Gi\nscratch: 1Gi\nkeep_finished_s: 60\ntolerate_taints: [gpu]\n"
         "node_labels: {pool: blue, example.com/gpus: 'yes'}\n"
     )
-    found = read(cluster, "--cluster")
+    found = read(cluster)
     assert found.mounts == (ClaimMount("data", "/data", "sets/a", True),)
     assert (found.memory_bytes, found.scratch_bytes) == (4 << 30, 1 << 30)
     assert (found.controller, found.user_id, found.finished_ttl_s) == ("blue", 1000, 60)
@@ -143,7 +143,7 @@ def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> 
 def test_a_wrong_cluster_file_names_the_field(cluster: Path, text: str, field: str) -> None:
     cluster.write_text(text)
     with pytest.raises(CliError) as caught:
-        read(cluster, "--cluster")
+        read(cluster)
     assert field in caught.value.problems[0].what
 
 

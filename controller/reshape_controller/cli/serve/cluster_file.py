@@ -62,7 +62,7 @@ class ClusterFile(_Strict):
     node_labels: dict[Label, LabelValue] = Field(default_factory=dict)
 
 
-def read(path: Path, where: str) -> PodSettings:
+def read(path: Path) -> PodSettings:
     """The settings in the file. Raises CliError (usage) with every problem."""
     try:
         value = yaml.safe_load(path.read_text(encoding="utf-8"))

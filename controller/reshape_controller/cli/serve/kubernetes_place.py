@@ -97,7 +97,7 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
         raise failed(Exit.USAGE, "no cluster file is named", "--cluster", remedy)
     path = Path(file).expanduser().absolute()
     address, port = _listen(config)
-    pods = cluster_file.read(path, config.source("cluster"))
+    pods = cluster_file.read(path)
     by_playbook = config.text("launch_by") == "ansible"
     if pods.registry is not None and not by_playbook:
         what = "the cluster file names a registry, and only the playbook builds images"
