@@ -16,6 +16,8 @@ from typing import Any, Protocol
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 
 __all__ = [
+    "SIMULATED_PREFIX",
+    "SIMULATED_TYPE",
     "ClusterAway",
     "ContainerStatus",
     "DeviceMode",
@@ -31,6 +33,10 @@ __all__ = [
     "worker_token",
 ]
 
+SIMULATED_PREFIX = "sim-"
+"""The ids of simulated GPUs begin with it."""
+SIMULATED_TYPE = "simulated"
+"""Their type, unless the operator names one."""
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from reshape_launcher.kubernetes.cluster import Cluster, Node
-from reshape_launcher.spec import LaunchSpec
-
-SIMULATED_PREFIX = "sim-"
-SIMULATED_TYPE = "simulated"
+from reshape_launcher.spec import SIMULATED_PREFIX, SIMULATED_TYPE, LaunchSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.jobs.tables import ENDED
 from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
 from reshape_controller.http.views import EventView, History, JobView
+from reshape_launcher.spec import SIMULATED_TYPE
 from reshape_profiles import loader
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 
@@ -58,7 +59,7 @@ def measure(
     """Measure ``record`` (a job record without sizes and length). Raises CliError."""
     truth, profiles = folder / "device-truth.json", folder / "profiles.json"
     truth.write_text(json.dumps({"seconds_per_step": {JOB_TYPE: STEP_S}}), encoding="utf-8")
-    speed = tuple(SpeedPoint("simulated", size, seconds) for size, seconds in STEP_S.items())
+    speed = tuple(SpeedPoint(SIMULATED_TYPE, size, seconds) for size, seconds in STEP_S.items())
     profiles.write_text(loader.write((Profile(JOB_TYPE, speed=speed),)), encoding="utf-8")
     words = ["--simulated-gpus", str(GPUS), "--device-truth", str(truth)]
     words += ["--profiles", str(profiles), "--preset", "paper"]

@@ -8,13 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.cli.exits import Exit, failed
-from reshape_launcher.spec import DeviceMode
+from reshape_launcher.spec import SIMULATED_PREFIX, SIMULATED_TYPE, DeviceMode
 from reshape_sidecar import gpu
 
 HOST = "local"
 """The one host of the local launcher, whatever the machine is called."""
-SIMULATED_PREFIX = "sim-"
-SIMULATED_TYPE = "simulated"
 
 
 @dataclass(frozen=True, slots=True)
