@@ -8,7 +8,7 @@ WORKERS ?= 2
 test kubernetes kubernetes-workers: WORKERS = 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes kubernetes-workers bench bench-replay bench-kubernetes clean
+.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
