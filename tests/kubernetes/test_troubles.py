@@ -14,6 +14,10 @@ held = []
 while True:
     held.append(b"x" * 10_000_000)
 """
+ASKS_FOR_ITS_USER = """
+import getpass, pathlib
+(pathlib.Path.home() / getpass.getuser()).write_text("here")
+"""
 
 
 def tells(daemon: PodDaemon, job: str, words: str) -> None:
@@ -89,3 +93,19 @@ def test_a_program_that_runs_out_of_memory_is_told_as_that(
     )
     ended = daemon.wait(job, "it fails", state="failed")
     assert "memory ran out" in ended.reason or "OOMKilled" in ended.reason, ended.reason
+
+
+def test_a_program_may_ask_for_its_user_and_write_to_its_home(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up()
+    job = daemon.submit_record(
+        "asks",
+        ASKS_FOR_ITS_USER,
+        command=["python", "asks.py"],
+        framework="other",
+        optional_gpus=[4],
+        steps=1,
+        retries=0,
+    )
+    daemon.wait(job, "completes", state="completed")

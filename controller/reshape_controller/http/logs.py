@@ -143,4 +143,7 @@ def _no_log(row: JobRow, name: str) -> Exception:
             f"{job.id} has no {name} yet: {job.reason or row.state.value}",
             f"reshape logs -f {job.id} waits for it",
         )
-    return not_found(f"{job.id} has no {name} that can be read from here")
+    return not_found(
+        f"{job.id} has no {name} that can be read from here",
+        "it was removed, or is on a claim: storage_folder of the cluster file makes that readable",
+    )

@@ -159,7 +159,9 @@ def _placer(attempt: Attempt) -> Manifest:
 def _training(attempt: Attempt) -> Manifest:
     spec, places = attempt.spec, attempt.places
     own = [{"name": "code", "mountPath": places.code}] if places.own_code else []
-    environment = (("HOME", "/tmp"), *attempt.environment)
+    # An image has no user of this number: without a name, what asks for its user's fails.
+    named = (("HOME", "/tmp"), ("USER", "reshape"))
+    environment = (*named, *attempt.environment)
     return {
         **_contained(attempt, CONTAINER),
         "command": [
