@@ -1,4 +1,5 @@
-"""A launcher whose SideCars are coroutines that talk to the real Link; for fast tests of live.
+"""A launcher whose SideCars are coroutines that talk to the real Link, and a controller that does
+nothing of its own; for fast tests of live.
 
 Never used where a test is about processes: those start real ones.
 """
@@ -8,6 +9,9 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, replace
 
+from reshape_controller.core.commands import Command
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.live.link import Link, UnknownAttempt
 from reshape_launcher.spec import (
     ContainerStatus,
@@ -27,6 +31,18 @@ from reshape_sidecar.wire import (
     PhaseTimes,
     Progress,
 )
+
+
+class Nothing:
+    """A policy that decides nothing, and effects without effect."""
+
+    name = "nothing"
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        return Plan()
+
+    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
+        return None
 
 
 @dataclass

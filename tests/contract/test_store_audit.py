@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import FieldError, GpuId, HostId, JobId, JobSpec
 from reshape_controller.live.audit import audit
 from reshape_controller.live.clock import WallClock
@@ -16,14 +14,8 @@ from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
 from reshape_controller.store.protocol import Changes, Store
 from tests import store_bed
+from tests.live_fakes import Nothing
 from tests.store_values import job_row, profile_row
-
-
-class Nothing:
-    """Effects without effect."""
-
-    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
-        return None
 
 
 async def lived_in(store: Store) -> None:

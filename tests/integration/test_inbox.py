@@ -13,10 +13,7 @@ from pathlib import Path
 import bson
 import pytest
 
-from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import JobSpec, JobState
-from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.live import inbox
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.audit import audit
@@ -27,6 +24,7 @@ from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import InboxItem, Store
 from reshape_controller.store.sqlite import SqliteStore
+from tests.live_fakes import Nothing
 from tests.mongo_bed import Database
 from tests.strange_documents import LENIENT, STRANGE, fresh
 
@@ -48,18 +46,6 @@ NONSENSE = (
     '{"name": "' + "x" * 100_000 + '"}',
     json.dumps({f"f{n}": n for n in range(1000)}),
 )
-
-
-class Nothing:
-    """A policy without decisions, and effects without effect."""
-
-    name = "nothing"
-
-    def decide(self, snapshot: Snapshot) -> Plan:
-        return Plan()
-
-    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
-        return None
 
 
 async def taken_in(store: Store, insert: Callable[[], None], jobs: int) -> None:

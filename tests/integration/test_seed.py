@@ -8,22 +8,10 @@ from pathlib import Path
 from reshape_controller.cli.config import load
 from reshape_controller.cli.serve.up import checked
 from reshape_controller.core import events as ev
-from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine
-from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.sqlite import SqliteStore
-
-
-class Nothing:
-    name = "nothing"
-
-    def decide(self, snapshot: Snapshot) -> Plan:
-        return Plan()
-
-    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
-        return None
+from tests.live_fakes import Nothing
 
 
 def started(path: Path, seed: int | None = None) -> int:

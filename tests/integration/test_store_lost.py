@@ -10,26 +10,12 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import GpuId, HostId
-from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.protocol import StoreBehind
 from reshape_controller.store.sqlite import SqliteStore
-
-
-class Nothing:
-    """A policy without decisions, and effects without effect."""
-
-    name = "nothing"
-
-    def decide(self, snapshot: Snapshot) -> Plan:
-        return Plan()
-
-    def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
-        return None
+from tests.live_fakes import Nothing
 
 
 def test_a_store_behind_what_was_acknowledged_stops_the_loop_with_both_seqs(
