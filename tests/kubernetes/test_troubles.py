@@ -71,7 +71,8 @@ def test_an_eviction_is_named_and_the_job_goes_on_in_another_pod(
     pod = daemon.container(job).pod
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
     daemon.api.create(daemon.namespace.path("pods", pod) + "/eviction", eviction)
-    daemon.trains(job, 4, attempt=2)
+    seen = daemon.trains(job, 4, attempt=2)
+    assert (seen.failures, seen.container_restarts) == (0, 1), "it is not the job's fault"
     history = " ".join(daemon.history(job).split())
     assert "EvictionByEvictionAPI" in history or "a deletion or an eviction" in history, history
     assert "ended on request" not in history

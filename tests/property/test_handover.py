@@ -148,7 +148,7 @@ class Chaos:
                 container.deadline_passed = False
 
     def kill(self, job: str, number: int) -> None:
-        self.world.kill_container(job)
+        self.world.kill_container(job, code=(137, 0)[number % 2])
 
     def crash(self, job: str, number: int) -> None:
         if any(c.job == job and c.running for c in self.world.containers.values()):

@@ -101,12 +101,17 @@ def cancel(turn: Turn, job: Job, reason: str) -> None:
 
 
 def container_gone(turn: Turn, job: Job, reason: str, exit_code: int | None) -> None:
-    """The container with every process in it is gone; not asked for, it is a failure of the job."""
+    """The container with every process in it is gone; not asked for, it is a failure of the job,
+    unless it trained and ended in order: somebody took it away, and it may save before that."""
     turn.note(job, "container-gone", reason)
-    if job.stage is not Stage.ENDING and not (exit_code == 0 and _told_to_end(job)):
+    in_order = exit_code == 0
+    if job.stage is not Stage.ENDING and not (in_order and _told_to_end(job)):
+        taken_away = in_order and job.stage in (Stage.TRAINING, Stage.SAVING)
         job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
         ledger.release(turn, job, job.gpus, job.generation)
-        job = attempts.count_failure(turn, attempts.lost_work(replace(job, gpus=())), reason)
+        job = attempts.lost_work(replace(job, gpus=()))
+        if not taken_away:
+            job = attempts.count_failure(turn, job, reason)
     else:
         if job.change is not None and job.change.kind is ChangeKind.GROW:
             job = giving_up.part(turn, job)

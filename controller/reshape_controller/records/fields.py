@@ -169,7 +169,8 @@ class RecordFields(BaseModel):
         RETRIES,
         ge=0,
         le=limits.RETRIES_MAX,
-        description="failures after which the job is started again from its newest checkpoint",
+        description="failures after which the job is started again from its newest checkpoint "
+        "(that its pod is deleted or evicted while it trains is none)",
         examples=[3],
     )
     user: str | None = Field(

@@ -70,6 +70,8 @@ class JobSeen:
     attempt: int
     suspended: bool = False
     over: str | None = None
+    in_order: bool = False
+    """It is over, and each of its pods ended with exit code 0."""
     reason: str = ""
     """What the controller wrote down when it ended the attempt itself."""
     lasting: bool = False

@@ -16,6 +16,8 @@ LASTING = ("InvalidImageName", "ErrImageNeverPull")
 """Reasons of a waiting container that neither waiting nor another attempt cures."""
 NO_SUCH_IMAGE = "code = NotFound"
 """In the message of a failed pull: the registry answered, and has no such image."""
+IN_ORDER = "it ended in order, as after a deletion or an eviction"
+"""What is left to say of a Job whose pod is gone and had saved."""
 MESSAGE_CHARS_MAX = 600
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """Annotation of a claim whose volume is made where its first pod comes to."""
@@ -28,12 +30,14 @@ def job_of(found: Any) -> JobSeen | None:
     job = annotations.get(naming.JOB)
     if job is None or not attempt.isdecimal():
         return None
+    over = _over(found.status)
     return JobSeen(
         meta.name,
         job,
         int(attempt),
         suspended=bool(found.spec.suspend),
-        over=_over(found.status),
+        over=over,
+        in_order=over == IN_ORDER,
         reason=annotations.get(naming.REASON, ""),
         lasting=naming.LASTING in annotations,
         bereft=bool(found.status and (found.status.failed or found.status.succeeded)),
@@ -113,7 +117,7 @@ def _over(status: Any) -> str | None:
         if condition.status == "True" and condition.type == "Failed":
             return _text(condition.reason, condition.message)
         if condition.status == "True" and condition.type == "Complete":
-            return "it ended in order, as after a deletion or an eviction"
+            return IN_ORDER
     return None
 
 

@@ -239,6 +239,27 @@ def test_an_attempt_that_trained_again_after_a_failure_can_fail_again() -> None:
     assert (world.job("a").state, world.job("a").failures) == (JobState.FAILED, 2)
 
 
+def test_a_container_that_trained_and_was_taken_away_in_order_is_no_failure_of_its_job() -> None:
+    world = World().boot()
+    world.running("a", 4, 4, retries=0)
+    for attempt in (1, 2, 3):
+        world.train("a", 5)
+        world.kill_container("a", code=0)
+        a = world.job("a")
+        assert (a.state, a.attempt, a.failures) == (JobState.SUBMITTED, attempt, 0)
+        world.plan(("a", 4))
+        assert world.job("a").stage is Stage.TRAINING
+
+
+def test_one_that_is_taken_away_before_it_trains_is_for_it_would_go_on_so_for_ever() -> None:
+    world = World().boot()
+    world.auto = False
+    world.submit("a", 4, retries=0)
+    world.plan(("a", 4))
+    world.kill_container("a", code=0)
+    assert (world.job("a").state, world.job("a").failures) == (JobState.FAILED, 1)
+
+
 def test_each_attempt_that_dies_before_its_first_step_is_a_failure_of_its_own() -> None:
     world = World().boot()
     world.running("a", 4, 4, retries=2)
