@@ -41,6 +41,8 @@ class FinishedFit:
     """Iterators over its training data, which the script may use again: made, and drawn from."""
     validation: Counts = (0, 0)
     """The same of its validation data."""
+    raised: bool = False
+    """It ended by an exception, which no checkpoint can give back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class Shelf:
         self._error: Exception | None = None
         self._restored: Restored | None = None
         self._newest: Published | None = None
+        self._looked = False
         self._shuffle_seed = int.from_bytes(os.urandom(SHUFFLE_SEED_BYTES), "big") >> 1
         self._thread = threading.Thread(target=self._find, daemon=True, name="reshape-find")
         if self._folder is not None:
@@ -99,8 +102,7 @@ class Shelf:
 
         Raises SystemExit with a clear message when the folder cannot be used.
         """
-        if self._folder is not None:
-            self._thread.join()
+        self._wait()
         if self._error is not None:
             raise SystemExit(f"reshape: {self._error}")
         return self._restored
@@ -110,8 +112,7 @@ class Shelf:
 
         A folder that cannot be used is no error here: what is in it may be that of a session.
         """
-        if self._folder is not None:
-            self._thread.join()
+        self._wait()
         return self._restored.shuffle_seed if self._restored else self._shuffle_seed
 
     def newest_step(self) -> int | None:
@@ -153,6 +154,12 @@ class Shelf:
         )
         return self._newest
 
+    def _wait(self) -> None:
+        if self._folder is not None:
+            self._thread.join()
+            if not self._looked:
+                self._find()  # a process that the script has forked: the thread is not in it
+
     def _find(self) -> None:
         try:
             assert self._folder is not None
@@ -162,6 +169,7 @@ class Shelf:
                 self._restored = _read(self._newest)
         except Exception as error:
             self._error = error
+        self._looked = True
 
 
 def _read(published: Published) -> Restored:
@@ -192,6 +200,7 @@ def _mark_value(mark: Mark, writer: Writer) -> dict[str, Any]:
             "random": fit.random,
             "training": fit.training,
             "validation": fit.validation,
+            "raised": fit.raised,
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
         for fit in mark.finished
@@ -222,6 +231,7 @@ def _mark(value: dict[str, Any], reader: Reader) -> Mark:
                 random=entry["random"],
                 training=entry.get("training", (0, 0)),  # of an older hook: not known
                 validation=entry.get("validation", (0, 0)),
+                raised=entry.get("raised", False),
             )
         )
     return Mark(

@@ -11,7 +11,8 @@ import weakref
 from typing import Any
 
 from reshape_sidecar.hook import variables
-from reshape_sidecar.hook.values import Reader, Writer
+from reshape_sidecar.hook.checkpoint import Restored
+from reshape_sidecar.hook.values import Writer
 
 
 class Models:
@@ -43,9 +44,23 @@ class Models:
         self.number(model)
         self._current = weakref.ref(model)
 
-    def put_back(self, number: int, states: list[variables.VariableState]) -> None:
-        """Keep the end state of an earlier model that a checkpoint held."""
-        self._ended[number] = states
+    def ended(self, model: Any, states: list[variables.VariableState]) -> None:
+        """Keep what a save has read of ``model``: the script may drop it before its next fit."""
+        self._ended[self.number(model)] = states
+
+    def give_back(self, model: Any, number: int, restored: Restored, calls: int) -> None:
+        """Give ``model`` the newest state of model ``number``; ``calls`` of its fits are over."""
+        mark, reader = restored.mark, restored.reader
+        entry = restored.others.get(str(number))
+        states = variables.decode(restored.variables if entry is None else entry, reader)
+        # What the checkpoint holds of a model that goes on later is newer than this call's end.
+        at_its_end = entry is not None or mark.position is None
+        if at_its_end:
+            self._ended[number] = states
+        if at_its_end and all(fit.model != number for fit in mark.finished[calls:]):
+            variables.restore(model, states)
+        else:
+            variables.restore_if_it_fits(model, states)
 
     def encode(self, writer: Writer, *, without: Any) -> dict[str, Any]:
         """End states of all models but ``without``, for a state document."""
@@ -55,11 +70,3 @@ class Models:
             for number, states in sorted(self._ended.items())
             if number != skip
         }
-
-
-def decode(
-    saved: dict[str, Any], number: int, reader: Reader
-) -> list[variables.VariableState] | None:
-    """End state of model ``number`` in a checkpoint; None if it holds none."""
-    entry = saved.get(str(number))
-    return None if entry is None else variables.decode(entry, reader)

@@ -102,6 +102,9 @@ class Telling:
 
     def _send(self) -> None:
         self._sent_s = time.monotonic()
+        step, total = self.progress.step, self.progress.total_steps
+        if step is not None and total is not None and step > total:
+            self.update(total_steps=step)  # of a call that is over; nobody knows those to come
         if self._step_s is not None:
             self.update(seconds_per_step=round(self._step_s, 6))
         self._reporter.send(self._report)

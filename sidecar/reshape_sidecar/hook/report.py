@@ -39,7 +39,8 @@ class Reporter:
             return
         with self._changed:
             self._newest = report
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # none came along in a fork
+                self._sending = False
                 self._thread = threading.Thread(target=self._run, daemon=True, name="reshape")
                 self._thread.start()
             self._changed.notify_all()

@@ -25,6 +25,7 @@ from reshape_sidecar.hook import (
 from reshape_sidecar.hook.checkpoint import FinishedFit, Mark, Restored
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.judge import EXACT, Verdict
+from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.settings import Settings
@@ -71,6 +72,8 @@ class Training:
             self.verdict_before = restored.verdict
         number, self._calls = self._calls, self._calls + 1
         if restored is not None and number < len(restored.mark.finished):
+            if restored.mark.finished[number].raised:
+                return self._raise_again(model, fit, arguments, restored, number)
             return self._skip(model, arguments, restored, number)
         epochs = self._epochs(arguments)
         if epochs <= 0 and self.settings.epochs is not None:
@@ -81,14 +84,19 @@ class Training:
         in_middle = resumes and restored is not None and restored.mark.position is not None
         self.models.use(model)
         validation = arguments["validation_data"]
-        self.fit = Fit(self, model, initial_epoch, validation, restored if in_middle else None)
+        running = Fit(self, model, initial_epoch, validation, restored if in_middle else None)
+        self.fit = running
         self.saver.stop.answered_by_loop = True
         try:
             history = fit(model, **arguments)
-            self.ended_callbacks.fit_ended(arguments["callbacks"])
-            self._fit_ended(self.fit, history)
+        except BaseException:
+            self.saver.stop.answered_by_loop = self._unsaved is not None
+            self._finish(running, None, arguments)
+            raise
         finally:
             self.fit = None
+        self._finish(running, history, arguments)
+        self._fit_ended(running)
         return history
 
     def _epochs(self, arguments: dict[str, Any]) -> int:
@@ -98,7 +106,9 @@ class Training:
             return epochs
         return min(epochs, self.settings.epochs - self.epochs_before)
 
-    def _fit_ended(self, fit: Fit, history: Any) -> None:
+    def _finish(self, fit: Fit, history: Any, arguments: dict[str, Any]) -> None:
+        """A call is over; without a history it ended by an exception."""
+        self.ended_callbacks.fit_ended(arguments["callbacks"])
         self.finished.append(
             FinishedFit(
                 model=self.models.number(fit.model),
@@ -112,8 +122,11 @@ class Training:
                 random={**randomness.capture(), "shuffles": self._shuffles.count},
                 training=fit.position.training.counts() if fit.position is not None else (0, 0),
                 validation=fit.position.validation.counts() if fit.position is not None else (0, 0),
+                raised=history is None,
             )
         )
+
+    def _fit_ended(self, fit: Fit) -> None:
         self._unsaved = fit.model
         now_s = time.monotonic()
         if self.saver.stop.requested():
@@ -134,8 +147,10 @@ class Training:
         return Mark(step=self.step, epoch=self.epochs_before, finished=tuple(self.finished))
 
     def _capture(self, writer: Writer) -> dict[str, Any]:
+        states = variables.capture(self._unsaved)
+        self.models.ended(self._unsaved, states)
         return {
-            "variables": variables.encode(variables.capture(self._unsaved), writer),
+            "variables": variables.encode(states, writer),
             "others": self.models.encode(writer, without=self._unsaved),
             "callbacks": [],
             "ended_callbacks": self.ended_callbacks.encode(writer),
@@ -155,7 +170,11 @@ class Training:
             callbacks, restored.ended_callbacks, number, model, restored.reader
         )
         self.ended_callbacks.fit_ended(callbacks)
-        iterator = self._restore_model(model, arguments, restored, done.model)
+        self.models.skipped(model)
+        iterator = building.build_for(model, arguments)
+        self.models.give_back(model, done.model, restored, self._calls)
+        if restored.mark.position is None and self._calls == len(restored.mark.finished):
+            self.restored_is_used()
         validation = arguments["validation_data"]
         position.pass_over(iterator, done.training, done.epochs, validation, done.validation)
         randomness.restore(done.random)
@@ -167,27 +186,27 @@ class Training:
         history.params = dict(done.params)
         return history
 
-    def _restore_model(
-        self, model: Any, arguments: dict[str, Any], restored: Restored, number: int
+    def _raise_again(
+        self,
+        model: Any,
+        fit: Callable[..., Any],
+        arguments: dict[str, Any],
+        restored: Restored,
+        number: int,
     ) -> Any:
-        """Give ``model`` the newest state that there is of it; the iterator that it is built by."""
-        self.models.skipped(model)
-        iterator = building.build_for(model, arguments)
-        mark = restored.mark
-        states = models.decode(restored.others, number, restored.reader)
-        # What the checkpoint holds of a model that goes on later is newer than this call's end.
-        at_its_end = states is not None or mark.position is None
-        if states is None:
-            states = variables.decode(restored.variables, restored.reader)
-        else:
-            self.models.put_back(number, states)
-        if at_its_end and all(fit.model != number for fit in mark.finished[self._calls :]):
-            variables.restore(model, states)
-        else:
-            variables.restore_if_it_fits(model, states)
-        if mark.position is None and self._calls == len(mark.finished):
-            self.restored_is_used()
-        return iterator
+        """Run a call that ended by an exception once more: the script waits for that exception."""
+        complain(f"`fit` number {number + 1} had ended by an exception: it is run again, unsaved")
+        done = restored.mark.finished[number]
+        self.finished.append(done)
+        self.step = restored.mark.step
+        self.ended_callbacks.fit_ended(arguments["callbacks"])
+        self.models.use(model)
+        self._all_is_saved()
+        try:
+            return fit(model, **arguments)
+        finally:
+            randomness.restore(done.random)
+            self._shuffles.count = done.random["shuffles"]
 
     # -- called by the running fit --------------------------------------------------------------
 
@@ -257,6 +276,10 @@ class Training:
         """The script ended by itself, well: the newest state is the complete one."""
         if not self._calls:
             return  # It trained by itself, or with the session API, which speaks for itself.
+        if self.fit is not None:
+            return  # A thread of the script trains on; Python waits for it.
+        if self.finished and self.finished[-1].raised:
+            return  # It left a fit in the middle, at a SIGTERM perhaps: its exit code tells.
         if self._unsaved is not None and self.saver.shelf.enabled:
             self._save_end(complete=True)
         elif self.saver.shelf.newest_step() is not None:

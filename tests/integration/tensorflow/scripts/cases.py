@@ -6,6 +6,7 @@
 """
 
 import collections
+import gc
 import os
 import sys
 import tempfile
@@ -309,6 +310,26 @@ def shared():
         show(turn, model)
 
 
+def tried(units, x, y):
+    """Train a model that nobody has any more when this is over; how good it was."""
+    model = dense(f"tried_{units}", "adam", keras.layers.Dense(units))
+    model.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()])
+    return model.evaluate(x, y, verbose=0)
+
+
+def searched():
+    """A search as scripts have it: a call that may fail, and models that are dropped."""
+    x, y = data(96)
+    try:
+        dense("failing", "adam").fit(x[:, :3], y, verbose=0)
+    except ValueError as error:
+        print("HISTORY failed", type(error).__name__)
+    for units in (4, 8, 12):
+        print("HISTORY found", *tried(units, x, y))
+        keras.backend.clear_session()
+        gc.collect()
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -325,6 +346,7 @@ CASES = {
         in_turn,
         read_back,
         shared,
+        searched,
     )
 }
 

@@ -1,0 +1,73 @@
+"""Scripts that stop, end or train in ways of their own: nothing is lost, or said to be over."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.wire import EXIT_SAVED
+from tests.hook_bed import Job
+
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
+
+SCRIPTS = Path(__file__).parent / "scripts"
+QUICK, PLANTED = SCRIPTS / "quick.py", SCRIPTS / "planted.py"
+TRAIN = f"import runpy; runpy.run_path({str(QUICK)!r})\n"
+
+
+def job(tmp_path: Path, text: str) -> Job:
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    return Job(tmp_path / "job", script)
+
+
+def test_a_handler_of_the_scripts_own_that_exits_does_not_complete_the_job(tmp_path: Path) -> None:
+    handler = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+    leaving = job(tmp_path, handler + TRAIN)
+    with leaving.started(STEP_S="0.6") as process:
+        process.until(lambda: (leaving.folder / "checkpoints").is_dir(), "the folder")
+        process.until(lambda: any(leaving.checkpoints.glob("step-*")), "a save")
+        process.signal(signal.SIGTERM)
+        ended = process.wait()
+    assert ended.code == 0, ended.err
+    assert not leaving.newest().manifest.complete
+    assert all(report.phase is not HookPhase.FINISHED for report in ended.reports)
+    saved = leaving.newest().manifest.step
+    again = leaving.run()
+    assert again.lines("STEP")[0] == f"STEP {saved + 1}"
+    assert leaving.newest().manifest.complete
+
+
+def test_training_in_a_process_that_the_script_forks_goes_on(tmp_path: Path) -> None:
+    forking = job(
+        tmp_path,
+        "import multiprocessing, sys\n"
+        f"def train():\n    {TRAIN}"
+        "child = multiprocessing.get_context('fork').Process(target=train)\n"
+        "child.start()\nchild.join()\nsys.exit(child.exitcode)\n",
+    )
+    forking.launcher = (str(PLANTED), "found_late")
+    first = forking.run(STOP_AT="4")
+    assert first.code == EXIT_SAVED, first.err
+    assert first.reports[-1].phase is HookPhase.SAVED
+    second = forking.run()
+    assert second.code == 0, second.err
+    assert second.lines("STEP")[0] == "STEP 5"
+
+
+def test_a_thread_that_trains_on_after_the_script_completes_nothing(tmp_path: Path) -> None:
+    threaded = job(
+        tmp_path,
+        f"import threading, time\ndef train():\n    {TRAIN}"
+        "threading.Thread(target=train).start()\n"
+        "import os, glob\n"
+        "while not glob.glob(os.environ['RESHAPE_CHECKPOINTS'] + '/step-*'):\n"
+        "    time.sleep(0.05)\n",
+    )
+    ended = threaded.run(STEP_S="0.6", EPOCHS="4")
+    assert ended.code == 0, ended.err
+    steps = [report.progress.step for report in ended.reports if report.phase == "finished"]
+    assert steps in ([], [20])
