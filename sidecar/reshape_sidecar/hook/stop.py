@@ -10,8 +10,11 @@ and so is each process that training forks and that has no loop of its own: it i
 from __future__ import annotations
 
 import contextlib
+import gc
+import io
 import os
 import signal
+import stat
 import sys
 from pathlib import Path
 from types import FrameType
@@ -19,6 +22,7 @@ from typing import NoReturn
 
 from reshape_sidecar.wire import EXIT_SAVED
 
+FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 NOTHING_SAVED = (
     b"reshape: asked to save and leave, but no `fit` and no session of Reshape is under way: this "
     b"process ends as it is, and the next one begins anew\n"
@@ -58,6 +62,7 @@ class Stop:
 
     def leave(self) -> NoReturn:
         """End the process as saved. Nothing of the script runs any more."""
+        _flush_files()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
@@ -83,6 +88,19 @@ class Stop:
             with contextlib.suppress(OSError):
                 os.write(2, NOTHING_SAVED)  # print is not to be used in a handler
             _end_by(number)
+
+
+def _flush_files() -> None:
+    """Write out what the script has written into open files, its own and TensorFlow's event files:
+    lines of steps that are saved, and that are not done again."""
+    summaries = sys.modules.get("tensorflow.python.ops.summary_ops_v2")
+    wanted = {*FILES, getattr(summaries, "SummaryWriter", None)}
+    objects = gc.get_objects()
+    kinds = {kind for kind in set(map(type, objects)) if not wanted.isdisjoint(kind.__mro__)}
+    for file in [thing for thing in objects if type(thing) in kinds]:
+        with contextlib.suppress(Exception):
+            if not isinstance(file, FILES) or stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.flush()  # but no pipe, which may never take it
 
 
 def _end_by(number: int) -> None:

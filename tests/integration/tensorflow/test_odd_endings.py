@@ -71,3 +71,16 @@ def test_a_thread_that_trains_on_after_the_script_completes_nothing(tmp_path: Pa
     assert ended.code == 0, ended.err
     steps = [report.progress.step for report in ended.reports if report.phase == "finished"]
     assert steps in ([], [20])
+
+
+def test_lines_in_a_file_that_is_open_are_not_lost(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    noting = job(
+        tmp_path,
+        f"import builtins\nnotes = open({str(notes)!r}, 'a')\nshow = builtins.print\n"
+        "def both(*words, **more):\n    show(*words, **more)\n    notes.write(words[0] + '\\n')\n"
+        f"builtins.print = both\n{TRAIN}",
+    )
+    first = noting.run(STOP_AT="4")
+    assert first.code == EXIT_SAVED, first.err
+    assert notes.read_text().split() == first.out.split()
