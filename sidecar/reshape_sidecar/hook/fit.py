@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import building, caches, callback_state, judge, randomness, variables
+from reshape_sidecar.hook import (
+    building,
+    caches,
+    callback_state,
+    judge,
+    orders,
+    randomness,
+    variables,
+)
 from reshape_sidecar.hook.checkpoint import Mark, Restored
-from reshape_sidecar.hook.position import Position, SavedPosition
+from reshape_sidecar.hook.position import Iterators, Position, SavedPosition, undistributed
 from reshape_sidecar.hook.progress import numbers_of
 from reshape_sidecar.hook.values import Writer
 
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
 
 UNCHANGED_BY_EVALUATION = ("model", "optimizer", "seed")
 CHANGED_BY_EVALUATION = ("metrics", "attributes")
+ORDER_MOVED = "a callback, or a validation of a part, draws from the shuffled data of the training"
 
 
 @dataclass(slots=True)
@@ -130,7 +139,7 @@ class Fit:
             self._pause_began_s = None
         self._job.first_boundary(self.model)
         assert self.position is not None
-        self._boundary = self.position.saved(self._batch)
+        self._boundary = self.position.saved(self._batch, orders.looks_again(self.model))
         saver = self._job.saver
         if saver.asked(now_s):
             saver.save_and_leave(self._mark(), self._capture)
@@ -186,6 +195,8 @@ class Fit:
 
     def evaluation_ended(self) -> None:
         """After it."""
+        if orders.looks_again(self.model):
+            self.iterated(self._validation_data)
         self._evaluating = False
         self._validation = None
 
@@ -197,6 +208,30 @@ class Fit:
         """
         if self._validation is not None and self._job.saver.asked(time.monotonic()):
             self._job.saver.save_and_leave(self._mark(), self._capture)
+
+    def validated_by(self, iterator: Any) -> Iterators | None:
+        """The counts of this call's validation data, if ``iterator`` is that of Keras over them."""
+        validating = getattr(self.model, "_eval_epoch_iterator", None)
+        if self.position is None or iterator is not validating:
+            return None
+        return self.position.validation
+
+    def other_iterator(self, iterator: Any) -> None:
+        """Keras makes an iterator over data that is not that of the training."""
+        counts = self.validated_by(iterator)
+        if counts is not None:
+            counts.made += 1
+        else:
+            self.iterated(undistributed(iterator._distributed_dataset))
+
+    def iterated(self, dataset: Any) -> None:
+        """Something that is not this call makes an iterator over ``dataset``."""
+        if self.position is None or self.callbacks is None:
+            return
+        verdict = self._job.telling.verdict
+        known = ORDER_MOVED in (verdict.reason or "")
+        if not known and orders.meet(self.position.undistributed(), dataset):
+            self._job.telling.judged(verdict.worse(ORDER_MOVED))
 
     def epoch_ends(self) -> None:
         """Before the callbacks' ``on_epoch_end``: from here on a save waits for the next epoch."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reshape_sidecar.hook import caches, randomness, variables
+from reshape_sidecar.hook import caches, orders, own_steps, randomness, variables
 from reshape_sidecar.hook.position import pipeline
 from reshape_sidecar.hook.settings import Settings
 
@@ -54,8 +54,9 @@ def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
     """The verdict that can be given before the first step."""
     verdict = Verdict(EXACT, _devices_note(model, settings))
     for reason in (
-        *_data_reasons(position),
+        *_data_reasons(model, position),
         *_layer_reasons(model),
+        *own_steps.reasons(model),
         *_batch_reasons(model, position),
     ):
         verdict = verdict.worse(reason)
@@ -87,7 +88,7 @@ def _devices_note(model: Any, settings: Settings) -> str | None:
     return f"the script chooses its devices itself: it uses {used} of {given}"
 
 
-def _data_reasons(position: Any) -> Iterator[str]:
+def _data_reasons(model: Any, position: Any) -> Iterator[str]:
     adapter = position.iterator.data_adapter
     kind = type(adapter).__name__
     if kind == "GeneratorDataAdapter":
@@ -97,6 +98,8 @@ def _data_reasons(position: Any) -> Iterator[str]:
             yield "a PyDataset is shuffled by Python's random numbers; pass shuffle=False"
         if type(adapter.py_dataset).on_epoch_end is not _py_dataset_class().on_epoch_end:
             yield "the PyDataset changes itself in on_epoch_end"
+        if adapter.enqueuer is not None and model._distribute_strategy is not None:
+            yield "under a strategy Keras reads a PyDataset with workers ahead of its epochs"
     elif kind == "ArrayDataAdapter":
         if adapter._shuffle == "batch" and not randomness.globally_seeded():
             yield "shuffle='batch' without a seed"
@@ -116,6 +119,8 @@ def _data_reasons(position: Any) -> Iterator[str]:
             yield "a function of the data pipeline shuffles without a seed"
         if any(map(_caches_an_order, position.datasets())):
             yield "the data pipeline caches what it has shuffled"
+        if any(type(one).__name__ == "_ShuffleAndRepeatDataset" for one in position.datasets()):
+            yield "the data pipeline uses shuffle_and_repeat"
         once = position.iterator.steps_per_epoch is None
         if once and any(map(_repeats_orders, position.datasets())):
             yield "the data pipeline repeats what it has shuffled"
@@ -150,19 +155,14 @@ def _caches_an_order(dataset: Any) -> bool:
     """Whether a dataset keeps in memory what each process would shuffle in another order."""
     if type(dataset).__name__ != "CacheDataset" or caches.file_of(dataset):
         return False
-    return any(map(_reshuffles, pipeline(dataset)))
+    return any(map(orders.reshuffles, pipeline(dataset)))
 
 
 def _repeats_orders(dataset: Any) -> bool:
     """Whether a dataset draws several orders for one epoch; those of an epoch before are not."""
     if type(dataset).__name__ != "_RepeatDataset" or int(dataset._count) in (0, 1, INFINITE):
         return False
-    return any(map(_reshuffles, pipeline(dataset)))
-
-
-def _reshuffles(dataset: Any) -> bool:
-    again = getattr(dataset, "_reshuffle_each_iteration", None)
-    return type(dataset).__name__.endswith("ShuffleDataset") and again is not False
+    return any(map(orders.reshuffles, pipeline(dataset)))
 
 
 def _layer_reasons(model: Any) -> Iterator[str]:

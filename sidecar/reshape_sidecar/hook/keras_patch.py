@@ -102,7 +102,7 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         found = position_of(self)
         if found:
             return found[1].get_iterator()
-        training.other_iterator()
+        training.other_iterator(self)
         return get(self)
 
     @functools.wraps(enumerate_)
@@ -116,7 +116,7 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         if found is None:
             training.other_boundary()
             item = step(self)
-            training.other_drawn(item[2])
+            training.other_drawn(self, item[2])
             return item
         found[0].boundary()
         return found[1].drawn(step(self))

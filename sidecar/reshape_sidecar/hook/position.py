@@ -129,8 +129,10 @@ class Position:
         self._total_draws += end - begin + 1
         return (begin, end, source.real) if isinstance(source, _Stand) else item
 
-    def saved(self, batch: int) -> SavedPosition:
-        """The position now: ``batch`` batches of the epoch are done."""
+    def saved(self, batch: int, validation_once_more: bool) -> SavedPosition:
+        """The position now: ``batch`` batches of the epoch are done. The next process makes an
+        iterator over the validation data that this one would not, if so told."""
+        made, begun = self.validation.counts()
         creations, steps_seen, num_batches, continues = self._start
         return SavedPosition(
             creations=self.training.made,
@@ -142,7 +144,7 @@ class Position:
             start_num_batches=num_batches,
             start_continues=continues,
             begun=self.training.begun,
-            validation=self.validation.counts(),
+            validation=(made - validation_once_more, begun - validation_once_more),
         )
 
     def go_to(self, saved: SavedPosition, epochs_done: int, validation: Any) -> None:
@@ -224,10 +226,12 @@ def pass_over(
 
 
 def _turn_epochs(iterator: Any, epochs: int) -> None:
-    if hasattr(iterator.data_adapter, "py_dataset"):
+    dataset = getattr(iterator.data_adapter, "py_dataset", None)
+    if dataset is not None:
+        # Not those of the adapter: they would start its workers, who leave batches behind.
         for _ in range(epochs):
-            iterator.data_adapter.on_epoch_begin()
-            iterator.data_adapter.on_epoch_end()
+            dataset.on_epoch_begin()
+            dataset.on_epoch_end()
 
 
 def _advance(dataset: Any, made: int, begun: int) -> None:
@@ -243,7 +247,7 @@ def _advance(dataset: Any, made: int, begun: int) -> None:
 def _begun_late(end: Any) -> Iterator[Any]:
     """The parts of a pipeline that an iterator begins only when it is drawn from."""
     for dataset in pipeline(end):
-        if type(dataset).__name__ == "_ShuffleDataset":
+        if type(dataset).__name__ in ("_ShuffleDataset", "_CopyToDeviceDataset"):
             yield from dataset._inputs()
         elif type(dataset).__name__ == "_ConcatenateDataset":
             yield dataset._inputs()[1]

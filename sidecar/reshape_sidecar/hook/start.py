@@ -13,7 +13,7 @@ from typing import Any
 
 from reshape_sidecar import device_truth
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import devices, randomness, settings
+from reshape_sidecar.hook import devices, orders, randomness, settings
 from reshape_sidecar.hook.checkpoint import Shelf
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.log import complain
@@ -50,12 +50,18 @@ def start() -> Training:
     watch = ImportWatch()
     beginning = randomness.Beginning()
 
+    def iterated(dataset: Any) -> None:
+        if training.fit is not None:
+            training.fit.iterated(dataset)
+
     def tensorflow_imported(module: Any) -> None:
         if told.simulated and told.devices:
             devices.split_cpu(module, len(told.devices))
         if shelf.enabled:
             shuffles.seed_unseeded(module)
             beginning.seed(shelf.shuffle_seed())
+
+        orders.watch(module, iterated)
 
     def trainer_imported(module: Any) -> None:
         from reshape_sidecar.hook import keras_patch

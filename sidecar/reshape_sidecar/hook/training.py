@@ -260,16 +260,16 @@ class Training:
         elif self._unsaved is not None and self.saver.asked(time.monotonic()):
             self.saver.save_and_leave(self._mark(), self._capture)
 
-    def other_iterator(self) -> None:
-        """An iterator is made over data that is not that of a fit's training."""
-        if self.fit is not None and self.fit.position is not None:
-            self.fit.position.validation.made += 1
+    def other_iterator(self, iterator: Any) -> None:
+        """An iterator is made by Keras over data that is not that of a fit's training."""
+        if self.fit is not None:
+            self.fit.other_iterator(iterator)
 
-    def other_drawn(self, source: Any) -> None:
+    def other_drawn(self, iterator: Any, source: Any) -> None:
         """Such an iterator, ``source``, is drawn from."""
-        if self.fit is not None and self.fit.position is not None:
-            if source is not self._drawn:
-                self.fit.position.validation.begun += 1
+        counts = self.fit.validated_by(iterator) if self.fit is not None else None
+        if counts is not None:
+            counts.begun += source is not self._drawn
             self._drawn = source
 
     def script_ended(self) -> None:

@@ -127,6 +127,16 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, s
         ("generator", "steps-only", "Python generator"),
         ("shuffled_sequence", "steps-only", "PyDataset is shuffled"),
         ("sequence", "exact", None),
+        ("workers", "steps-only", "a PyDataset with workers ahead of its epochs"),
+        ("repeating_shuffle", "steps-only", "uses shuffle_and_repeat"),
+        ("drawn_beside", "steps-only", "draws from the shuffled data of the training"),
+        ("drawn_elsewhere", "exact", None),
+        ("own_step", "steps-only", "the train_step of the script may add its loss up"),
+        ("dividing_step", "exact", None),
+        ("step_by_loss", "exact", None),
+        ("own_loss", "steps-only", "the compute_loss of the script may add its loss up"),
+        ("extended_step", "exact", None),
+        ("step_without_strategy", "exact", "no distribution strategy"),
     ],
 )
 def test_the_trajectory_is_judged_with_its_reason(

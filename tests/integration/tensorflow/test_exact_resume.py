@@ -38,6 +38,7 @@ RESUMED = {
     "averaged": [{"STOP_IN": "evaluate"}],
     "in_turn": [{"STOP_AT": "5"}],
     "shared": [{"STOP_AT": "10"}],
+    "part_validated": [{"STOP_AT": "3"}, {"STOP_AT": "3"}],
     "searched": [{"STOP_AT": "8"}, {"STOP_AT": "7"}],
     "read_back": [{"STOP_AT": "12"}, {"STOP_AT": "11"}],
 }

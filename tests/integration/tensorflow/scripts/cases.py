@@ -310,6 +310,27 @@ def shared():
         show(turn, model)
 
 
+def part_validated():
+    """Shuffled validation data of which an epoch sees a part; a callback has data of its own."""
+    training = tf.data.Dataset.from_tensor_slices(data(64)).shuffle(64).batch(32)
+    validation = tf.data.Dataset.from_tensor_slices(data(96)).shuffle(96).batch(16)
+    other = tf.data.Dataset.from_tensor_slices(data(32)).batch(32)
+    looking = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: model.evaluate(other, verbose=0)
+    )
+    with mirrored().scope():
+        model = dense("part", "adam")
+    turn = model.fit(
+        training,
+        epochs=4,
+        verbose=0,
+        callbacks=[Told(), looking],
+        validation_data=validation,
+        validation_steps=4,
+    )
+    show(turn, model)
+
+
 def tried(units, x, y):
     """Train a model that nobody has any more when this is over; how good it was."""
     model = dense(f"tried_{units}", "adam", keras.layers.Dense(units))
@@ -346,6 +367,7 @@ CASES = {
         in_turn,
         read_back,
         shared,
+        part_validated,
         searched,
     )
 }

@@ -33,8 +33,8 @@ class Scaled(keras.layers.Layer):
 
 
 class Sequence(keras.utils.PyDataset):
-    def __init__(self):
-        super().__init__()
+    def __init__(self, **workers):
+        super().__init__(**workers)
 
     def __len__(self):
         return 4
@@ -61,6 +61,49 @@ def on_python(a, b):
     return tf.ensure_shape(tf.py_function(lambda v: v, [a], tf.float32), [8]), b
 
 
+class Stepping(keras.Sequential):
+    """A training step of its own, whose loss is what ``value`` makes of it."""
+
+    mse = keras.losses.MeanSquaredError()
+
+    def train_step(self, batch):
+        inputs, wanted = batch
+        with tf.GradientTape() as tape:
+            value = self.value(wanted, self(inputs, training=True))
+        weights = self.trainable_variables
+        self.optimizer.apply(tape.gradient(value, weights), weights)
+        return {"loss": value}
+
+    def value(self, wanted, found):
+        return tf.reduce_mean((wanted - found) ** 2)
+
+
+class Dividing(Stepping):
+    def value(self, wanted, found):
+        return tf.nn.compute_average_loss(tf.reduce_sum((wanted - found) ** 2, axis=1))
+
+
+class ByLoss(Stepping):
+    def value(self, wanted, found):
+        return keras.losses.MeanSquaredError()(wanted, found)
+
+
+class Adding(keras.Sequential):
+    def compute_loss(self, *arguments, **more):
+        return super().compute_loss(*arguments, **more) + tf.reduce_mean(self.weights[0] ** 2)
+
+
+class Extending(keras.Sequential):
+    def train_step(self, batch):
+        return super().train_step(batch)
+
+
+class Drawing(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        next(iter(drawn))
+
+
+drawn = pipeline.batch(8)
 with all_devices.scope():
     of_script = tf.Variable(2.0, trainable=False, name="of_script")
 arrays = {"x": x, "y": y, "batch_size": 8}
@@ -103,6 +146,19 @@ CASES = {
     "generator": ([], {"x": generator(), "steps_per_epoch": 4}),
     "shuffled_sequence": ([], {"x": Sequence()}),
     "sequence": ([], {"x": Sequence(), "shuffle": False}),
+    "workers": ([], {"x": Sequence(workers=2), "shuffle": False}),
+    "repeating_shuffle": (
+        [],
+        batched(raw.apply(tf.data.experimental.shuffle_and_repeat(32, 1))),
+    ),
+    "drawn_beside": ([], {"x": drawn, "callbacks": [Drawing()]}),
+    "drawn_elsewhere": ([], {**batched(raw.shuffle(32)), "callbacks": [Drawing()]}),
+    "own_step": ([], arrays, all_devices, Stepping),
+    "dividing_step": ([], arrays, all_devices, Dividing),
+    "step_by_loss": ([], arrays, all_devices, ByLoss),
+    "own_loss": ([], arrays, all_devices, Adding),
+    "extended_step": ([], arrays, all_devices, Extending),
+    "step_without_strategy": ([], arrays, None, Stepping),
 }
 
 
@@ -119,10 +175,11 @@ def watch(case):
 
 
 original = sys.modules["_reshape_hook.hook.judge"].after_first_step
-for case, (layers, arguments, *strategy) in CASES.items():
-    chosen = strategy[0] if strategy else all_devices
+for case, (layers, arguments, *more) in CASES.items():
+    chosen = more[0] if more else all_devices
+    kind = more[1] if len(more) > 1 else keras.Sequential
     with chosen.scope() if chosen is not None else contextlib.nullcontext():
-        model = keras.Sequential(
+        model = kind(
             [keras.layers.Input((8,)), *[layer() for layer in layers], keras.layers.Dense(1)]
         )
         model.compile("sgd", "mse")
