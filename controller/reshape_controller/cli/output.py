@@ -19,6 +19,8 @@ from rich.table import Table
 from reshape_controller.http.json_text import plain, to_json
 
 PIPE_COLUMNS = 220
+WIDE_COLUMNS = 80
+"""A terminal with fewer columns is narrow."""
 
 
 class Output(StrEnum):

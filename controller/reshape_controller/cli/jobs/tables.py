@@ -8,7 +8,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from reshape_controller.cli.output import grid
+from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.words import bar, clock, duration, figure, moment, one_line, size
 from reshape_controller.http.views import EventView, JobView
 
@@ -25,8 +25,6 @@ STATE_STYLES = {
 }
 ENDED = ("completed", "failed", "cancelled", "rejected")
 BAR_CELLS = 8
-WIDE_COLUMNS = 80
-"""A terminal with fewer columns is narrow."""
 ID_COLUMNS_MAX, NARROW_ID_COLUMNS_MAX = 32, 24
 """A longer id goes on in the next line, so that it can still be copied."""
 

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reshape_controller.cli.output import grid
+from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.timeline.lanes import Lane, Scale, fill, runs, tick_step_s
 from reshape_controller.cli.words import duration, moment
 from reshape_controller.core.explain import gpus
@@ -23,8 +23,6 @@ COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 LABEL_MAX = 22
 CHART_LEAST = 20
 TICK_COLUMNS_LEAST = 9
-WIDE_COLUMNS = 80
-"""A terminal with fewer columns is narrow."""
 _SUMS = (
     ("queued", "halted"),
     ("initializing",),
