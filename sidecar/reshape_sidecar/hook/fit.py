@@ -228,10 +228,8 @@ class Fit:
         """Something that is not this call makes an iterator over ``dataset``."""
         if self.position is None or self.callbacks is None:
             return
-        verdict = self._job.telling.verdict
-        known = ORDER_MOVED in (verdict.reason or "")
-        if not known and orders.meet(self.position.undistributed(), dataset):
-            self._job.telling.judged(verdict.worse(ORDER_MOVED))
+        if orders.meet(self.position.undistributed(), dataset):
+            self._job.telling.judged(self._job.telling.verdict.worse(ORDER_MOVED))
 
     def epoch_ends(self) -> None:
         """Before the callbacks' ``on_epoch_end``: from here on a save waits for the next epoch."""

@@ -36,6 +36,8 @@ class Verdict:
     def worse(self, reason: str) -> Verdict:
         """The verdict when ``reason`` speaks against exactness, too."""
         if self.kind == STEPS_ONLY and self.reason:
+            if reason in self.reason.split("; "):
+                return self
             return Verdict(STEPS_ONLY, f"{self.reason}; {reason}")
         return Verdict(STEPS_ONLY, reason)
 
@@ -43,10 +45,8 @@ class Verdict:
         """This verdict of a process whose job had ``before`` when it was stopped in a fit."""
         verdict = self
         if before.kind == STEPS_ONLY and before.reason:
-            known = (self.reason or "").split("; ")
             for reason in before.reason.split("; "):
-                if reason not in known:
-                    verdict = verdict.worse(reason)
+                verdict = verdict.worse(reason)
         return verdict
 
 
@@ -65,7 +65,10 @@ def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
 
 def after_first_step(model: Any, verdict: Verdict) -> Verdict:
     """The verdict when the traced step can be looked at."""
-    names = sorted(set(_stateful_random(_step_graphs(model))))
+    graphs = list(_step_graphs(model))
+    if not graphs:
+        verdict = verdict.worse("the training step runs eagerly: what it draws cannot be seen")
+    names = sorted(set(_stateful_random(graphs)))
     if names:
         drawn = ", ".join(names)
         verdict = verdict.worse(f"the training step draws stateful random numbers ({drawn})")

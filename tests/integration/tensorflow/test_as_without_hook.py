@@ -137,6 +137,7 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, s
         ("own_loss", "steps-only", "the compute_loss of the script may add its loss up"),
         ("extended_step", "exact", None),
         ("step_without_strategy", "exact", "no distribution strategy"),
+        ("eager", "steps-only", "the training step runs eagerly"),
     ],
 )
 def test_the_trajectory_is_judged_with_its_reason(

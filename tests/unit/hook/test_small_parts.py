@@ -289,6 +289,7 @@ def test_random_numbers_that_the_script_has_seeded_are_left_to_it(use: Callable[
 def test_a_reason_of_before_a_restart_is_not_forgotten_after_it() -> None:
     uneven = Verdict(EXACT).worse("a batch; not dividing")
     assert Verdict(EXACT).after(uneven) == uneven
+    assert uneven.worse("a batch") == uneven
     assert uneven.after(uneven) == uneven
     both = Verdict(STEPS_ONLY, "dropout; a batch; not dividing")
     assert Verdict(STEPS_ONLY, "dropout").after(uneven) == both

@@ -98,6 +98,11 @@ class Extending(keras.Sequential):
         return super().train_step(batch)
 
 
+class Eager(keras.Sequential):
+    def compile(self, *arguments, **more):
+        super().compile(*arguments, run_eagerly=True, **more)
+
+
 class Drawing(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         next(iter(drawn))
@@ -159,6 +164,7 @@ CASES = {
     "own_loss": ([], arrays, all_devices, Adding),
     "extended_step": ([], arrays, all_devices, Extending),
     "step_without_strategy": ([], arrays, None, Stepping),
+    "eager": ([], arrays, all_devices, Eager),
 }
 
 
