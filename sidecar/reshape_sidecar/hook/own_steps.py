@@ -6,6 +6,7 @@ stand for. Never: runs any of it, or knows what an unknown name does. State: non
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
@@ -72,12 +73,18 @@ def _names(code: CodeType) -> Iterator[str]:
 def _is_loss(name: str, model: Any, function: FunctionType) -> bool:
     import keras
 
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
-    values = [vars(model).get(name), function.__globals__.get(name)]
-    values.append(vars(keras.losses).get(name))
-    if name in cells:
-        values.append(cells[name].cell_contents)
+    places = (vars(model), function.__globals__, vars(keras.losses), _enclosed(function))
+    values = [place.get(name) for place in places]
     return any(
         isinstance(value, keras.Loss) or (isinstance(value, type) and issubclass(value, keras.Loss))
         for value in values
     )
+
+
+def _enclosed(function: FunctionType) -> dict[str, Any]:
+    """What the function has from the function around it, as far as that is set already."""
+    found = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # the cell is empty
+            found[name] = cell.cell_contents
+    return found

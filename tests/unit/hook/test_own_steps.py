@@ -1,0 +1,19 @@
+"""What is known of a script's own step without running it; the rest is in the TensorFlow tier."""
+
+from __future__ import annotations
+
+from reshape_sidecar.hook import own_steps
+
+
+def test_what_a_function_will_have_but_has_not_yet_is_left_out() -> None:
+    def made() -> dict[str, object]:
+        def step() -> tuple[int, int]:
+            return now, later
+
+        now = 1
+        found = own_steps._enclosed(step)
+        later = 2
+        assert step() == (1, 2)
+        return found
+
+    assert made() == {"now": 1}
