@@ -193,6 +193,10 @@ def _batch_reasons(model: Any, position: Any) -> Iterator[str]:
             yield f"the last batch of the data pipeline may not divide by {replicas} devices"
         elif size % replicas:
             yield f"a batch of {size} samples does not divide by {replicas} devices"
+    adapter, steps = position.iterator.data_adapter, position.iterator.steps_per_epoch
+    if type(adapter).__name__ == "TFDatasetAdapter" and steps is None and not adapter.num_batches:
+        # Two runs differ also without a stop: some devices do a step that has no samples.
+        yield "on several devices TensorFlow steps past the end of data of unknown length"
 
 
 def _batch_sizes(position: Any) -> Iterator[int | None]:

@@ -109,6 +109,8 @@ class Drawing(keras.callbacks.Callback):
 
 
 drawn = pipeline.batch(8)
+sampled = tf.data.Dataset.sample_from_datasets([pipeline] * 2, seed=3).batch(8, drop_remainder=True)
+unknown = raw.filter(lambda a, b: True).batch(8, drop_remainder=True)
 with all_devices.scope():
     of_script = tf.Variable(2.0, trainable=False, name="of_script")
 arrays = {"x": x, "y": y, "batch_size": 8}
@@ -129,6 +131,10 @@ CASES = {
     "dropped_end": ([], {"x": raw.take(29).batch(8, drop_remainder=True)}),
     "endless": ([], {"x": raw.repeat().batch(8), "steps_per_epoch": 4}),
     "unknown_end": ([], {"x": raw.filter(lambda a, b: True).batch(8)}),
+    "unknown_length": ([], {"x": unknown}),
+    "told_length": ([], {"x": unknown.apply(tf.data.experimental.assert_cardinality(4))}),
+    "length_in_steps": ([], {"x": unknown.repeat(), "steps_per_epoch": 4}),
+    "unknown_alone": ([], {"x": unknown}, one_device),
     "cached_order": ([], batched(pipeline.cache())),
     "shuffled_cache": ([], batched(raw.cache().shuffle(32))),
     "repeated_orders": ([], batched(pipeline.repeat(2))),
@@ -140,14 +146,7 @@ CASES = {
     "unordered": ([], batched(pipeline.map(lambda a, b: (a, b), 2, deterministic=False))),
     "ordered": ([], batched(pipeline.map(lambda a, b: (a, b), 2))),
     "sampled": ([], batched(tf.data.Dataset.sample_from_datasets([pipeline, pipeline]))),
-    "seeded_sample": (
-        [],
-        {
-            "x": tf.data.Dataset.sample_from_datasets([pipeline] * 2, seed=3).batch(
-                8, drop_remainder=True
-            )
-        },
-    ),
+    "seeded_sample": ([], {"x": sampled.apply(tf.data.experimental.assert_cardinality(8))}),
     "generator": ([], {"x": generator(), "steps_per_epoch": 4}),
     "shuffled_sequence": ([], {"x": Sequence()}),
     "sequence": ([], {"x": Sequence(), "shuffle": False}),
