@@ -1,7 +1,8 @@
-"""The MongoDB server that every test marked ``mongo`` shares, and what a user has of it."""
+"""The MongoDB server that every test marked ``mongo`` shares, and what a user has of it; Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pymongo
@@ -9,6 +10,10 @@ import pytest
 
 from tests.mongo_bed import Database
 from tests.mongo_server import any_server, fresh_database
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background has them, and what they start, ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
