@@ -16,6 +16,7 @@ from collections import deque
 from typing import Any
 
 from reshape_sidecar.hook.log import complain
+from reshape_sidecar.hook.origin import of_keras
 from reshape_sidecar.hook.values import Reader, Unkeepable, Writer
 
 NEVER_KEPT = frozenset({"_model", "model", "params", "validation_data", "_params"})
@@ -50,9 +51,7 @@ def act_in_validation(callbacks: list[Any]) -> bool:
     """Whether one of the script's own does something there, with the weights perhaps. Keras's may
     see a validation twice."""
     return any(
-        not _is_of_keras(getattr(callback, name))
-        for callback in callbacks
-        for name in IN_VALIDATION
+        not of_keras(getattr(callback, name)) for callback in callbacks for name in IN_VALIDATION
     )
 
 
@@ -74,7 +73,7 @@ def _fill(callback: Any, entry: dict[str, Any], reader: Reader) -> None:
     for name, value in entry["kept"].items():
         if not (appends and name in OF_THE_FILE):
             _put(callback, name, reader.decode(value))
-    lost = [] if _is_of_keras(type(callback)) else entry["lost"]
+    lost = [] if of_keras(type(callback)) else entry["lost"]
     if lost:
         _complain_once(f"attributes of {_class(callback)} that begin anew: {', '.join(lost)}")
 
@@ -156,11 +155,6 @@ def append_instead_of_truncating(callbacks: list[Any]) -> None:
 
 def _appends(callback: Any) -> bool:
     return any(kind.__name__ in APPENDING_CLASSES for kind in type(callback).__mro__)
-
-
-def _is_of_keras(code: Any) -> bool:
-    """Whether a class or a function is one of Keras's own."""
-    return str(getattr(code, "__module__", "")).split(".")[0] == "keras"
 
 
 def _class(callback: Any) -> str:

@@ -7,9 +7,11 @@ stand for. Never: runs any of it, or knows what an unknown name does. State: non
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
+
+from reshape_sidecar.hook.origin import of_keras
 
 DIVIDING = frozenset(
     {
@@ -42,8 +44,9 @@ def _divides(model: Any, function: FunctionType, dividing: frozenset[str]) -> bo
         if not waiting:
             return False
         one = waiting.pop()
+        places = _places(model, one)
         for name in _names(one.__code__):
-            if name in dividing or _is_loss(name, model, one):
+            if name in dividing or any(_is_loss(place.get(name)) for place in places):
                 return True
             method = _own(model, name)
             if method is not None and name not in seen:
@@ -57,8 +60,7 @@ def _own(model: Any, name: str) -> FunctionType | None:
     for kind in type(model).__mro__:
         if name in vars(kind):
             found = getattr(vars(kind)[name], "python_function", vars(kind)[name])
-            own = not kind.__module__.startswith("keras.")
-            return found if own and isinstance(found, FunctionType) else None
+            return found if not of_keras(kind) and isinstance(found, FunctionType) else None
     return None
 
 
@@ -70,15 +72,18 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _is_loss(name: str, model: Any, function: FunctionType) -> bool:
+def _places(model: Any, function: FunctionType) -> tuple[Mapping[str, Any], ...]:
+    """Where a name in the code of the function may stand for a Loss."""
     import keras
 
-    places = (vars(model), function.__globals__, vars(keras.losses), _enclosed(function))
-    values = [place.get(name) for place in places]
-    return any(
-        isinstance(value, keras.Loss) or (isinstance(value, type) and issubclass(value, keras.Loss))
-        for value in values
-    )
+    return (vars(model), function.__globals__, vars(keras.losses), _enclosed(function))
+
+
+def _is_loss(value: Any) -> bool:
+    import keras
+
+    kind = value if isinstance(value, type) else type(value)
+    return issubclass(kind, keras.Loss)
 
 
 def _enclosed(function: FunctionType) -> dict[str, Any]:

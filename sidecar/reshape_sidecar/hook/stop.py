@@ -16,6 +16,7 @@ import os
 import signal
 import stat
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -94,13 +95,18 @@ def _flush_files() -> None:
     """Write out what the script has written into open files, its own and TensorFlow's event files:
     lines of steps that are saved, and that are not done again."""
     summaries = sys.modules.get("tensorflow.python.ops.summary_ops_v2")
-    wanted = {*FILES, getattr(summaries, "SummaryWriter", None)}
-    objects = gc.get_objects()
-    kinds = {kind for kind in set(map(type, objects)) if not wanted.isdisjoint(kind.__mro__)}
-    for file in [thing for thing in objects if type(thing) in kinds]:
+    wanted = (*FILES, summaries.SummaryWriter) if summaries is not None else FILES
+    kinds = set(_with_subclasses(wanted))
+    for file in [thing for thing in gc.get_objects() if type(thing) in kinds]:
         with contextlib.suppress(Exception):
             if not isinstance(file, FILES) or stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 file.flush()  # but no pipe, which may never take it
+
+
+def _with_subclasses(kinds: Iterable[type]) -> Iterator[type]:
+    for kind in kinds:
+        yield kind
+        yield from _with_subclasses(kind.__subclasses__())
 
 
 def _end_by(number: int) -> None:
