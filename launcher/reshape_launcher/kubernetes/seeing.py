@@ -30,14 +30,14 @@ def job_of(found: Any) -> JobSeen | None:
     job = annotations.get(naming.JOB)
     if job is None or not attempt.isdecimal():
         return None
-    over = _over(found.status)
+    complete = _condition(found.status, "Complete") is not None
     return JobSeen(
         meta.name,
         job,
         int(attempt),
         suspended=bool(found.spec.suspend),
-        over=over,
-        in_order=over == IN_ORDER,
+        over=IN_ORDER if complete else _failed(found.status),
+        in_order=complete,
         reason=annotations.get(naming.REASON, ""),
         lasting=naming.LASTING in annotations,
         bereft=bool(found.status and (found.status.failed or found.status.succeeded)),
@@ -79,10 +79,9 @@ def pod_of(found: Any) -> PodSeen:
 
 def node_of(found: Any) -> Node:
     """One node."""
-    conditions = {c.type: c.status for c in (found.status.conditions or [])}
     return Node(
         found.metadata.name,
-        ready=conditions.get("Ready") == "True",
+        ready=_condition(found.status, "Ready") is not None,
         schedulable=not found.spec.unschedulable,
         boot_id=found.status.node_info.boot_id if found.status.node_info else "",
     )
@@ -112,13 +111,15 @@ def _at(event: Any) -> str:
 _NORMAL = ("PodInitializing", "ContainerCreating")
 
 
-def _over(status: Any) -> str | None:
-    for condition in (status.conditions if status is not None else None) or []:
-        if condition.status == "True" and condition.type == "Failed":
-            return _text(condition.reason, condition.message)
-        if condition.status == "True" and condition.type == "Complete":
-            return IN_ORDER
-    return None
+def _condition(status: Any, kind: str, value: str = "True") -> Any:
+    """The condition of this kind, if it has this value; else None."""
+    conditions = (status.conditions if status is not None else None) or []
+    return next((c for c in conditions if (c.type, c.status) == (kind, value)), None)
+
+
+def _failed(status: Any) -> str | None:
+    failed = _condition(status, "Failed")
+    return None if failed is None else _text(failed.reason, failed.message)
 
 
 def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
@@ -129,9 +130,9 @@ def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
         return f"the SideCar cannot be put in: {said.strip()}"[:MESSAGE_CHARS_MAX]
     if status.reason or status.message:
         return _text(status.reason, status.message)
-    for condition in status.conditions or []:
-        if condition.type == "DisruptionTarget" and condition.status == "True":
-            return _text(condition.reason, condition.message)
+    disrupted = _condition(status, "DisruptionTarget")
+    if disrupted is not None:
+        return _text(disrupted.reason, disrupted.message)
     if ended is None:
         return ""
     if ended.exit_code != 0:
@@ -144,10 +145,8 @@ def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
 def _trouble(status: Any, blocked: Any) -> str:
     if blocked is not None:
         return _text(blocked.reason, blocked.message)
-    for condition in status.conditions or []:
-        if condition.type == "PodScheduled" and condition.status == "False":
-            return _text("it cannot be scheduled", condition.message)
-    return ""
+    unscheduled = _condition(status, "PodScheduled", "False")
+    return "" if unscheduled is None else _text("it cannot be scheduled", unscheduled.message)
 
 
 def _text(reason: str | None, message: str | None) -> str:

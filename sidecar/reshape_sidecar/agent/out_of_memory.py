@@ -6,6 +6,7 @@ counter it is 0, and an end is told without its cause. State: none.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -15,21 +16,21 @@ OWN = Path("/proc/self/cgroup")
 def kills(own: Path = OWN, cgroups: Path = CGROUPS) -> int:
     """Processes killed so far. In a container the mount is often our cgroup itself, whatever path
     the kernel calls it by."""
+    for place in _places(own, cgroups):
+        for entry in _lines(place):
+            if entry.startswith("oom_kill "):
+                return int(entry.split()[1])
+    return 0
+
+
+def _places(own: Path, cgroups: Path) -> Iterator[Path]:
     for line in _lines(own):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
-            places = (cgroups / path[1:] / "memory.events", cgroups / "memory.events")
+            yield from (cgroups / path[1:] / "memory.events", cgroups / "memory.events")
         elif controllers == "memory":
-            memory = cgroups / "memory"
-            places = (memory / path[1:] / "memory.oom_control", memory / "memory.oom_control")
-        else:
-            continue
-        for place in places:
-            for entry in _lines(place):
-                name, _, count = entry.partition(" ")
-                if name == "oom_kill":
-                    return int(count)
-    return 0
+            mount = cgroups / "memory"
+            yield from (mount / path[1:] / "memory.oom_control", mount / "memory.oom_control")
 
 
 def _lines(path: Path) -> list[str]:
