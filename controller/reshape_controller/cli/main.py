@@ -10,7 +10,8 @@ import errno
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
 from reshape_controller.cli import streams
@@ -72,7 +73,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         rich_markup_mode=None,
     )
     wanted = words[0] if words and words[0] in {*COMMANDS, *GROUPS} else None
-    app.callback()(_keep_the_name if wanted else _root())
+    app.callback()(_keep_the_name if wanted else _module("about").root)
     for name, module in COMMANDS.items():
         if wanted in (None, name):
             app.command(name)(getattr(_module(module), name))
@@ -82,14 +83,8 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     return app
 
 
-def _module(name: str) -> object:
+def _module(name: str) -> ModuleType:
     return importlib.import_module(f"reshape_controller.cli.{name}")
-
-
-def _root() -> Callable[..., None]:
-    from reshape_controller.cli import about
-
-    return about.root
 
 
 def _keep_the_name() -> None:
