@@ -143,14 +143,7 @@ def there_and_back(daemon: PodDaemon, shared: Path, job: str) -> list[float]:
     """A newcomer comes and goes; the machine's load at either reshape."""
     go = shared / "code" / "newcomer" / "go"
     go.unlink(missing_ok=True)
-    newcomer = daemon.submit_record(
-        "newcomer",
-        NEWCOMER,
-        command=["python", "newcomer.py"],
-        framework="other",
-        optional_gpus=[2],
-        steps=100,
-    )
+    newcomer = daemon.submit_program("newcomer", NEWCOMER, [2], 100)
     daemon.trains(job, 2)
     loads = [os.getloadavg()[0]]
     go.touch()

@@ -74,7 +74,11 @@ def _started(
         command, stdin=theirs, stdout=theirs, stderr=subprocess.DEVNULL, env=env, cwd=bed.folder
     ) as process:
         os.close(theirs)
-        yield process, ours
+        try:
+            yield process, ours
+        except BaseException:
+            process.kill()  # else a test that fails waits for it for ever
+            raise
     os.close(ours)
 
 

@@ -169,9 +169,21 @@ class PodDaemon(Bed):
 
     def counting_record(self, name: str, sizes: list[int], steps: int, **fields: Any) -> Path:
         """The record of a job that counts steps of 0.1 s, without TensorFlow."""
-        command = ["python", f"{name}.py", str(steps)]
+        return self.program_record(name, SAVES, sizes, steps, str(steps), **fields)
+
+    def submit_program(
+        self, name: str, script: str, sizes: list[int], steps: int, **fields: Any
+    ) -> str:
+        """Submit a program without TensorFlow; its id."""
+        return self._submitted(self.program_record(name, script, sizes, steps, **fields))
+
+    def program_record(
+        self, name: str, script: str, sizes: list[int], steps: int, *words: str, **fields: Any
+    ) -> Path:
+        """The record of a program without TensorFlow, which gets ``words``."""
+        command = ["python", f"{name}.py", *words]
         own = {"command": command, "framework": "other", "optional_gpus": sizes, "steps": steps}
-        return self.script_record(name, SAVES, **own, **fields)
+        return self.script_record(name, script, **own, **fields)
 
     def submit_record(self, name: str, script: str, **fields: Any) -> str:
         """Submit a job whose script is on the shared volume; its id."""

@@ -82,16 +82,8 @@ def test_a_program_that_runs_out_of_memory_is_told_as_that(
     daemon: PodDaemon, one_node: None
 ) -> None:
     daemon.up()
-    job = daemon.submit_record(
-        "hungry",
-        EATS_MEMORY,
-        command=["python", "hungry.py"],
-        framework="other",
-        optional_gpus=[4],
-        steps=10,
-        retries=0,
-        resources={"memory": "200Mi"},
-    )
+    limit = {"memory": "200Mi"}
+    job = daemon.submit_program("hungry", EATS_MEMORY, [4], 10, retries=0, resources=limit)
     ended = daemon.wait(job, "it fails", state="failed")
     assert "memory ran out" in ended.reason or "OOMKilled" in ended.reason, ended.reason
 
@@ -100,13 +92,5 @@ def test_a_program_may_ask_for_its_user_and_write_to_its_home(
     daemon: PodDaemon, one_node: None
 ) -> None:
     daemon.up()
-    job = daemon.submit_record(
-        "asks",
-        ASKS_FOR_ITS_USER,
-        command=["python", "asks.py"],
-        framework="other",
-        optional_gpus=[4],
-        steps=1,
-        retries=0,
-    )
+    job = daemon.submit_program("asks", ASKS_FOR_ITS_USER, [4], 1, retries=0)
     daemon.wait(job, "completes", state="completed")
