@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reshape_sidecar.hook import caches, orders, own_steps, randomness, variables
+from reshape_sidecar.hook import batches, caches, orders, own_steps, randomness, variables
 from reshape_sidecar.hook.position import pipeline
 from reshape_sidecar.hook.settings import Settings
 
@@ -21,9 +21,6 @@ EXACT = "exact"
 STEPS_ONLY = "steps-only"
 PYTHON_OPERATIONS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 STATELESS_RANDOM = ("Stateless",)
-BATCHES = ("_BatchDataset", "_ParallelBatchDataset")
-INFINITE = -1
-"""The cardinality of a pipeline without an end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +54,7 @@ def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
         *_data_reasons(model, position),
         *_layer_reasons(model),
         *own_steps.reasons(model),
-        *_batch_reasons(model, position),
+        *batches.reasons(model, position),
     ):
         verdict = verdict.worse(reason)
     return verdict
@@ -163,7 +160,11 @@ def _caches_an_order(dataset: Any) -> bool:
 
 def _repeats_orders(dataset: Any) -> bool:
     """Whether a dataset draws several orders for one epoch; those of an epoch before are not."""
-    if type(dataset).__name__ != "_RepeatDataset" or int(dataset._count) in (0, 1, INFINITE):
+    if type(dataset).__name__ != "_RepeatDataset" or int(dataset._count) in (
+        0,
+        1,
+        batches.INFINITE,
+    ):
         return False
     return any(map(orders.reshuffles, pipeline(dataset)))
 
@@ -182,39 +183,6 @@ def _layer_reasons(model: Any) -> Iterator[str]:
         )
     if draws:
         yield "random layers (dropout, augmentation) draw by device"
-
-
-def _batch_reasons(model: Any, position: Any) -> Iterator[str]:
-    replicas = int(model.distribute_strategy.num_replicas_in_sync)
-    if replicas == 1:
-        return
-    for size in _batch_sizes(position):
-        if size is None:
-            yield f"the last batch of the data pipeline may not divide by {replicas} devices"
-        elif size % replicas:
-            yield f"a batch of {size} samples does not divide by {replicas} devices"
-    adapter, steps = position.iterator.data_adapter, position.iterator.steps_per_epoch
-    if type(adapter).__name__ == "TFDatasetAdapter" and steps is None and not adapter.num_batches:
-        # Two runs differ also without a stop: some devices do a step that has no samples.
-        yield "on several devices TensorFlow steps past the end of data of unknown length"
-
-
-def _batch_sizes(position: Any) -> Iterator[int | None]:
-    """Samples of a batch and of the last one of an epoch; None: nobody can know before."""
-    adapter = position.iterator.data_adapter
-    batch = getattr(adapter, "batch_size", None)
-    if isinstance(batch, int):
-        yield batch
-        yield getattr(adapter, "_partial_batch_size", None) or 0
-        return
-    for dataset in position.datasets():
-        if type(dataset).__name__ in BATCHES:
-            batch = int(dataset._batch_size)
-            samples = int(dataset._input_dataset.cardinality())
-            yield batch
-            if samples != INFINITE:
-                yield samples % batch if samples >= 0 else None
-            return
 
 
 def _py_dataset_class() -> Any:

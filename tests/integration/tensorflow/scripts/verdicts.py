@@ -108,9 +108,24 @@ class Drawing(keras.callbacks.Callback):
         next(iter(drawn))
 
 
+def sharded(dataset, policy):
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = policy
+    return {"x": dataset.with_options(options), "steps_per_epoch": 4}
+
+
+def in_windows(**remainder):
+    windows = raw.window(16).flat_map(
+        lambda *parts: tf.data.Dataset.zip(parts).batch(8, **remainder)
+    )
+    return {"x": windows.repeat(), "steps_per_epoch": 4}
+
+
 drawn = pipeline.batch(8)
 sampled = tf.data.Dataset.sample_from_datasets([pipeline] * 2, seed=3).batch(8, drop_remainder=True)
 unknown = raw.filter(lambda a, b: True).batch(8, drop_remainder=True)
+whole_batches = raw.repeat().batch(16).rebatch(8, drop_remainder=True)
+policies = tf.data.experimental.AutoShardPolicy
 with all_devices.scope():
     of_script = tf.Variable(2.0, trainable=False, name="of_script")
 arrays = {"x": x, "y": y, "batch_size": 8}
@@ -135,6 +150,13 @@ CASES = {
     "told_length": ([], {"x": unknown.apply(tf.data.experimental.assert_cardinality(4))}),
     "length_in_steps": ([], {"x": unknown.repeat(), "steps_per_epoch": 4}),
     "unknown_alone": ([], {"x": unknown}, one_device),
+    "rebatched": ([], {"x": raw.batch(16).rebatch(8).repeat(), "steps_per_epoch": 4}),
+    "rebatched_alone": ([], {"x": raw.batch(16).rebatch(8)}, one_device),
+    "rebatched_unsharded": ([], sharded(whole_batches, policies.OFF)),
+    "rebatched_to_odd": ([], sharded(raw.repeat().batch(16).rebatch([8, 9]), policies.OFF)),
+    "rebatched_without_strategy": ([], {"x": raw.batch(16).rebatch(8)}, None),
+    "batched_inside": ([], in_windows()),
+    "whole_batches_inside": ([], in_windows(drop_remainder=True)),
     "cached_order": ([], batched(pipeline.cache())),
     "shuffled_cache": ([], batched(raw.cache().shuffle(32))),
     "repeated_orders": ([], batched(pipeline.repeat(2))),
