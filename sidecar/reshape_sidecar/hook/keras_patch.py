@@ -13,6 +13,7 @@ from typing import Any
 
 from reshape_sidecar.hook import callback_state
 from reshape_sidecar.hook.fit import Fit
+from reshape_sidecar.hook.outside import Outside
 from reshape_sidecar.hook.position import Position, seed_source
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.training import Training
@@ -20,12 +21,14 @@ from reshape_sidecar.hook.training import Training
 
 def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
     """Wrap the classes of ``keras.src.backend.tensorflow.trainer``."""
-    _patch_fit(module.TensorFlowTrainer, training)
+    outside = Outside(training)
+    outside.patch(module.TensorFlowTrainer)
+    _patch_fit(module.TensorFlowTrainer, training, outside)
     _patch_iterator(module, training, shuffles)
     _patch_callbacks(module.callbacks_module.CallbackList, training)
 
 
-def _patch_fit(trainer: Any, training: Training) -> None:
+def _patch_fit(trainer: Any, training: Training, outside: Outside) -> None:
     original = trainer.fit
     signature = inspect.signature(original)
 
@@ -40,6 +43,7 @@ def _patch_fit(trainer: Any, training: Training) -> None:
         bound.apply_defaults()
         arguments = dict(bound.arguments)
         del arguments["self"]
+        outside.fit_begins()
         return training.run(self, original, arguments)
 
     trainer.fit = fit

@@ -16,7 +16,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -40,6 +40,8 @@ class Stop:
         self._answered_by_loop = False
         self.nothing_to_save = False
         """Between loops, everything is on disk: the handler may leave at once."""
+        self.before_leaving: Callable[[], object] = bool
+        """What the handler calls then; it must not print."""
 
     @property
     def answered_by_loop(self) -> bool:
@@ -84,6 +86,7 @@ class Stop:
         elif self.answered_by_loop:
             self._asked = True
         elif self.nothing_to_save:
+            self.before_leaving()
             self.leave()
         else:
             with contextlib.suppress(OSError):

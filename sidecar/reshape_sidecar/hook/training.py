@@ -14,14 +14,7 @@ from typing import Any
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
-from reshape_sidecar.hook import (
-    building,
-    callback_state,
-    models,
-    position,
-    randomness,
-    variables,
-)
+from reshape_sidecar.hook import building, callback_state, models, position, randomness, variables
 from reshape_sidecar.hook.checkpoint import FinishedFit, Mark, Restored
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.judge import EXACT, Verdict
@@ -132,6 +125,11 @@ class Training:
         if self.saver.stop.requested():
             self.saver.save_and_leave(self._mark(), self._capture)
         elif self.saver.shelf.enabled and self.saver.affordable(now_s):
+            self._save_end(complete=False)
+
+    def save_last_end(self) -> None:
+        """Save the end of the last fit, if no checkpoint holds it yet."""
+        if self._unsaved is not None and self.saver.shelf.enabled:
             self._save_end(complete=False)
 
     def _save_end(self, *, complete: bool) -> None:

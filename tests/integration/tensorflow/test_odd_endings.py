@@ -9,7 +9,7 @@ import pytest
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.hook_bed import Job
+from tests.hook_bed import Job, plain
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
@@ -84,3 +84,20 @@ def test_lines_in_a_file_that_is_open_are_not_lost(tmp_path: Path) -> None:
     first = noting.run(STOP_AT="4")
     assert first.code == EXIT_SAVED, first.err
     assert notes.read_text().split() == first.out.split()
+
+
+def test_steps_of_train_on_batch_after_a_fit_are_told_lost_and_done_once_more(
+    tmp_path: Path,
+) -> None:
+    after = Job(tmp_path / "job", SCRIPTS / "afterwards.py")
+    first = after.run(STOP_AT="4")
+    assert first.code == EXIT_SAVED, first.err
+    assert "steps of `train_on_batch` since the last one (4) are not saved" in first.err
+    assert after.newest().manifest.step == 10, "the end of the fit, before them"
+    assert (first.reports[-1].phase, first.reports[-1].progress.step) == (HookPhase.SAVED, 14)
+    second, third = after.run(STOP_AT="6"), after.run()
+    assert third.code == 0, third.err
+    wanted = plain(SCRIPTS / "afterwards.py").lines("STEP")
+    for ended, steps in ((first, 4), (second, 6), (third, 10)):
+        assert ended.lines("STEP") == wanted[:steps]
+    assert after.newest().manifest.complete
