@@ -25,6 +25,10 @@ from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.training import Training
 
 TRAINER_MODULE = "keras.src.backend.tensorflow.trainer"
+OTHER_KERAS = (
+    "a `fit` is saved with Keras 3 on TensorFlow alone, and {} was imported: after a reshape it "
+    "begins anew. Set {}, or save on SIGTERM"
+)
 
 
 def start() -> Training:
@@ -69,14 +73,21 @@ def start() -> Training:
         keras_patch.patch(module, training, shuffles)
 
     def keras_imported(module: Any) -> None:
+        if TRAINER_MODULE not in sys.modules:
+            other = f"Keras {module.__version__} on {module.backend.backend()}"
+            complain(OTHER_KERAS.format(other, "KERAS_BACKEND=tensorflow"))
         if told.seed is not None:
             randomness.seed_all(told.seed)
         telling.phase_ended("import_s")
         telling.phase(HookPhase.BUILDING)
+
+    def legacy_keras_imported(module: Any) -> None:
+        complain(OTHER_KERAS.format("tf_keras (Keras 2)", "TF_USE_LEGACY_KERAS=0"))
 
     watch.after("numpy", beginning.numpy_imported)
     watch.after("tensorflow", tensorflow_imported)
     watch.before("tensorflow", beginning.tensorflow_begins)
     watch.after(TRAINER_MODULE, trainer_imported)
     watch.after("keras", keras_imported)
+    watch.after("tf_keras", legacy_keras_imported)
     return training

@@ -101,3 +101,27 @@ def test_steps_of_train_on_batch_after_a_fit_are_told_lost_and_done_once_more(
     for ended, steps in ((first, 4), (second, 6), (third, 10)):
         assert ended.lines("STEP") == wanted[:steps]
     assert after.newest().manifest.complete
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        (
+            "keras",
+            "and Keras 3.9.9 on jax was imported: after a reshape it begins anew. Set KERAS_B",
+        ),
+        (
+            "tf_keras",
+            "and tf_keras (Keras 2) was imported: after a reshape it begins anew. Set TF_US",
+        ),
+    ],
+)
+def test_a_keras_whose_fit_is_not_saved_is_named_once(tmp_path: Path, name: str, line: str) -> None:
+    stand_in = tmp_path / name
+    stand_in.mkdir()
+    (stand_in / "__init__.py").write_text("__version__ = '3.9.9'\nfrom . import backend\n")
+    (stand_in / "backend.py").write_text("def backend():\n    return 'jax'\n")
+    ended = job(tmp_path, f"import {name}\nimport {name}\n").run()
+    assert ended.code == 0, ended.err
+    assert ended.err.count(line) == 1
+    assert len(ended.err.splitlines()) == 1
