@@ -50,7 +50,8 @@ class FakeCluster:
         self.made_jobs.setdefault(name, manifest)
         job = manifest["metadata"]["annotations"][naming.JOB]
         attempt = int(manifest["metadata"]["labels"][naming.ATTEMPT])
-        self.seen_jobs.setdefault(name, JobSeen(name, job, attempt, suspended=True))
+        pods = manifest["spec"]["parallelism"]
+        self.seen_jobs.setdefault(name, JobSeen(name, job, attempt, suspended=True, pods=pods))
         return f"uid-{name}"
 
     def create_secret(self, manifest: Manifest) -> None:

@@ -32,21 +32,35 @@ def tells(daemon: PodDaemon, job: str, words: str) -> None:
     eventually(f"its reason has {words!r}", told)
 
 
+def quota(daemon: PodDaemon, pods: int) -> str:
+    """No more pods than these may be made, as soon as that counts; the path of the quota."""
+    hard = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": str(pods)}}}
+    daemon.api.create(daemon.namespace.path("resourcequotas"), hard)
+    made = daemon.namespace.path("resourcequotas", "few")
+    eventually("the quota counts", lambda: "hard" in daemon.api.get(made).get("status", {}))
+    return made
+
+
 def test_a_quota_is_named_while_it_forbids_the_pod_and_the_job_trains_once_it_is_lifted(
     daemon: PodDaemon, one_node: None
 ) -> None:
     daemon.up()
-    quotas = daemon.namespace.path("resourcequotas")
-    hard = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
-    daemon.api.create(quotas, hard)
-    known = daemon.namespace.path("resourcequotas", "none")
-    eventually("the quota counts", lambda: "hard" in daemon.api.get(known).get("status", {}))
+    forbids = quota(daemon, 0)
     job = daemon.submit_counting("waits", [4], 100_000)
 
-    tells(daemon, job, "exceeded quota: none")
-    daemon.api.delete(known)
+    tells(daemon, job, "exceeded quota: few")
+    daemon.api.delete(forbids)
     seen = daemon.trains(job, 4)
     assert (seen.attempt, seen.failures, seen.reason) == (1, 0, "")
+
+
+def test_a_quota_that_forbids_one_of_two_workers_is_named(
+    daemon: PodDaemon, one_node: None
+) -> None:
+    daemon.up()
+    quota(daemon, 1)
+    job = daemon.submit_counting("waits", [4], 100_000, workers=2)
+    tells(daemon, job, "no pod for it beside 1 of 2: FailedCreate")
 
 
 def test_a_volume_that_cannot_be_mounted_is_named_and_the_job_trains_once_it_can(

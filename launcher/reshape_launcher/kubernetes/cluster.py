@@ -78,6 +78,8 @@ class JobSeen:
     """It also wrote down that another attempt would end in the same way."""
     bereft: bool = False
     """A pod of it has ended, well or not, whether or not it can be seen any more."""
+    pods: int = 1
+    """How many it shall have: one for each worker."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ def job_of(found: Any) -> JobSeen | None:
         reason=annotations.get(naming.REASON, ""),
         lasting=naming.LASTING in annotations,
         bereft=bool(found.status and (found.status.failed or found.status.succeeded)),
+        pods=found.spec.parallelism or 1,
     )
 
 

@@ -79,10 +79,10 @@ def _given_up(pod: PodSeen) -> bool:
 
 
 def _status(job: JobSeen, pods: list[PodSeen]) -> ContainerStatus:
-    alive = next((pod for pod in pods if not pod.over), None)
-    if alive is not None:
-        reason = alive.trouble or job.reason
-        host = alive.node or None
+    alive = [pod for pod in pods if not pod.over]
+    if alive:
+        reason = next((pod.trouble for pod in alive if pod.trouble), job.reason)
+        host = next((pod.node for pod in alive if pod.node), None)
         return ContainerStatus(job.job, job.attempt, True, reason=reason, host=host)
     if job.over is None and not pods:
         reason = "its Job is not released yet" if job.suspended else "its pod is not there yet"

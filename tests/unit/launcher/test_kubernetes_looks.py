@@ -106,6 +106,24 @@ def test_a_job_for_which_no_pod_is_made_says_why_and_is_given_up(
     assert (ended.running, ended.reason, ended.lasting) == (False, told, False)
 
 
+def test_workers_of_which_not_all_are_made_say_why_and_are_given_up(
+    cluster: FakeCluster, launcher: KubernetesLauncher, clock: Clock
+) -> None:
+    launch(launcher, replace(SPEC, workers=2))
+    cluster.be(NAME, phase="Running", started=True)
+    assert one(launcher) == ContainerStatus(SPEC.job, 1, True, host="node1")
+    cluster.warnings["Job"] = FORBIDDEN
+    told = f"Kubernetes makes no pod for it beside 1 of 2: {FORBIDDEN}"
+    assert (one(launcher).running, one(launcher).reason) == (True, told)
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], bereft=True)
+    assert one(launcher).reason == "", "a pod that has ended is not made again"
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], bereft=False)
+    one(launcher)
+    clock.now_s += 301.0
+    one(launcher)
+    assert cluster.seen_jobs[NAME].over is not None
+
+
 def test_why_no_pod_is_made_is_asked_of_no_other_job(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:

@@ -206,6 +206,12 @@ def test_a_job_remembers_that_a_pod_of_it_has_ended(count: str) -> None:
     assert job(status={"active": 2}) == JobSeen("a-1", "a-0123", 3)
 
 
+def test_a_job_has_as_many_pods_as_it_has_workers() -> None:
+    template = {"spec": {"containers": [{"name": "training"}]}}
+    seen = job(spec={"template": template, "parallelism": 3, "completions": 3})
+    assert seen == JobSeen("a-1", "a-0123", 3, pods=3)
+
+
 def test_a_job_that_is_not_of_our_form_is_not_ours() -> None:
     assert job(metadata={"name": "other", "labels": {}}) is None
     assert job(metadata={"name": "other"}) is None
