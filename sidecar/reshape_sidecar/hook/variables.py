@@ -201,9 +201,15 @@ def _spread(how: str, values: list[Any], copies: int) -> Iterator[Any]:
             total += value
     if how == "mean":
         total = (total / len(values)).astype(values[0].dtype)
+    rest = total
+    if how == "sum":
+        # Equal parts: what a step tells is the mean of what each device finds in its own.
+        whole = total.dtype.kind != "f"
+        total = total if whole else (total / copies).astype(total.dtype)
+        rest = total * 0 if whole else total
     yield total
     for _ in range(copies - 1):
-        yield total * 0 if how == "sum" else total
+        yield rest
 
 
 def _backing(variable: Any) -> Any:

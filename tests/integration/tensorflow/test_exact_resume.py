@@ -153,3 +153,12 @@ def test_steps_are_counted_over_all_processes_and_fits(tmp_path: Path) -> None:
             by_model[line.split()[1]] += 1
     assert by_model == {"teacher": 10, "student": 4}
     assert whole.newest().manifest.step == 14
+
+
+def test_a_step_is_told_the_same_means_on_other_devices(tmp_path: Path) -> None:
+    reshaped = Job(tmp_path / "reshaped", SCRIPTS / "means.py")
+    ended = [reshaped.run(1, STOP_AT="2"), reshaped.run(3, STOP_AT="4"), reshaped.run(2)]
+    assert [run.code for run in ended] == [EXIT_SAVED, EXIT_SAVED, 0], ended[-1].err
+    straight = Job(tmp_path / "straight", SCRIPTS / "means.py").run(1)
+    steps = [line for run in ended for line in run.lines("STEP")]
+    assert_same(steps, straight.lines("STEP"), "what a callback of the script sees of a step")
