@@ -68,16 +68,19 @@ class Training:
             if restored.mark.finished[number].raised:
                 return self._raise_again(model, fit, arguments, restored, number)
             return self._skip(model, arguments, restored, number)
+        resumed = None
+        if restored is not None and number == len(restored.mark.finished):
+            resumed = restored if restored.mark.position is not None else None
+        if resumed is not None:  # as at first: a script may look into its files how far it is
+            done = resumed.mark.epoch - self.epochs_before
+            arguments["initial_epoch"] = resumed.mark.fit_epoch - done
         epochs = self._epochs(arguments)
         if epochs <= 0 and self.settings.epochs is not None:
             return _history(model)
-        initial_epoch = int(arguments["initial_epoch"])
-        arguments["epochs"] = initial_epoch + epochs
-        resumes = restored is not None and number == len(restored.mark.finished)
-        in_middle = resumes and restored is not None and restored.mark.position is not None
+        arguments["epochs"] = arguments["initial_epoch"] + epochs
         self.models.use(model)
-        validation = arguments["validation_data"]
-        running = Fit(self, model, initial_epoch, validation, restored if in_middle else None)
+        first, validation = int(arguments["initial_epoch"]), arguments["validation_data"]
+        running = Fit(self, model, first, validation, resumed)
         self.fit = running
         self.saver.stop.answered_by_loop = True
         try:

@@ -125,3 +125,25 @@ def test_a_keras_whose_fit_is_not_saved_is_named_once(tmp_path: Path, name: str,
     assert ended.code == 0, ended.err
     assert ended.err.count(line) == 1
     assert len(ended.err.splitlines()) == 1
+
+
+def test_a_script_that_finds_out_itself_how_far_it_is_trains_no_epoch_too_many(
+    tmp_path: Path,
+) -> None:
+    log = tmp_path / "log.csv"
+    text = QUICK.read_text().replace("EPOCHS, verbose", "9, initial_epoch=done, verbose")
+    text = text.replace(
+        "[Steps()]", f"[keras.callbacks.CSVLogger({str(log)!r}, append=True), Steps()]"
+    )
+    whole = job(
+        tmp_path,
+        f"import os\nfound = os.path.exists({str(log)!r})\n"
+        f"done = len(open({str(log)!r}).readlines()) - 1 if found else 0\n{text}",
+    )
+    first = whole.run(STOP_AT="12", RESHAPE_EPOCHS="4")
+    assert first.code == EXIT_SAVED, first.err
+    second = whole.run(RESHAPE_EPOCHS="4")
+    assert second.code == 0, second.err
+    steps = [line for ended in (first, second) for line in ended.lines("STEP")]
+    assert steps == [f"STEP {step}" for step in range(1, 21)]
+    assert len(log.read_text().splitlines()) == 1 + 4
