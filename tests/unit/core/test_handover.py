@@ -280,7 +280,6 @@ def test_a_frozen_job_cannot_be_reshaped_up() -> None:
     assert world.job("a").donation is None, "idle GPUs spare it"
     world.submit("c", 8)
     world.container("a").saves = False
-    world.plan(("a", 4)) if False else None
     with pytest.raises(PlanRejected, match="frozen"):
         world.plan(("b", 2))
 
