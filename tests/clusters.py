@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from reshape_controller.core.model import (
     HostId,
@@ -49,25 +50,35 @@ class Cluster:
     queued: list[JobView] = field(default_factory=list)
     place: int = 0
 
-    def runs(self, name: str, size: int, *, on: str = "a", **more: object) -> Cluster:
+    def runs(self, name: str, size: int, *, on: str = "a", **more: Any) -> Cluster:
         """A job that trains."""
-        self.running.append(self._job(name, size, on, more))
+        self.running.append(self._job(name, size, on, **more))
         return self
 
-    def waits(self, name: str, *, on: str | None = None, **more: object) -> Cluster:
+    def waits(self, name: str, *, on: str | None = None, **more: Any) -> Cluster:
         """A job in the queue; ``on``: initialised there."""
-        self.queued.append(self._job(name, 0, on, {"initialized": on is not None, **more}))
+        more = {"initialized": on is not None, **more}
+        self.queued.append(self._job(name, 0, on, **more))
         return self
 
-    def _job(self, name: str, size: int, host: str | None, more: dict[str, object]) -> JobView:
-        """``speed``: seconds per step by size; ``left``: steps; any field of the view."""
+    def _job(
+        self,
+        name: str,
+        size: int,
+        host: str | None,
+        *,
+        speed: Mapping[int, float] = LINEAR,
+        speeds: Mapping[str, Mapping[int, float]] | None = None,
+        sizes: Sequence[int] | None = None,
+        left: int | None = 1000,
+        max_wait_s: float | None = None,
+        **more: Any,
+    ) -> JobView:
+        """``speed``: seconds per step by size (``speeds``: by GPU type); ``left``: steps; any field
+        of the view."""
         self.place += 1
-        speed: Mapping[int, float] = more.pop("speed", LINEAR)  # type: ignore[assignment]
-        sizes: Sequence[int] = more.pop("sizes", tuple(speed))  # type: ignore[assignment]
-        left: int | None = more.pop("left", 1000)  # type: ignore[assignment]
-        wait_s = more.pop("max_wait_s", None)
-        by_type: Mapping[str, Mapping[int, float]] = more.pop("speeds", {})  # type: ignore[assignment]
-        by_type = by_type or {gpu_type: speed for gpu_type, _ in self.hosts.values()}
+        by_type = speeds or {gpu_type: speed for gpu_type, _ in self.hosts.values()}
+        sizes = tuple(speed if sizes is None else sizes)
         points = tuple(
             SpeedPoint(gpu_type, gpus, seconds)
             for gpu_type, curve in by_type.items()
@@ -79,12 +90,12 @@ class Cluster:
         spec = JobSpec(
             name,
             ("train",),
-            tuple(sizes),
+            sizes,
             Length(LengthUnit.STEPS, float(left)) if left is not None else None,
             job_type=f"type of {name}",
-            max_wait_s=wait_s,  # type: ignore[arg-type]
+            max_wait_s=max_wait_s,
         )
-        fields: dict[str, object] = {
+        fields: dict[str, Any] = {
             "state": JobState.RUNNING if size else JobState.SUBMITTED,
             "frozen": False,
             "initialized": False,
@@ -102,11 +113,11 @@ class Cluster:
             id=JobId(name),
             spec=spec,
             place=self.place,
-            sizes=tuple(sizes),
+            sizes=sizes,
             size=size,
             host=HostId(host) if host else None,
             gpu_type=self.hosts[host][0] if host else "",
-            **{**fields, **more},  # type: ignore[arg-type]
+            **{**fields, **more},
         )
 
     def snapshot(self) -> Snapshot:
@@ -188,9 +199,9 @@ class Reference:
                 job.size - wanted[job.id].size for job in self.snapshot.running if job.id in wanted
             )
             free[start.host] += [round(release_s * 1000)] * (given - start.size)
-        for host in self.snapshot.hosts:
-            free[host.id] += [0] * (host.usable - len(free[host.id]))
-            assert len(free[host.id]) == host.usable
+        for view in self.snapshot.hosts:
+            free[view.id] += [0] * (view.usable - len(free[view.id]))
+            assert len(free[view.id]) == view.usable
         for job in self.listed:
             if start is None or job.id != self.newcomer:
                 ends.append(self._list(job, free))

@@ -7,6 +7,7 @@ engine or other containers; the world (``world``) tells it and listens.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_sidecar.wire import (
@@ -20,6 +21,13 @@ from reshape_sidecar.wire import (
     PhaseTimes,
     Progress,
 )
+
+
+class Knobs(TypedDict, total=False):
+    """How a container differs from one that does at once what it is told."""
+
+    slow_init: bool
+    crashes: bool
 
 
 @dataclass

@@ -55,7 +55,7 @@ raise SystemError("no such layer")
 """
 
 
-def eventually(what: Callable[[], T], *, least_s: float = 0.0, text: str = "") -> T:
+def eventually(what: Callable[[], T | None], *, least_s: float = 0.0, text: str = "") -> T:
     """The first true value of ``what``, asked again and again; fails after DEADLINE_S."""
     until_s = time.monotonic() + DEADLINE_S + least_s
     while True:
@@ -183,7 +183,9 @@ class Bed:
         self.daemon = None
         return code
 
-    def record(self, name: str, script: str = SAVES, *, steps: int = 20, **fields: Any) -> Path:
+    def record(
+        self, name: str, script: str = SAVES, *, steps: int | None = 20, **fields: Any
+    ) -> Path:
         """Write a job record and its script."""
         (self.code / f"{name}.py").write_text(script)
         record = {

@@ -24,7 +24,13 @@ BEGIN_S = 1_000.0
 """The first submission, Unix seconds."""
 
 
-def job(name: str, submitted_s: float, started_s: float, finished_s: float, **more: int) -> JobView:
+def job(
+    name: str,
+    submitted_s: float,
+    started_s: float,
+    finished_s: float,
+    container_restarts: int = 0,
+) -> JobView:
     return JobView(
         id=f"{name}-id",
         name=name,
@@ -38,11 +44,13 @@ def job(name: str, submitted_s: float, started_s: float, finished_s: float, **mo
         finished_at_s=BEGIN_S + finished_s,
         step=100,
         total_steps=100,
-        **more,
+        container_restarts=container_restarts,
     )
 
 
-def event(name: str, at_s: float, kind: str, size: int = 0, attempt: int = 1, generation: int = 0):
+def event(
+    name: str, at_s: float, kind: str, size: int = 0, attempt: int = 1, generation: int = 0
+) -> EventView:
     return EventView(f"{name}-id", BEGIN_S + at_s, kind, kind, attempt, generation, size)
 
 
@@ -53,7 +61,9 @@ def spans(name: str, *parts: tuple[str, float, float, int]) -> tuple[Span, ...]:
     )
 
 
-def samples(name: str, generation: int, from_s: float, to_s: float, first: int, rate: float):
+def samples(
+    name: str, generation: int, from_s: float, to_s: float, first: int, rate: float
+) -> tuple[Sample, ...]:
     """One look each half second, while steps are done at ``rate`` per second."""
     count = int((to_s - from_s) * 2) + 1
     return tuple(

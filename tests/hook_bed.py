@@ -66,13 +66,13 @@ class Job:
         assert found is not None
         return found
 
-    def run(self, devices: int = 2, **extra: str) -> Ended:
+    def run(self, devices: int = 2, /, **extra: str) -> Ended:
         """Run one process to its end on ``devices`` simulated devices."""
         with self.started(devices, **extra) as process:
             return process.wait()
 
     @contextlib.contextmanager
-    def started(self, devices: int = 2, **extra: str) -> Iterator[Running]:
+    def started(self, devices: int = 2, /, **extra: str) -> Iterator[Running]:
         """A process on ``devices`` simulated devices; killed at the end if it still runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.generation += 1

@@ -21,9 +21,9 @@ _append = Journal.append
 
 
 async def _append_and_die(
-    journal: Journal, record: LogRecord, stopping: Callable[[], bool]
+    self: Journal, record: LogRecord, stopping: Callable[[], bool]
 ) -> LogRecord:
-    record = await _append(journal, record, stopping)
+    record = await _append(self, record, stopping)
     if _is_step(record):
         told = [type(event).__name__ for event in record.events]
         wanted = [type(command).__name__ for command in record.commands]

@@ -65,6 +65,7 @@ class FakeSideCar:
             except UnknownAttempt:
                 await asyncio.sleep(0.02)
                 continue
+            assert desired is not None, "none of these jobs has several workers"
             if self.observed.phase is Phase.FINISHED:
                 seen = replace(self.observed, generation=desired.generation, devices=())
             else:

@@ -18,7 +18,7 @@ LENIENT: CodecOptions[dict[str, Any]] = CodecOptions(
 """To read them back with."""
 
 
-def fresh(name: str) -> Mapping[str, Any]:
+def fresh(name: str) -> dict[str, Any] | RawBSONDocument:
     """The document of this name, to be inserted as it is (the driver adds an ``_id`` to it)."""
     found = STRANGE[name]
     return found if isinstance(found, RawBSONDocument) else dict(found)

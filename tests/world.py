@@ -32,7 +32,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Plan, Target
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Phase
-from tests.container import Container
+from tests.container import Container, Knobs
 
 HOST = HostId("host-0")
 
@@ -50,7 +50,7 @@ class World:
     """Every event and plan with its commands, as JSON, in order: the log."""
     kinds: list[str] = field(default_factory=list)
     """Kinds of all history entries."""
-    new_containers: dict[JobId, dict[str, bool]] = field(default_factory=dict)
+    new_containers: dict[JobId, Knobs] = field(default_factory=dict)
     """Knobs that a job's next containers start with."""
     auto: bool = True
     """Answer at once whatever can be answered."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reshape_controller.core.model import JobId, JobState
-from reshape_controller.store.protocol import Changes, Store, StoreError
+from reshape_controller.store.protocol import Changes, JobRow, Store, StoreError
 from tests.store_bed import run
 from tests.store_values import changes, job_row
 
@@ -82,7 +82,8 @@ def test_jobs_page_in_order_of_submission_without_gap_or_repeat(make: Callable[[
     async def work(store: Store) -> None:
         for row in reversed(rows):
             await store.project(changes(row.seq, row))
-        seen, after = [], None
+        seen: list[JobRow] = []
+        after = None
         while True:
             page = await store.jobs(limit=4, after=after)
             assert page.total == 10

@@ -45,7 +45,7 @@ async def fill(home: Path) -> None:
     store = SqliteStore(home / "store.sqlite")
     await store.open()
     loop = Loop(store, Settings(make_policy("adaptive"), Mechanism.SIDECAR), WallClock())
-    await loop.start(NoEffects())  # type: ignore[arg-type]
+    await loop.start(NoEffects())
     task = asyncio.create_task(loop.run())
     spec = parse_record({"name": "job", "command": "true", "optional_gpus": [1, 2]})
     names = [f"job-{number:05d}" for number in range(JOBS)]

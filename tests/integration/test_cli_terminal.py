@@ -252,7 +252,9 @@ def test_without_utf_8_the_timeline_is_plain_ascii(bed: Bed) -> None:
     assert "#" in piped.stdout
 
 
-def test_with_the_daemon_down_every_command_says_so_and_changes_nothing(tmp_path_factory) -> None:  # type: ignore[no-untyped-def]
+def test_with_the_daemon_down_every_command_says_so_and_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     for bed in make_bed(tmp_path_factory.mktemp("down")):
         bed.up()
         bed.stop()

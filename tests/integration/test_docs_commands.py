@@ -194,7 +194,7 @@ def test_the_operators_and_the_apis_commands_work_on_a_daemon(bed: Bed) -> None:
 
 def _url(bed: Bed) -> str:
     text = (bed.home / "address.json").read_text()
-    return re.findall(r"http://[^\"]+", text)[0]
+    return str(re.findall(r"http://[^\"]+", text)[0])
 
 
 def _backup(words: list[str]) -> None:

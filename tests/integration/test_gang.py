@@ -68,7 +68,7 @@ def starts_of(
         found = begun(output(bed, job, worker, attempt))
         return found if len(found) >= least else None
 
-    return list(eventually(look, text=f"worker {worker} begins {least} times"))
+    return eventually(look, text=f"worker {worker} begins {least} times")
 
 
 def saved(text: str) -> list[int]:

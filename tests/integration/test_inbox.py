@@ -53,7 +53,7 @@ async def taken_in(store: Store, insert: Callable[[], None], jobs: int) -> None:
     await store.open()
     nothing = Nothing()
     loop = Loop(store, Settings(nothing), WallClock())
-    admission = Admission(lambda: loop.engine.state)
+    admission = admission_of(loop)
     desk = Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
     await loop.start(nothing)
     work = asyncio.create_task(loop.run())
@@ -161,6 +161,10 @@ def test_whatever_is_inserted_as_a_request_is_answered_and_stays_nowhere(
     assert len(left) <= 4 * len(bodies), "what became a rejected job is gone"
 
 
+def admission_of(loop: Loop) -> Admission:
+    return Admission(lambda: loop.engine.state)
+
+
 def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> None:
     """Where another one leads, what is no job to this one may be one of the other's."""
 
@@ -168,7 +172,7 @@ def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> Non
         store, nothing = SqliteStore(tmp_path / "store.db"), Nothing()
         await store.open()
         stale, leader = (Loop(store, Settings(nothing), WallClock()) for _ in range(2))
-        admissions = [Admission(lambda loop=loop: loop.engine.state) for loop in (stale, leader)]
+        admissions = [admission_of(stale), admission_of(leader)]
         desks = [
             Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
             for loop, admission in zip((stale, leader), admissions, strict=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.commands import Command
+from reshape_controller.core.engine import Engine
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuId, GpuState, HostId, JobId, JobSpec, JobState
 from reshape_controller.core.plan import Option, Plan, Snapshot, Target
@@ -234,11 +236,11 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
         last_seq = daemon.loop.journal.seq + records_before
         carry_out = daemon.executor.carry_out
 
-        def only_until(engine: object, commands: object) -> None:
+        def only_until(engine: Engine, commands: tuple[Command, ...]) -> None:
             if daemon.loop.journal.seq < last_seq:
-                carry_out(engine, commands)  # type: ignore[arg-type]
+                carry_out(engine, commands)
 
-        daemon.executor.carry_out = only_until  # type: ignore[method-assign,assignment]
+        daemon.executor.carry_out = only_until  # type: ignore[method-assign]
         await daemon.desk.submit(spec("second", 2))
         end_s = time.monotonic() + 0.7
         while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:

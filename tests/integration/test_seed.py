@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from reshape_controller.cli.config import load
+from reshape_controller.cli.config import Value, load
 from reshape_controller.cli.serve.up import checked
 from reshape_controller.core import events as ev
 from reshape_controller.live.clock import WallClock
@@ -46,6 +46,6 @@ def test_without_one_it_is_drawn_once_and_kept_by_later_starts(tmp_path: Path) -
 
 
 def test_the_flag_and_its_absence_reach_the_daemons_settings(tmp_path: Path) -> None:
-    flags = {"home": str(tmp_path), "simulated_gpus": 2}
+    flags: dict[str, Value] = {"home": str(tmp_path), "simulated_gpus": 2}
     assert checked(load({**flags, "seed": 42})).seed == 42
     assert checked(load(flags)).seed is None

@@ -235,7 +235,7 @@ def test_sigterm_to_init_saves_within_the_grace_period_and_ends_everything(job: 
     os.kill(job.init().pid, signal.SIGTERM)
     status = job.gone()
     assert status.exit_code == 0
-    assert list(job.checkpoints.glob("step-*")) != []
+    assert list((job.path / "checkpoints").glob("step-*")) != []
     assert job.left() == []
     assert Phase.CRASHED not in {o.phase for o in job.coordinator.reports}
 
@@ -269,7 +269,7 @@ def test_bytes_that_are_no_text_come_through_the_environment(job: Bed) -> None:
         programs.READY + "open('who', 'wb').write(os.environb[b'WHO'])\nready()\ntime.sleep(600)"
     )
     job.training(shows)
-    assert (job.code / "who").read_bytes() == b"Jos\xe9"
+    assert (job.path / "code" / "who").read_bytes() == b"Jos\xe9"
 
 
 def test_a_folder_with_a_path_longer_than_a_socket_may_have_works(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_a_fenced_attempt_does_not_start(job: Bed) -> None:
     from reshape_sidecar import checkpoints
 
     job.initialised(programs.PLAIN)
-    checkpoints.claim(job.checkpoints, 2)
+    checkpoints.claim(job.path / "checkpoints", 2)
     job.coordinator.want(Mode.RUN, *DEVICES)
     seen = job.coordinator.until("unfit", lambda o: o.phase is Phase.UNFIT)
     assert "claimed by attempt 2" in (seen.error or "")
@@ -296,7 +296,7 @@ def test_the_first_start_claims_the_checkpoint_folder(job: Bed) -> None:
     from reshape_sidecar import checkpoints
 
     job.training(programs.PLAIN)
-    claim = checkpoints.read_claim(job.checkpoints)
+    claim = checkpoints.read_claim(job.path / "checkpoints")
     assert claim is not None
     assert claim.attempt == 1
 

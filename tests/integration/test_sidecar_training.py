@@ -183,7 +183,7 @@ def test_a_program_that_cannot_be_executed_is_a_crash_that_says_why(job: Bed) ->
     job.started(generation)
     job.coordinator.want(Mode.SAVE_AND_STOP)
     job.coordinator.until("stopped", lambda o: o.stopped_generation == generation + 1)
-    job.code.rename(job.path / "moved")
+    (job.path / "code").rename(job.path / "moved")
     job.coordinator.want(Mode.RUN, *DEVICES)
     seen = job.coordinator.until("crashed", lambda o: o.phase is Phase.CRASHED)
     assert seen.exit_code == 127
@@ -244,7 +244,7 @@ def test_removal_lets_training_save_first(job: Bed) -> None:
     job.coordinator.until("steps", lambda o: o.progress.step > 5)
     job.remove(grace_s=10.0)
     assert not job.status().running
-    assert [path.name for path in job.checkpoints.glob("step-*")] != []
+    assert [path.name for path in (job.path / "checkpoints").glob("step-*")] != []
 
 
 def test_a_stale_generation_is_refused(job: Bed) -> None:

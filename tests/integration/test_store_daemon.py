@@ -27,6 +27,13 @@ def document(user: Database, **where: Any) -> dict[str, Any]:
     return found
 
 
+def noted(user: Database, kind: str) -> str:
+    """What the history says of the first thing of this kind."""
+    found = user.history.find_one({"kind": kind}, {"text": 1})
+    assert found is not None, kind
+    return str(found["text"])
+
+
 def ended(user: Database, mine: Any, state: str) -> dict[str, Any]:
     """The document of a job once it is in a state that is final."""
     final = ("completed", "failed", "cancelled", "rejected")
@@ -156,7 +163,7 @@ def test_jobs_and_hosts_are_controlled_by_a_field_of_their_documents(
     pin = {"request": "pin", "request_size": 2, "request_user": "ada"}
     user.jobs.update_one({"_id": mine}, {"$set": pin})
     eventually(lambda: bed.job("long")["pinned"] == 2)
-    assert "by ada" in user.history.find_one({"kind": "pinned"}, {"text": 1})["text"]  # type: ignore[index]
+    assert "by ada" in noted(user, "pinned")
     user.jobs.update_one({"_id": mine}, {"$set": {**pin, "request_size": 3}})
     wrong = {"_id": mine, "request_error.request": "pin"}
     assert "3" in eventually(lambda: user.jobs.find_one(wrong))["request_error"]["message"]
@@ -170,7 +177,7 @@ def test_jobs_and_hosts_are_controlled_by_a_field_of_their_documents(
     assert not {"request", "request_error"} & set(halted)
     user.hosts.update_one({"_id": "local"}, {"$set": {"request": "drain", "request_user": "ada"}})
     eventually(lambda: user.hosts.find_one({"_id": "local", "drained": True, "request": None}))
-    assert "ada" in user.history.find_one({"kind": "host-drained"}, {"text": 1})["text"]  # type: ignore[index]
+    assert "ada" in noted(user, "host-drained")
     user.hosts.update_one({"_id": "local"}, {"$set": {"request": "undrain"}})
     user.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
     eventually(lambda: user.jobs.find_one({"_id": mine, "state": "running"}))

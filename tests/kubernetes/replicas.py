@@ -135,12 +135,12 @@ class Door:
                 wait.register(end, selectors.EVENT_READ)
             while not self._closed.is_set():
                 for key, _ in wait.select(LOOK_EVERY_S):
-                    end = key.fileobj
-                    assert isinstance(end, socket.socket)
-                    data = end.recv(65536)
+                    ready = key.fileobj
+                    assert isinstance(ready, socket.socket)
+                    data = ready.recv(65536)
                     if not data:
                         return
-                    other[end].sendall(data)
+                    other[ready].sendall(data)
 
 
 def _leads(backend: str) -> bool:

@@ -78,7 +78,9 @@ def test_a_killed_leader_is_followed_within_the_lease_and_no_training_notices(
     refused = two.reshape("gpus")
     assert refused.returncode != 0
     assert "standby" in refused.stderr
-    assert one.status().name in refused.stderr  # type: ignore[union-attr]
+    leading = one.status()
+    assert leading is not None
+    assert leading.name in refused.stderr
 
     one.stop(signal.SIGKILL)
     began_s = time.monotonic()

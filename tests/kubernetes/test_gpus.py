@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -123,7 +124,7 @@ def test_a_gpu_that_dies_is_lost_until_it_is_back_and_its_job_goes_on_without_it
     gpus.nothing_left()
 
 
-def findings(gpus: PodDaemon) -> dict[str, dict[str, object]]:
+def findings(gpus: PodDaemon) -> dict[str, dict[str, Any]]:
     """What doctor finds, by check."""
     said = gpus.reshape("doctor", *gpus.words(), "-o", "json").stdout
     return {finding["check"]: finding for finding in json.loads(said)["findings"]}

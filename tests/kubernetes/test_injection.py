@@ -152,7 +152,8 @@ def launch(launcher: KubernetesLauncher, fields: dict[str, Any]) -> str | None:
         asyncio.run(launcher.launch(wanted, "token"))
     except LaunchError as error:
         said = f"{error}{' (and it would be tried again)' * error.retryable}"
-    assert said in ([str(one) for one in launcher.refusals(wanted)] or [None]), "as at submission"
+    refusals = [str(one) for one in launcher.refusals(wanted)]
+    assert said in refusals if refusals else said is None, "as at submission"
     return said
 
 
@@ -167,7 +168,7 @@ def arrived(field: str, text: str, bring: DryRun) -> bool:
         volumes = bring.pod["spec"]["volumes"]
         claims = [v["persistentVolumeClaim"]["claimName"] for v in volumes if CLAIM_VOLUME in v]
         return text.split("/")[0] in claims
-    there = {
+    there: dict[str, object] = {
         "name": told.name,
         "command": told.command[-1],
         "command[0]": told.command[0],

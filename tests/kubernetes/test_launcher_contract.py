@@ -15,7 +15,7 @@ from tests.sidecar_bed import Bed, bed
 pytestmark = pytest.mark.kubernetes
 
 
-@pytest.fixture
+@pytest.fixture  # type: ignore[no-redef]
 def world(namespace: Namespace, tmp_path: Path) -> Iterator[Bed]:
     with bed(tmp_path, lambda path: PodBed(path, namespace)) as made:
         yield made

@@ -130,11 +130,12 @@ def test_a_model_spread_over_all_devices_is_reshaped_in_its_living_pod(
     daemon.reshape("cancel", "newcomer")
     daemon.wait(newcomer, "the newcomer is gone", state="cancelled")
     daemon.trains(job, 4)
-    begun = eventually(
-        "on 4 again",
-        lambda: (found := _begun(output(daemon, job))) and len(found) == 3 and found,
-        TENSORFLOW_S,
-    )
+
+    def begun_again() -> list[tuple[int, int]] | None:
+        found = _begun(output(daemon, job))
+        return found if len(found) == 3 else None
+
+    begun = eventually("on 4 again", begun_again, TENSORFLOW_S)
     assert daemon.container(job) == before
     assert before.restarts == 0
     assert [size for _, size in begun] == [4, 2, 4]

@@ -6,13 +6,25 @@ of adding up agree to the millisecond.
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import strategies as st
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Snapshot
 from tests.clusters import COSTS, FREE, Cluster
 
-SIZES = ((1,), (2,), (1, 2), (2, 4), (1, 2, 4), (3, 4), (1, 2, 3, 4), (4, 8), (1, 2, 4, 8))
+SIZES: tuple[tuple[int, ...], ...] = (
+    (1,),
+    (2,),
+    (1, 2),
+    (2, 4),
+    (1, 2, 4),
+    (3, 4),
+    (1, 2, 3, 4),
+    (4, 8),
+    (1, 2, 4, 8),
+)
 SPEEDS = st.integers(1, 40).map(lambda quarters: quarters / 4)
 STEPS = st.integers(1, 400)
 
@@ -48,7 +60,7 @@ def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
     return cluster.snapshot()
 
 
-def job(draw: st.DrawFn, cluster: Cluster, sizes: tuple[int, ...]) -> dict[str, object]:
+def job(draw: st.DrawFn, cluster: Cluster, sizes: tuple[int, ...]) -> dict[str, Any]:
     kinds = {kind for kind, _ in cluster.hosts.values()}
     return {
         "speeds": {kind: {size: draw(SPEEDS) for size in sizes} for kind in sorted(kinds)},

@@ -26,7 +26,8 @@ def use_of(state: State, gpu: Gpu) -> Use:
 def test_gpu_seconds_are_those_of_a_look_at_every_gpu(
     preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds, uses, last_s, accounts = [0.0] * len(Use), dict[GpuId, Use](), [0.0], []
+    seconds, uses, last_s = [0.0] * len(Use), dict[GpuId, Use](), [0.0]
+    accounts: list[Account] = []
     book = Account.book
 
     def looked(self: Account, state: State, touched: Touched, now_s: float) -> None:

@@ -14,7 +14,7 @@ from reshape_controller.cli.replays import inputs
 from reshape_controller.cli.replays.compare import saved_pairs
 from reshape_controller.replay import setup as setups
 from reshape_controller.replay import sweep as sweeps
-from reshape_controller.replay.rows import CONFIDENCE, interval, over, savings
+from reshape_controller.replay.rows import CONFIDENCE, Row, interval, over, savings
 from tests.replay_bed import reshape
 
 METRICS = (
@@ -137,7 +137,7 @@ def test_too_few_seeds_are_not_said_to_give_an_interval_of_95_percent() -> None:
 
 
 def test_savings_are_taken_seed_by_seed() -> None:
-    rows = [
+    rows: list[Row] = [
         {"policy": policy, "seed": seed, "makespan_s": value}
         for policy, values in (("ours", (50.0, 90.0)), ("theirs", (100.0, 100.0)))
         for seed, value in enumerate(values)
@@ -157,8 +157,8 @@ def test_savings_are_taken_seed_by_seed() -> None:
 def test_savings_are_told_of_the_papers_pairs_or_of_the_first_policy(
     policies: str, pairs: list[tuple[str, str]]
 ) -> None:
-    rows = [{"policy": label, "seed": 0, "makespan_s": 1.0} for label in policies.split(",")]
-    rows = [{**row, "mean_jct_s": 1.0, "mean_wait_s": 1.0} for row in rows]
+    means: Row = {"makespan_s": 1.0, "mean_jct_s": 1.0, "mean_wait_s": 1.0}
+    rows: list[Row] = [{"policy": label, "seed": 0, **means} for label in policies.split(",")]
     found = [(ours, other) for ours, other, _ in saved_pairs(rows)]
     assert found[: len(pairs)] == pairs
 

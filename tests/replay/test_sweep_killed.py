@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,13 +36,17 @@ def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
+def has_ended(pid: int, start: int | None) -> bool:
+    return start_of(pid) != start
+
+
 def test_no_worker_outlives_a_command_that_was_killed(sweep: subprocess.Popen[str]) -> None:
     workers = workers_of(sweep.pid)
     assert len(workers) == 2
     sweep.kill()
     sweep.wait()
     for pid, start in workers.items():
-        eventually(lambda pid=pid, start=start: start_of(pid) != start, text=f"{pid} has ended")
+        eventually(partial(has_ended, pid, start), text=f"{pid} has ended")
 
 
 def test_a_worker_that_was_killed_is_told_as_such(sweep: subprocess.Popen[str]) -> None:

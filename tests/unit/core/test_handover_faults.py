@@ -112,7 +112,9 @@ def test_a_silent_host_loses_its_gpus_and_its_jobs_go_elsewhere(state: str) -> N
     world.plan(("a", 4), host="host-1")
     assert world.job("a").host == "host-1"
     assert world.job("a").attempt == 2
-    assert world.engine.desired(JobId("a")).attempt == 2  # type: ignore[union-attr]
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    assert desired.attempt == 2
 
 
 @pytest.mark.parametrize("state", STATES)

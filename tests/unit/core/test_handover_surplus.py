@@ -37,8 +37,9 @@ def test_the_surplus_is_nobodys_option_before_its_release_was_verified() -> None
     world.auto = False
     world.plan(("b", 1), ("a", 2))
     assert world.engine.snapshot().hosts[0].idle == 0
-    assert world.job("b").hand_over is not None
-    assert len(world.job("b").hand_over.gpus) == 1  # type: ignore[union-attr]
+    hand_over = world.job("b").hand_over
+    assert hand_over is not None
+    assert len(hand_over.gpus) == 1
     world.auto = True
     world.settle()
     assert sorted(world.gpu_states()) == ["in use", "in use", "releasing", "releasing"]
@@ -55,8 +56,9 @@ def test_a_surplus_that_is_not_empty_is_quarantined_and_the_newcomer_starts_all_
     gpus = world.job("a").gpus
     world.auto = False
     world.plan(("b", 1), ("a", 2))
-    promised = world.job("b").hand_over.gpus  # type: ignore[union-attr]
-    (surplus,) = [gpu for gpu in gpus[2:] if gpu not in promised]
+    hand_over = world.job("b").hand_over
+    assert hand_over is not None
+    (surplus,) = [gpu for gpu in gpus[2:] if gpu not in hand_over.gpus]
     world.dirty_gpus = {surplus}
     world.auto = True
     world.settle()

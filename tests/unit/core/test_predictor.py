@@ -31,7 +31,7 @@ def test_a_newcomer_is_start_training_and_end() -> None:
     """Table IV, V100: 1000 * 0.14 s of training on two GPUs."""
     snapshot = Cluster(overhead=COSTS).waits("job", speed={1: 0.18, 2: 0.14}).snapshot()
     phases = Predictor(snapshot).incoming(one(snapshot), "V100", 2).phases
-    assert phases == (
+    wanted: tuple[tuple[str, object], ...] = (
         ("job start", 10.0),
         ("release", 0.0),
         ("process start", 20.0),
@@ -40,6 +40,7 @@ def test_a_newcomer_is_start_training_and_end() -> None:
         ("last process stop", 3.0),
         ("last job stop", 5.0),
     )
+    assert phases == wanted
 
 
 def test_an_initialised_newcomer_needs_no_job_start() -> None:

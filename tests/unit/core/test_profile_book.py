@@ -71,7 +71,7 @@ def test_a_job_measured_at_two_sizes_is_believed_at_both() -> None:
     measured = (Measured("V100", 1, 2.0), Measured("V100", 2, 1.5))
     known = book(SpeedPoint("V100", 1, 1.0), SpeedPoint("V100", 2, 0.5))
     speeds = known.speeds_of_job("kind", measured, "V100", (1, 2, 4))
-    assert (speeds[1], speeds[2]) == (pytest.approx(2.0), pytest.approx(1.5))
+    assert (speeds[1], speeds[2]) == pytest.approx((2.0, 1.5))
     assert speeds[4] == pytest.approx(2.5 * known.seconds_per_step("kind", "V100", 4))
 
 

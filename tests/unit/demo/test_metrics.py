@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.demo_bed import Process, event, in_place, relaunched, samples
+from tests.demo_bed import event, in_place, relaunched, samples
 
 # isort: split
 from metrics import gpu_idle, metrics, promises, reshapes, starts
+from observed import Process
 from rates import rates
 
 

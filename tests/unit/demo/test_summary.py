@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.demo_bed import ROOT, Process, Run, in_place, relaunched
+from tests.demo_bed import ROOT, in_place, relaunched
 from tests.json_schema import problems
 
 # isort: split
+from observed import Process, Run
 from summary import summarize
 from tables import comparison, is_kept, kept, order
 
@@ -53,11 +54,11 @@ def check_demo() -> ModuleType:
 
 
 def shown(drawn: object, columns: int) -> str:
-    console = Console(file=io.StringIO(), width=columns, color_system=None)
-    console.print(drawn)
-    text = console.file.getvalue()  # type: ignore[attr-defined]
+    file = io.StringIO()
+    Console(file=file, width=columns, color_system=None).print(drawn)
+    text = file.getvalue()
     assert all(len(line) <= columns for line in text.splitlines())
-    return str(text)
+    return text
 
 
 def test_ci_accepts_the_summary_of_four_good_presets(check_demo: ModuleType) -> None:

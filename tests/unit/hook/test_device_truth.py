@@ -158,7 +158,8 @@ def test_a_machine_that_is_fast_enough_keeps_every_step_on_schedule(
 
 def test_the_file_is_followed_while_it_changes(tmp_path: Path) -> None:
     path = write(tmp_path / "truth.json", '{"seconds_per_step": {"a": {"2": 0.5}}}')
-    clock, said = Clock(), []
+    clock = Clock()
+    said: list[str] = []
     follower = Follower(path, "a", "job", 2, said.append, clock)
     assert follower.step_s() == 0.5
     write(path, '{"seconds_per_step": {"a": {"2": 0.25 }}}')
@@ -173,7 +174,8 @@ def test_the_file_is_followed_while_it_changes(tmp_path: Path) -> None:
 
 def test_a_job_that_the_file_does_not_know_is_not_paced_and_says_so_once(tmp_path: Path) -> None:
     path = write(tmp_path / "truth.json", '{"seconds_per_step": {"a": {"2": 0.5}}}')
-    clock, said = Clock(), []
+    clock = Clock()
+    said: list[str] = []
     follower = Follower(path, "a", "job", 4, said.append, clock)
     for _ in range(3):
         assert follower.step_s() is None

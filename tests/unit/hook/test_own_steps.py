@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import FunctionType
+
 from reshape_sidecar.hook import own_steps
 
 
@@ -11,6 +13,7 @@ def test_what_a_function_will_have_but_has_not_yet_is_left_out() -> None:
             return now, later
 
         now = 1
+        assert isinstance(step, FunctionType)
         found = own_steps._enclosed(step)
         later = 2
         assert step() == (1, 2)

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reshape_profiles.hook_reports import listening
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook import report, settings
 from reshape_sidecar.hook.imports import ImportWatch
@@ -23,7 +24,6 @@ from reshape_sidecar.hook.judge import EXACT, STEPS_ONLY, Verdict
 from reshape_sidecar.hook.progress import Telling, numbers_of
 from reshape_sidecar.hook.randomness import Beginning
 from reshape_sidecar.hook.report import Reporter
-from tests.hook_bed import listening
 
 WAIT_S = 20.0
 

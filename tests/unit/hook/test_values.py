@@ -223,10 +223,10 @@ def test_callbacks_of_finished_calls_come_back_in_their_newest_state(tmp_path: P
 
 
 def test_a_logger_goes_on_in_its_file() -> None:
-    callbacks = [Callback(), CSVLogger()]
-    callback_state.append_instead_of_truncating(callbacks)
-    assert callbacks[1].append is True  # type: ignore[attr-defined]
-    assert not hasattr(callbacks[0], "append")
+    callback, logger = Callback(), CSVLogger()
+    callback_state.append_instead_of_truncating([callback, logger])
+    assert logger.append is True
+    assert not hasattr(callback, "append")
 
 
 class OwnLogger(CSVLogger):

@@ -84,7 +84,7 @@ def test_a_container_whose_files_are_lost_may_save_before_it_is_ended(job: Bed) 
     job.folder.run.rename(moved)
     job.remove(grace_s=20.0)
     assert job.left() == []
-    assert list(job.checkpoints.glob("step-*")) != []
+    assert list((job.path / "checkpoints").glob("step-*")) != []
     moved.rename(job.folder.run)
 
 
@@ -131,7 +131,12 @@ def test_what_has_ended_long_ago_costs_nothing_at_each_look(
     assert len(first) == 30
     looks: list[str] = []
     scandir = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda path: looks.append(str(path)) or scandir(path))
+
+    def noted(path: str | Path) -> Iterator[os.DirEntry[str]]:
+        looks.append(str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", noted)
     assert asyncio.run(launcher.containers()) == first
     assert [look for look in looks if look.startswith(str(tmp_path))] != []
     looks.clear()

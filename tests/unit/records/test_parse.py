@@ -167,7 +167,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
 def test_what_is_wrong_is_named_with_place_value_and_remedy(
     change: dict[object, object], path: str, message: str, hint: str
 ) -> None:
-    (error,) = errors_of({**SMALLEST, **change})
+    (error,) = errors_of(SMALLEST | change)
     assert error.path == path
     assert message in error.message
     assert hint in error.hint

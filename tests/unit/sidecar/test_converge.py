@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from reshape_sidecar import limits
 from reshape_sidecar.agent import converge
 from reshape_sidecar.agent.converge import (
     Action,
@@ -228,7 +229,7 @@ def test_an_unfit_attempt_does_not_start_and_can_still_exit() -> None:
 def test_what_a_crashed_process_left_behind_is_ended() -> None:
     memory = trains(desired(2), ended=ended(exit_code=1, asked=False))
     seen = status(training(running=False, exit_code=1), swept=2)
-    assert decide(memory, seen) == EndTree(3, converge.LEFTOVER_GRACE_S)
+    assert decide(memory, seen) == EndTree(3, limits.LEFTOVER_GRACE_S)
     assert decide(memory, replace(seen, swept=3)) == Idle()
 
 

@@ -76,10 +76,10 @@ class SideCar:
                 lost = self.step - self.saved_step
                 self._answer(Outcome(generation, OutcomeKind.STOPPING, self.saved_step, lost))
             case AskToSave(generation):
-                training = self.status.training
-                assert training is not None
-                assert training.running
-                rung = replace(training, rung=True)
+                asked = self.status.training
+                assert asked is not None
+                assert asked.running
+                rung = replace(asked, rung=True)
                 self.status = replace(self.status, rung=generation, training=rung)
             case TakeBack(generation):
                 self.status = replace(self.status, withdrawn=generation)

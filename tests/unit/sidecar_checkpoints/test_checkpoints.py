@@ -14,6 +14,7 @@ import pytest
 
 from reshape_sidecar import checkpoints, durable
 from reshape_sidecar.checkpoints import CheckpointError, Fenced, Published
+from reshape_sidecar.contract import Manifest
 
 
 def writes(content: bytes) -> Callable[[Path], None]:
@@ -153,7 +154,12 @@ def test_what_a_process_has_just_published_is_not_read_again_at_its_end(
     state = publish(tmp_path, 9).path / "state.bin"
     read: list[Path] = []
     whole = durable.sha256
-    monkeypatch.setattr(durable, "sha256", lambda path: read.append(path) or whole(path))
+
+    def noted(path: Path) -> str:
+        read.append(path)
+        return whole(path)
+
+    monkeypatch.setattr(durable, "sha256", noted)
     own, other = (1, 1), (1, 2)
     found = checkpoints.newest(tmp_path, own)
     assert found is not None
@@ -328,9 +334,7 @@ def test_a_reader_looks_again_when_the_newest_was_replaced_under_its_eyes(
     real = checkpoints.verify
     steps = iter((6, 7))
 
-    def verify_while_training_goes_on(
-        path: Path, process: tuple[int, int] | None
-    ) -> checkpoints.Manifest:
+    def verify_while_training_goes_on(path: Path, process: tuple[int, int] | None) -> Manifest:
         for step in steps:
             publish(tmp_path, step)
         return real(path, process)

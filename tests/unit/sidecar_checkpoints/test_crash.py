@@ -68,8 +68,9 @@ def test_a_crash_at_any_point_of_publish_leaves_a_valid_newest(
         step = before if again and before else before + 1
         fuse = Fuse(operations)
         crashed = False
+        guarded: dict[str, Any] = {name: fuse.guard(getattr(os, name)) for name in OPERATIONS}
         with (
-            mock.patch.multiple(os, **{n: fuse.guard(getattr(os, n)) for n in OPERATIONS}),
+            mock.patch.multiple(os, **guarded),
             mock.patch.object(builtins, "open", fuse.guard(open)),
             mock.patch.object(shutil, "rmtree", fuse.guard(shutil.rmtree)),
         ):

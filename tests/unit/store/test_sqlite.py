@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_synced_as_asked_is_refused(
 ) -> None:
     # A database in memory has no write-ahead log: SQLite says so only when it is asked.
     real = sqlite3.connect
-    monkeypatch.setattr(sqlite_file.sqlite3, "connect", lambda *_, **k: real(":memory:"))
+    monkeypatch.setattr(sqlite3, "connect", lambda *_, **k: real(":memory:"))
     with pytest.raises(StoreError, match=r"journal_mode=memory.*instead of wal"):
         sqlite_file.connect(tmp_path / "reshape.db")
 

@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -227,8 +228,8 @@ def test_whatever_bytes_are_flipped_recovery_saves_only_what_was_written(tmp_pat
         size = dice.choice((1, 64, 4096))
         damaged[begin : begin + size] = dice.randbytes(len(damaged[begin : begin + size]))
         path.write_bytes(damaged)
-        outcome(lambda path=path: check(path))
-        found = outcome(lambda path=path, into=into: recover(path, into))
+        outcome(partial(check, path))
+        found = outcome(partial(recover, path, into))
         if found is not None:
             log, snapshot, _, requests = contents(into)
             begin_seq = 10 if snapshot is not None else 0

@@ -12,13 +12,14 @@ import sys
 import tempfile
 
 import keras
+import numpy as np
 import tensorflow as tf
 from told import Told, Validation, data, dense, loss, mirrored, show
 
 DEVICES = int(os.environ.get("PLAIN_DEVICES", "0"))
 
 
-def arrays():
+def arrays() -> None:
     """Arrays; dropout, Adam, callbacks that change the rate, validation."""
     with mirrored().scope():
         model = dense("arrays", "adam", keras.layers.Dense(16, "relu"), keras.layers.Dropout(0.3))
@@ -35,7 +36,7 @@ def arrays():
     )
 
 
-def no_callbacks():
+def no_callbacks() -> None:
     """Arrays that are drawn over epochs, a rate schedule, no callback at all."""
     with mirrored().scope():
         schedule = keras.optimizers.schedules.CosineDecay(0.1, 40)
@@ -44,7 +45,7 @@ def no_callbacks():
     show(model.fit(x, y, batch_size=32, epochs=3, verbose=0, steps_per_epoch=3), model)
 
 
-def pipeline():
+def pipeline() -> None:
     """A shuffled pipeline, one callback object, augmentation and normalisation layers."""
     with mirrored().scope():
         model = dense(
@@ -62,7 +63,7 @@ class OwnList(keras.callbacks.CallbackList):
     """A list of callbacks that the script has made itself."""
 
 
-def repeated():
+def repeated() -> None:
     """A pipeline without an end, cached in a file, a CallbackList, two steps per execution, no
     strategy."""
     model = dense("repeated", "adam", steps_per_execution=2)
@@ -75,16 +76,16 @@ def repeated():
 class Subclassed(keras.Model):
     """A model of its own, unbuilt, with its own training step."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(name="subclassed")
         self.first = keras.layers.Dense(8, "relu")
         self.drop = keras.layers.Dropout(0.2)
         self.last = keras.layers.Dense(2)
 
-    def call(self, x, training=False):
+    def call(self, x: tf.Tensor, training: bool = False) -> tf.Tensor:
         return self.last(self.drop(self.first(x), training=training))
 
-    def train_step(self, batch):
+    def train_step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
         x, y = batch
         with tf.GradientTape() as tape:
             value = self.compute_loss(y=y, y_pred=self(x, training=True))
@@ -94,7 +95,7 @@ class Subclassed(keras.Model):
         return {"own_loss": value}
 
 
-def unknown_length():
+def unknown_length() -> None:
     """No strategy, a length that shows at the end of the first epoch, an own training step."""
     model = Subclassed()
     model.compile("adam", loss())
@@ -106,25 +107,25 @@ def unknown_length():
 class Sequence(keras.utils.PyDataset):
     """Batches by index."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.x, self.y = data()
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 9
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         part = slice(index * 32, index * 32 + 32)
         return self.x[part], self.y[part]
 
 
-def sequence():
+def sequence() -> None:
     """A PyDataset in order, and no strategy."""
     model = dense("sequence", "adam")
     show(model.fit(Sequence(), epochs=2, verbose=0, shuffle=False, callbacks=[Told()]), model)
 
 
-def several():
+def several() -> None:
     """Several fits: a model, a second one that learns from it, and that one compiled anew."""
     x, y = data(130)
     teacher = dense("teacher", "adam", keras.layers.Dropout(0.2))
@@ -150,7 +151,7 @@ def several():
 class Pair(keras.Model):
     """Two networks with an optimizer each, no ``call``, and state in attributes of its own."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(name="pair")
         self.maker = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(8)])
         self.critic = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
@@ -158,11 +159,13 @@ class Pair(keras.Model):
         self.counts = {"steps": [tf.Variable(1.0)]}
         self.title = tf.Variable("pair")
 
-    def compile(self, makes, judges):
+    def compile(
+        self, makes: keras.optimizers.Optimizer, judges: keras.optimizers.Optimizer
+    ) -> None:
         super().compile(keras.optimizers.Adam())
         self.makes, self.judges = makes, judges
 
-    def train_step(self, batch):
+    def train_step(self, batch: tuple[tf.Tensor, tf.Tensor]) -> dict[str, tf.Tensor]:
         print("TRACED", flush=True)
         x, _ = batch
         noise = self.noise.normal((tf.shape(x)[0], 4))
@@ -183,7 +186,7 @@ class Pair(keras.Model):
         return {"loss": self._loss_tracker.result()}
 
 
-def pair():
+def pair() -> None:
     """A model as those that are trained against each other are written, without a strategy."""
     model = Pair()
     model.compile(keras.optimizers.Adam(0.01), keras.optimizers.RMSprop(0.02))
@@ -191,7 +194,7 @@ def pair():
     show(model.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()]), model)
 
 
-def stateful():
+def stateful() -> None:
     """A layer whose state goes on from batch to batch, and through a validation."""
     layers = [keras.layers.GRU(6, stateful=True), keras.layers.Dense(2)]
     model = keras.Sequential([keras.layers.Input(batch_shape=(32, 4, 2)), *layers], name="stateful")
@@ -217,27 +220,29 @@ def stateful():
 class Averaged(keras.callbacks.Callback):
     """Validates a mean of the weights, and counts: a script's own, which sees no batch twice."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.mean, self.own, self.batches = None, None, 0
+        self.mean: list[np.ndarray] | None = None
+        self.own: list[np.ndarray] | None = None
+        self.batches = 0
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         weights = self.model.get_weights()
         mean = weights if self.mean is None else self.mean
         self.mean = [0.5 * (old + new) for old, new in zip(mean, weights, strict=True)]
 
-    def on_test_begin(self, logs=None):
+    def on_test_begin(self, logs: dict[str, float] | None = None) -> None:
         self.own = self.model.get_weights()
         self.model.set_weights(self.mean)
 
-    def on_test_batch_end(self, batch, logs=None):
+    def on_test_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         self.batches += 1
 
-    def on_test_end(self, logs=None):
+    def on_test_end(self, logs: dict[str, float] | None = None) -> None:
         self.model.set_weights(self.own)
 
 
-def averaged():
+def averaged() -> None:
     """A callback that puts other weights into the model for the time of a validation."""
     x, y = data(160)
     model, averages = dense("averaged", "adam"), Averaged()
@@ -250,7 +255,7 @@ def averaged():
     print("HISTORY counted", averages.batches)
 
 
-def in_turn():
+def in_turn() -> None:
     """A call for each epoch, as loops of their own are written; then a longer one."""
     x, y = data(96)
     model = dense("in_turn", "adam", keras.layers.Dropout(0.1))
@@ -265,22 +270,22 @@ def in_turn():
 class Notes(keras.callbacks.Callback):
     """Notes into a list that it was given, and into collections of its own."""
 
-    def __init__(self, notes):
+    def __init__(self, notes: list[float]) -> None:
         super().__init__()
         self.notes = notes
-        self.newest = collections.deque(maxlen=4)
-        self.by_batch = collections.defaultdict(int)
+        self.newest: collections.deque[int] = collections.deque(maxlen=4)
+        self.by_batch: collections.defaultdict[int, int] = collections.defaultdict(int)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         self.notes.append(float(batch))
         self.newest.append(batch)
         self.by_batch[batch] += 1
 
 
-def read_back():
+def read_back() -> None:
     """Callbacks that the script reads, also those of a call that is over, and a logger's file."""
     x, y = data(160)
-    notes = []
+    notes: list[float] = []
     stopping = keras.callbacks.EarlyStopping("loss", patience=1, min_delta=9, start_from_epoch=1)
     noting = Notes(notes)
     model = dense("first", "adam")
@@ -297,7 +302,7 @@ def read_back():
     print("HISTORY notes", *notes, *noting.newest, sum(noting.by_batch.values()))
 
 
-def shared():
+def shared() -> None:
     """One shuffled pipeline for training and validation, and for two calls; shuffled twice."""
     whole = tf.data.Dataset.from_tensor_slices(data(160)).shuffle(160, seed=5)
     training, validation = whole.skip(32).shuffle(20, seed=6).batch(32), whole.take(32).batch(32)
@@ -310,16 +315,16 @@ def shared():
         show(turn, model)
 
 
-def part_validated():
+def part_validated() -> None:
     """Shuffled validation data of which an epoch sees a part; a callback has data of its own."""
     training = tf.data.Dataset.from_tensor_slices(data(64)).shuffle(64).batch(32)
     validation = tf.data.Dataset.from_tensor_slices(data(96)).shuffle(96).batch(16)
     other = tf.data.Dataset.from_tensor_slices(data(32)).batch(32)
+    with mirrored().scope():
+        model = dense("part", "adam")
     looking = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: model.evaluate(other, verbose=0)
     )
-    with mirrored().scope():
-        model = dense("part", "adam")
     turn = model.fit(
         training,
         epochs=4,
@@ -331,14 +336,14 @@ def part_validated():
     show(turn, model)
 
 
-def tried(units, x, y):
+def tried(units: int, x: np.ndarray, y: np.ndarray) -> list[float]:
     """Train a model that nobody has any more when this is over; how good it was."""
     model = dense(f"tried_{units}", "adam", keras.layers.Dense(units))
     model.fit(x, y, 32, epochs=2, verbose=0, callbacks=[Told()])
     return model.evaluate(x, y, verbose=0)
 
 
-def searched():
+def searched() -> None:
     """A search as scripts have it: a call that may fail, and models that are dropped."""
     x, y = data(96)
     try:
@@ -373,7 +378,7 @@ CASES = {
 }
 
 
-def main():
+def main() -> None:
     if DEVICES:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(

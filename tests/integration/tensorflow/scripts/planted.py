@@ -8,73 +8,77 @@ import importlib
 import importlib.util
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 RUN = Path(__file__).resolve().parents[4] / "sidecar" / "reshape_sidecar" / "hook" / "run.py"
 
 
-def go_to_with(change):
+def go_to_with(change: Callable[[Any], dict[str, int]]) -> None:
     """Change the saved data position before the hook takes training there."""
     position = importlib.import_module("_reshape_hook.hook.position")
     original = position.Position.go_to
 
-    def go_to(self, saved, *others):
+    def go_to(self: object, saved: Any, *others: object) -> None:
         original(self, dataclasses.replace(saved, **change(saved)), *others)
 
     position.Position.go_to = go_to
 
 
-def one_batch_skipped():
+def one_batch_skipped() -> None:
     go_to_with(lambda saved: {"draws": saved.draws + 1})
 
 
-def one_batch_repeated():
+def one_batch_repeated() -> None:
     go_to_with(lambda saved: {"draws": saved.draws - 1})
 
 
-def shuffle_reseeded():
+def shuffle_reseeded() -> None:
     go_to_with(lambda saved: {"creations": saved.creations + 1})
 
 
-def restore_without(lost):
+def restore_without(lost: Callable[[str], bool]) -> None:
     """Do not put back the variables that ``lost`` names."""
-    variables = importlib.import_module("_reshape_hook.hook.variables")
+    variables: Any = importlib.import_module("_reshape_hook.hook.variables")
     original = variables._assign
 
-    def assign(variable, how, values):
+    def assign(variable: Any, how: object, values: object) -> None:
         if not lost(str(getattr(variable, "path", variable.name))):
             original(variable, how, values)
 
     variables._assign = assign
 
 
-def optimizer_slots_lost():
+def optimizer_slots_lost() -> None:
     restore_without(lambda name: "momentum" in name)
 
 
-def schedule_restarted():
+def schedule_restarted() -> None:
     restore_without(lambda name: name.endswith("iteration"))
 
 
-def metrics_reset():
+def metrics_reset() -> None:
     restore_without(lambda name: "total" in name or "count" in name)
 
 
-def found_late():
+def found_late() -> None:
     """The checkpoint is found when a script has long begun."""
-    checkpoints = importlib.import_module("_reshape_hook.checkpoints")
+    checkpoints: Any = importlib.import_module("_reshape_hook.checkpoints")
     original = checkpoints.newest
 
-    def newest(folder):
+    def newest(folder: Path) -> object:
         time.sleep(1)
         return original(folder)
 
     checkpoints.newest = newest
 
 
-def main():
+def main() -> None:
     bug = sys.argv.pop(1)
     spec = importlib.util.spec_from_file_location("run_under_test", RUN)
+    assert spec is not None
+    assert spec.loader is not None
     run = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(run)
     run._load_hook()

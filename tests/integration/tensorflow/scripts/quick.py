@@ -22,7 +22,7 @@ count = 0
 
 
 class Steps(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         global count
         count += 1
         print(f"STEP {int(self.model.optimizer.iterations.numpy())}", flush=True)
@@ -39,12 +39,12 @@ class Steps(keras.callbacks.Callback):
 class Seen(keras.layers.Layer):
     """Prints which samples a step has seen."""
 
-    def call(self, x):
+    def call(self, x: tf.Tensor) -> tf.Tensor:
         tf.py_function(self.show, [x[:, 0]], [])
         return x
 
     @staticmethod
-    def show(numbers):
+    def show(numbers: tf.Tensor) -> None:
         print("SEEN", *[int(number) for number in numbers.numpy()], flush=True)
 
 
@@ -54,8 +54,8 @@ if DISK_FULL:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (200, unlimited))
-x = np.arange(40, dtype="float32").reshape(40, 1)
-y = np.zeros((40, 1), "float32")
+x: np.ndarray = np.arange(40, dtype="float32").reshape(40, 1)
+y: np.ndarray = np.zeros((40, 1), "float32")
 layers = [keras.layers.Input((1,)), keras.layers.Dense(1)]
 if not SEEDED:
     layers.insert(1, Seen())

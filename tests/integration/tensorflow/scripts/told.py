@@ -18,12 +18,12 @@ STOP_IN = os.environ.get("STOP_IN", "")
 steps_here = 0
 
 
-def stop_now():
+def stop_now() -> None:
     print("asked", flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def stop_in(place):
+def stop_in(place: str) -> None:
     global STOP_IN
     if place == STOP_IN:
         STOP_IN = ""
@@ -33,12 +33,12 @@ def stop_in(place):
 class Told(keras.callbacks.Callback):
     """Prints each step's loss (not the running mean), and stops where it is told to."""
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         self.seen = (0.0, 0.0)
         rate = float(self.model.optimizer.learning_rate.numpy())
         print(f"EPOCH {epoch} {rate:.9g}", flush=True)
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         global steps_here
         steps_here += 1
         tracker = self.model._loss_tracker
@@ -49,14 +49,14 @@ class Told(keras.callbacks.Callback):
         if steps_here == STOP_AT:
             stop_now()
 
-    def on_predict_batch_end(self, batch, logs=None):
+    def on_predict_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         stop_in("predict")
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         stop_in("epoch_end")
 
 
-def data(samples=300):
+def data(samples: int = 300) -> tuple[np.ndarray, np.ndarray]:
     random = np.random.default_rng(0)
     x = random.normal(size=(samples, 8)).astype("float32")
     return x, (x.sum(1) > 0).astype("int64")
@@ -65,14 +65,14 @@ def data(samples=300):
 class Validation(keras.utils.PyDataset):
     """Data of a validation, in the middle of which it may be time to stop."""
 
-    def __init__(self, x, y):
+    def __init__(self, x: np.ndarray, y: np.ndarray) -> None:
         super().__init__()
         self.x, self.y = x, y
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.x) // 32
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         if index:
             stop_in("evaluate")
         part = slice(index * 32, index * 32 + 32)
@@ -80,22 +80,27 @@ class Validation(keras.utils.PyDataset):
 
 
 @functools.cache
-def mirrored():
+def mirrored() -> tf.distribute.Strategy:
     """One strategy for all cases of a process: TensorFlow mixes two of them up."""
     return tf.distribute.MirroredStrategy()
 
 
-def loss():
+def loss() -> keras.losses.Loss:
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def dense(name, optimizer, *layers, **compile_):
+def dense(
+    name: str,
+    optimizer: str | keras.optimizers.Optimizer,
+    *layers: keras.layers.Layer,
+    **compile_: int,
+) -> keras.Model:
     model = keras.Sequential([keras.layers.Input((8,)), *layers, keras.layers.Dense(2)], name=name)
     model.compile(optimizer, loss(), metrics=["accuracy"], **compile_)
     return model
 
 
-def show(history, model):
+def show(history: keras.callbacks.History, model: keras.Model) -> None:
     for name, values in sorted(history.history.items()):
         print("HISTORY", name, " ".join(f"{value:.7g}" for value in values))
     print("EPOCHS", history.epoch)

@@ -19,10 +19,10 @@ SIZE, BATCH, STEPS_PER_EPOCH, STEPS = 16, 32, 25, 60
 class Told(keras.callbacks.Callback):
     """Prints losses as a script's own callback sees them, and stops at a step."""
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         self.epoch = epoch
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         tracker = self.model._loss_tracker
         step = self.epoch * STEPS_PER_EPOCH + batch + 1
         print(f"STEP {step} {tracker.total.numpy():.9g} {tracker.count.numpy():.9g}", flush=True)
@@ -31,7 +31,7 @@ class Told(keras.callbacks.Callback):
         if step == STEPS:
             self.model.stop_training = True
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> None:
         print(f"EPOCH {epoch} {logs['loss']:.9g} {logs['accuracy']:.9g}", flush=True)
 
 
