@@ -13,7 +13,7 @@ STOP_AT = int(os.environ.get("STOP_AT", "0"))
 class Told(keras.callbacks.Callback):
     steps = 0
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict[str, float]) -> None:
         self.steps += 1
         print("STEP", *[f"{name} {logs[name]:.9g}" for name in sorted(logs)], flush=True)
         if self.steps == STOP_AT:
