@@ -32,6 +32,8 @@ from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
 _PART_ROWS = 1000
+DUE_MAX = 4
+"""Deadlines that are kept for each job and GPU; with more, those that were taken back go."""
 
 
 class Touched:
@@ -133,7 +135,7 @@ class State:
         self.jobs[job_id] = job
         self.views.job_changed(job_id)
         if deadline is not None and (before is None or before.deadline is not deadline):
-            heapq.heappush(self._due, (deadline.at_s, job_id))
+            self._await(deadline.at_s, job_id)
 
     def drop_job(self, job: Job) -> None:
         """Forget a job that has ended and left its container."""
@@ -149,7 +151,7 @@ class State:
         self.gpus[gpu.id] = gpu
         self.views.host_changed(gpu.host)
         if gpu.verify_by_s is not None:
-            heapq.heappush(self._due, (gpu.verify_by_s, gpu.id))
+            self._await(gpu.verify_by_s, gpu.id)
 
     def put_host(self, host: Host) -> None:
         self._touched.hosts[host.id] = None
@@ -224,6 +226,11 @@ class State:
         state.profiles = ProfileBook.from_rows(known)
         state.take_touched()
         return state
+
+    def _await(self, at_s: float, key: str) -> None:
+        heapq.heappush(self._due, (at_s, key))
+        if len(self._due) > DUE_MAX * (len(self.jobs) + len(self.gpus)):
+            self._due = sorted({entry for entry in self._due if self._is_due(*entry)})
 
     def _is_due(self, at_s: float, key: str) -> bool:
         job = self.jobs.get(JobId(key))
