@@ -67,6 +67,7 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         raise ReplayError(f"job set {assumed.job_set} has no speeds on {assumed.gpu_type}")
     left_out: Counter[str] = Counter()
     found: list[tuple[float, JobSpec]] = []
+    forms: set[bool] = set()
     for line, row in _rows(text, name, columns):
         where = f"{name}: line {line}"
         gpus = _number(row, columns.gpus, where)
@@ -80,7 +81,11 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         if reason:
             left_out[reason] += 1
             continue
-        submit_s = _time(row, columns.submit, where)
+        submit_s, is_date = _time(row, columns.submit, where)
+        forms.add(is_date)
+        if len(forms) > 1:
+            what = f"{columns.submit} is {row[columns.submit]!r}, and others are of another form"
+            raise ReplayError(f"{where}: {what}; write seconds in all rows, or dates in all")
         key = row[columns.name] if columns.name is not None else f"job-{line:06d}"
         kind = types[int(drawn(0, "type", key) * len(types))]
         step_s = book.seconds_per_step(kind, assumed.gpu_type, int(gpus))
@@ -158,11 +163,11 @@ def _number(row: dict[str, str], column: str, where: str) -> float:
     return value
 
 
-def _time(row: dict[str, str], column: str, where: str) -> float:
-    """Seconds, or a date and time (UTC where it names no zone)."""
+def _time(row: dict[str, str], column: str, where: str) -> tuple[float, bool]:
+    """Seconds, or a date and time (UTC where it names no zone); whether it is a date."""
     text = row[column]
     try:
-        return float(text)
+        return float(text), False
     except ValueError:
         pass
     try:
@@ -171,4 +176,4 @@ def _time(row: dict[str, str], column: str, where: str) -> float:
         raise ReplayError(
             f"{where}: {column} is {text!r}; write seconds, or a date as 2017-10-03 12:00:00"
         ) from None
-    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp(), True

@@ -57,6 +57,7 @@ def test_rows_that_cannot_be_replayed_are_counted_by_reason() -> None:
     [
         ("a,soon,1,60\n", "line 2: at is 'soon'"),
         ("a,1,many,60\n", "line 2: gpus is 'many'"),
+        ("a,0,1,60\nb,2017-10-03,1,60\n", "line 3: at is '2017-10-03', and others are of another"),
         ("a,1,1,1e308\n", "line 2: seconds is 1e+308, and must be at most 1e+10 seconds"),
         ("a,1,1,inf\n", "line 2: seconds is 'inf'"),
         ("a,1,1\n", "line 2: has another number of cells"),
