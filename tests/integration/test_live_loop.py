@@ -173,6 +173,23 @@ def test_a_newcomer_gets_gpus_and_gives_them_back_at_its_end(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
+def test_what_is_lost_with_a_container_is_counted_from_its_newest_report(tmp_path: Path) -> None:
+    """Mere progress is in the log every ten seconds only."""
+
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            job = await daemon.desk.submit(spec("first", 4))
+            await daemon.until(lambda: daemon.state_of(job) == ("running", 4))
+            sidecar = daemon.launcher.job(job)
+            await daemon.until(lambda: sidecar.observed.progress.step >= 3)
+            sidecar.over = True
+            jobs = daemon.loop.engine.state.jobs
+            await daemon.until(lambda: jobs[job].attempt == 2)
+            assert jobs[job].steps_lost == sidecar.observed.progress.step
+
+    asyncio.run(scenario())
+
+
 def test_a_container_is_not_told_of_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     """Its self-check would find none of that name, and the job would fail for it."""
 

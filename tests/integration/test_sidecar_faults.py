@@ -117,6 +117,17 @@ def test_an_agent_that_lost_its_memory_finds_training_as_it_was(job: Bed, text: 
     assert job.log("init.log").count("SIGTERM to training") == 1
 
 
+def test_an_agent_that_missed_the_end_says_how_far_training_got(job: Bed) -> None:
+    job.training(programs.STEPS, "total=40", "save_s=2")
+    job.coordinator.until("its last step", lambda o: o.progress.step == 40)
+    agent = job.agent()
+    os.kill(agent, signal.SIGSTOP)
+    eventually("the end of training", lambda: not job.alive())
+    os.kill(agent, signal.SIGKILL)
+    seen = job.coordinator.until("finished", lambda o: o.phase is Phase.FINISHED)
+    assert (seen.progress.step, seen.progress.checkpoint_step) == (40, 40)
+
+
 def test_a_check_that_fails_later_does_not_hide_what_training_does(job: Bed) -> None:
     """The self-check of an agent that was started again finds the data gone; training reads on."""
     data = job.path / "data"

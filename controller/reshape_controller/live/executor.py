@@ -185,6 +185,7 @@ class Executor:
             await asyncio.wait((launch,))
         await self._launcher.remove(job, attempt, grace_s)
         self._there.discard((job, attempt))
+        self._link.last_word(job, attempt)
         self._post(ev.ContainerGone(job, attempt, reason=reason))
 
     async def _check_release(self, check: CheckRelease) -> None:
@@ -245,6 +246,7 @@ class Executor:
             self._there.discard((job, attempt))
             if status.lasting:  # of no consequence to a job that came up or was ended meanwhile
                 self._post(ev.LaunchFailed(job, attempt, reason, retryable=False))
+            self._link.last_word(job, attempt)
             self._post(ev.ContainerGone(job, attempt, status.exit_code, reason))
 
 

@@ -117,6 +117,16 @@ class Link:
         known = self._attempts.get(job)
         return known.observed if known is not None else None
 
+    def last_word(self, job: JobId, attempt: int) -> None:
+        """Pass on the newest report of an attempt that is gone: the log may have an older one, and
+        what was lost is counted from there."""
+        known = self._attempts.get(job)
+        if known is None or known.desired.attempt != attempt or known.observed is None:
+            return
+        if known.observed is not known.passed_on:
+            known.passed_on = known.observed
+            self._post(SideCarReported(known.observed))
+
     async def exchange(
         self, job: str, attempt: int, observed: Observed, wait_s: float
     ) -> Desired | None:

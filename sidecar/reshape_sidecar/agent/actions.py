@@ -81,7 +81,10 @@ class Actions:
         )
         log.info("generation %s ended with exit code %s", ended.generation, ended.exit_code)
         state.moments = replace(state.moments, ended_at_s=training.ended_at_s)
-        progress = replace(state.memory.progress, checkpoint_step=ended.saved_step)
+        # An agent that was started again has not heard of all steps; the checkpoint proves its own.
+        known = state.memory.progress
+        step = max(known.step, ended.saved_step or 0)
+        progress = replace(known, step=step, checkpoint_step=ended.saved_step)
         state.keep(ended=ended, finished=endings.finished(ended), progress=progress)
 
     def _answer(self, outcome: Outcome) -> None:

@@ -98,7 +98,10 @@ class MemoryFile:
             with contextlib.suppress(OSError):
                 os.replace(self._path, self._path.with_suffix(".damaged"))
             old = Memory()
-        memory = replace(old, boot=max(old.boot + 1, int(now_s * MILLISECONDS)))
+        # Training has gone on since this was kept: whoever heard more of it knows better.
+        progress = replace(old.progress, loss=None, seconds_per_step=None)
+        boot = max(old.boot + 1, int(now_s * MILLISECONDS))
+        memory = replace(old, boot=boot, progress=progress)
         try:
             self.save(memory)
         except OSError as error:

@@ -66,6 +66,14 @@ def test_the_memory_survives_and_every_start_has_a_higher_number(tmp_path: Path)
     assert MemoryFile(tmp_path).boot(2000.0).boot == 2_000_000
 
 
+def test_a_new_agent_does_not_say_what_training_may_have_left_behind(tmp_path: Path) -> None:
+    """So the controller keeps the later step that it has heard of, until training speaks again."""
+    then = Progress(106, total_steps=167, loss=0.5, seconds_per_step=0.1, checkpoint_step=106)
+    MemoryFile(tmp_path).save(Memory(desired=OLD, progress=then))
+    now = MemoryFile(tmp_path).boot(1000.0).progress
+    assert now == replace(then, loss=None, seconds_per_step=None)
+
+
 @pytest.mark.parametrize("text", [None, "", '{"type":"Memory","bo', '{"type":"Memory","x":1}'])
 def test_a_memory_that_is_lost_or_damaged_begins_anew_under_a_higher_number(
     tmp_path: Path, text: str | None
