@@ -1,4 +1,4 @@
-"""Sweeps whose command or whose worker is killed."""
+"""Sweeps whose command is interrupted or killed, or whose worker is killed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ def sweep(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     command += ["--seeds", "1000", "--workers", "2", "--out", str(tmp_path)]
     path = ":".join(str(ROOT / name) for name in SOURCES)
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        process_group=0,
     ) as process:
         eventually(lambda: any(tmp_path.rglob("*.json")), text="a replay is kept")
         yield process
@@ -55,3 +59,11 @@ def test_a_worker_that_was_killed_is_told_as_such(sweep: subprocess.Popen[str]) 
     assert sweep.returncode == 1
     assert "a worker process was killed" in said
     assert "fewer --workers" in said
+
+
+def test_ctrl_c_ends_a_sweep_at_once_and_without_a_word(sweep: subprocess.Popen[str]) -> None:
+    workers = workers_of(sweep.pid)
+    os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does: the workers get it too
+    _, said = sweep.communicate(timeout=30)
+    assert (sweep.returncode, said) == (130, "")
+    assert all(has_ended(pid, start) for pid, start in workers.items())

@@ -7,9 +7,11 @@ folder; without one, nothing is kept.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
@@ -89,17 +91,33 @@ def _all(
             yield from seed_runs(setup, contenders, seed, folder, mark)
         return
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, initializer=_end_with_parent) as pool:
-        futures: list[Future[list[Run]]] = [
-            pool.submit(_seed_list, setup, contenders, seed, folder, mark)
-            for seed, contenders in todo
-        ]
-        try:
-            for future in as_completed(futures):
-                yield from future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    pool = ProcessPoolExecutor(workers, context, initializer=_end_with_parent)
+    try:
+        with _ctrl_c_is_for_the_command():
+            futures: list[Future[list[Run]]] = [
+                pool.submit(_seed_list, setup, contenders, seed, folder, mark)
+                for seed, contenders in todo
+            ]
+        for future in as_completed(futures):
+            yield from future.result()
+    except BaseException:
+        # What is done is kept; without this, workers first do what they were handed, for minutes.
+        for worker in multiprocessing.active_children():
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+@contextlib.contextmanager
+def _ctrl_c_is_for_the_command() -> Iterator[None]:
+    """Workers that are started within it never see SIGINT, which a terminal sends to them too: they
+    would tell of it, and go on with the next seed."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with_parent() -> None:
