@@ -56,7 +56,10 @@ def least_of(scene: Scene) -> list[Least]:
             kind: [size for size in sizes if size <= largest[kind]] for kind in sorted(largest)
         }
         if not any(options.values()):
-            raise ReplayError(f"job {job.spec.name} fits on no host of {scene.cluster.text}")
+            raise ReplayError(
+                f"job {job.spec.name} fits on no host of {scene.cluster.text}: it needs at least "
+                f"{min(sizes)} GPUs of one host; give it smaller sizes, or a larger host"
+            )
         step_s = min(truth.step_s(kind, n) for kind, ns in options.items() for n in ns)
         areas = [
             min((n * truth.step_s(kind, n) for n in ns), default=float("inf")) * (steps - 1)

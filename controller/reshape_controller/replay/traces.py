@@ -145,13 +145,14 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
     if value > limits.STEPS_MAX:
         what = f"{unit.value} is {value:g}, and must be at most {limits.STEPS_MAX:g}"
         raise ReplayError(f"{where}: {what}")
+    sizes = _sizes(fields, where)
     spec = JobSpec(
         name=_text(fields, "name", where, default=f"job-{number:05d}"),
         command=COMMAND,
-        optional_gpus=_sizes(fields, where),
+        optional_gpus=sizes,
         length=Length(unit, value),
         job_type=kind,
-        global_batch=_whole(fields, "global_batch", where, 1, limits.GLOBAL_BATCH_MAX),
+        global_batch=_batch(fields, sizes, where),
         user=_text(fields, "user", where),
         priority=_whole(fields, "priority", where, -limits.PRIORITY_MAX, limits.PRIORITY_MAX) or 0,
         max_wait_s=_wait_s(fields, where),
@@ -182,6 +183,16 @@ def _sizes(fields: Fields, where: str) -> tuple[int, ...]:
         what = f"give at most {limits.SIZES_MAX} numbers of GPUs from 1 to {limits.GPUS_MAX}"
         raise ReplayError(f"{where}: optional_gpus is {shown(value)}; {what}, as in 1 2 4")
     return tuple(sizes)
+
+
+def _batch(fields: Fields, sizes: tuple[int, ...], where: str) -> int | None:
+    """A record whose batch its sizes do not divide is refused; it is no job of a replay either."""
+    batch = _whole(fields, "global_batch", where, 1, limits.GLOBAL_BATCH_MAX)
+    odd = [str(size) for size in sizes if batch is not None and batch % size]
+    if odd:
+        what = f"global_batch is {batch}, which cannot be split evenly over {', '.join(odd)} GPUs"
+        raise ReplayError(f"{where}: {what}; choose one that every number of GPUs divides")
+    return batch
 
 
 def _number(fields: Fields, name: str, where: str, *, least: float) -> float:

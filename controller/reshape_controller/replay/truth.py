@@ -158,7 +158,10 @@ class Truth:
         curve = self.curve_of(spec)
         step = curve.step_of(length.value)
         if step is None:
-            raise ReplayError(f"job {spec.name}: never reaches an accuracy of {length.value}")
+            raise ReplayError(
+                f"job {spec.name}: never reaches a target_accuracy of {length.value:g}; by the "
+                f"accuracies of {spec.job_type} it stays below {1.0 - curve.b2:.4g}"
+            )
         total = max(1, math.ceil(step - 1e-6))
         every = max(1, total // EVALUATIONS)
         return total, whole, Accuracy(curve, every, self.seed, spec.name, self.noise)

@@ -78,9 +78,11 @@ def test_the_case_study_has_all_of_its_own(words: str, where: str) -> None:
     assert found.remedy.startswith(f"leave out {words.split()[0]}")
 
 
-def test_a_time_that_can_be_no_seconds_is_refused() -> None:
-    found = problem("replay", "--jobs", "3", "--last", "1e308")
-    assert "give seconds from 0 to 1e+10" in found.what
+@pytest.mark.parametrize("seconds", ["-1", "nan", "1e308"])
+def test_a_time_that_can_be_no_seconds_is_refused(seconds: str) -> None:
+    found = problem("replay", "--jobs", "3", "--last", seconds)
+    assert found.where.startswith("--last")
+    assert found.remedy == "give seconds from 0 to 1e+10"
 
 
 @pytest.mark.parametrize(
@@ -136,3 +138,41 @@ def test_a_step_of_a_live_run_has_an_end() -> None:
     found = reshape("replay", "--live", "f", "--costs", "local", "--step", "inf")
     assert found.exit_code == 2
     assert "--step" in found.stderr
+
+
+@pytest.mark.parametrize("command", ["replay", "compare"])
+@pytest.mark.parametrize("option", ["--workload", "--cluster", "--policy"])
+def test_an_option_without_a_value_is_not_taken_for_the_default(command: str, option: str) -> None:
+    flag = "--policies" if (command, option) == ("compare", "--policy") else option
+    assert "''" in str(problem(command, "--jobs", "1", f"{flag}="))
+
+
+def test_a_workload_that_is_not_there_names_those_that_are() -> None:
+    found = problem("replay", "--workload", "five")
+    assert found.where == "--workload five"
+    assert "one, two, three, four" in found.remedy
+
+
+def test_a_long_seed_is_shown_with_all_its_digits() -> None:
+    found = reshape("replay", "-w", "two", "--jobs", "1", "--seed", "20261123")
+    assert "20261123" in found.stdout
+
+
+def test_of_a_target_that_is_never_reached_the_reachable_ones_are_told(tmp_path: Path) -> None:
+    trace = tmp_path / "jobs.csv"
+    row = "0,resnet18-b64-imagenet,0.99"
+    trace.write_text(f"submit_s,job_type,target_accuracy\n{row}\n", encoding="utf-8")
+    found = problem("replay", "--workload", str(trace))
+    assert "never reaches a target_accuracy of 0.99" in found.what
+    assert "stays below 0.8706" in found.what
+
+
+def test_of_jobs_that_fit_on_no_host_the_least_size_is_told() -> None:
+    found = problem("replay", "--sizes", "3,5", "--cluster", "2xV100")
+    assert "needs at least 3 GPUs of one host" in found.what
+
+
+def test_converted_jobs_have_no_more_gpus_than_a_replay_takes() -> None:
+    found = reshape("workload", "convert", "trace.csv", "--largest", "2048")
+    assert found.exit_code == 2
+    assert "--largest" in found.stderr

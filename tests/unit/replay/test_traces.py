@@ -83,6 +83,10 @@ def test_unknown_columns_broken_lines_and_empty_files_are_refused() -> None:
     [
         ({"global_batch": 0}, "global_batch is 0, and must be a whole number from 1"),
         ({"global_batch": -5}, "global_batch is -5, and must be a whole number from 1"),
+        (
+            {"global_batch": 6, "optional_gpus": [1, 2, 4]},
+            "global_batch is 6, which cannot be split evenly over 4 GPUs",
+        ),
         ({"max_wait_s": 1e300}, "max_wait_s is 1e+300, and must be a number from 0 to 3.1536e+07"),
         ({"priority": 10**30}, "priority is 1000000000000000000000000000000, and must be a whole"),
         (

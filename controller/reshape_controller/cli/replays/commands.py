@@ -37,6 +37,7 @@ from reshape_controller.cli.replays.options import (
     asked_once,
     given,
     shown,
+    workload_of,
 )
 from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay.rows import Row, summary
@@ -95,9 +96,9 @@ def replay(
     if workload == case_study.NAME:
         case_study.show(form(config))
         return
-    chosen = inputs.contender(policy or "adaptive")
+    chosen = inputs.contender("adaptive" if policy is None else policy)
     if live is not None:
-        cluster = cluster or LIVE_CLUSTER
+        cluster = LIVE_CLUSTER if cluster is None else cluster
         _measured(costs)
     asked = inputs.Asked(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
@@ -134,8 +135,7 @@ def _hold_together(
     """The workload and the policy; no option was written down that would mean nothing. Raises
     CliError."""
     policy = asked_once(policies, "--policy", "reshape compare --policies A,B")
-    remedy = "a command for each, or reshape compare"
-    workload = asked_once(workloads, "--workload", remedy) or "one"
+    workload = workload_of(workloads, "a command for each, or reshape compare")
     flags = given(context)
     for name, flag in flags.items():
         what, remedy = _means_nothing(name, flag, flags, workload)

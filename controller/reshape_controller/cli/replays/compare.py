@@ -25,8 +25,8 @@ from reshape_controller.cli.replays.options import (
     SizesOption,
     SpreadOption,
     TruthOption,
-    asked_once,
     given,
+    workload_of,
 )
 from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay import figures, report
@@ -115,9 +115,7 @@ def compare(
                 raise failed(Exit.USAGE, what, flag, remedy)
         _compare_bundles(bundles, shown)
         return
-    workload = (
-        asked_once(workloads, "--workload", f"--workload {ALL}, or a command for each") or "one"
-    )
+    workload = workload_of(workloads, f"--workload {ALL}, or a command for each")
     labels = inputs.labels_of(policies)
     contenders = [inputs.contender(label) for label in labels]
     if len(set(labels)) < len(labels):
@@ -217,7 +215,7 @@ def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]
 
 def _compare_bundles(bundles: Sequence[Path], shown: Output) -> None:
     if len(bundles) != 2:
-        what = f"{len(bundles)} folder was named"
+        what = "one folder was named" if len(bundles) == 1 else f"{len(bundles)} folders were named"
         raise failed(Exit.USAGE, what, "compare", "name two bundles, or none and options instead")
     try:
         found = difference(bundles[0], bundles[1])

@@ -111,13 +111,16 @@ def _as_it_is(parts: tuple[str, ...]) -> What:
 
 
 def _what(asked: Asked, now: What) -> What:
-    """The other course. Raises CliError, ReplayError."""
+    """The other course. Raises CliError."""
     found = now
     if asked.policy is not None:
         chosen = inputs.contender(asked.policy)
         found = replace(found, policy=chosen.policy, mechanism=chosen.mechanism)
     if asked.add_host is not None:
-        hosts = cluster_of(asked.add_host).hosts
+        try:
+            hosts = cluster_of(asked.add_host).hosts
+        except ReplayError as error:
+            raise failed(Exit.USAGE, str(error), f"--add-host {asked.add_host}") from None
         added = (replace(h, id=HostId(f"added-{n}")) for n, h in enumerate(hosts, start=1))
         found = replace(found, hosts=tuple(added))
     drained = (HostId(asked.drain),) if asked.drain is not None else ()

@@ -16,7 +16,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
-from reshape_controller.replay.inputs import Costs, ReplayError, Workload, cluster_of
+from reshape_controller.replay.inputs import SECONDS_MAX, Costs, ReplayError, Workload, cluster_of
 from reshape_controller.replay.setup import Contender, Setup, curves_of
 from reshape_controller.replay.shell import Scene
 from reshape_controller.replay.truth import SPREAD
@@ -132,7 +132,9 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise unreadable(name, error, "--workload") from None
+        more = "replay also takes case-study, compare all"
+        remedy = f"a trace file, or one of {', '.join(RECIPES)}; {more}"
+        raise unreadable(name, error, f"--workload {name}", remedy) from None
     except UnicodeDecodeError:
         raise failed(Exit.USAGE, f"{name} is no text", "--workload") from None
     try:
@@ -169,11 +171,15 @@ def setup_of(asked: Asked) -> Setup:
     if asked.device_truth is not None and asked.spread is not None:
         what = "--spread means nothing here: the device truth says how fast each job is"
         raise failed(Exit.USAGE, what, f"--spread {asked.spread:g}", "leave out one of the two")
+    if asked.last_s is not None and not 0.0 <= asked.last_s <= SECONDS_MAX:
+        what = f"the last job cannot come after {asked.last_s:g} s"
+        remedy = f"give seconds from 0 to {SECONDS_MAX:g}"
+        raise failed(Exit.USAGE, what, f"--last {asked.last_s:g}", remedy)
     own = recipe.cluster if recipe is not None else WIDEST_CLUSTER
     try:
         setup = Setup(
             bundle,
-            cluster_of(asked.cluster or own),
+            cluster_of(own if asked.cluster is None else asked.cluster),
             costs_of(bundle, asked.costs),
             recipe,
             trace,
@@ -220,6 +226,7 @@ def as_usage(error: ReplayError) -> CliError:
     return failed(Exit.USAGE, str(error))
 
 
-def unreadable(name: str, error: OSError, where: str) -> CliError:
+def unreadable(name: str, error: OSError, where: str, remedy: str = "") -> CliError:
     """A file that cannot be read."""
-    return failed(Exit.USAGE, f"{name} cannot be read: {error.strerror or error}", where)
+    what = f"{name or repr(name)} cannot be read: {error.strerror or error}"
+    return failed(Exit.USAGE, what, where, remedy)

@@ -97,6 +97,13 @@ def shown(context: typer.Context, name: str, flag: str) -> str:
     return flag if value is True else " ".join(f"{flag} {each}" for each in values)
 
 
+def workload_of(values: list[str] | None, remedy: str) -> str:
+    """The workload that was named, also by nothing, as of a variable that is not set; the first if
+    there is no such option. Raises CliError."""
+    named = asked_once(values, "--workload", remedy)
+    return "one" if named is None else named
+
+
 def asked_once(values: list[str] | None, flag: str, remedy: str) -> str | None:
     """The value of an option that was not written down twice. Raises CliError."""
     if values is not None and len(values) > 1:

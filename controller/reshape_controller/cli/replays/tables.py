@@ -32,7 +32,9 @@ def cell(value: float, unit: str) -> str:
     """A figure as it is shown."""
     if unit == "s":
         return f"{value:,.0f}"
-    return f"{100 * value:.1f}%" if unit == "%" else f"{value:g}"
+    if unit == "%":
+        return f"{100 * value:.1f}%"
+    return f"{value:g}" if value % 1.0 else f"{value:.0f}"  # a long seed has all its digits
 
 
 def one(row: Row, about: str) -> RenderableType:

@@ -18,8 +18,9 @@ from reshape_controller.cli.replays.options import (
     LastOption,
     ProfilesOption,
     SizesOption,
-    asked_once,
+    workload_of,
 )
+from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import convert as conversion
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import RECIPES
@@ -55,7 +56,7 @@ def generate(
     out: FileOption = None,
 ) -> None:
     """Draw one of the paper's workloads from a seed."""
-    workload = asked_once(workloads, "--workload", "a command for each") or "one"
+    workload = workload_of(workloads, "a command for each")
     if workload not in RECIPES:
         what = f"{workload!r} is no workload of the paper"
         raise failed(Exit.USAGE, what, "--workload", f"one of {', '.join(RECIPES)}")
@@ -88,7 +89,7 @@ def convert(
     name: Annotated[str | None, typer.Option(help="Column of a unique name.")] = None,
     job_set: Annotated[str, typer.Option(help="Job set to draw types from.")] = "one",
     gpu_type: Annotated[str, typer.Option(help="GPU type of the durations.")] = "V100",
-    largest: Annotated[int, typer.Option(min=1, help="Most GPUs of a host.")] = 8,
+    largest: Annotated[int, typer.Option(min=1, max=GPUS_MAX, help="Most GPUs of a host.")] = 8,
     profiles: ProfilesOption = None,
     form: FormOption = Form.CSV,
     out: FileOption = None,
