@@ -152,6 +152,14 @@ def test_savings_are_taken_seed_by_seed() -> None:
         ("default,paper,adaptive", [("adaptive", "default"), ("adaptive", "paper")]),
         ("paper+none,optimus+none", [("paper+none", "optimus+none")]),
         ("adaptive", []),
+        (
+            "adaptive,default,adaptive:gain=0.1+sidecar",
+            [("adaptive", "default"), ("adaptive", "adaptive:gain=0.1+sidecar")],
+        ),
+        (
+            "paper+none,adaptive,default",
+            [("adaptive", "default"), ("paper+none", "adaptive"), ("paper+none", "default")],
+        ),
     ],
 )
 def test_savings_are_told_of_the_papers_pairs_or_of_the_first_policy(
@@ -161,6 +169,7 @@ def test_savings_are_told_of_the_papers_pairs_or_of_the_first_policy(
     rows: list[Row] = [{"policy": label, "seed": 0, **means} for label in policies.split(",")]
     found = [(ours, other) for ours, other, _ in saved_pairs(rows)]
     assert found[: len(pairs)] == pairs
+    assert {*policies.split(",")} <= {name for pair in found for name in pair} or not pairs
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ SAVINGS = (
     ("paper", "default"),
     ("paper", "termination"),
 )
-"""Pairs that are shown, where both were replayed; without any of them, the first policy beside each
-other one."""
+"""Pairs that are shown, where both were replayed. A policy that is in none of them is shown beside
+the first one."""
 SAVED_METRICS = ("makespan_s", "mean_jct_s", "mean_wait_s")
 ALL = "all"
 
@@ -169,10 +169,9 @@ def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]
     """Who saves how much against whom, of the pairs that were replayed."""
     first, *others = dict.fromkeys(str(row["policy"]) for row in rows)
     pairs = [pair for pair in SAVINGS if {*pair} <= {first, *others}]
-    return [
-        (ours, other, savings(rows, ours, other, SAVED_METRICS))
-        for ours, other in pairs or [(first, other) for other in others]
-    ]
+    told = {name for pair in pairs for name in pair}
+    pairs += [(first, other) for other in others if first not in told or other not in told]
+    return [(ours, other, savings(rows, ours, other, SAVED_METRICS)) for ours, other in pairs]
 
 
 def _comparison(setup: Setup, runs: Sequence[Run]) -> Comparison:
@@ -215,7 +214,7 @@ def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]
 
 def _compare_bundles(bundles: Sequence[Path], shown: Output) -> None:
     if len(bundles) != 2:
-        what = "one folder was named" if len(bundles) == 1 else f"{len(bundles)} folders were named"
+        what = "1 folder was named" if len(bundles) == 1 else f"{len(bundles)} folders were named"
         raise failed(Exit.USAGE, what, "compare", "name two bundles, or none and options instead")
     try:
         found = difference(bundles[0], bundles[1])
