@@ -195,10 +195,15 @@ class Session:
         if self._settings.checkpoints is None:
             return True
         if self._settings.worker > 0:
-            with tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder:
-                write(Path(folder))  # what it writes is the chief's: it may have to take part
+            _take_part(write)  # what it writes is the chief's
             return True
-        began_s = time.monotonic()
+        began_s, written = time.monotonic(), False
+
+        def write_once(folder: Path) -> None:
+            nonlocal written
+            written = True
+            write(folder)
+
         self._telling.phase(HookPhase.SAVING)
         try:
             self._newest = checkpoints.publish(
@@ -207,13 +212,15 @@ class Session:
                 epoch=self.epoch,
                 attempt=self._settings.attempt,
                 generation=self._settings.generation,
-                write=write,
+                write=write_once,
                 complete=complete,
             )
         except Fenced:
             raise
         except CheckpointError as error:
             complain(str(error))
+            if self._together is not None and not written:
+                _take_part(write)  # the other workers are in it, and wait
             self._interval.failed(time.monotonic())
             self._telling.phase(HookPhase.TRAINING)
             return False
@@ -226,6 +233,12 @@ class Session:
         if not self.should_stop():
             self._telling.phase(HookPhase.TRAINING)
         return True
+
+
+def _take_part(write: Write) -> None:
+    """Save to no avail: a save may need all workers."""
+    with tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder:
+        write(Path(folder))
 
 
 def start(total_steps: int | None = None, *, save_every_steps: int | None = None) -> Session:

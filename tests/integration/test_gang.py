@@ -13,6 +13,7 @@ import pytest
 
 from reshape_launcher import processes
 from reshape_launcher.local import folder_of
+from reshape_sidecar import checkpoints
 from reshape_sidecar.init.look import init_of, training_of
 from reshape_sidecar.init.processes import Marker
 from tests.daemon_bed import Bed, eventually, start_of
@@ -115,6 +116,27 @@ def test_both_workers_are_reshaped_down_and_up_at_one_and_the_same_step(bed: Bed
     bed.reaches(job, "cancelled")
     markers = [marker(bed, job, worker) for worker in (0, 1)]
     eventually(lambda: not any(processes.living(markers).values()), text="nothing is left")
+
+
+def test_workers_train_on_while_the_checkpoint_folder_takes_nothing(bed: Bed) -> None:
+    """The chief saves to no avail, for the other worker is in the save and waits."""
+    job = with_a_save(bed, "full")
+    folder = bed.home / "jobs" / job / "checkpoints"
+    away = folder.rename(folder.with_name("away"))
+    folder.touch()
+    eventually(lambda: output(bed, job, 0).count("reshape: ") >= 3, text="saves that fail")
+    failed = bed.job(job)["step"]
+    folder.unlink()
+    away.rename(folder)
+
+    def later() -> bool:
+        newest = checkpoints.newest(folder)
+        return newest is not None and newest.manifest.step > failed
+
+    eventually(later, text="a save after that")
+    now = bed.job(job)
+    assert (now["failures"], now["process_restarts"], now["steps_lost"]) == (0, 0, 0)
+    assert "out of step" not in output(bed, job, 0) + output(bed, job, 1)
 
 
 def test_a_job_of_two_workers_ends_when_its_last_step_is_done(bed: Bed) -> None:
