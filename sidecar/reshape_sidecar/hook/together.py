@@ -4,8 +4,8 @@ Does: the first worker (the chief) names the next step and holds its own until a
 it: they cannot finish that step without the chief, so none of them is past it. Every worker then
 saves after it. Never: decides who leaves, or touches a checkpoint. State: the step agreed on.
 
-A wish that is taken back leaves the step agreed on: whoever heard of it saves there, so the chief
-does as well.
+A wish that is taken back leaves the step agreed on: whoever heard of it saves there, so all do. The
+chief cannot see who has heard: it holds its step until all have, however long nobody can be told.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from reshape_sidecar.hook.stop import Stop
 POLL_S = 0.005
 ASK_AGAIN_S = 0.5
 """A report may be lost: the wish is said again so often."""
-AGREE_S = 30.0
-"""The others could not be told for so long: the chief goes on. It saves after that step all the
-same, for some of them may know of it."""
 CLAIM_S = 60.0
 """The chief claims the checkpoints when it starts. Then: a worker that has not seen it fails."""
 LEAVE_WAIT_S = 30.0
@@ -72,15 +69,12 @@ class Together:
 
     def agree(self, step: int) -> None:
         """The chief was asked to leave after ``step``: have all save after the next one. Holds
-        until they know, or until the wish is taken back."""
+        until they know: alone in a save, or left out of one, a worker waits for ever."""
         if self._agreed is not None:
             return
         self._agreed = step + 1
         asked_s = 0.0
-        give_up_s = time.monotonic() + AGREE_S
-        while self._told() != self._agreed and self._stop.requested():
-            if time.monotonic() >= give_up_s:
-                return
+        while self._told() != self._agreed:
             if time.monotonic() - asked_s >= ASK_AGAIN_S:
                 self._telling.ask(self._agreed)
                 asked_s = time.monotonic()
