@@ -12,7 +12,6 @@ temporary folder, synced, and appear by one rename; what is removed disappears b
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 import shutil
@@ -55,6 +54,10 @@ class Fenced(CheckpointError):
         )
         self.attempt = attempt
         self.claimed = claimed
+
+
+class Full(CheckpointError):
+    """The disk has no room for it: another try may find some."""
 
 
 class Torn(CheckpointError):
@@ -288,9 +291,9 @@ def _disk_errors(folder: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        full = error.errno in durable.NO_ROOM
         remedy = "free space there" if full else "make it writable"
-        raise CheckpointError(
+        raise (Full if full else CheckpointError)(
             f"{what}: {folder} cannot be written ({error}); {remedy} or give the "
             "job another `checkpoints` folder. Older checkpoints were left as they are."
         ) from error

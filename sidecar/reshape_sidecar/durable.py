@@ -6,11 +6,14 @@ only. Never: decides what is written, or hides an OSError. State: none.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from pathlib import Path
 
 READ_CHUNK_BYTES = 1 << 20
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What an OSError says of a full disk, or a quota that is used up."""
 
 
 def write_whole(path: Path, content: bytes) -> None:

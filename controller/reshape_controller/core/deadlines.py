@@ -62,7 +62,7 @@ def _job_due(turn: Turn, job: Job, deadline: Deadline) -> None:
             reason = f"its process tree was not gone after {waited}"
             attempts.remove(turn, job, reason, after=job.after_end)
         case DeadlineKind.FIRST_STEP:
-            endings.start_hung(turn, job, f"no first step within {waited}")
+            endings.start_hung(turn, job, f"no first step within {waited}{_as_told(job)}")
         case DeadlineKind.INITIALIZED_HOLD:
             reason = f"no GPUs for it within {waited} of its initialisation"
             attempts.remove(turn, job, reason)
@@ -89,3 +89,9 @@ def _gpu_due(turn: Turn, gpu: Gpu) -> None:
     if newcomer is not None:
         giving_up.abandon(turn, newcomer, f"GPU {gpu.id}: {reason}")
     ledger.quarantine(turn, turn.state.gpus[gpu.id], reason)
+
+
+def _as_told(job: Job) -> str:
+    """What its SideCar says that the start waits for."""
+    told = job.observed.error if job.observed is not None else None
+    return f": {told}" if told else ""

@@ -158,15 +158,26 @@ class Actions:
         return init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
 
     async def _claim(self) -> bool:
-        """Make this attempt the one that may publish; False (and unfit) if it must not train."""
+        """Make this attempt the one that may publish; False if it must not train (it is unfit) or
+        if there is no room for that now (it is tried again, for as long as a start may take)."""
         state = self._state
         folder = endings.checkpoint_folder(state.spec)
         try:
             await asyncio.to_thread(checkpoints.claim, folder, state.spec.attempt)
+        except checkpoints.Full as error:
+            if state.waits_for is None:
+                log.error("%s", error)
+                state.waits_for = str(error)
+                state.push()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limits.HEARTBEAT_S):
+                    await state.wake.wait()
+            return False
         except checkpoints.CheckpointError as error:
             log.error("%s", error)
             state.keep(unfit=str(error))
             return False
+        state.waits_for = None
         state.keep(claimed=True)
         return True
 

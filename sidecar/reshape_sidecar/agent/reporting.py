@@ -27,13 +27,14 @@ def observed(
     gpu_use: tuple[GpuUse, ...],
     address: str | None = None,
     hook: HookReport | None = None,
+    waits_for: str | None = None,
 ) -> Observed:
     """The whole observed state."""
     phase = converge.phase(memory, status, checked=checked)
     training = status.training
     running = training is not None and training.running
     ended = memory.ended if phase in (Phase.CRASHED, Phase.FINISHED) else None
-    error = memory.unfit if phase is Phase.UNFIT else ended.error if ended else None
+    error = memory.unfit if phase is Phase.UNFIT else ended.error if ended else waits_for
     seen = Observed(
         job=spec.job,
         attempt=spec.attempt,

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from reshape_sidecar import gpu
+from reshape_sidecar import durable, gpu
 from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
 
@@ -61,6 +61,8 @@ def _folder_fault(what: str, path: Path) -> str | None:
         with tempfile.TemporaryFile(dir=path):
             return None
     except OSError as error:
+        if error.errno in durable.NO_ROOM:
+            return None  # a start waits for room
         return (
             f"{what} {path} is not writable ({error.strerror or error}); make it writable for "
             "the user that runs the job"

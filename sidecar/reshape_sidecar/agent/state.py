@@ -35,6 +35,8 @@ class AgentState:
         self.checked = False
         self.fault: str | None = None
         """What the self-check found."""
+        self.waits_for: str | None = None
+        """What a start waits for."""
         self.address: str | None = None
         """Where the next start can be reached by the other workers."""
         self.gpu_use: tuple[GpuUse, ...] = ()
@@ -85,6 +87,7 @@ class AgentState:
             self.gpu_use,
             self.address,
             self.hook,
+            self.waits_for,
         )
 
     def observe_next(self) -> Observed:

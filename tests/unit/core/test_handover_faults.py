@@ -286,9 +286,12 @@ def test_a_first_step_that_never_comes_is_a_failed_start() -> None:
     world.engine.desired(JobId("a"))
     c = world.container("a")
     c.generation, c.phase, c.running = world.job("a").generation, Phase.STARTING, ()
+    c.error = "no room for its checkpoints"
+    world.report(c)
     world.wait(world.limits.first_step_s + 1)
     assert world.job("a").stage is Stage.ENDING
     assert "start-failed" in world.kinds
+    assert world.job("a").reason.endswith("no first step within 120 s: no room for its checkpoints")
 
 
 def test_an_unfit_container_fails_the_job_with_the_cause() -> None:
