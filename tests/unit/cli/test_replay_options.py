@@ -176,3 +176,24 @@ def test_converted_jobs_have_no_more_gpus_than_a_replay_takes() -> None:
     found = reshape("workload", "convert", "trace.csv", "--largest", "2048")
     assert found.exit_code == 2
     assert "--largest" in found.stderr
+
+
+def live_of(folder: Path, *words: str) -> Problem:
+    """What a live run in ``folder`` is refused for."""
+    return problem("replay", "--live", str(folder), "--costs", "local", *words)
+
+
+def test_a_job_that_a_controller_would_refuse_ends_a_live_run_before_it_begins(
+    tmp_path: Path,
+) -> None:
+    trace = tmp_path / "jobs.csv"
+    rows = "0,resnet18-b64-imagenet,9,first\n900,resnet18-b64-imagenet,9,job_2\n"
+    trace.write_text(f"submit_s,job_type,steps,name\n{rows}", encoding="utf-8")
+    found = live_of(tmp_path / "live", "--workload", str(trace))
+    assert (found.where, found.remedy) == ("job job_2", "for example job-2")
+    assert not (tmp_path / "live").exists()
+
+
+def test_a_live_run_that_could_not_begin_leaves_no_folder_behind(tmp_path: Path) -> None:
+    assert live_of(tmp_path / "live", "--record", "nope.yaml").where == "nope.yaml"
+    assert not (tmp_path / "live").exists()

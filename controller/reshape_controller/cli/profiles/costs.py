@@ -73,7 +73,7 @@ def record_of(file: str | None, folder: Path) -> dict[str, Any]:
     if file is not None:
         return {k: v for k, v in read_record(file).items() if k not in OWN_FIELDS and v is not None}
     code = folder.absolute() / "code"
-    code.mkdir(exist_ok=True)
+    code.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(paced_program.__file__, code / "train.py")
     return {"command": ["python", "train.py"], "framework": "other", "code": str(code)}
 

@@ -18,7 +18,8 @@ from typing import Any
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.profiles.costs import record_of
 from reshape_controller.core.prediction.profiles import ProfileBook
-from reshape_controller.replay.inputs import Costs
+from reshape_controller.records import RecordInvalid, parse_record
+from reshape_controller.replay.inputs import Costs, WorkJob
 from reshape_controller.replay.scaled import Scaled, scaled
 from reshape_controller.replay.shell import Scene
 from reshape_controller.replay.traces import jsonl_text, parse
@@ -65,13 +66,42 @@ def freeze(folder: Path, scene: Scene, pace: Pace, file: str | None) -> Frozen:
     """Write the inputs into ``folder``, which is new. ``file``: the record of a program to run
     instead of the paced one. Raises CliError, ReplayError, OSError."""
     found = scaled(scene, pace.speed_up, pace.step_s)
-    folder.mkdir(parents=True)
+    for job in found.workload.jobs:
+        _can_be_submitted(job)
     record = record_of(file, folder)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     _write(folder, found, scene.costs)
     for path in _files(folder):
         path.chmod(0o444)
     return Frozen(folder, _read(folder, scene), record, _hashes(folder))
+
+
+def fields_of(job: WorkJob) -> dict[str, Any]:
+    """What a job's record says of it alone."""
+    spec = job.spec
+    assert spec.length is not None
+    fields: dict[str, Any] = {
+        "name": spec.name,
+        "optional_gpus": list(spec.optional_gpus),
+        "steps": int(spec.length.value),
+        "job_type": spec.job_type,
+        "global_batch": spec.global_batch,
+        "user": spec.user or None,
+        "priority": spec.priority or None,
+        "max_wait_s": spec.max_wait_s,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _can_be_submitted(job: WorkJob) -> None:
+    """A trace may call its jobs as no record can. The controller would say so when the job comes,
+    and end a run of hours. Raises CliError."""
+    try:
+        parse_record({**fields_of(job), "command": ["train"]})
+    except RecordInvalid as error:
+        first = error.errors[0]
+        raise failed(Exit.USAGE, first.told, f"job {job.spec.name}", first.hint) from None
 
 
 def _write(folder: Path, found: Scaled, costs: Costs) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, Frozen
+from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, Frozen, fields_of
 from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
 from reshape_controller.core.events import SideCarReported
 from reshape_controller.core.model import JobId
@@ -74,19 +74,7 @@ def _submit_all(client: Client, frozen: Frozen) -> None:
 
 
 def _record(frozen: Frozen, job: WorkJob) -> dict[str, Any]:
-    spec = job.spec
-    assert spec.length is not None
-    fields: dict[str, Any] = {
-        "name": spec.name,
-        "optional_gpus": list(spec.optional_gpus),
-        "steps": int(spec.length.value),
-        "job_type": spec.job_type,
-        "global_batch": spec.global_batch,
-        "user": spec.user or None,
-        "priority": spec.priority or None,
-        "max_wait_s": spec.max_wait_s,
-    }
-    return {**frozen.record, **{k: v for k, v in fields.items() if v is not None}}
+    return {**frozen.record, **fields_of(job)}
 
 
 def _until_ended(
