@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,17 @@ def test_what_becomes_of_the_queue_is_told_and_nothing_is_changed(bed: Bed) -> N
     assert "submitted" in state.stdout
     other = bed.json("replay", "--from-live", "--policy", "default")
     assert other["what_if"]["policy"] == "default+none"
+
+
+def test_the_end_of_a_job_that_reports_nothing_comes_nearer(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("still", command=["sleep", "600"], framework="other", steps=1000)
+    bed.reaches(job, "running")
+    ends = []
+    for _ in range(4):
+        time.sleep(2.0)
+        ends.append(bed.json("replay", "--from-live")["as_it_is"]["makespan_s"])
+    assert all(later <= sooner - 2.0 for sooner, later in pairwise(ends)), ends
 
 
 def test_where_no_job_ends_no_end_is_shown(bed: Bed) -> None:

@@ -70,6 +70,18 @@ def test_nothing_of_the_controllers_own_state_is_changed() -> None:
     assert shell.engine.state.dump() == before
 
 
+def test_time_has_gone_on_since_the_last_event_of_jobs_that_report_nothing() -> None:
+    shell = shell_of(scene(JOBS[:1]), ADAPTIVE)
+    until(shell, 100.0)
+    state = shell.engine.state
+    assert state.now_s < 100.0
+    parts = state.dump()
+    told, later = continued(parts, ADAPTIVE), continued(parts, ADAPTIVE, 300.0)
+    assert later.now_s == 300.0
+    assert later.rows[0].finished_s == pytest.approx(told.rows[0].finished_s, abs=8.0)
+    assert later.makespan_s == pytest.approx(told.makespan_s - 300.0 + told.now_s, abs=8.0)
+
+
 def test_more_gpus_and_another_host_end_the_queue_earlier_and_fewer_later() -> None:
     shell = shell_of(scene(JOBS), ADAPTIVE)
     until(shell, 200.0)

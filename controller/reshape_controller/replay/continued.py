@@ -110,9 +110,11 @@ class _Believed(JobTruth):
         )
 
 
-def continued(parts: Sequence[str], what: What) -> Continued:
-    """Continue the state that ``State.dump`` gave. Raises ReplayError, CodecError."""
+def continued(parts: Sequence[str], what: What, at_s: float = 0.0) -> Continued:
+    """Continue the state that ``State.dump`` gave, from ``at_s`` on: its own time is that of its
+    last event, which may be long ago where jobs report nothing. Raises ReplayError, CodecError."""
     state = State.load(tuple(parts))
+    state.now_s = max(state.now_s, at_s)
     halted = [job for job in state.jobs.values() if _rests(job)]
     for job in halted:
         state.drop_job(job)

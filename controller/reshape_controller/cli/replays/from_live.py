@@ -82,7 +82,8 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
     try:
         now = _as_it_is(parts)
         then = _what(asked, now)
-        first, second = continued(parts, now), continued(parts, then)
+        at_s = client.now_s
+        first, second = continued(parts, now, at_s), continued(parts, then, at_s)
     except ReplayError as error:
         raise failed(Exit.FAILED, str(error), "--from-live") from None
     except PlanRejected as error:
