@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from reshape_sidecar import checkpoints, device_truth
-from reshape_sidecar.checkpoints import CheckpointError, Fenced, Published
+from reshape_sidecar.checkpoints import CheckpointError, Fenced, Full, Published
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook import together
@@ -39,6 +39,8 @@ from reshape_sidecar.hook.together import Together
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a save that was asked for and failed is tried again."""
+LAST_SAVE_WAIT_S = 600.0
+"""The last save waits so long for room on a full disk: what it holds was trained already."""
 SAVE_EVERY_STEPS = 100
 """Steps between two saves of a job of several workers whose program does not say."""
 
@@ -70,6 +72,8 @@ class Session:
         self._newest: Published | None = None
         self._interval = SaveInterval(time.monotonic())
         self._retry_at_s = 0.0
+        self._full = False
+        """Whether the newest save that failed found no room."""
         self._first = True
         self._began_s = time.monotonic()
         self.step = 0
@@ -144,9 +148,14 @@ class Session:
     def finished(self, write: Write) -> None:
         """Training has reached its end: publish that. Does nothing if it is published already.
 
-        Raises CheckpointError if the disk refused: what is not saved must not count as completed.
+        Waits for room on a full disk, but not where several workers save together. Raises
+        CheckpointError if the disk refused: what is not saved must not count as completed.
         """
-        if not self.complete and not self._publish(write, complete=True):
+        give_up_s = time.monotonic() + LAST_SAVE_WAIT_S
+        while not self.complete and not self._publish(write, complete=True):
+            if self._full and self._together is None and time.monotonic() < give_up_s:
+                time.sleep(SAVE_AGAIN_AFTER_S)
+                continue
             what = f"the end of training, step {self.step}, is not saved; the log says why"
             raise CheckpointError(f"{what}. Started again, it goes on from the checkpoint before.")
         self._telling.update(step=self.step, epoch=self.epoch)
@@ -219,6 +228,7 @@ class Session:
             raise
         except CheckpointError as error:
             complain(str(error))
+            self._full = isinstance(error, Full)
             if self._together is not None and not written:
                 _take_part(write)  # the other workers are in it, and wait
             self._interval.failed(time.monotonic())

@@ -142,6 +142,7 @@ def test_an_end_that_cannot_be_saved_is_no_end(tmp_path: Path) -> None:
         "from reshape_sidecar import session\n"
         "def write(folder):\n"
         "    os.write(os.open('/dev/full', os.O_WRONLY), b'state')\n"
+        "session.LAST_SAVE_WAIT_S = 0.0\n"
         "session.start().finished(write)\n"
     )
     ended = Job(tmp_path / "job", full).run(PYTHONPATH=str(ROOT / "sidecar"))
@@ -149,6 +150,26 @@ def test_an_end_that_cannot_be_saved_is_no_end(tmp_path: Path) -> None:
     assert "free space there" in ended.err
     assert "the end of training, step 0, is not saved" in ended.err
     assert HookPhase.FINISHED not in {report.phase for report in ended.reports}
+
+
+def test_the_end_waits_for_room_on_a_full_disk(tmp_path: Path) -> None:
+    """Each try from the checkpoint before was a failure: short last steps used all retries up."""
+    full = tmp_path / "full.py"
+    full.write_text(
+        "import os\n"
+        "from reshape_sidecar import session\n"
+        "tries = []\n"
+        "def write(folder):\n"
+        "    tries.append(folder)\n"
+        "    if len(tries) < 3:\n"
+        "        os.write(os.open('/dev/full', os.O_WRONLY), b'state')\n"
+        "session.SAVE_AGAIN_AFTER_S = 0.01\n"
+        "session.start().finished(write)\n"
+        "print('TRIES', len(tries))\n"
+    )
+    ended = Job(tmp_path / "job", full).run(PYTHONPATH=str(ROOT / "sidecar"))
+    assert (ended.code, ended.lines("TRIES")) == (0, ["TRIES 3"]), ended.err
+    assert ended.reports[-1].phase is HookPhase.FINISHED
 
 
 def test_a_fenced_loop_stops(script: Path, tmp_path: Path) -> None:
