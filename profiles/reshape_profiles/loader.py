@@ -98,6 +98,10 @@ def parse(document: Any, where: str) -> Bundle:
     for name, types in _table(table.get("sets", {}), f"{where}: sets").items():
         if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
             raise ProfileError(f"{where}: sets.{name}", "is no list of job types")
+        if not types:
+            raise ProfileError(
+                f"{where}: sets.{name}", "names no job type; leave it out, or name one"
+            )
         unknown = [kind for kind in types if kind not in found]
         if unknown:
             raise ProfileError(f"{where}: sets.{name}", f"no profile of {', '.join(unknown)}")

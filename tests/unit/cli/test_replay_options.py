@@ -197,3 +197,23 @@ def test_a_job_that_a_controller_would_refuse_ends_a_live_run_before_it_begins(
 def test_a_live_run_that_could_not_begin_leaves_no_folder_behind(tmp_path: Path) -> None:
     assert live_of(tmp_path / "live", "--record", "nope.yaml").where == "nope.yaml"
     assert not (tmp_path / "live").exists()
+
+
+def test_a_type_without_any_speed_is_said_to_be_assumed_and_not_taken_from_others(
+    tmp_path: Path,
+) -> None:
+    profiles, trace = tmp_path / "profiles.csv", tmp_path / "jobs.csv"
+    profiles.write_text("job_type,steps_per_epoch\nmine,100\n", encoding="utf-8")
+    trace.write_text("submit_s,job_type,epochs\n0,mine,1\n", encoding="utf-8")
+    found = reshape("replay", "-w", str(trace), "--profiles", str(profiles))
+    assert found.exit_code == 0, found.output
+    assert (
+        "no profile has any speed of mine: a step on one GPU is taken to last 1 s" in found.stderr
+    )
+    assert "slowest" not in found.stderr
+
+
+def test_a_job_set_without_jobs_is_refused(tmp_path: Path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text("[sets]\none = []\n", encoding="utf-8")
+    assert "sets.one: names no job type" in problem("replay", "--profiles", str(profiles)).what

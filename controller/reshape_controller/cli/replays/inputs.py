@@ -13,6 +13,7 @@ from pathlib import Path
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.output import note
 from reshape_controller.core.model import Mechanism
+from reshape_controller.core.prediction.recorded import DEFAULT_SECONDS_PER_STEP
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
@@ -200,15 +201,29 @@ def setup_of(asked: Asked) -> Setup:
 
 def _tell_guessed_speeds(scene: Scene) -> None:
     """Of which job types no profile says how fast they are on GPUs of the cluster."""
+    book = scene.truth.book
     kinds = sorted({job.spec.job_type or "" for job in scene.workload.jobs})
+    profiled = {profile.job_type for profile in scene.profiles if profile.speed}
+    blank = [kind for kind in kinds if kind not in profiled]
+    if blank:
+        note(
+            f"no profile has any speed of {_some(blank)}: a step on one GPU is taken to last "
+            f"{DEFAULT_SECONDS_PER_STEP:g} s; give speeds with --profiles"
+        )
     for gpu_type in sorted({host.gpu_type for host in scene.cluster.hosts}):
-        guessed = [kind for kind in kinds if not scene.truth.book.knows_speed(kind, gpu_type)]
+        guessed = [
+            kind for kind in kinds if kind not in blank and not book.knows_speed(kind, gpu_type)
+        ]
         if guessed:
-            more = f" and {len(guessed) - 3} more" if len(guessed) > 3 else ""
             note(
-                f"no profile has speeds of {', '.join(guessed[:3])}{more} on {gpu_type}: taken to "
+                f"no profile has speeds of {_some(guessed)} on {gpu_type}: taken to "
                 "be those of the slowest GPUs that it has"
             )
+
+
+def _some(kinds: list[str]) -> str:
+    more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
+    return f"{', '.join(kinds[:3])}{more}"
 
 
 def device_of(name: str | None) -> DeviceTruth | None:
