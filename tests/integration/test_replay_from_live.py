@@ -34,6 +34,8 @@ def test_what_becomes_of_the_queue_is_told_and_nothing_is_changed(bed: Bed) -> N
     assert found["what_if"]["makespan_s"] < found["as_it_is"]["makespan_s"]
     assert ends[second]["what_if_s"] < ends[second]["as_it_is_s"]
     assert ends[first]["gpus"] == 4
+    there = bed.reshape("replay", "--from-live", "--add-host", "8xB300")
+    assert "no profile has speeds of first, second on B300" in there.stderr
     shown = bed.reshape(*words)
     assert "4 GPUs more on each host" in shown.stdout
     state = bed.reshape("get", second)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.output import Output, emit, grid
+from reshape_controller.cli.output import Output, emit, grid, note
 from reshape_controller.cli.replays import inputs
 from reshape_controller.cli.replays.own_daemon import jobs_of
 from reshape_controller.core.errors import PlanRejected
@@ -93,6 +93,7 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
         raise failed(
             Exit.FAILED, f"its state cannot be read: {error}", client.url, remedy
         ) from None
+    _tell_guessed_speeds(State.load(parts), then)
     found = WhatIf(
         _changes(asked),
         _course(now, first),
@@ -126,6 +127,22 @@ def _what(asked: Asked, now: What) -> What:
         found = replace(found, hosts=tuple(added))
     drained = (HostId(asked.drain),) if asked.drain is not None else ()
     return replace(found, more_gpus=asked.add_gpus, drained=drained)
+
+
+def _tell_guessed_speeds(state: State, then: What) -> None:
+    """Of which jobs nobody knows how fast they are on GPUs that are added."""
+    jobs = [job for job in state.jobs.values() if not job.state.terminal]
+    for gpu_type in sorted({host.gpu_type for host in then.hosts}):
+        guessed = [
+            job.spec.name
+            for job in jobs
+            if not state.profiles.knows_speed(job.spec.job_type, gpu_type)
+        ]
+        if guessed:
+            note(
+                f"no profile has speeds of {inputs.some_of(guessed)} on {gpu_type}: taken to be "
+                "those that are known on other GPUs"
+            )
 
 
 def _changes(asked: Asked) -> str:

@@ -207,7 +207,7 @@ def _tell_guessed_speeds(scene: Scene) -> None:
     blank = [kind for kind in kinds if kind not in profiled]
     if blank:
         note(
-            f"no profile has any speed of {_some(blank)}: a step on one GPU is taken to last "
+            f"no profile has any speed of {some_of(blank)}: a step on one GPU is taken to last "
             f"{DEFAULT_SECONDS_PER_STEP:g} s; give speeds with --profiles"
         )
     for gpu_type in sorted({host.gpu_type for host in scene.cluster.hosts}):
@@ -216,14 +216,15 @@ def _tell_guessed_speeds(scene: Scene) -> None:
         ]
         if guessed:
             note(
-                f"no profile has speeds of {_some(guessed)} on {gpu_type}: taken to "
+                f"no profile has speeds of {some_of(guessed)} on {gpu_type}: taken to "
                 "be those of the slowest GPUs that it has"
             )
 
 
-def _some(kinds: list[str]) -> str:
-    more = f" and {len(kinds) - 3} more" if len(kinds) > 3 else ""
-    return f"{', '.join(kinds[:3])}{more}"
+def some_of(names: list[str]) -> str:
+    """The first three names, and how many more there are."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more}"
 
 
 def device_of(name: str | None) -> DeviceTruth | None:
