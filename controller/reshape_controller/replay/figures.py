@@ -1,18 +1,19 @@
 """The paper's Figures 6 to 11 and its Table VIII, drawn from our replays; SVG and PNG.
 
-Does: draws with matplotlib, which is imported late and only here. Approaches are told apart by
-dashes and hatching and by the lightness of their colour. Never: replays, or reads a file. State:
-none.
+Does: draws with matplotlib, which is imported late and only here. Never: replays, or reads a file.
+State: none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.paper import DEFAULT, OURS, SHOWN, TERMINATION
+from reshape_controller.replay.looks import look, name, stroke
+from reshape_controller.replay.paper import DEFAULT, OURS, TERMINATION
 from reshape_controller.replay.rows import Interval
 from reshape_controller.replay.shell import Result
 
@@ -21,14 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 APPROACHES = (OURS, TERMINATION, DEFAULT)
-LOOKS: dict[str, tuple[str, Any, str]] = {
-    OURS: ("#0b3c6f", "-", ""),
-    TERMINATION: ("#d1691b", (0, (5, 1.5)), "////"),
-    DEFAULT: ("#9a9a9a", "-", "...."),
-    "paper": ("#2a9d8f", (0, (1.2, 1)), "xxxx"),
-}
-"""Colour, dashes, hatching. The colours differ in lightness and for the colour-blind."""
-OTHERS = (("#7b4173", (0, (3, 1, 1, 1)), "\\\\"), ("#b5a300", (0, (2, 2)), "++++"))
 STYLE = {
     "font.family": "serif",
     "font.size": 9,
@@ -45,6 +38,8 @@ SIDE_INCHES = 0.1
 """Beside each panel: a number below the last tick is wider than the tick."""
 PNG_DPI = 200
 GPU_TICKS = 4
+SHORT_NAME = 18
+"""Letters of a name that leave room for another beside it in a legend."""
 FIRST_COLUMN = 0.42
 """Part of a table's width."""
 Summaries = Mapping[str, Mapping[str, Mapping[str, Interval]]]
@@ -71,19 +66,11 @@ def draw(path: Path, panels: Sequence[Callable[[Axes], None]], inches: tuple[flo
             figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
         ):
             panel(axes)
+            if (legend := axes.get_legend()) is not None:
+                legend.set_in_layout(False)  # a long name would leave no room for the panel
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
         figure.savefig(path.with_suffix(".png"), dpi=PNG_DPI)
-
-
-def look(label: str) -> tuple[str, Any, str]:
-    """How an approach is drawn."""
-    return LOOKS.get(label) or OTHERS[sum(label.encode()) % len(OTHERS)]
-
-
-def name(label: str) -> str:
-    """How an approach is called in a legend."""
-    return SHOWN.get(label, label)
 
 
 BOUND = "lower_bound_makespan_s"
@@ -111,7 +98,7 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
         axes.hlines(heights, *ends, color="black", linewidth=1.2, zorder=3, label="lower bound")
     width = 0.8 / len(approaches)
     for number, approach in enumerate(approaches):
-        shade, _, hatch = look(approach)
+        shade, _, hatch = look(approach, approaches)
         found = [summary[approach][metric] for summary in summaries.values()]
         heights = [one.median / 1000 for one in found]
         below = [(one.median - one.low) / 1000 for one in found]
@@ -132,8 +119,9 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
     axes.set_xlabel("workload")
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel(label)
-    axes.margins(y=0.22)
-    axes.legend(fontsize=7, loc="upper left", ncols=2)
+    columns = 2 if all(len(name(one)) <= SHORT_NAME for one in approaches) else 1
+    axes.margins(y=0.11 * math.ceil((len(approaches) + bool(bound)) / columns))
+    axes.legend(fontsize=7, loc="upper left", ncols=columns)
 
 
 def figure_7(path: Path, results: Mapping[str, Result]) -> None:
@@ -162,15 +150,12 @@ def figure_10(path: Path, results: Mapping[str, Result]) -> None:
 
 def _course(axes: Axes, results: Mapping[str, Result], field: str, label: str) -> None:
     for approach, result in results.items():
-        shade, dashes, _ = look(approach)
         start_s = result.jobs[0].submitted_s
         axes.step(
             [(moment.at_s - start_s) / 1000 for moment in result.course],
             [getattr(moment, field) for moment in result.course],
             where="post",
-            color=shade,
-            linestyle=dashes,
-            linewidth=1.1,
+            **stroke(approach, results),
             label=name(approach),
         )
     axes.set_xlabel("1,000 s since the first submission")
@@ -184,7 +169,7 @@ def _counts(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(1.0, axes.get_ylim()[1]))
     axes.set_xlim(left=0)
 
 
@@ -193,14 +178,11 @@ def figure_8(path: Path, results: Mapping[str, Result]) -> None:
 
     def panel(axes: Axes) -> None:
         for approach, result in results.items():
-            shade, dashes, _ = look(approach)
             axes.step(
                 range(1, len(result.pending) + 1),
                 [pending for _, pending in result.pending],
                 where="mid",
-                color=shade,
-                linestyle=dashes,
-                linewidth=1.1,
+                **stroke(approach, results),
                 label=name(approach),
             )
         axes.set_xlabel("job, in order of submission")
@@ -217,15 +199,12 @@ def figure_9(path: Path, times: Mapping[str, Mapping[str, Sequence[float]]]) -> 
     def panel(workload: str) -> Callable[[Axes], None]:
         def draw_it(axes: Axes) -> None:
             for approach, values in times[workload].items():
-                shade, dashes, _ = look(approach)
                 ordered = sorted(values)
                 axes.step(
                     [value / 1000 for value in ordered],
                     [(number + 1) / len(ordered) for number in range(len(ordered))],
                     where="post",
-                    color=shade,
-                    linestyle=dashes,
-                    linewidth=1.1,
+                    **stroke(approach, times[workload]),
                     label=name(approach),
                 )
             axes.set_title(f"workload {workload}", fontsize=9)
@@ -257,7 +236,6 @@ def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -
     for approach, result in results.items():
         if approach == DEFAULT and len(results) > 1:
             continue
-        shade, dashes, _ = look(approach)
         start_s = result.jobs[0].submitted_s
         at = sorted(one.asked_at_s - start_s for one in result.reshapes if getattr(one, which))
         end = result.metrics.makespan_s
@@ -265,9 +243,7 @@ def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -
             [0.0, *(one / 1000 for one in at), end / 1000],
             [0, *range(1, len(at) + 1), len(at)],
             where="post",
-            color=shade,
-            linestyle=dashes,
-            linewidth=1.1,
+            **stroke(approach, results),
             label=f"{name(approach)}: {len(at)}",
         )
     axes.set_xlabel("1,000 s since the first submission")
