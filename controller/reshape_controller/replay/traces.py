@@ -110,12 +110,20 @@ def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
 
 
 def _object(line: str, where: str) -> Fields:
+    twice: list[str] = []
+
+    def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        twice.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return dict(pairs)
+
     try:
-        value = json.loads(line)
+        value = json.loads(line, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
         raise ReplayError(f"{where}: is no JSON ({error})") from None
     if not isinstance(value, dict):
         raise ReplayError(f"{where}: is no object of names and values")
+    if twice:
+        raise ReplayError(f"{where}: {twice[0]!r} is there twice; keep one")
     for key in value:
         if key not in COLUMNS:
             raise ReplayError(f"{where}: unknown name {key!r}; there are {', '.join(COLUMNS)}")

@@ -115,6 +115,12 @@ def test_a_column_that_is_there_twice_is_refused_instead_of_the_first_one_ignore
         parse("submit_s,job_type,steps,steps\n1,a,5,6\n", "t", TYPES, jsonl=False)
 
 
+def test_a_name_that_is_twice_in_a_line_is_refused_instead_of_the_first_one_ignored() -> None:
+    line = '{"submit_s": 1, "job_type": "a", "steps": 5, "steps": 6}'
+    with pytest.raises(ReplayError, match="line 1: 'steps' is there twice; keep one"):
+        parse(line, "t", TYPES, jsonl=True)
+
+
 @pytest.mark.parametrize("command", [("replay", "-w"), ("workload", "convert")])
 def test_a_file_of_a_spreadsheet_begins_with_a_mark_that_is_no_part_of_its_first_column(
     command: tuple[str, str], tmp_path: Path
