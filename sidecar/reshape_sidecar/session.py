@@ -17,6 +17,7 @@ program that was started by hand runs on, without saving. State: one Session per
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -246,8 +247,11 @@ class Session:
 
 
 def _take_part(write: Write) -> None:
-    """Save to no avail: a save may need all workers."""
-    with tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder:
+    """Save to no avail: a save may need all workers. No room for it is no loss."""
+    with (
+        contextlib.suppress(OSError),
+        tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder,
+    ):
         write(Path(folder))
 
 

@@ -231,3 +231,25 @@ def test_a_worker_waits_for_the_claim_of_the_first_and_never_writes_one(tmp_path
     checkpoints.claim(tmp_path, 3)
     with pytest.raises(checkpoints.Fenced):
         together.wait_for_claim(tmp_path, 2)
+
+
+def test_a_worker_whose_own_disk_is_full_trains_on(tmp_path: Path) -> None:
+    """What it writes in a save of all workers is to no avail: only the first one's counts."""
+    full = tmp_path / "full.py"
+    full.write_text(
+        "import os\n"
+        "from reshape_sidecar import session\n"
+        "def write(folder):\n"
+        "    print('WRITES', 'once')\n"
+        "    os.write(os.open('/dev/full', os.O_WRONLY), b'state')\n"
+        "print('SAVED', session.start().save(write))\n"
+    )
+    job = Job(tmp_path / "job", full)
+    job.checkpoints.mkdir(parents=True)
+    checkpoints.claim(job.checkpoints, job.attempt)
+    ended = job.run(PYTHONPATH=str(ROOT / "sidecar"), RESHAPE_WORKER="1", RESHAPE_WORKERS="2")
+    assert (ended.code, ended.lines("WRITES"), ended.lines("SAVED")) == (
+        0,
+        ["WRITES"],
+        ["SAVED True"],
+    )
