@@ -248,8 +248,5 @@ def test_a_worker_whose_own_disk_is_full_trains_on(tmp_path: Path) -> None:
     job.checkpoints.mkdir(parents=True)
     checkpoints.claim(job.checkpoints, job.attempt)
     ended = job.run(PYTHONPATH=str(ROOT / "sidecar"), RESHAPE_WORKER="1", RESHAPE_WORKERS="2")
-    assert (ended.code, ended.lines("WRITES"), ended.lines("SAVED")) == (
-        0,
-        ["WRITES"],
-        ["SAVED True"],
-    )
+    assert (ended.code, ended.lines("SAVED")) == (0, ["SAVED True"]), ended.err
+    assert ended.lines("WRITES") == ["WRITES once"]
