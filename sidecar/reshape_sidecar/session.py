@@ -73,8 +73,6 @@ class Session:
         self._newest: Published | None = None
         self._interval = SaveInterval(time.monotonic())
         self._retry_at_s = 0.0
-        self._full = False
-        """Whether the newest save that failed found no room."""
         self._first = True
         self._began_s = time.monotonic()
         self.step = 0
@@ -144,7 +142,7 @@ class Session:
 
     def save(self, write: Write) -> bool:
         """Publish the state after the steps counted so far; False if the disk refused."""
-        return self._publish(write, complete=False)
+        return self._publish(write, complete=False) is None
 
     def finished(self, write: Write) -> None:
         """Training has reached its end: publish that. Does nothing if it is published already.
@@ -153,8 +151,9 @@ class Session:
         CheckpointError if the disk refused: what is not saved must not count as completed.
         """
         give_up_s = time.monotonic() + LAST_SAVE_WAIT_S
-        while not self.complete and not self._publish(write, complete=True):
-            if self._full and self._together is None and time.monotonic() < give_up_s:
+        while not self.complete and (refused := self._publish(write, complete=True)):
+            full = isinstance(refused, Full) and self._together is None
+            if full and time.monotonic() < give_up_s:
                 time.sleep(SAVE_AGAIN_AFTER_S)
                 continue
             what = f"the end of training, step {self.step}, is not saved; the log says why"
@@ -201,12 +200,13 @@ class Session:
             self._telling.tell({"loss": loss, "accuracy": accuracy})
         self._first = False
 
-    def _publish(self, write: Write, *, complete: bool) -> bool:
+    def _publish(self, write: Write, *, complete: bool) -> CheckpointError | None:
+        """What the disk refused it for; None: it is published, or need not be here."""
         if self._settings.checkpoints is None:
-            return True
+            return None
         if self._settings.worker > 0:
             _take_part(write)  # what it writes is the chief's
-            return True
+            return None
         began_s, written = time.monotonic(), False
 
         def write_once(folder: Path) -> None:
@@ -229,12 +229,11 @@ class Session:
             raise
         except CheckpointError as error:
             complain(str(error))
-            self._full = isinstance(error, Full)
             if self._together is not None and not written:
                 _take_part(write)  # the other workers are in it, and wait
             self._interval.failed(time.monotonic())
             self._telling.phase(HookPhase.TRAINING)
-            return False
+            return error
         took_s = time.monotonic() - began_s
         self._interval.saved(time.monotonic(), took_s)
         if self._pacer is not None:
@@ -243,7 +242,7 @@ class Session:
         self._telling.saved(took_s)
         if not self.should_stop():
             self._telling.phase(HookPhase.TRAINING)
-        return True
+        return None
 
 
 def _take_part(write: Write) -> None:

@@ -184,9 +184,7 @@ class Executor:
         if launch is not None:  # what it starts after the removal would never end
             await asyncio.wait((launch,))
         await self._launcher.remove(job, attempt, grace_s)
-        self._there.discard((job, attempt))
-        self._link.last_word(job, attempt)
-        self._post(ev.ContainerGone(job, attempt, reason=reason))
+        self._gone(job, attempt, None, reason)
 
     async def _check_release(self, check: CheckRelease) -> None:
         loop = asyncio.get_running_loop()
@@ -243,11 +241,14 @@ class Executor:
     def _container_gone(self, job: JobId, status: ContainerStatus) -> None:
         attempt, reason = status.attempt, status.reason
         if (job, attempt) in self._there:
-            self._there.discard((job, attempt))
             if status.lasting:  # of no consequence to a job that came up or was ended meanwhile
                 self._post(ev.LaunchFailed(job, attempt, reason, retryable=False))
-            self._link.last_word(job, attempt)
-            self._post(ev.ContainerGone(job, attempt, status.exit_code, reason))
+            self._gone(job, attempt, status.exit_code, reason)
+
+    def _gone(self, job: JobId, attempt: int, exit_code: int | None, reason: str) -> None:
+        self._there.discard((job, attempt))
+        self._link.last_word(job, attempt)
+        self._post(ev.ContainerGone(job, attempt, exit_code, reason))
 
 
 def _workers(state: State, job: str) -> int:

@@ -92,7 +92,7 @@ def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
         return
     reader = csv.DictReader(io.StringIO(text), strict=True)
     try:
-        twice = [c for c, count in Counter(reader.fieldnames or ()).items() if count > 1]
+        twice = _twice(reader.fieldnames or ())
         if twice:
             raise ReplayError(f"{name}: line 1: column {twice[0]!r} is there twice; keep one")
         unknown = [column for column in reader.fieldnames or () if column not in COLUMNS]
@@ -109,11 +109,15 @@ def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
         raise ReplayError(f"{name}: line {reader.line_num}: is no CSV ({error})") from None
 
 
+def _twice(names: Iterable[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
 def _object(line: str, where: str) -> Fields:
     twice: list[str] = []
 
     def once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        twice.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        twice.extend(_twice(key for key, _ in pairs))
         return dict(pairs)
 
     try:

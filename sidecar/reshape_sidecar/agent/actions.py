@@ -169,9 +169,7 @@ class Actions:
                 log.error("%s", error)
                 state.waits_for = str(error)
                 state.push()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limits.HEARTBEAT_S):
-                    await state.wake.wait()
+            await self._pause()
             return False
         except checkpoints.CheckpointError as error:
             log.error("%s", error)
@@ -193,6 +191,10 @@ class Actions:
         heard = self._link.sequence_acknowledged >= first
         if heard or self._link.forgotten or now_s >= end_by_s:
             self._init.send(init.End(limits.LEFTOVER_GRACE_S))
+        await self._pause()
+
+    async def _pause(self) -> None:
+        """Until something happens, but not for long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.HEARTBEAT_S):
-                await state.wake.wait()
+                await self._state.wake.wait()

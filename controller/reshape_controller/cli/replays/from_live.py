@@ -80,7 +80,8 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
     views = {job.id: job for job in jobs_of(client).values()}
     parts = client.get(StateView, "/v1/state").parts
     try:
-        now = _as_it_is(parts)
+        state = State.load(parts)
+        now = _as_it_is(state)
         then = _what(asked, now)
         at_s = client.now_s
         first, second = continued(parts, now, at_s), continued(parts, then, at_s)
@@ -93,7 +94,7 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
         raise failed(
             Exit.FAILED, f"its state cannot be read: {error}", client.url, remedy
         ) from None
-    _tell_guessed_speeds(State.load(parts), then)
+    _tell_guessed_speeds(state, then)
     found = WhatIf(
         _changes(asked),
         _course(now, first),
@@ -103,8 +104,7 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
     emit(found, shown, lambda: _table(found))
 
 
-def _as_it_is(parts: tuple[str, ...]) -> What:
-    state = State.load(parts)
+def _as_it_is(state: State) -> What:
     try:
         return What(make_policy(state.policy), state.mechanism)
     except UnknownPolicy as error:
