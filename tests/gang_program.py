@@ -5,7 +5,7 @@ step before all have begun it, and a worker that is gone fails the others. Uses 
 """
 
 LOCKSTEP = """
-import json, os, socket, struct, sys, time
+import errno, json, os, socket, struct, sys, time
 from reshape_sidecar import session
 
 steps, pause_s, every = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
@@ -56,6 +56,8 @@ def save(folder):
     together(-job.step)  # a save takes part of all workers, as that of a collective does
     print("worker", worker, "saves step", job.step, flush=True)
     time.sleep(float(os.environ.get("SAVE_S", "0")))
+    if job.step == steps and unlucky == "last save":
+        raise OSError(errno.ENOSPC, "no space")
     (folder / "state").write_text(str(job.step))
 
 
@@ -63,6 +65,7 @@ job = session.start(total_steps=steps, save_every_steps=every)
 if job.checkpoint is not None:
     found = int((job.checkpoint / "state").read_text())
     assert found == job.step, (found, job.step)
+unlucky = os.environ.get("CHIEF_FAILS") if worker == 0 and job.checkpoint is None else None
 where = f'on {os.environ["RESHAPE_DEVICES"]} at {peers[worker]}'
 print("worker", worker, "begins after step", job.step, where, flush=True)
 while job.step < steps:
@@ -70,7 +73,11 @@ while job.step < steps:
     together(job.step + 1)
     job.step_done(save)
 job.finished(save)
+if unlucky == "after it":
+    links[0].recv(1)  # until the other has ended
+    raise SystemExit("what comes after training fails")
 print("worker", worker, "done", flush=True)
 """
 """Arguments: steps, seconds of a step on one device each, steps between two saves. ``START_S``:
-seconds before a start goes on; ``SAVE_S``: seconds in which a worker writes its part of a save."""
+seconds before a start goes on; ``SAVE_S``: seconds in which a worker writes its part of a save.
+``CHIEF_FAILS``: the chief that began at step 0 fails in its ``last save`` or ``after it``."""

@@ -147,6 +147,20 @@ def test_a_job_of_two_workers_ends_when_its_last_step_is_done(bed: Bed) -> None:
     assert saved(output(bed, job, 0))[-1] == saved(output(bed, job, 1))[-1] == 30
 
 
+@pytest.mark.parametrize("when", ["last save", "after it"])
+def test_both_start_again_when_the_chief_fails_after_the_other_has_ended(
+    bed: Bed, when: str
+) -> None:
+    """Only the chief can say that training is over: it waits for the other when it starts again."""
+    bed.up()
+    job = submit(bed, "late", 30, every=10, env={"CHIEF_FAILS": when})
+    done = bed.reaches(job, "completed")
+    assert (done["failures"], done["step"], done["attempt"]) == (1, 30, 1)
+    again = 20 if when == "last save" else 30
+    for worker in (0, 1):
+        assert [step for step, _, _ in begun(output(bed, job, worker))] == [0, again]
+
+
 @pytest.mark.parametrize("worker", [0, 1], ids=["chief", "other"])
 def test_both_start_again_from_the_checkpoint_when_the_process_of_one_is_killed(
     bed: Bed, worker: int

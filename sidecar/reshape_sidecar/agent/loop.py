@@ -97,7 +97,10 @@ class Agent:
         log.info("generation %s: %s on %s devices", desired.generation, mode, size)
         now_s = time.monotonic()
         state.moments = Moments(now_s)
-        state.keep(desired=desired, learned_at_s=now_s)
+        # Of several workers the chief alone can say that training is over: another one ended for
+        # that, and begins anew with a chief that does not say so.
+        finished = state.memory.finished and state.spec.worker == 0
+        state.keep(desired=desired, learned_at_s=now_s, finished=finished)
         self._tell_training_of_meeting()
         return True
 
