@@ -104,7 +104,8 @@ def parse(document: Any, where: str) -> Bundle:
             )
         unknown = [kind for kind in types if kind not in found]
         if unknown:
-            raise ProfileError(f"{where}: sets.{name}", f"no profile of {', '.join(unknown)}")
+            what = f"no profile of {', '.join(unknown)} in this file; a set names only its types"
+            raise ProfileError(f"{where}: sets.{name}", what)
         sets.append((name, tuple(types)))
     costs = []
     for name, row in _table(table.get("costs", {}), f"{where}: costs").items():

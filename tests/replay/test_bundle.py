@@ -67,6 +67,16 @@ def test_jobs_events_decisions_and_course_can_be_read(made: Path) -> None:
         assert all(key in entry for entry in entries)
 
 
+def test_the_reshapes_of_the_jobs_are_those_of_their_replay(tmp_path: Path) -> None:
+    words = ("replay", "--workload", "four", "--seed", "0", "--policy", "adaptive")
+    found = reshape(*words, "--out", str(tmp_path), "-o", "json")
+    metrics = json.loads(found.stdout)
+    with (tmp_path / "jobs.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    for name in ("reshape_ups", "reshape_downs", "moves"):
+        assert sum(int(row[name]) for row in rows) == metrics[name] > 0, name
+
+
 def test_the_report_has_the_papers_figures_and_why_ours_differ(made: Path) -> None:
     text = (made / "report.md").read_text()
     assert "| two: makespan below default | 34 % |" in text

@@ -46,7 +46,7 @@ def _happened(turn: Turn, host: Host, event: ev.Event) -> None:
             endings.host_cleaned(turn, host, reason)
         case ev.HostDrained(_, user):
             _drain(turn, host, user)
-        case ev.HostUndrained(_, user):
+        case ev.HostUndrained(_, user) if host.drained:
             turn.state.put_host(replace(host, drained=False, drained_by=""))
             turn.state.plan_wanted = True
             turn.note(None, "host-undrained", f"{host.id} by {user or 'unknown'}")

@@ -65,10 +65,14 @@ def policy_names() -> tuple[str, ...]:
 def make_policy(text: str, **options: object) -> Policy:
     """The policy called ``text``: a name, or ``NAME:OPTION=VALUE,...``. Raises UnknownPolicy."""
     name, _, rest = text.partition(":")
+    said: set[str] = set()
     for entry in filter(None, rest.split(",")):
         option, _, value = entry.partition("=")
         if not option or not value:
             raise UnknownPolicy(f"policy {text!r}: {entry!r} is no option; write NAME:OPTION=VALUE")
+        if option in said:
+            raise UnknownPolicy(f"policy {text!r}: {option} is there twice; keep one")
+        said.add(option)
         options[option] = value
     make: Callable[..., Policy] | None = BUILT_IN.get(name)
     if make is None:

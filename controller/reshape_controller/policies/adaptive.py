@@ -283,8 +283,8 @@ class _Decision:
         """Nobody can give the newcomer what it needs."""
         if self._waiting.about is None:
             text = (
-                f"{newcomer.spec.name} waits: neither idle GPUs nor one running job can give the "
-                f"{gpus(min(newcomer.sizes))} of one host that it needs at least"
+                f"{newcomer.spec.name} waits: no host that takes jobs has the "
+                f"{gpus(min(newcomer.sizes))} that it needs at least, idle or from one running job"
             )
             self._waiting = Plan((), "waits-nothing-fits", text, newcomer.id)
 

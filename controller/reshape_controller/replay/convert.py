@@ -68,6 +68,7 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
     left_out: Counter[str] = Counter()
     found: list[tuple[float, JobSpec]] = []
     forms: set[bool] = set()
+    lines: dict[str, int] = {}
     for line, row in _rows(text, name, columns):
         where = f"{name}: line {line}"
         gpus = _number(row, columns.gpus, where)
@@ -87,6 +88,10 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
             what = f"{columns.submit} is {row[columns.submit]!r}, and others are of another form"
             raise ReplayError(f"{where}: {what}; write seconds in all rows, or dates in all")
         key = row[columns.name] if columns.name is not None else f"job-{line:06d}"
+        first = lines.setdefault(key, line)
+        if first != line:
+            what = f"{columns.name} is {key!r}, as in line {first}"
+            raise ReplayError(f"{where}: {what}; name a column without repeats, or none")
         kind = types[int(drawn(0, "type", key) * len(types))]
         step_s = book.seconds_per_step(kind, assumed.gpu_type, int(gpus))
         sizes = {2**n for n in range(int(math.log2(assumed.largest)) + 1)} | {int(gpus)}

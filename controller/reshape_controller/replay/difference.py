@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +29,15 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``inputs``: what is not alike in the configurations, as (name, first, second)."""
+    """``inputs``: what is not alike in the configurations, as (name, first, second). ``only_...``:
+    policies, and metrics of a policy that both have, which one bundle alone holds."""
 
     first: str
     second: str
     inputs: tuple[tuple[str, str, str], ...]
     metrics: tuple[Changed, ...]
+    only_first: tuple[str, ...] = ()
+    only_second: tuple[str, ...] = ()
 
 
 def difference(first: Path, second: Path) -> Difference:
@@ -63,7 +67,20 @@ def _difference(first: Path, second: Path) -> Difference:
             apart = two["low"] > one["high"] or two["high"] < one["low"]
             clear = apart if spread else None
             metrics.append(Changed(policy, metric, one["median"], two["median"], ratio, clear))
-    return Difference(str(first), str(second), inputs, tuple(metrics))
+    alone = (_alone(*summaries), _alone(*reversed(summaries)))
+    return Difference(str(first), str(second), inputs, tuple(metrics), *alone)
+
+
+def _alone(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
+    policies = [policy for policy in one if policy not in other]
+    metrics = [
+        f"{policy}: {metric}"
+        for policy in one
+        if policy in other
+        for metric in one[policy]
+        if metric not in other[policy]
+    ]
+    return (*policies, *metrics)
 
 
 def _summary(path: Path) -> Any:

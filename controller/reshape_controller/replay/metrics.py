@@ -34,6 +34,8 @@ class JobRow:
     pause_s: float
     process_restarts: int
     container_restarts: int
+    moves: int = 0
+    """Reshapes to other GPUs, as many as before. A controller's own count has none of them."""
 
     @property
     def jct_s(self) -> float:
@@ -86,10 +88,12 @@ def job_rows(account: Account) -> tuple[JobRow, ...]:
     """The jobs that ended, in the order of their submission."""
     ups: dict[JobId, int] = {}
     downs: dict[JobId, int] = {}
+    moves: dict[JobId, int] = {}
     pauses: dict[JobId, float] = {}
     for event in account.reshapes:
         ups[event.job] = ups.get(event.job, 0) + event.up
         downs[event.job] = downs.get(event.job, 0) + event.down
+        moves[event.job] = moves.get(event.job, 0) + (not event.up and not event.down)
         pauses[event.job] = pauses.get(event.job, 0.0) + event.seconds
     rows = []
     for job in sorted(account.ended, key=lambda job: job.place):
@@ -109,6 +113,7 @@ def job_rows(account: Account) -> tuple[JobRow, ...]:
                 pause_s=pauses.get(job.id, 0.0),
                 process_restarts=job.process_restarts,
                 container_restarts=job.container_restarts,
+                moves=moves.get(job.id, 0),
             )
         )
     return tuple(rows)

@@ -86,8 +86,8 @@ def test_a_job_that_nothing_fits_is_told_what_it_needs() -> None:
     plan = make_policy("adaptive").decide(cluster.snapshot())
     assert plan.reason_code == "waits-nothing-fits"
     assert plan.text == (
-        "job2 waits: neither idle GPUs nor one running job can give the 4 GPUs of one host"
-        " that it needs at least"
+        "job2 waits: no host that takes jobs has the 4 GPUs that it needs at least,"
+        " idle or from one running job"
     )
 
 

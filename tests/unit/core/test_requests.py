@@ -103,3 +103,12 @@ def test_the_history_says_why_a_job_is_asked_to_leave() -> None:
         if entry.kind == "leave-asked"
     ]
     assert asked == ["host-0 is drained"]
+
+
+def test_the_history_says_once_that_a_host_is_used_again() -> None:
+    world = World().boot()
+    taken_back = ev.HostUndrained(HostId("host-0"), "op")
+    told = []
+    for event in (taken_back, ev.HostDrained(HostId("host-0"), "op"), taken_back, taken_back):
+        told += [entry.kind for entry in world.engine.step(event, world.now_s).history]
+    assert told == ["host-drained", "host-undrained"]

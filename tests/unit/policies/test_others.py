@@ -126,6 +126,8 @@ def test_an_unknown_policy_or_option_is_refused_with_what_there_is() -> None:
         make_policy("best")
     with pytest.raises(UnknownPolicy, match="use one of random, largest"):
         make_policy("default", sizes="smallest")
+    with pytest.raises(UnknownPolicy, match="gain is there twice"):
+        make_policy("adaptive:gain=0.1,max_wait_s=60,gain=0.3")
     with pytest.raises(UnknownPolicy, match="'speed'; its options: "):
         make_policy("adaptive", speed=3)
 

@@ -62,7 +62,7 @@ def test_rows_that_cannot_be_replayed_are_counted_by_reason() -> None:
         ("a,1,1,inf\n", "line 2: seconds is 'inf'"),
         ("a,1,1\n", "line 2: has another number of cells"),
         ("a,1,0,60\n", "no row is a job"),
-        ("a,1,1,60\na,2,1,60\n", "two jobs are called a"),
+        ("a,1,1,60\na,2,1,60\n", "line 3: id is 'a', as in line 2; name a column"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(rows: str, what: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from reshape_controller.cli.replays.tables import differences
 from reshape_controller.replay.difference import difference
 from reshape_controller.replay.inputs import ReplayError
 
@@ -32,6 +35,19 @@ def test_whether_a_difference_of_single_seeds_is_clear_is_not_said(tmp_path: Pat
     second = bundle(tmp_path / "second", [0], 101.0, 101.0)
     (found,) = difference(first, second).metrics
     assert found.clear is None
+
+
+def test_what_one_of_the_two_alone_has_is_named(tmp_path: Path) -> None:
+    first = bundle(tmp_path / "first", [0, 1], 1.0, 2.0)
+    second = bundle(tmp_path / "second", [0, 1], 1.0, 2.0)
+    summary = json.loads((first / "summary.json").read_text())["summary"]
+    own = summary["ours"] | {"moves": summary["ours"]["makespan_s"]}
+    (first / "summary.json").write_text(json.dumps({"summary": {"ours": own, "default": {}}}))
+    found = difference(first, second)
+    assert (found.only_first, found.only_second) == (("default", "ours: moves"), ())
+    shown = Console(width=200, record=True, file=StringIO())
+    shown.print(differences(found))
+    assert f"only in {first}: default, ours: moves" in shown.export_text()
 
 
 def test_the_folder_of_one_replay_is_told_as_such(tmp_path: Path) -> None:

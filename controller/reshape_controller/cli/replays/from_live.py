@@ -179,12 +179,16 @@ def _lines(views: dict[str, JobView], first: Continued, second: Continued) -> li
                 view.size if view is not None else 0,
                 end.finished_s - first.now_s if end is not None else None,
                 other.finished_s - second.now_s if other is not None else None,
-                other.reshape_ups + other.reshape_downs if other is not None else 0,
+                _reshapes(other) if other is not None else 0,
                 job in first.assumed,
                 reasons.get(job, "") if end is None or other is None else "",
             )
         )
     return lines
+
+
+def _reshapes(row: JobRow) -> int:
+    return row.reshape_ups + row.reshape_downs + row.moves
 
 
 def _by_id(found: Continued) -> dict[str, JobRow]:

@@ -118,7 +118,11 @@ def differences(found: Difference) -> RenderableType:
     head = Text(f"{found.first} and {found.second}", style="bold")
     parts: list[RenderableType] = [head]
     parts += [inputs, Text("")] if found.inputs else [Text("the inputs are alike")]
-    return Group(*parts, Fitting(_changes(found), _changes(found, values=False)))
+    parts.append(Fitting(_changes(found), _changes(found, values=False)))
+    for name, alone in ((found.first, found.only_first), (found.second, found.only_second)):
+        if alone:
+            parts.append(Text(f"only in {name}: {', '.join(alone)}"))
+    return Group(*parts)
 
 
 def _changes(found: Difference, *, values: bool = True) -> Table:
