@@ -75,6 +75,7 @@ def test_everything_is_run_and_each_part_has_its_budget_in_the_summary(tree: Pat
         assert f"of {minutes * 60:4} s" in line
     assert "of 1500 s  Kubernetes tier" in summary
     assert "of 5400 s  parts together" in summary
+    assert said.splitlines()[-1] == f"parts: {said.count('== ') - 1} passed, 0 failed"
     assert (tree / "niceness").read_text().strip() == "19", "it would slow the tests"
 
 
@@ -103,6 +104,7 @@ def test_a_part_that_fails_makes_the_run_fail(tree: Path, part: str) -> None:
     assert code == 1
     assert f"the remedy of {part}" in said
     assert "(exit code 3)" in said
+    assert said.rstrip().endswith(" passed, 1 failed")
 
 
 def test_what_is_left_of_a_cluster_fails_the_run_unless_it_was_there_before(tree: Path) -> None:
