@@ -10,8 +10,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import Snapshot
+from reshape_controller.core.model import HostId, Mechanism
+from reshape_controller.core.plan import HostView, JobView, Snapshot
 from tests.clusters import COSTS, FREE, Cluster
 
 SIZES: tuple[tuple[int, ...], ...] = (
@@ -50,14 +50,38 @@ def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
             sizes = draw(st.sampled_from([sizes for sizes in SIZES if size in sizes]))
             more = job(draw, cluster, sizes)
             more["only_host"] = draw(st.sampled_from([None, name]))
+            more["unfit_on"] = draw(unfit_on([other for other in hosts if other != name]))
             cluster.runs(f"run-{cluster.place:02d}", size, on=name, **more)
     for _ in range(draw(st.integers(0, queued))):
         sizes = draw(st.sampled_from(SIZES))
         more = job(draw, cluster, sizes)
         more["only_host"] = draw(st.sampled_from([None, None, *hosts, "drained"]))
+        more["unfit_on"] = draw(unfit_on([*hosts, "drained"]))
         more["max_wait_s"] = draw(st.sampled_from([None, None, None, 0.0]))
         cluster.waits(f"new-{cluster.place:02d}", **more)
     return cluster.snapshot()
+
+
+def unfit_on(hosts: list[str]) -> st.SearchStrategy[tuple[HostId, ...]]:
+    """Mostly none."""
+    none: st.SearchStrategy[tuple[HostId, ...]] = st.just(())
+    some = st.lists(st.sampled_from(hosts), max_size=2, unique=True).map(
+        lambda names: tuple(map(HostId, names))
+    )
+    return st.one_of(none, none, some) if hosts else none
+
+
+def fit_hosts(snapshot: Snapshot, job: JobView) -> list[HostView]:
+    """Where a queued job may be: where its files are, and where its self-check did not fail, unless
+    that leaves no host that can hold it."""
+    if job.only_host is not None:
+        return [host for host in snapshot.hosts if host.id == job.only_host]
+    others = [
+        host
+        for host in snapshot.hosts
+        if host.id not in job.unfit_on and min(job.sizes) <= host.usable
+    ]
+    return others if job.unfit_on and others else list(snapshot.hosts)
 
 
 def job(draw: st.DrawFn, cluster: Cluster, sizes: tuple[int, ...]) -> dict[str, Any]:

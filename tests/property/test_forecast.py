@@ -21,7 +21,7 @@ from reshape_controller.core.prediction.sweep import Swept, sweep, sweep_growths
 from reshape_controller.core.prediction.weighing import Weighing
 from reshape_controller.policies.adaptive import Adaptive
 from tests.clusters import Reference
-from tests.property.random_clusters import clusters
+from tests.property.random_clusters import clusters, fit_hosts
 
 LISTED = st.sampled_from([1, 3, 64])
 """How many queued jobs are scheduled one by one; the others are an area."""
@@ -32,7 +32,7 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     policy = Adaptive()
     reference = Reference(snapshot, newcomer.id)
     forecast = Forecast(snapshot, Predictor(snapshot))
-    hosts = [host for host in snapshot.hosts if newcomer.only_host in (None, host.id)]
+    hosts = fit_hosts(snapshot, newcomer)
     allowed = [host.id for host in hosts]
     idle = list(candidates.on_idle(forecast, newcomer, hosts))
     victims = single_victims(snapshot, newcomer)

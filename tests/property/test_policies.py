@@ -15,7 +15,7 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan, Policy, Snapshot
 from reshape_controller.policies import make_policy
 from tests.clusters import COSTS, Cluster
-from tests.property.random_clusters import clusters
+from tests.property.random_clusters import clusters, fit_hosts
 
 NAMES = ("adaptive", "paper", "optimus", "default")
 POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
@@ -60,6 +60,10 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
         before = jobs[target.job]
         assert target.size in before.sizes
         assert before.only_host in (None, target.host)
+        if before.size == 0:
+            assert target.host in [host.id for host in fit_hosts(snapshot, before)]
+        elif target.host != before.host:
+            assert target.host not in before.unfit_on
         assert not before.frozen
         if before.size == 0:
             idle[target.host] -= target.size
@@ -138,10 +142,7 @@ def test_a_newcomer_that_fits_on_idle_gpus_is_never_left_waiting(snapshot: Snaps
     fits = [
         job
         for job in snapshot.queued
-        if any(
-            host.idle >= min(job.sizes) and job.only_host in (None, host.id)
-            for host in snapshot.hosts
-        )
+        if any(host.idle >= min(job.sizes) for host in fit_hosts(snapshot, job))
     ]
     if fits and not overdue:
         assert plan.targets

@@ -65,9 +65,20 @@ def strike(turn: Turn, job: Job, size: int, reason: str) -> None:
 
 
 def unfit(turn: Turn, job: Job, reason: str) -> None:
-    """Its attempt cannot or must not train where it is, and trying again would not help."""
+    """Its attempt cannot or must not train where it is.
+
+    What a self-check misses on this host (a mount, a GPU) may be there on another; one host that
+    lacks it would fail a whole queue. Where none is left, trying again would not help.
+    """
+    checks = job.stage is Stage.LAUNCHING
     job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
-    _end_for_good(turn, job, reason)
+    if checks and job.failures < job.spec.retries and _fits_elsewhere(turn, job):
+        assert job.host is not None
+        job = replace(job, unfit_on=(*job.unfit_on, job.host))
+        job = attempts.count_failure(turn, job, f"{job.host}: {reason}")
+        attempts.end(turn, job, f"queued again, for another host: {job.reason}")
+    else:
+        _end_for_good(turn, job, reason)
 
 
 def leave(turn: Turn, job: Job, reason: str, *, after: JobState) -> None:
@@ -132,6 +143,15 @@ def _told_to_end(job: Job) -> bool:
     """Whether its SideCar was told to save and end the container, and has not been heard since."""
     ends = (ChangeKind.RELAUNCH, ChangeKind.LEAVE)
     return job.change is not None and job.change.kind in ends
+
+
+def _fits_elsewhere(turn: Turn, job: Job) -> bool:
+    """Whether there is a host, drained or not, that it did not try and that has GPUs enough."""
+    tried = (job.host, *job.unfit_on)
+    return job.only_host is None and any(
+        host.id not in tried and len(host.gpus) >= min(job.sizes)
+        for host in turn.state.hosts.values()
+    )
 
 
 def _end_for_good(turn: Turn, job: Job, reason: str) -> None:

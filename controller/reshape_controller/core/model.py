@@ -214,6 +214,8 @@ class Job:
     only_host: HostId | None = None
     """The one host from which its files can be reached; None: any."""
     only_host_because: str = ""
+    unfit_on: tuple[HostId, ...] = ()
+    """Hosts on which its self-check failed: it starts there only if no other can hold it."""
     pinned: int | None = None
     """The only size that it may get from now on, on somebody's wish."""
     progress_at_s: float | None = None

@@ -46,9 +46,9 @@ def _resume(turn: Turn, job: Job, reason: str) -> None:
     if job.state.terminal:
         return
     if job.state is JobState.HALTED:
-        job = replace(job, state=JobState.SUBMITTED, reason=reason, struck=())
+        job = replace(job, state=JobState.SUBMITTED, reason=reason, struck=(), unfit_on=())
     elif job.after_end is JobState.HALTED:  # on its way there
-        job = replace(job, after_end=JobState.SUBMITTED, reason=reason, struck=())
+        job = replace(job, after_end=JobState.SUBMITTED, reason=reason, struck=(), unfit_on=())
     job = replace(job, halt_wanted=False)
     turn.state.put_job(job)
     turn.state.plan_wanted = True

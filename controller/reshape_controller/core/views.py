@@ -193,6 +193,7 @@ def _view(state: State, job: Job, size: int) -> JobView:
         growable=job.spec.length is not None or job.progress.total_steps is not None,
         gpu_type=state.hosts[host].gpu_type if host is not None else "",
         only_host=job.only_host,
+        unfit_on=job.unfit_on,
         pinned=job.pinned is not None,
         trains=trains,
         progress_at_s=job.progress_at_s if trains else None,

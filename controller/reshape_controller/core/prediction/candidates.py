@@ -193,7 +193,8 @@ def larger(job: JobView, own: HostView | None, fits: Fits) -> Iterator[tuple[int
         if own is not None and job.size < size <= most:
             yield size, own
         for other in fits.beside(size, job.host) if job.only_host is None else ():
-            if size > job.size or other.gpu_type != job.gpu_type:
+            better = size > job.size or other.gpu_type != job.gpu_type
+            if better and other.id not in job.unfit_on:
                 yield size, other
 
 

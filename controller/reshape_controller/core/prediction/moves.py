@@ -26,12 +26,17 @@ def startable(snapshot: Snapshot) -> list[JobView]:
 
 
 def hosts_for(snapshot: Snapshot, job: JobView) -> tuple[HostView, ...]:
-    """Hosts on which a queued job may start: its own once it is initialised there. The snapshot's
-    own tuple, if it may start on any."""
+    """Hosts on which a queued job may start: its own once it is initialised there; those on which
+    its self-check failed if no other can hold it. The snapshot's own tuple, if it may start on
+    any."""
     only = job.host if job.initialized else job.only_host
-    if only is None:
+    if only is not None:
+        return tuple(host for host in snapshot.hosts if host.id == only)
+    if not job.unfit_on:
         return snapshot.hosts
-    return tuple(host for host in snapshot.hosts if host.id == only)
+    least = min(job.sizes)
+    others = (host for host in snapshot.hosts if may_be(job, host.id) and host.usable >= least)
+    return tuple(others) or snapshot.hosts
 
 
 def most_idle(hosts: Iterable[HostView]) -> int:
@@ -40,19 +45,24 @@ def most_idle(hosts: Iterable[HostView]) -> int:
 
 
 def may_be(job: JobView, host: HostId) -> bool:
-    """Whether the job's files can be reached from the host."""
-    return job.only_host is None or job.only_host == host
+    """Whether the job's files can be reached from the host, where its self-check has not failed."""
+    return job.only_host in (None, host) and host not in job.unfit_on
 
 
 def no_option(plan: Plan, job: Job | None, hosts: tuple[HostView, ...]) -> Plan:
     """The plan about ``job``, with the hosts named that are no option for it."""
-    if job is None or job.only_host is None:
+    if job is None:
         return plan
-    others = [host.id for host in hosts if host.id != job.only_host]
+    if job.only_host is not None:
+        others = [host.id for host in hosts if host.id != job.only_host]
+        because = job.only_host_because
+    else:
+        others = [host.id for host in hosts if host.id in job.unfit_on]
+        because = "its self-check failed there"
     if not others:
         return plan
     said = f"{len(others)} hosts are" if len(others) > 1 else f"{others[0]} is"
-    return replace(plan, text=f"{plan.text}; {said} no option: {job.only_host_because}")
+    return replace(plan, text=f"{plan.text}; {said} no option: {because}")
 
 
 def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:

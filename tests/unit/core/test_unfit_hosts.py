@@ -1,0 +1,113 @@
+"""Self-checks that fail on a host: its jobs go to another one, and none is failed for the host."""
+
+from __future__ import annotations
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.model import HostId, JobId, JobState, Stage
+from reshape_controller.core.prediction import moves
+from reshape_controller.policies import make_policy
+from reshape_sidecar.wire import Phase
+from tests.world import HOST, World
+
+OTHER = HostId("host-1")
+MISSING = "/data is not there"
+POLICIES = ("adaptive", "paper", "optimus", "default")
+
+
+def two_hosts(*jobs: str, retries: int = 3) -> World:
+    """Two hosts with four GPUs each, and jobs of which every self-check fails."""
+    world = World().boot(4, hosts=2)
+    for job in jobs:
+        world.new_containers[JobId(job)] = {"slow_init": True}
+        world.submit(job, 4, retries=retries)
+    return world
+
+
+def unfit(world: World, job: str) -> None:
+    """The self-check of its container fails, and what follows from that is done."""
+    c = world.container(job)
+    c.phase, c.error, c.generation = Phase.UNFIT, MISSING, world.job(job).generation
+    world.report(c)
+    world.settle()
+
+
+def backed_off(world: World, failures: int = 1) -> None:
+    world.wait(world.limits.retry_backoff_s * 2.0 ** (failures - 1) + 1)
+
+
+def starts(world: World, policy: str) -> set[HostId]:
+    """Hosts on which the policy lets something start."""
+    return {target.host for target in make_policy(policy).decide(world.engine.snapshot()).targets}
+
+
+def test_a_host_on_which_self_checks_fail_does_not_fail_one_job_after_the_other() -> None:
+    world = two_hosts("a", "b")
+    for name in ("a", "b"):
+        world.plan((name, 4))
+        unfit(world, name)
+        job = world.job(name)
+        assert (job.state, job.stage, job.unfit_on) == (JobState.SUBMITTED, Stage.NONE, (HOST,))
+        assert job.failures == 1
+        assert world.gpu_states() == ["idle"] * 8
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_starts_on_another_host_than_that_of_its_failed_self_check(policy: str) -> None:
+    for first in (HOST, OTHER):
+        world = two_hosts("a")
+        world.plan(("a", 4), host=first)
+        unfit(world, "a")
+        assert world.job("a").reason == f"queued again, for another host: {first}: {MISSING}"
+        backed_off(world)
+        assert starts(world, policy) == {HOST, OTHER} - {first}
+
+
+def test_a_job_that_waits_for_another_host_says_why() -> None:
+    world = two_hosts("a")
+    world.plan(("a", 4))
+    unfit(world, "a")
+    world.submit("b", 4)
+    world.plan(("b", 4), host=OTHER)
+    backed_off(world)
+    snapshot = world.engine.snapshot()
+    plan = make_policy("adaptive").decide(snapshot)
+    assert plan.targets == ()
+    text = moves.no_option(plan, world.job("a"), snapshot.hosts).text
+    assert text.endswith("; host-0 is no option: its self-check failed there")
+
+
+def test_what_no_host_has_fails_the_job_as_soon_as_each_was_tried() -> None:
+    world = two_hosts("a")
+    for host in (HOST, OTHER):
+        world.plan(("a", 4), host=host)
+        unfit(world, "a")
+        backed_off(world)
+    assert (world.job("a").state, world.job("a").reason) == (JobState.FAILED, MISSING)
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_where_no_other_host_can_be_had_it_is_tried_there_again_while_it_may_fail(
+    retries: int,
+) -> None:
+    world = two_hosts("a", retries=retries)
+    world.event(ev.HostDrained(OTHER, "ann"))
+    for failures in range(1, retries + 1):
+        assert starts(world, "adaptive") == {HOST}
+        world.plan(("a", 4))
+        unfit(world, "a")
+        assert (world.job("a").state, world.job("a").failures) == (JobState.SUBMITTED, failures)
+        backed_off(world, failures)
+    world.plan(("a", 4))
+    unfit(world, "a")
+    assert world.job("a").state is JobState.FAILED
+
+
+def test_a_resume_forgives_the_host() -> None:
+    world = two_hosts("a")
+    world.plan(("a", 4))
+    unfit(world, "a")
+    world.event(ev.HaltRequested(JobId("a"), "ann"))
+    world.event(ev.ResumeRequested(JobId("a"), "ann"))
+    assert world.job("a").unfit_on == ()
