@@ -124,6 +124,24 @@ def test_a_gpu_that_dies_is_lost_until_it_is_back_and_its_job_goes_on_without_it
     gpus.nothing_left()
 
 
+def test_a_job_whose_self_check_misses_a_gpu_on_one_node_trains_on_the_other(
+    gpus: PodDaemon,
+) -> None:
+    gpus.up()
+    every = {gpu.uuid for gpu in (FIRST, SECOND, ELSEWHERE)}
+    eventually("the nodes are probed", lambda: inventory(gpus) == every)
+    stand_in.has(NODES[0])  # which the next probe would tell
+    job = submit(gpus, "one", [1, 2])
+    gpus.trains(job, 1, attempt=2)
+    assert gpus.container(job, attempt=2).node == NODES[1].name
+    trains = gpus.view(job)
+    assert trains is not None
+    assert (trains.failures, trains.steps_lost) == (1, 0)
+    assert gpus.reshape("cancel", job).returncode == 0
+    gpus.wait(job, "is cancelled", state="cancelled", stage="none")
+    gpus.nothing_left()
+
+
 def findings(gpus: PodDaemon) -> dict[str, dict[str, Any]]:
     """What doctor finds, by check."""
     said = gpus.reshape("doctor", *gpus.words(), "-o", "json").stdout
