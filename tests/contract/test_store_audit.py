@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 from reshape_controller.core import events as ev
@@ -32,6 +32,16 @@ async def lived_in(store: Store) -> None:
         await loop.commit(ev.JobSubmitted(JobId(f"job-{number}"), spec))
     await loop.commit(ev.JobRejected(JobId("bad-1"), "bad", (FieldError("name", "no", "yes"),)))
     await loop.commit(ev.CancelRequested(JobId("job-3"), "ada"))
+    loop.stop()
+    await work
+
+
+async def submitted(store: Store, name: str) -> None:
+    """What a controller does that goes on with the store: one more job."""
+    loop = Loop(store, Settings(make_policy("adaptive")), WallClock())
+    await loop.start(Nothing())
+    work = asyncio.create_task(loop.run())
+    await loop.commit(ev.JobSubmitted(JobId(name), JobSpec(name, ("python", "x.py"), (1, 2))))
     loop.stop()
     await work
 
@@ -112,5 +122,51 @@ def test_a_row_from_beyond_the_log_is_wrong_and_is_replaced(make: Callable[[], S
         found = await audit(store, repair=True)
         assert found.wrong == ("jobs/job-0",)
         assert await store.job("job-0") == row
+
+    run(make, work)
+
+
+def test_what_comes_while_rows_are_listed_is_not_taken_for_a_stray(
+    make: Callable[[], Store],
+) -> None:
+    """A daemon goes on: a check would have removed what it had just shown."""
+
+    async def work(store: Store) -> None:
+        listed = store.shown
+
+        async def meanwhile() -> AsyncIterator[str]:
+            await submitted(store, "late")
+            async for name in listed():
+                yield name
+
+        setattr(store, "shown", meanwhile)  # noqa: B010
+        found = await audit(store, repair=True)
+        assert (found.wrong, found.extra) == ((), ())
+        assert await store.job("late") is not None
+        assert [entry.kind for entry in await store.history(JobId("late"))][:1] == ["submitted"]
+
+    run(make, work)
+
+
+def test_what_a_daemon_has_appended_and_is_about_to_show_is_waited_for(
+    make: Callable[[], Store],
+) -> None:
+    async def work(store: Store) -> None:
+        project, owed = store.project, list[Changes]()
+
+        async def later(changes: Changes) -> None:
+            owed.append(changes)
+
+        setattr(store, "project", later)  # noqa: B010
+        await submitted(store, "late")
+
+        async def show() -> None:
+            await asyncio.sleep(0.2)
+            for changes in owed:
+                await project(changes)
+
+        showing = asyncio.create_task(show())
+        assert (await audit(store, repair=False)).sound
+        await showing
 
     run(make, work)

@@ -53,6 +53,7 @@ def test_init_seeds_the_bundled_profiles_once_and_a_daemon_goes_on_from_there(
     assert (found["problems"], found["wrong"], found["extra"]) == ([], [], [])
     assert found["compared"]
     assert found["rows"] > len(bundled)
+    assert found["requests"] == (None if words else 0), "the inbox of a server is not read"
 
 
 def test_check_names_what_was_changed_and_repairs_it(bed: Bed, words: tuple[str, ...]) -> None:

@@ -11,6 +11,7 @@ from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
 from reshape_controller.live.audit import audit
 from reshape_controller.records import RecordInvalid, from_json
+from reshape_controller.store import mongo_audit, mongo_log
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import Changes
 from tests.mongo_bed import Database, row_of, run
@@ -138,5 +139,28 @@ def test_a_document_that_looks_half_like_a_jobs_hides_no_job_and_is_handed_in_by
         assert shown.state is JobState.COMPLETED
         await store.forget(tuple([n async for n in store.shown() if n.startswith("copies")]))
         assert len(await store.requests(10)) == 2, "now they are inserts like any other"
+
+    run(address, work)
+
+
+def test_a_row_that_a_daemon_writes_while_it_is_compared_is_not_named(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = records(2)
+
+    async def work(store: MongoStore) -> None:
+        wanted = changes(1, job_row(1, 1))
+        await store.append(made[0])
+        await store.project(wanted)
+
+        async def and_goes_on(database: Any) -> int:
+            seq = await mongo_log.last_seq(database)
+            if seq == 1:
+                await store.append(made[1])
+                await store.project(changes(2, job_row(1, 2)))
+            return seq
+
+        monkeypatch.setattr(mongo_audit, "last_seq", and_goes_on)
+        assert await store.differing((wanted,), 1) == ()
 
     run(address, work)

@@ -7,6 +7,7 @@ container; may run beside a daemon, whose newer rows it leaves alone. State: non
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,9 @@ PORTION_ROWS = 500
 """Rows that are compared at once."""
 NAMES_MAX = 1000
 """So many rows are named; more are counted."""
+PROJECTED_WITHIN_S = 2.0
+"""A daemon shows within so long what it has appended."""
+LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +48,22 @@ class Audit:
 
 async def audit(store: Store, *, repair: bool) -> Audit:
     """Compare an open store's projections with its log. Raises StoreError."""
-    end_seq = await store.last_seq()
+    end_seq = await _end(store)
     begin = await _begin(store)
     known = await _known(store, begin, end_seq)
     wrong, wrong_count = await _wrong(store, begin, end_seq, known.newest, repair)
     extra, extra_count = await _extra(store, begin, end_seq, known, repair)
     return Audit(begin + 1, end_seq, known.rows, wrong, extra, wrong_count, extra_count, repair)
+
+
+async def _end(store: Store) -> int:
+    """Up to which seq is compared: all that is in the log by now, and shown if a daemon runs."""
+    end_seq = await store.last_seq()
+    for _ in range(round(PROJECTED_WITHIN_S / LOOK_EVERY_S)):
+        if await store.projected_seq() >= end_seq:
+            break
+        await asyncio.sleep(LOOK_EVERY_S)
+    return end_seq
 
 
 async def _begin(store: Store) -> int:
@@ -164,9 +178,11 @@ async def _extra(
     store: Store, begin: int, end_seq: int, known: _Known, repair: bool
 ) -> tuple[tuple[str, ...], int]:
     """Rows of which the log knows nothing. Where its beginning is gone, they cannot be told."""
-    if begin or await store.last_seq() != end_seq:
+    if begin:
         return (), 0
     found = [name async for name in store.shown() if not known.has(name)]
+    if await store.last_seq() != end_seq:
+        return (), 0  # nor where it went on: one of them may be what came meanwhile
     if found and repair:
         await store.forget(tuple(found))
     return tuple(found[:NAMES_MAX]), len(found)

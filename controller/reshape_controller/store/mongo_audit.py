@@ -8,6 +8,7 @@ added to their own documents. State: none.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo import UpdateOne
@@ -35,6 +36,17 @@ _READ_MAX = 500
 _COPIES = "copies of jobs/"
 _NO_TEXT = "_id "
 """Before an ``_id`` that is no text, and so none of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A document: what it should show, and what it does. ``stamp`` is the field with its seq."""
+
+    name: str
+    identity: object
+    fields: Document
+    shown: Document | None
+    stamp: str
 
 
 async def differing(
@@ -93,10 +105,9 @@ async def forget(database: Database, rows: tuple[str, ...]) -> None:
 async def _wrong(
     database: Database, wanted: tuple[Changes, ...], end_seq: int
 ) -> list[tuple[str, object, Document]]:
-    newest = await last_seq(database)
-    found = [
-        each for changes in wanted async for each in _wrong_jobs(database, changes, end_seq, newest)
-    ]
+    """Name, ``_id`` and fields of each. What the documents show is read before the end of the
+    log, which a daemon writes first: so what it shows meanwhile is known to be newer."""
+    looked = [each for changes in wanted async for each in _jobs(database, changes)]
     by_collection: dict[str, dict[str, Document]] = {}
     for changes in wanted:
         for collection, identity, fields in mongo_documents.documents_of(changes):
@@ -107,21 +118,19 @@ async def _wrong(
                 document["_id"]: document
                 async for document in database[collection].find({"_id": {"$in": list(some)}})
             }
-            for identity, fields in some.items():
-                document = shown.get(identity)
-                if document is None or _differs(document, fields, "seq", end_seq, newest):
-                    found.append((f"{collection}/{identity}", identity, fields))
-    return found
+            looked += [
+                _Looked(f"{collection}/{identity}", identity, fields, shown.get(identity), "seq")
+                for identity, fields in some.items()
+            ]
+    newest = await last_seq(database)
+    return [(it.name, it.identity, it.fields) for it in looked if _differs(it, end_seq, newest)]
 
 
-async def _wrong_jobs(
-    database: Database, changes: Changes, end_seq: int, newest: int
-) -> AsyncIterator[tuple[str, object, Document]]:
+async def _jobs(database: Database, changes: Changes) -> AsyncIterator[_Looked]:
     for row, place, fields in await mongo_projections.job_documents(database, changes.jobs):
         document = await database.jobs.find_one({"_id": place})
         flat = _flat(document) if document is not None else None
-        if flat is None or _differs(flat, fields, "reshape.seq", end_seq, newest):
-            yield f"jobs/{row.id}", place, fields
+        yield _Looked(f"jobs/{row.id}", place, fields, flat, "reshape.seq")
 
 
 def _flat(document: Document) -> Document:
@@ -130,11 +139,14 @@ def _flat(document: Document) -> Document:
     return {**document, **{f"reshape.{name}": value for name, value in inner.items()}}
 
 
-def _differs(shown: Document, fields: Document, stamp: str, end_seq: int, newest: int) -> bool:
-    seq = shown.get(stamp)
+def _differs(looked: _Looked, end_seq: int, newest: int) -> bool:
+    shown = looked.shown
+    if shown is None:
+        return True
+    seq = shown.get(looked.stamp)
     if isinstance(seq, int) and end_seq < seq <= newest:
         return False
-    return any(name not in shown or shown[name] != value for name, value in fields.items())
+    return any(name not in shown or shown[name] != value for name, value in looked.fields.items())
 
 
 def _chunks(expected: dict[str, Document]) -> Iterator[dict[str, Document]]:

@@ -45,8 +45,8 @@ class Report:
     store: str
     first_seq: int
     last_good_seq: int
-    requests: int
-    """Requests that wait in the inbox, where it was read."""
+    requests: int | None
+    """Requests that wait in the inbox; null of a server, whose inbox is not read."""
     problems: tuple[str, ...]
     compared: bool
     """Whether the projections were compared; else ``why_not``."""
@@ -121,7 +121,7 @@ def _report(
         store=place.text,
         first_seq=first,
         last_good_seq=last,
-        requests=checked.requests if checked is not None else 0,
+        requests=checked.requests if checked is not None else None,
         problems=damage,
         compared=found is not None,
         why_not=why_not,
@@ -146,9 +146,10 @@ def _complain(report: Report, place: StorePlace) -> None:
 
 def _text(report: Report) -> str:
     state = "sound" if not report.problems else "DAMAGED"
+    waiting = f", {report.requests} requests wait" if report.requests is not None else ""
+    good = f"records {report.first_seq} to {report.last_good_seq} are good"
     lines = [
-        f"{report.store}: {state}; records {report.first_seq} to {report.last_good_seq} are good, "
-        f"{report.requests} requests wait",
+        f"{report.store}: {state}; {good}{waiting}",
         *(f"  {problem}" for problem in report.problems),
     ]
     if not report.compared:
