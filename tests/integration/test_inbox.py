@@ -194,3 +194,39 @@ def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> Non
         await store.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60.0))
+
+
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [
+        ("ada", "ada"),
+        ("\x1b[31mada\nb", "[31madab"),
+        ("a" * 100_000, "a" * inbox.USER_CHARS_MAX),
+        ({"$ne": 1}, "unknown"),
+    ],
+    ids=["a name", "a terminal's colours", "a long text", "no text"],
+)
+def test_who_asks_is_told_as_every_table_can_show_it(
+    tmp_path: Path, user: object, told: str
+) -> None:
+    async def scenario() -> None:
+        store, nothing = SqliteStore(tmp_path / "store.db"), Nothing()
+        await store.open()
+        loop = Loop(store, Settings(nothing), WallClock())
+        admission = admission_of(loop)
+        desk = Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
+        await loop.start(nothing)
+        work = asyncio.create_task(loop.run())
+        job = await desk.submit(JobSpec("mine", ("x",), (1,)))
+        await store.put_request(InboxItem("r1", "halt", json.dumps({"job": job, "user": user})))
+        watch = asyncio.create_task(inbox.watch(loop, admission, desk))
+        while (row := await store.job(job)) is None or row.state is not JobState.HALTED:
+            await asyncio.sleep(0.02)
+        assert row.job is not None
+        assert row.job.reason == f"halted by {told}"
+        watch.cancel()
+        loop.stop()
+        await asyncio.gather(work, watch, return_exceptions=True)
+        await store.close()
+
+    asyncio.run(asyncio.wait_for(scenario(), WAIT_S))

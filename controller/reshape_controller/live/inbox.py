@@ -30,8 +30,7 @@ PAUSE_MIN_S = 0.1
 """Between a look and the next at least; and before another look at what had to be deferred."""
 REQUESTS_MAX = 100
 """Items taken per poll."""
-
-_AUTHOR = ("name", "user")
+USER_CHARS_MAX = 63
 
 log = structlog.get_logger("reshape.inbox")
 
@@ -168,7 +167,7 @@ async def _ask(desk: Desk, item: InboxItem) -> None:
     body = load_json(item.body)
     if not isinstance(body, dict):
         raise ValueError("the body is not an object")
-    user = str(body.get("user", ""))
+    user = _user(body.get("user"))
     match RequestKind(item.kind):
         case RequestKind.CANCEL:
             await desk.cancel(str(body["job"]), user)
@@ -195,6 +194,12 @@ def _author(body: str) -> tuple[str, str]:
     except RecordInvalid:
         return "unreadable", ""
     found = value if isinstance(value, dict) else {}
-    name, user = (text if isinstance(text, str) else "" for text in map(found.get, _AUTHOR))
-    named = re.sub(r"[^A-Za-z0-9._-]+", "-", name[:63]).strip("-")
-    return named or "unnamed", "".join(c for c in user[:63] if c.isprintable())
+    name = found.get("name")
+    named = re.sub(r"[^A-Za-z0-9._-]+", "-", name[:63]).strip("-") if isinstance(name, str) else ""
+    return named or "unnamed", _user(found.get("user"))
+
+
+def _user(value: object) -> str:
+    """Who asks, as it may stand in every table and history."""
+    text = value if isinstance(value, str) else ""
+    return "".join(c for c in text[:USER_CHARS_MAX] if c.isprintable())

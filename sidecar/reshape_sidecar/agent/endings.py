@@ -7,6 +7,7 @@ alone where a checkpoint can be looked at. State: none.
 from __future__ import annotations
 
 import logging
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,14 @@ from reshape_sidecar.wire import EXIT_SAVED, Progress
 
 log = logging.getLogger("agent")
 NEVER_EXECUTED = -1
+TAIL_BYTES_MAX = 8 * limits.ERROR_CHARS_MAX
+"""Read of the log's end: most of a line of Keras's progress bar moves the cursor."""
+_TERMINAL = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and what moves the cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links
+    r"|[\x00-\x08\x0e-\x1f\x7f-\x9f]"
+)
+"""What a terminal obeys; nobody's table of jobs is to do so."""
 
 
 def checkpoint_folder(spec: AttemptSpec) -> Path:
@@ -92,9 +101,10 @@ def _tail(path: Path, offset_bytes: int) -> str:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
             start = offset_bytes if offset_bytes <= size else 0
-            file.seek(max(start, size - limits.ERROR_CHARS_MAX))
-            text = file.read(limits.ERROR_CHARS_MAX).decode(errors="replace")
+            file.seek(max(start, size - TAIL_BYTES_MAX))
+            text = file.read(TAIL_BYTES_MAX).decode(errors="replace")
     except OSError:
         return ""
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    return "\n".join(lines[-limits.ERROR_LINES_MAX :])
+    lines = [_TERMINAL.sub("", line).rstrip() for line in text.splitlines()]
+    tail = "\n".join([line for line in lines if line][-limits.ERROR_LINES_MAX :])
+    return tail[-limits.ERROR_CHARS_MAX :]

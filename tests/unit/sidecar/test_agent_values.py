@@ -11,7 +11,7 @@ import pytest
 from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from reshape_sidecar import checkpoints, codec
+from reshape_sidecar import checkpoints, codec, limits
 from reshape_sidecar.agent import endings, reporting, selfcheck, timing
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.memory import Ended, Memory, MemoryFile
@@ -207,6 +207,20 @@ def test_a_crash_is_told_by_the_last_lines_of_its_own_output(tmp_path: Path) -> 
     assert "earlier" not in ended.error
     assert len(ended.error) < 2200
     assert (ended.step, ended.saved_step) == (4, None)
+
+
+def test_what_a_program_tells_its_terminal_is_not_in_the_end_of_its_log(tmp_path: Path) -> None:
+    """Keras writes its progress so into files, too."""
+    made, folder = attempt(tmp_path)
+    bar = "\x1b[1m{}/99\x1b[0m \x1b[32m━━━━\x1b[0m loss: 0.5" + 600 * "\b" + "\n"
+    said = "\x1b]0;title\x07\tbefore it\r\n" + "".join(bar.format(n) for n in (1, 2))
+    (folder.logs / "training.log").write_text("x" * 40_000 + "\n" + said, newline="")
+    process = Training(2, 5, 5, 1.0, False, 3)
+    ended = endings.judge(made, folder, process, step=4, memory_ran_out=False)
+    told = (ended.error or "").splitlines()
+    assert told[0] == "training ended with exit code 3"
+    assert told[2:] == ["\tbefore it", "1/99 ━━━━ loss: 0.5", "2/99 ━━━━ loss: 0.5"]
+    assert len("\n".join(told[1:])) <= limits.ERROR_CHARS_MAX
 
 
 @pytest.mark.parametrize(
