@@ -84,23 +84,24 @@ class _Candidate:
         return (self.attempt, self.step, not self.replaced)
 
 
-def claim(folder: Path, attempt: int) -> Claim:
+def claim(folder: Path, attempt: int, job: str = "") -> Claim:
     """Make ``attempt`` the one that may publish in ``folder``; create the folder if need be.
 
     Claiming again with the same attempt changes nothing. Raises Fenced if a higher attempt holds
     the folder, CheckpointError if the claim cannot be written.
     """
-    with _disk_errors(folder, "claim"):
+    with disk_errors(folder, "claim"):
         folder.mkdir(parents=True, exist_ok=True)
         held = read_claim(folder)
         if held is not None and held.attempt > attempt:
             raise Fenced(folder, attempt, held.attempt)
         if held is not None and held.attempt == attempt:
             return held
+        held_by = held.job if held else ""
         while True:
             seen = _candidates(folder)
             base = _scan(folder, held)
-            mine = Claim(attempt=attempt, base=base.path.name if base else None)
+            mine = Claim(attempt, base.path.name if base else None, job or held_by)
             durable.write_whole(folder / CLAIM_FILE, codec.dumps(mine).encode())
             # What the attempt before published until our claim was there is still its good work.
             if _candidates(folder) == seen:
@@ -153,7 +154,7 @@ def publish(
     _must_hold(folder, attempt)
     name = f"step-{step:010d}-a{attempt}"
     temporary = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-{step}"
-    with _disk_errors(folder, f"checkpoint of step {step}"):
+    with disk_errors(folder, f"checkpoint of step {step}"):
         _remove_temporary(folder, attempt)
         try:
             os.mkdir(temporary)
@@ -287,7 +288,7 @@ def _remove_temporary(folder: Path, attempt: int) -> None:
 
 
 @contextlib.contextmanager
-def _disk_errors(folder: Path, what: str) -> Iterator[None]:
+def disk_errors(folder: Path, what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -120,3 +120,5 @@ class Claim:
 
     attempt: int
     base: str | None = None
+    job: str = ""
+    """Whose attempt that is: another job's attempts are counted from 1 again."""

@@ -84,7 +84,7 @@ class Session:
             if settings.worker == 0:
                 checkpoints.claim(settings.checkpoints, settings.attempt)
             else:
-                together.wait_for_claim(settings.checkpoints, settings.attempt)
+                together.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
             self._newest = checkpoints.newest(settings.checkpoints)
         if self._newest is not None:
             self.step = self._newest.manifest.step

@@ -292,6 +292,17 @@ def test_a_fenced_attempt_does_not_start(job: Bed) -> None:
     assert seen.pid is None
 
 
+def test_a_job_starts_in_the_checkpoint_folder_of_a_former_one(job: Bed) -> None:
+    from reshape_sidecar import checkpoints
+
+    checkpoints.claim(job.path / "checkpoints", 2, "former")
+    job.training(programs.PLAIN)
+    claim = checkpoints.read_claim(job.path / "checkpoints")
+    assert claim is not None
+    assert (claim.attempt, claim.job) == (1, "job-1")
+    assert "was the checkpoint folder of former" in job.log("agent.log")
+
+
 def test_the_first_start_claims_the_checkpoint_folder(job: Bed) -> None:
     from reshape_sidecar import checkpoints
 

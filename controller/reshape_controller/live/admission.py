@@ -1,12 +1,13 @@
 """What is checked of a valid request before it may enter the log.
 
-Does: names that live jobs have, sizes that no host has, what no launcher can give, a size to be
-pinned to. Never: parses (records does), or queues. State: names that were let in and are not in the
-engine yet.
+Does: names and checkpoint folders that live jobs have, sizes that no host has, what no launcher can
+give, a size to be pinned to. Never: parses (records does), or queues. State: names that were let in
+and are not in the engine yet, with their checkpoint folders.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -37,34 +38,41 @@ class Admission:
         """``refusals``: what of a record the launcher can never give."""
         self._state = state
         self._refusals = refusals
-        self._entering: set[str] = set()
+        self._entering: dict[str, str | None] = {}
 
     def admit(self, spec: JobSpec) -> None:
         """Let a record in, and keep its name until ``entered``. Raises Refused."""
         errors = check_against_hosts(spec, self._state().hosts.values()) + self._refusals(spec)
-        holder = next(
-            (job for job in self._state().jobs.values() if job.spec.name == spec.name), None
-        )
+        jobs, folder = self._state().jobs.values(), _folder(spec)
+        holder = next((job for job in jobs if job.spec.name == spec.name), None)
         if holder is not None or spec.name in self._entering:
-            errors += (_taken(spec.name, holder),)
+            errors += (_taken("name", spec.name, "name", holder),)
+        elif folder is not None:
+            holder = next((job for job in jobs if _folder(job.spec) == folder), None)
+            if holder is not None or folder in self._entering.values():
+                errors += (_taken("checkpoints", folder, "checkpoint folder", holder),)
         if errors:
             raise Refused(errors)
-        self._entering.add(spec.name)
+        self._entering[spec.name] = folder
 
     def entered(self, spec: JobSpec) -> None:
         """The engine knows the job now (or never will)."""
-        self._entering.discard(spec.name)
+        self._entering.pop(spec.name, None)
 
 
-def _taken(name: str, holder: Job | None) -> FieldError:
-    """Why the name cannot be had now. ``holder``: who has it; None: somebody at this moment."""
+def _folder(spec: JobSpec) -> str | None:
+    return None if spec.checkpoints is None else os.path.normpath(spec.checkpoints)
+
+
+def _taken(field: str, value: str, what: str, holder: Job | None) -> FieldError:
+    """Why it cannot be had now. ``holder``: who has it; None: somebody at this moment."""
     if holder is not None and holder.state.terminal:
-        what = f"a job whose container has not ended yet ({holder.id}, {holder.state.value})"
-        remedy = "submit it again in a moment, or choose another name"
-        return FieldError("name", f"{name!r} is the name of {what}", remedy)
+        who = f"a job whose container has not ended yet ({holder.id}, {holder.state.value})"
+        remedy = f"submit it again in a moment, or choose another {what}"
+        return FieldError(field, f"{value!r} is the {what} of {who}", remedy)
     which = f" ({holder.id}, {holder.state.value})" if holder is not None else ""
-    message = f"{name!r} is the name of a job that has not ended{which}"
-    return FieldError("name", message, "choose another name, or cancel that job first")
+    message = f"{value!r} is the {what} of a job that has not ended{which}"
+    return FieldError(field, message, f"choose another {what}, or cancel that job first")
 
 
 def size_to_pin(job: Job, size: object) -> int | None:

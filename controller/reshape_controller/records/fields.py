@@ -150,7 +150,8 @@ class RecordFields(BaseModel):
     checkpoints: Text | None = Field(
         None,
         description="folder for checkpoints; relative to the record's file; default: one of the"
-        " job's own",
+        " job's own. No two unfinished jobs have the same; what an ended one left there is gone on"
+        " from, and trained no more where that one had finished",
         examples=["./checkpoints"],
     )
     resources: Resources | None = Field(

@@ -14,7 +14,7 @@ import os
 import time
 from dataclasses import replace
 
-from reshape_sidecar import checkpoints, limits
+from reshape_sidecar import checkpoints, limits, taking_over
 from reshape_sidecar.agent import among, converge, endings, environment, out_of_memory, timing
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
@@ -163,7 +163,11 @@ class Actions:
         state = self._state
         folder = endings.checkpoint_folder(state.spec)
         try:
-            await asyncio.to_thread(checkpoints.claim, folder, state.spec.attempt)
+            taken = await asyncio.to_thread(taking_over.take_over, folder, state.spec.job)
+            if taken:
+                log.info("%s", taken)
+            claim = (folder, state.spec.attempt, state.spec.job)
+            await asyncio.to_thread(checkpoints.claim, *claim)
         except checkpoints.Full as error:
             if state.waits_for is None:
                 log.error("%s", error)

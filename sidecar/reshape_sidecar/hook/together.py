@@ -28,12 +28,14 @@ LEAVE_WAIT_S = 30.0
 """A worker that saved waits so long to be told to leave. Then it goes on, to where the chief is."""
 
 
-def wait_for_claim(folder: Path, attempt: int) -> None:
+def wait_for_claim(folder: Path, attempt: int, job: str) -> None:
     """A worker that is not the chief reads the checkpoints that the chief's attempt accepts. Raises
     Fenced under a newer attempt, CheckpointError if the claim cannot be read."""
     give_up_s = time.monotonic() + CLAIM_S
     while True:
         held = checkpoints.read_claim(folder)
+        if held is not None and held.job not in ("", job):
+            held = None  # the chief will take the folder over
         if held is not None and held.attempt > attempt:
             raise checkpoints.Fenced(folder, attempt, held.attempt)
         if held is not None and held.attempt == attempt:

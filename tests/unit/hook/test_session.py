@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints
+from reshape_sidecar import checkpoints, taking_over
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import together
 from reshape_sidecar.wire import EXIT_SAVED
@@ -222,15 +222,27 @@ def test_the_batch_example_knows_nothing_of_reshape_and_goes_on(tmp_path: Path) 
 
 
 def test_a_worker_waits_for_the_claim_of_the_first_and_never_writes_one(tmp_path: Path) -> None:
-    waiting = threading.Thread(target=together.wait_for_claim, args=(tmp_path, 2))
+    waiting = threading.Thread(target=together.wait_for_claim, args=(tmp_path, 2, "job"))
     waiting.start()
     assert checkpoints.read_claim(tmp_path) is None
-    checkpoints.claim(tmp_path, 2)
+    checkpoints.claim(tmp_path, 2, "job")
     waiting.join(30)
     assert not waiting.is_alive()
     checkpoints.claim(tmp_path, 3)
     with pytest.raises(checkpoints.Fenced):
-        together.wait_for_claim(tmp_path, 2)
+        together.wait_for_claim(tmp_path, 2, "job")
+
+
+def test_a_worker_takes_the_claim_of_a_former_job_for_none(tmp_path: Path) -> None:
+    checkpoints.claim(tmp_path, 2, "former")
+    waiting = threading.Thread(target=together.wait_for_claim, args=(tmp_path, 1, "job"))
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    taking_over.take_over(tmp_path, "job")
+    checkpoints.claim(tmp_path, 1, "job")
+    waiting.join(30)
+    assert not waiting.is_alive()
 
 
 def test_a_worker_whose_own_disk_is_full_trains_on(tmp_path: Path) -> None:

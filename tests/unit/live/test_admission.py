@@ -1,6 +1,8 @@
-"""Whose name a new record may have."""
+"""Whose name and whose checkpoint folder a new record may have."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -25,3 +27,20 @@ def test_a_name_is_had_until_the_container_ended_and_the_remedy_fits_the_state()
     world.auto = True
     world.settle()
     admission.admit(spec)
+
+
+def test_two_jobs_that_live_have_no_checkpoint_folder_in_common() -> None:
+    world = World().boot()
+    admission = Admission(lambda: world.engine.state)
+    first = JobSpec("a", ("python", "train.py"), (4,), checkpoints="/data/run")
+    second = replace(first, name="b", checkpoints="/data//run/")
+    admission.admit(first)
+    with pytest.raises(Refused, match="'/data/run' is the checkpoint folder of a job") as refused:
+        admission.admit(second)
+    (error,) = refused.value.errors
+    assert error.path == "checkpoints"
+    assert error.hint == "choose another checkpoint folder, or cancel that job first"
+    admission.admit(replace(first, name="c", checkpoints="/data/run/c"))
+    admission.admit(replace(first, name="d", checkpoints=None))
+    admission.entered(first)
+    admission.admit(second)
