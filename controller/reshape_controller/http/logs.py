@@ -69,7 +69,7 @@ class JobLogs(Handler):
             await asyncio.sleep(POLL_S)
         if chunk is None:
             if wait_s == 0 or ended:
-                raise _no_log(row, name)
+                raise _no_log(row, name, self._folder(row))
             chunk = Chunk(b"", 0, 0, 0)
         self._write_chunk(chunk, ended and chunk.next >= chunk.size)
 
@@ -91,6 +91,12 @@ class JobLogs(Handler):
             if number == attempt or found is not None:
                 start = 0
         return found
+
+    def _folder(self, row: JobRow) -> Path | None:
+        """That of the newest attempt's logs, if it is there to be read."""
+        started = row.job is not None and row.job.attempt > 0
+        folder = self.context.desk.log_folder(row.job) if started and row.job else None
+        return folder if folder is not None and folder.is_dir() else None
 
     def _write_chunk(self, chunk: Chunk, ended: bool) -> None:
         self.set_header("Content-Type", "text/plain; charset=utf-8")
@@ -134,15 +140,20 @@ def _tail_start(fd: int, size: int, lines: int) -> int:
     return begin + at + 1
 
 
-def _no_log(row: JobRow, name: str) -> Exception:
+def _no_log(row: JobRow, name: str, folder: Path | None) -> Exception:
     job: Job | None = row.job
     if job is None:
         return not_found(f"{row.name} was rejected and never ran", f"reshape describe {row.id}")
-    if job.attempt == 0:
-        return not_found(
-            f"{job.id} has no {name} yet: {job.reason or row.state.value}",
-            f"reshape logs -f {job.id} waits for it",
-        )
+    why = job.reason or row.state.value
+    if folder is not None and name != TRAINING_LOG:
+        there = ", ".join(sorted(path.name for path in folder.glob("*.log"))) or "none yet"
+        return not_found(f"{job.id} has no {name}", f"its log files: {there}")
+    if folder is not None and row.state.terminal:
+        what = f"{job.id} has no {name}, for its training did not start: {why}"
+        return not_found(what, f"reshape describe {job.id}")
+    if folder is not None or job.attempt == 0:
+        what = f"{job.id} has no {name} yet: {why}"
+        return not_found(what, f"reshape logs -f {job.id} waits for it")
     return not_found(
         f"{job.id} has no {name} that can be read from here",
         "it was removed, or is on a claim: storage_folder of the cluster file makes that readable",

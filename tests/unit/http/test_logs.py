@@ -139,3 +139,24 @@ def test_a_job_without_a_container_has_no_log_yet_and_says_why(tmp_path: Path) -
         assert said(waited)[:2] == (b"", 0)
 
     run(tmp_path, test)
+
+
+def test_a_job_whose_training_has_not_begun_says_why_and_not_that_its_log_is_gone(
+    tmp_path: Path,
+) -> None:
+    async def test(it: Api, logs: Path) -> None:
+        answer = await it.get("/v1/jobs/job/logs")
+        assert answer.code == 404
+        assert "job has no training.log yet: " in answer.json["message"].replace(
+            (await it.get("/v1/jobs/job")).json["id"], "job"
+        )
+        assert answer.json["hint"].startswith("reshape logs -f ")
+        (logs / "agent.log").write_text("")
+        answer = await it.get("/v1/jobs/job/logs?file=worker.log")
+        assert answer.json["hint"] == "its log files: agent.log"
+        it.launcher.job((await it.get("/v1/jobs/job")).json["id"]).finish()
+        await it.reaches("job", "completed")
+        answer = await it.get("/v1/jobs/job/logs")
+        assert "its training did not start" in answer.json["message"]
+
+    run(tmp_path, test)
