@@ -26,6 +26,12 @@ FIRST, SECOND, OTHERS = Gpu("GPU-n1-0"), Gpu("GPU-n1-1"), Gpu("GPU-n1-2", used_b
 ELSEWHERE = Gpu("GPU-n2-0", name="NVIDIA A100-SXM4-40GB")
 PROGRAM = SAVES.replace('os.environ["RESHAPE_DEVICES"]', 'os.environ["CUDA_VISIBLE_DEVICES"]')
 
+FAILS_ON_FIRST = """
+import os, sys
+if "GPU-n1-" in os.environ["CUDA_VISIBLE_DEVICES"]:
+    sys.exit("CUDA error: uncorrectable ECC error encountered")
+"""
+
 
 @pytest.fixture
 def runtime_class(own_cluster: Grounds, namespace: Namespace) -> Iterator[str]:
@@ -124,19 +130,23 @@ def test_a_gpu_that_dies_is_lost_until_it_is_back_and_its_job_goes_on_without_it
     gpus.nothing_left()
 
 
-def test_a_job_whose_self_check_misses_a_gpu_on_one_node_trains_on_the_other(
-    gpus: PodDaemon,
+@pytest.mark.parametrize("sick", ["its GPUs are gone", "its GPUs do not work"])
+def test_a_job_that_cannot_start_on_one_node_trains_on_the_other(
+    gpus: PodDaemon, sick: str
 ) -> None:
     gpus.up()
     every = {gpu.uuid for gpu in (FIRST, SECOND, ELSEWHERE)}
     eventually("the nodes are probed", lambda: inventory(gpus) == every)
-    stand_in.has(NODES[0])  # which the next probe would tell
-    job = submit(gpus, "one", [1, 2])
+    if sick == "its GPUs are gone":
+        stand_in.has(NODES[0])  # which the next probe would tell
+        job = submit(gpus, "one", [1, 2])
+    else:
+        job = submit(gpus, "one", [1, 2], program=FAILS_ON_FIRST + PROGRAM)
     gpus.trains(job, 1, attempt=2)
     assert gpus.container(job, attempt=2).node == NODES[1].name
     trains = gpus.view(job)
     assert trains is not None
-    assert (trains.failures, trains.steps_lost) == (1, 0)
+    assert (trains.failures, trains.steps_lost, trains.struck) == (1, 0, ())
     assert gpus.reshape("cancel", job).returncode == 0
     gpus.wait(job, "is cancelled", state="cancelled", stage="none")
     gpus.nothing_left()
@@ -148,11 +158,13 @@ def findings(gpus: PodDaemon) -> dict[str, dict[str, Any]]:
     return {finding["check"]: finding for finding in json.loads(said)["findings"]}
 
 
-def submit(gpus: PodDaemon, name: str, sizes: list[int], **fields: object) -> str:
+def submit(
+    gpus: PodDaemon, name: str, sizes: list[int], *, program: str = PROGRAM, **fields: object
+) -> str:
     """A job that trains until it is cancelled."""
     words = ["python", f"{name}.py", "100000"]
     more = {"command": words, "framework": "other", "optional_gpus": sizes, **fields}
-    return gpus.submit_record(name, PROGRAM, **more)
+    return gpus.submit_record(name, program, **more)
 
 
 def inventory(gpus: PodDaemon) -> set[str]:

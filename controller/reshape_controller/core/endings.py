@@ -53,10 +53,14 @@ def start_failed(turn: Turn, job: Job, reason: str) -> None:
 
 
 def strike(turn: Turn, job: Job, size: int, reason: str) -> None:
-    """Take a size out of the job's sizes; without another it is halted, or failed if it never
-    trained at all."""
+    """Take a size at which it does not start out of the job's sizes; without another it is halted,
+    or failed if it never trained at all. Unless it just trained there at another size, its host may
+    be at fault: another one is tried first."""
+    reshaped = job.change is not None
     job = giving_up.part(turn, job)
-    job = replace(job, struck=(*job.struck, size), start_failures=())
+    if not reshaped and not job.unfit_on and _tries_elsewhere(turn, job, reason):
+        return
+    job = replace(job, struck=(*job.struck, size), start_failures=(), unfit_on=())
     turn.note(job, "size-struck", f"{gpus(size)}: failed to start twice ({reason})")
     if job.sizes:
         attempts.end(turn, job, f"queued again: {gpus(size)} did not work ({reason})")
@@ -72,12 +76,7 @@ def unfit(turn: Turn, job: Job, reason: str) -> None:
     """
     checks = job.stage is Stage.LAUNCHING
     job = giving_up.part(turn, giving_up.abandon(turn, job, reason))
-    if checks and job.failures < job.spec.retries and _fits_elsewhere(turn, job):
-        assert job.host is not None
-        job = replace(job, unfit_on=(*job.unfit_on, job.host))
-        job = attempts.count_failure(turn, job, f"{job.host}: {reason}")
-        attempts.end(turn, job, f"queued again, for another host: {job.reason}")
-    else:
+    if not checks or not _tries_elsewhere(turn, job, reason):
         _end_for_good(turn, job, reason)
 
 
@@ -145,13 +144,19 @@ def _told_to_end(job: Job) -> bool:
     return job.change is not None and job.change.kind in ends
 
 
-def _fits_elsewhere(turn: Turn, job: Job) -> bool:
-    """Whether there is a host, drained or not, that it did not try and that has GPUs enough."""
-    tried = (job.host, *job.unfit_on)
-    return job.only_host is None and any(
-        host.id not in tried and len(host.gpus) >= min(job.sizes)
-        for host in turn.state.hosts.values()
-    )
+def _tries_elsewhere(turn: Turn, job: Job, reason: str) -> bool:
+    """Queue a job that could not start on its host again for another one, if it may fail once more
+    and there is one, drained or not, that it did not try and that has GPUs enough."""
+    if job.host is None or job.only_host is not None or job.failures >= job.spec.retries:
+        return False
+    tried = (*job.unfit_on, job.host)
+    hosts = turn.state.hosts.values()
+    if all(host.id in tried or len(host.gpus) < min(job.sizes) for host in hosts):
+        return False
+    job = replace(job, unfit_on=tried, start_failures=())
+    job = attempts.count_failure(turn, job, f"{job.host}: {reason}")
+    attempts.end(turn, job, f"queued again, for another host: {job.reason}")
+    return True
 
 
 def _end_for_good(turn: Turn, job: Job, reason: str) -> None:

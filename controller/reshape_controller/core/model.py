@@ -215,7 +215,7 @@ class Job:
     """The one host from which its files can be reached; None: any."""
     only_host_because: str = ""
     unfit_on: tuple[HostId, ...] = ()
-    """Hosts on which its self-check failed: it starts there only if no other can hold it."""
+    """Hosts on which it could not start: it comes there only if no other can hold it."""
     pinned: int | None = None
     """The only size that it may get from now on, on somebody's wish."""
     progress_at_s: float | None = None

@@ -48,7 +48,7 @@ class JobView:
     only_host: HostId | None = None
     """No plan may put it elsewhere: its files can be reached from there alone."""
     unfit_on: tuple[HostId, ...] = ()
-    """Hosts on which its self-check failed: others first."""
+    """Hosts on which it could not start: others first."""
     pinned: bool = False
     trains: bool = False
     """A process of it trains now."""

@@ -1,4 +1,4 @@
-"""Self-checks that fail on a host: its jobs go to another one, and none is failed for the host."""
+"""A host on which nothing starts: its jobs go to another one, and none is failed for the host."""
 
 from __future__ import annotations
 
@@ -31,6 +31,15 @@ def unfit(world: World, job: str) -> None:
     c.phase, c.error, c.generation = Phase.UNFIT, MISSING, world.job(job).generation
     world.report(c)
     world.settle()
+
+
+def does_not_start(world: World, job: str, host: HostId) -> None:
+    """Its process fails on four GPUs of the host, and once more."""
+    world.new_containers[JobId(job)] = {"crashes": True}
+    before = world.kinds.count("start-failed")
+    world.plan((job, 4), host=host)
+    assert world.kinds.count("start-failed") == before + 2
+    backed_off(world)
 
 
 def backed_off(world: World, failures: int = 1) -> None:
@@ -75,7 +84,7 @@ def test_a_job_that_waits_for_another_host_says_why() -> None:
     plan = make_policy("adaptive").decide(snapshot)
     assert plan.targets == ()
     text = moves.no_option(plan, world.job("a"), snapshot.hosts).text
-    assert text.endswith("; host-0 is no option: its self-check failed there")
+    assert text.endswith("; host-0 is no option: it could not start there")
 
 
 def test_what_no_host_has_fails_the_job_as_soon_as_each_was_tried() -> None:
@@ -102,6 +111,41 @@ def test_where_no_other_host_can_be_had_it_is_tried_there_again_while_it_may_fai
     world.plan(("a", 4))
     unfit(world, "a")
     assert world.job("a").state is JobState.FAILED
+
+
+def test_a_size_is_struck_only_if_it_does_not_start_on_another_host_either() -> None:
+    world = World().boot(4, hosts=2)
+    world.submit("a", 2, 4)
+    for host in (HOST, OTHER):
+        assert world.job("a").struck == ()
+        does_not_start(world, "a", host)
+    job = world.job("a")
+    assert (job.struck, job.unfit_on, job.failures) == ((4,), (), 1)
+    assert (job.state, job.sizes) == (JobState.SUBMITTED, (2,))
+
+
+def test_a_job_that_does_not_start_on_one_host_trains_on_another_at_all_of_its_sizes() -> None:
+    world = World().boot(4, hosts=2)
+    world.submit("a", 4)
+    does_not_start(world, "a", HOST)
+    job = world.job("a")
+    assert (job.state, job.struck, job.unfit_on) == (JobState.SUBMITTED, (), (HOST,))
+    assert job.reason == "queued again, for another host: host-0: exit code 1"
+    world.new_containers.clear()
+    backed_off(world)
+    assert starts(world, "adaptive") == {OTHER}
+    world.plan(("a", 4), host=OTHER)
+    assert world.job("a").stage is Stage.TRAINING
+
+
+def test_a_size_at_which_a_reshaped_job_does_not_start_is_struck_at_once() -> None:
+    """Its host is not at fault: it just trained there."""
+    world = World().boot(4, hosts=2)
+    world.running("a", 4, 2, 4)
+    world.container("a").crashes = True
+    world.submit("b", 2)
+    world.plan(("b", 2), ("a", 2))
+    assert (world.job("a").struck, world.job("a").unfit_on) == ((2,), ())
 
 
 def test_a_resume_forgives_the_host() -> None:

@@ -27,7 +27,7 @@ def startable(snapshot: Snapshot) -> list[JobView]:
 
 def hosts_for(snapshot: Snapshot, job: JobView) -> tuple[HostView, ...]:
     """Hosts on which a queued job may start: its own once it is initialised there; those on which
-    its self-check failed if no other can hold it. The snapshot's own tuple, if it may start on
+    it could not start if no other can hold it. The snapshot's own tuple, if it may start on
     any."""
     only = job.host if job.initialized else job.only_host
     if only is not None:
@@ -45,7 +45,7 @@ def most_idle(hosts: Iterable[HostView]) -> int:
 
 
 def may_be(job: JobView, host: HostId) -> bool:
-    """Whether the job's files can be reached from the host, where its self-check has not failed."""
+    """Whether the job's files can be reached from the host, and it did not fail to start there."""
     return job.only_host in (None, host) and host not in job.unfit_on
 
 
@@ -58,7 +58,7 @@ def no_option(plan: Plan, job: Job | None, hosts: tuple[HostView, ...]) -> Plan:
         because = job.only_host_because
     else:
         others = [host.id for host in hosts if host.id in job.unfit_on]
-        because = "its self-check failed there"
+        because = "it could not start there"
     if not others:
         return plan
     said = f"{len(others)} hosts are" if len(others) > 1 else f"{others[0]} is"
