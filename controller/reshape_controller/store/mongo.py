@@ -87,8 +87,9 @@ class MongoStore:
         self._hints = Hints()
         self._under_way: set[asyncio.Future[Any]] = set()
 
-    async def open(self) -> None:
-        """Connect, make what is missing, verify the log. Raises StoreCorrupt, StoreError."""
+    async def open(self, *, to_look: bool = False) -> None:
+        """Connect, make what is missing, verify the log; ``to_look``: connect and read where it
+        ends, no more. Raises StoreCorrupt, StoreError."""
         if self._client is not None:
             return
         try:
@@ -107,6 +108,9 @@ class MongoStore:
                 socketTimeoutMS=int(1000 * REPLY_TIMEOUT_S),
                 **self._address.options,
             )
+            if to_look:
+                await self._on(mongo_log.last_seq)
+                return
             await self._on(_prepare)
             self._hints.start(self._database())
         except (OSError, PyMongoError) as error:

@@ -7,6 +7,7 @@ State: none.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import shutil
 from dataclasses import dataclass
@@ -18,21 +19,31 @@ from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import (
+    CaOption,
     ClusterOption,
+    CredentialsOption,
     HomeOption,
     KubeconfigOption,
     LaunchByOption,
     LauncherOption,
+    LeaseOption,
     OutputOption,
+    SecretsOption,
     SidecarBindOption,
     SidecarUrlOption,
     SimulatedGpusOption,
+    StoreOption,
     form,
 )
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.serve.devices import find
 from reshape_controller.cli.serve.kubernetes_place import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.store_place import StorePlace, store_error, store_place
+from reshape_controller.cli.serve.up import checked
 from reshape_controller.http.app import CannotListen, bind_for_sidecars
+from reshape_controller.store import sqlite_file
+from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.protocol import StoreError
 from reshape_launcher import ansible
 from reshape_launcher.kubernetes.examining import Finding, findings
 
@@ -47,12 +58,17 @@ class Report:
 
 def doctor(
     home: HomeOption = None,
+    secrets: SecretsOption = None,
+    store: StoreOption = None,
+    store_credentials: CredentialsOption = None,
+    store_ca: CaOption = None,
     launcher: LauncherOption = None,
     kubeconfig: KubeconfigOption = None,
     cluster: ClusterOption = None,
     launch_by: LaunchByOption = None,
     sidecar_bind: SidecarBindOption = None,
     sidecar_url: SidecarUrlOption = None,
+    lease: LeaseOption = None,
     simulated_gpus: SimulatedGpusOption = None,
     output: OutputOption = None,
 ) -> None:
@@ -70,8 +86,36 @@ def _all(config: Config) -> list[Finding]:
     place = kubernetes_place(config)
     if place is None:
         gpus = config.number("simulated_gpus")
-        return [*found, _attempt("GPUs", "", lambda: find(gpus, None, None).text)]
-    return [*found, *_of_kubernetes(place)]
+        found.append(_attempt("GPUs", "", lambda: find(gpus, None, None).text))
+    else:
+        found += _of_kubernetes(place)
+    found.append(_attempt("store", "", lambda: _store(store_place(config))))
+    if config.secrets is not None:
+        shared = Home(config.home, config.secrets)
+        found.append(_attempt("shared token", str(config.secrets), shared.token))
+        found.append(_attempt("shared secret", str(config.secrets), shared.secret))
+    if place is not None or found[1].ok:  # else they could not be looked at
+        found.append(_attempt("settings", "can be used", lambda: checked(config)))
+    return found
+
+
+def _store(place: StorePlace) -> str:
+    """That the store can be read, and nothing made in it; what it is. Raises CliError."""
+    try:
+        if place.server is not None:
+            asyncio.run(_reach(MongoStore(place.server)))
+        elif place.file is not None and place.file.exists():
+            sqlite_file.inspect(place.file)
+    except StoreError as error:
+        raise store_error(error, place.text) from None
+    return place.text
+
+
+async def _reach(store: MongoStore) -> None:
+    try:
+        await store.open(to_look=True)
+    finally:
+        await store.close()
 
 
 def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
