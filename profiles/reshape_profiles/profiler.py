@@ -39,7 +39,9 @@ def profile(
         figures = run(script, devices[:size])
         found.append((size, figures))
         say(f"{size} {gpu_type}: {figures.seconds_per_step:.4f} s per iteration")
-    kind = "simulated devices, paced" if script.simulated else "GPUs"
+    kind = "simulated devices" if script.simulated else "GPUs"
+    if script.simulated and script.device_truth is not None:
+        kind += ", paced"
     source = f"measured: {{steps}} iterations on {kind}"
     return Profile(
         job_type=script.job_type,
@@ -55,16 +57,21 @@ def profile(
 
 
 def _overhead(found: Sequence[RunFigures], costs: Overhead) -> Overhead:
-    starts = [figures.process_init_s for figures in found if figures.process_init_s is not None]
-    saves = [figures.checkpoint_s for figures in found if figures.checkpoint_s is not None]
-    stops = [figures.process_stop_s for figures in found]
+    """What was measured, the rest as ``costs`` has it."""
+    measured = {
+        "process start": [run.process_init_s for run in found if run.process_init_s is not None],
+        "checkpoint": [run.checkpoint_s for run in found if run.checkpoint_s is not None],
+        "process stop": [run.process_stop_s for run in found if run.process_stop_s is not None],
+    }
+    names = ", ".join(name for name, seconds in measured.items() if seconds)
+    source = f"measured: {names}; the rest {costs.source}" if names else costs.source
     return Overhead(
         job_init_s=costs.job_init_s,
-        process_init_s=_mean(starts, costs.process_init_s),
-        checkpoint_s=_mean(saves, costs.checkpoint_s),
-        process_stop_s=_mean(stops, costs.process_stop_s),
+        process_init_s=_mean(measured["process start"], costs.process_init_s),
+        checkpoint_s=_mean(measured["checkpoint"], costs.checkpoint_s),
+        process_stop_s=_mean(measured["process stop"], costs.process_stop_s),
         job_stop_s=costs.job_stop_s,
-        source=f"measured: process start, checkpoint, process stop; the rest {costs.source}",
+        source=source,
     )
 
 

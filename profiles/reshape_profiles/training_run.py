@@ -60,7 +60,7 @@ class RunFigures:
     steps_per_epoch: int | None
     process_init_s: float | None
     checkpoint_s: float | None
-    process_stop_s: float
+    process_stop_s: float | None
 
 
 def run(script: Script, devices: Sequence[str]) -> RunFigures:
@@ -138,8 +138,14 @@ def _watched(
             f"the script reported no iteration (exit code {process.poll()}); it has to train with "
             f"Keras, or to use the session of the hook.{_tail(log)}"
         )
+    ended = process.poll()
+    if ended:
+        raise RunFailed(
+            f"the script failed after {_steps(reports)} of {script.steps} iterations "
+            f"(exit code {ended}).{_tail(log)}"
+        )
     asked = time.monotonic()
-    if process.poll() is None:
+    if ended is None:
         process.send_signal(signal.SIGTERM)
     try:
         process.wait(KILL_AFTER_S + script.timeout_s)
@@ -156,7 +162,7 @@ def _watched(
         steps_per_epoch=last.progress.steps_per_epoch,
         process_init_s=sum(p for p in parts if p is not None) if any(parts) else None,
         checkpoint_s=last.save_s,
-        process_stop_s=max(0.0, stopped_s - (last.save_s or 0.0)),
+        process_stop_s=max(0.0, stopped_s - (last.save_s or 0.0)) if ended is None else None,
     )
 
 

@@ -55,6 +55,16 @@ def test_a_plot_is_text_or_a_picture(tmp_path: Path) -> None:
             Exit.USAGE,
             "'1,two' are no numbers of GPUs",
         ),
+        (
+            ["run", "--type", "a", "--sizes", "1,4", "--simulated-gpus", "2", "--", "x.py"],
+            Exit.USAGE,
+            "4 GPUs asked for; there are 2",
+        ),
+        (
+            ["run", "--type", "a", "--sizes", "2", "--batch", "3", "--simulated-gpus", "2", "x.py"],
+            Exit.USAGE,
+            "a global batch of 3 cannot be split evenly over 2 GPUs",
+        ),
         (["plot", "--svg", "/nowhere/x.svg"], Exit.FAILED, "the picture cannot be written"),
         (
             ["run", "--type", "a/b", "--simulated-gpus", "1", "--", "x.py"],

@@ -57,16 +57,41 @@ def test_a_script_is_measured_on_each_number_of_devices(tmp_path: Path) -> None:
     wanted = script(tmp_path, global_batch=64)
     found = profiler.profile(wanted, "simulated", devices, (1, 2, 4), COSTS, said.append)
     assert [(p.gpus, p.seconds_per_step) for p in found.speed] == [(1, 0.04), (2, 0.02), (4, 0.01)]
-    assert all(p.source.endswith("iterations on simulated devices, paced") for p in found.speed)
+    assert all(p.source.endswith("iterations on simulated devices") for p in found.speed)
     assert (found.steps_per_epoch, found.global_batch) == (40, 64)
     assert said[0] == "1 simulated: 0.0400 s per iteration"
     overhead = found.overhead
     assert overhead is not None
     assert (overhead.process_init_s, overhead.checkpoint_s) == (1.0, 0.125)
     assert (overhead.job_init_s, overhead.job_stop_s) == (COSTS.job_init_s, COSTS.job_stop_s)
+    assert overhead.source.startswith("measured: process start, checkpoint, process stop; the rest")
     file = tmp_path / "mine.json"
     file.write_text(write((found,)))
     assert load(file).bundle.profiles == (found,)
+
+
+def test_what_a_script_that_ended_by_itself_did_not_show_is_not_called_measured(
+    tmp_path: Path,
+) -> None:
+    short = script(tmp_path, TRAINING.replace("2000", "8"), steps=30)
+    overhead = profiler.profile(short, "simulated", ["d0"], (1,), COSTS).overhead
+    assert overhead is not None
+    assert (overhead.process_init_s, overhead.process_stop_s) == (1.0, COSTS.process_stop_s)
+    assert overhead.source.startswith("measured: process start; the rest ")
+
+
+def test_a_script_that_crashes_on_the_way_gives_no_figures(tmp_path: Path) -> None:
+    text = TRAINING.replace("2000", "8") + "\nraise SystemExit('out of memory')\n"
+    failed = r"failed after 5 of 30 iterations \(exit code 1\).*\n.*out of memory"
+    with pytest.raises(RunFailed, match=failed):
+        run(script(tmp_path, text, steps=30), ["d0"])
+
+
+def test_simulated_devices_are_called_paced_where_a_device_truth_paces_them(tmp_path: Path) -> None:
+    truth = ROOT / "examples" / "demo" / "device_truth.json"
+    paced = script(tmp_path, device_truth=truth)
+    found = profiler.profile(paced, "simulated", ["d0"], (1,), COSTS)
+    assert found.speed[0].source.endswith("iterations on simulated devices, paced")
 
 
 def test_nothing_is_left_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

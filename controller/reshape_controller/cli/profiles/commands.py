@@ -20,6 +20,7 @@ from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.profiles.costs import costs
 from reshape_controller.cli.serve import devices as device_finder
 from reshape_controller.cli.signals import ended_in_order
+from reshape_controller.core.explain import gpus
 from reshape_launcher.spec import DeviceMode
 from reshape_profiles import loader, profiler
 from reshape_profiles import show as shown
@@ -95,6 +96,13 @@ def run(
     """Measure a script for a few iterations on each number of GPUs; writes a profile."""
     numbers = _numbers(sizes)
     devices = device_finder.find(simulated_gpus, None, gpu_type)
+    most = len(devices.gpus)
+    if max(numbers) > most:
+        what = f"{gpus(max(numbers))} asked for; there are {most}"
+        raise failed(Exit.USAGE, what, "--sizes", f"give numbers up to {most}")
+    if batch is not None and any(batch % size for size in numbers):
+        what = f"a global batch of {batch} cannot be split evenly over {sizes} GPUs"
+        raise failed(Exit.USAGE, what, "--batch", "choose one that every number divides")
     target = Path(into or f"{job_type}.profile.json")
     profile_files.new_file(target, "--into")
     script = Script(
@@ -114,7 +122,8 @@ def run(
                 script, devices.gpu_type, devices.gpus, numbers, fallback, note
             )
     except RunFailed as error:
-        raise failed(Exit.FAILED, str(error), shlex.join(command), "see above") from None
+        remedy = "run the script by itself first, and see that it trains"
+        raise failed(Exit.FAILED, str(error), shlex.join(command), remedy) from None
     target.write_text(loader.write((found,)), encoding="utf-8")
     typer.echo(shown.show(found))
     note(f"written to {target}; reshape profile import {target} records it")
@@ -128,7 +137,10 @@ def _chosen(file: str | None, types: list[str] | None) -> tuple[Profile, ...]:
     if missing:
         known = ", ".join(profile.job_type for profile in bundle.profiles)
         what = f"no profile of {', '.join(missing)}"
-        raise failed(Exit.NOT_FOUND, what, file or "bundled profiles", f"there are {known}")
+        remedy = f"there are {known}"
+        if file is None:
+            remedy += "; what a daemon has recorded: reshape profile export"
+        raise failed(Exit.NOT_FOUND, what, file or "bundled profiles", remedy)
     return tuple(profile for profile in bundle.profiles if profile.job_type in types)
 
 
