@@ -125,11 +125,14 @@ class Client:
 
     def _unreachable(self, error: Exception) -> CliError:
         why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
+        remedy = _start_it(self._home)
+        if self._home.has_daemon():  # and a second one would be refused
+            remedy = "it runs, and starts or waits (for its store, say): its log says for what"
         return failed(
             Exit.UNREACHABLE,
             f"the daemon cannot be reached: {why}",
             f"{self.url} (from {self._home.address_file})",
-            _start_it(self._home),
+            remedy,
         )
 
     def _refused(self, status: int, data: bytes) -> CliError:

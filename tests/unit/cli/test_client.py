@@ -110,3 +110,12 @@ def test_the_token_is_not_sent_to_whoever_has_the_port_of_a_dead_daemon(tmp_path
             connect(home)
         assert heard == []
     assert error.value.code is Exit.UNREACHABLE
+
+
+def test_a_daemon_that_runs_and_does_not_answer_is_not_to_be_started(tmp_path: Path) -> None:
+    assert "start it: reshape up" in asked(b"", tmp_path).problems[0].remedy
+    lock = Home(tmp_path).lock()
+    try:
+        assert "its log says for what" in asked(b"", tmp_path).problems[0].remedy
+    finally:
+        os.close(lock)
