@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from reshape_controller.core import endings, giving_up
 from reshape_controller.core import events as ev
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import Job, JobState, Stage
 from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import Turn
@@ -63,5 +64,5 @@ def _pin(turn: Turn, job: Job, size: int | None, user: str) -> None:
     job = replace(job, pinned=size)
     turn.state.put_job(job)
     turn.state.plan_wanted = True
-    what = "all its sizes" if size is None else f"{size} GPUs and no other size"
+    what = "all its sizes" if size is None else f"{gpus(size)} and no other size"
     turn.note(job, "pinned", f"{what}, by {user}")

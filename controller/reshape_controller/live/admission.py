@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import FieldError, Job, JobId, JobSpec
 from reshape_controller.core.state import State
 from reshape_controller.records import check_against_hosts
@@ -85,7 +86,7 @@ def size_to_pin(job: Job, size: object) -> int | None:
         if size in sizes:
             return size
         if size in job.struck:
-            message = f"{job.id} failed to start twice on {size} GPUs; that size is struck"
+            message = f"{job.id} failed to start twice on {gpus(size)}; that size is struck"
     choices = ", ".join(map(str, sizes)) or "no size is left"
     raise Refused(
         (FieldError("size", message, f"one of: {choices}; all of them again: reshape unpin"),)

@@ -87,6 +87,11 @@ def test_a_description_fits_and_has_phases_and_history() -> None:
     assert "  line two" in shown
 
 
+def test_one_gpu_that_comes_next_is_one_gpu() -> None:
+    shown = lines(job_tables.describe(job(next_gpus=("gpu-0",)), (), NOW_S))
+    assert any(line.split() == ["next", "1", "GPU", "(gpu-0)"] for line in shown)
+
+
 def test_gpus_show_who_has_them_and_who_is_next() -> None:
     gpu = GpuView(
         "gpu-0", "local", 0, "a100", "in use", "a-1", "first", "b-2", "second", drained=True

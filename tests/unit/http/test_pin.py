@@ -54,6 +54,16 @@ def test_a_pinned_job_is_kept_to_its_size_and_an_unpinned_one_grows_again(tmp_pa
     run(tmp_path, test)
 
 
+def test_a_job_that_is_kept_to_one_gpu_says_so_in_words(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await it.post("/v1/jobs", {**RECORD, "optional_gpus": [1, 2]})
+        await it.post("/v1/jobs/job/pin", {"size": 1}, Reshape_User="ada")
+        events = (await it.get("/v1/jobs/job/history")).json["events"]
+        assert "1 GPU and no other size, by ada" in [event["text"] for event in events]
+
+    run(tmp_path, test)
+
+
 @pytest.mark.parametrize("size", [3, 0, -1, "2", 2.0, True, [2]])
 def test_a_size_that_the_job_cannot_have_is_refused_with_those_that_it_can(
     tmp_path: Path, size: object

@@ -44,6 +44,7 @@ def _pin(job: str, size: int | None, home: str | None, output: str | None) -> No
 
 def _said(view: JobView) -> str:
     if view.pinned is None:
-        return "may have " + " or ".join(map(str, view.optional_gpus)) + " GPUs"
+        *fewer, most = view.optional_gpus
+        return "may have " + " or ".join([*map(str, fewer), gpus(most)])
     now = f"; it has {view.size} now" if view.size not in (0, view.pinned) else ""
     return f"is kept to {gpus(view.pinned)}{now}"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.words import bar, clock, duration, figure, moment, one_line, size
+from reshape_controller.core.explain import gpus
 from reshape_controller.http.views import EventView, JobView
 
 STATE_STYLES = {
@@ -194,7 +195,7 @@ def _next(job: JobView) -> str:
     if not job.next_gpus:
         return ""
     donors = f", from {', '.join(job.donors)}" if job.donors else ""
-    return f"{len(job.next_gpus)} GPUs ({', '.join(job.next_gpus)}){donors}"
+    return f"{gpus(len(job.next_gpus))} ({', '.join(job.next_gpus)}){donors}"
 
 
 def _progress(job: JobView) -> str:
