@@ -11,7 +11,7 @@ from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
 from reshape_controller.live.audit import audit
 from reshape_controller.records import RecordInvalid, from_json
-from reshape_controller.store import mongo_audit, mongo_log
+from reshape_controller.store import mongo_audit, mongo_log, mongo_projections
 from reshape_controller.store.mongo import MongoStore
 from reshape_controller.store.protocol import Changes
 from tests.mongo_bed import Database, row_of, run
@@ -162,5 +162,33 @@ def test_a_row_that_a_daemon_writes_while_it_is_compared_is_not_named(
 
         monkeypatch.setattr(mongo_audit, "last_seq", and_goes_on)
         assert await store.differing((wanted,), 1) == ()
+
+    run(address, work)
+
+
+def test_a_row_that_a_daemon_writes_before_it_is_repaired_stays_as_the_daemon_wrote_it(
+    address: str, user: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = records(2)
+    write = mongo_projections.write_all
+
+    async def work(store: MongoStore) -> None:
+        older, newer = changes(1, job_row(1, 1)), changes(2, job_row(1, 2))
+        await store.append(made[0])
+        await store.project(older)
+        for name in ("jobs", "gpus", "hosts"):
+            user[name].update_many({}, {"$set": {"body": "spoilt", "reshape.body": "spoilt"}})
+
+        async def after_the_daemon(*arguments: Any, **more: Any) -> Any:
+            monkeypatch.setattr(mongo_projections, "write_all", write)
+            await store.append(made[1])
+            await store.project(newer)
+            return await write(*arguments, **more)
+
+        monkeypatch.setattr(mongo_projections, "write_all", after_the_daemon)
+        await store.rewrite((older,), 1)
+        assert await store.last_seq() == 2
+        assert (await store.jobs()).rows == newer.jobs
+        assert await store.differing((newer,), 2) == ()
 
     run(address, work)

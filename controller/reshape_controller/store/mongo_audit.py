@@ -53,18 +53,17 @@ async def differing(
     database: Database, wanted: tuple[Changes, ...], end_seq: int
 ) -> tuple[str, ...]:
     """Names of documents that are not there, or not so."""
-    return tuple(name for name, *_ in await _wrong(database, wanted, end_seq))
+    return tuple(looked.name for looked in await _wrong(database, wanted, end_seq))
 
 
 async def rewrite(database: Database, wanted: tuple[Changes, ...], end_seq: int) -> None:
     """Show exactly ``wanted``."""
-    newest = await last_seq(database)
-    for name, identity, fields in await _wrong(database, wanted, end_seq):
-        collection = name.partition("/")[0]
-        stamp = "reshape.seq" if collection == "jobs" else "seq"
-        # Not over what a later append has written meanwhile.
-        older = {"$nor": [{stamp: {"$gt": end_seq, "$lte": newest}}]}
-        write = UpdateOne({"_id": identity, **older}, {"$set": fields}, upsert=True)
+    for looked in await _wrong(database, wanted, end_seq):
+        collection = looked.name.partition("/")[0]
+        # Not over what a later append has written since it was looked at.
+        seen = looked.shown.get(looked.stamp) if looked.shown is not None else None
+        as_seen = {"_id": looked.identity, looked.stamp: seen}
+        write = UpdateOne(as_seen, {"$set": looked.fields}, upsert=True)
         await mongo_projections.write_all(database[collection], [write])
 
 
@@ -102,11 +101,9 @@ async def forget(database: Database, rows: tuple[str, ...]) -> None:
         await database[collection].delete_many({field: identity})
 
 
-async def _wrong(
-    database: Database, wanted: tuple[Changes, ...], end_seq: int
-) -> list[tuple[str, object, Document]]:
-    """Name, ``_id`` and fields of each. What the documents show is read before the end of the
-    log, which a daemon writes first: so what it shows meanwhile is known to be newer."""
+async def _wrong(database: Database, wanted: tuple[Changes, ...], end_seq: int) -> list[_Looked]:
+    """What the documents show is read before the end of the log, which a daemon writes first: so
+    what it shows meanwhile is known to be newer."""
     looked = [each for changes in wanted async for each in _jobs(database, changes)]
     by_collection: dict[str, dict[str, Document]] = {}
     for changes in wanted:
@@ -123,7 +120,7 @@ async def _wrong(
                 for identity, fields in some.items()
             ]
     newest = await last_seq(database)
-    return [(it.name, it.identity, it.fields) for it in looked if _differs(it, end_seq, newest)]
+    return [each for each in looked if _differs(each, end_seq, newest)]
 
 
 async def _jobs(database: Database, changes: Changes) -> AsyncIterator[_Looked]:
