@@ -158,6 +158,9 @@ def test_whatever_is_inserted_as_a_request_is_answered_and_stays_nowhere(
     asyncio.run(taken_in(MongoStore(address), insert, len(bodies) + 1))
     left = list(user.inbox.with_options(codec_options=LENIENT).find({}))
     assert all(isinstance(document["error"], str) for document in left)
+    danced = {document["error"] for document in left if document["kind"] == "dance"}
+    assert len(danced) == 1
+    assert danced.pop().startswith("'dance' is no kind of request; one of: submit, cancel, ")
     assert len(left) <= 4 * len(bodies), "what became a rejected job is gone"
 
 

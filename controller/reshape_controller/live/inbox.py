@@ -164,6 +164,9 @@ def _logged(item: InboxItem, error: str) -> str:
 
 
 async def _ask(desk: Desk, item: InboxItem) -> None:
+    if item.kind not in list(RequestKind):
+        known = ", ".join(RequestKind)
+        raise ValueError(f"{item.kind!r:.40} is no kind of request; one of: {known}")
     body = load_json(item.body)
     if not isinstance(body, dict):
         raise ValueError("the body is not an object")
