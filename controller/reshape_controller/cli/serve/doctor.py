@@ -84,19 +84,21 @@ def doctor(
 def _all(config: Config) -> list[Finding]:
     found = [_attempt("home", str(config.home), Home(config.home).prepare)]
     place = kubernetes_place(config)
-    if place is None:
-        gpus = config.number("simulated_gpus")
-        found.append(_attempt("GPUs", "", lambda: find(gpus, None, None).text))
-    else:
-        found += _of_kubernetes(place)
+    hosts = [_gpus(config)] if place is None else _of_kubernetes(place)
+    found += hosts
     found.append(_attempt("store", "", lambda: _store(store_place(config))))
     if config.secrets is not None:
         shared = Home(config.home, config.secrets)
         found.append(_attempt("shared token", str(config.secrets), shared.token))
         found.append(_attempt("shared secret", str(config.secrets), shared.secret))
-    if place is not None or found[1].ok:  # else they could not be looked at
+    if place is not None or hosts[0].ok:  # without GPUs here no setting can be checked
         found.append(_attempt("settings", "can be used", lambda: checked(config)))
     return found
+
+
+def _gpus(config: Config) -> Finding:
+    simulated = config.number("simulated_gpus")
+    return _attempt("GPUs", "", lambda: find(simulated, None, None).text)
 
 
 def _store(place: StorePlace) -> str:
