@@ -97,11 +97,10 @@ def claim(folder: Path, attempt: int, job: str = "") -> Claim:
             raise Fenced(folder, attempt, held.attempt)
         if held is not None and held.attempt == attempt:
             return held
-        held_by = held.job if held else ""
         while True:
             seen = _candidates(folder)
             base = _scan(folder, held)
-            mine = Claim(attempt, base.path.name if base else None, job or held_by)
+            mine = Claim(attempt, base.path.name if base else None, job)
             durable.write_whole(folder / CLAIM_FILE, codec.dumps(mine).encode())
             # What the attempt before published until our claim was there is still its good work.
             if _candidates(folder) == seen:
@@ -162,7 +161,7 @@ def publish(
             if os.path.lexists(temporary / MANIFEST_FILE):
                 what = f"what was saved has a {MANIFEST_FILE}, which is Reshape's own name"
                 raise CheckpointError(f"checkpoint of step {step}: {what}; save it under another")
-            files = tuple(FileEntry(*found) for found in durable.sync_tree(temporary))
+            files = tuple(FileEntry(*found) for found in durable.sync_and_hash(temporary))
             manifest = Manifest(step, epoch, attempt, generation, files, complete)
             # A file's name may hold bytes that are no text; they come back as they are.
             content = codec.dumps(manifest).encode(errors="surrogatepass")
@@ -171,7 +170,7 @@ def publish(
             _must_hold(folder, attempt)
             target = folder / name
             if target.exists():
-                _discard(folder, name + REPLACED_SUFFIX, attempt)
+                discard(folder, name + REPLACED_SUFFIX, attempt)
                 os.rename(target, folder / (name + REPLACED_SUFFIX))
             os.rename(temporary, target)
         except Exception as error:
@@ -269,10 +268,11 @@ def _prune(folder: Path, published: str, attempt: int) -> None:
             kept.append(found.name)
     for found in candidates:
         if found.name not in kept and found.attempt <= attempt:
-            _discard(folder, found.name, attempt)
+            discard(folder, found.name, attempt)
 
 
-def _discard(folder: Path, name: str, attempt: int) -> None:
+def discard(folder: Path, name: str, attempt: int) -> None:
+    """Remove a checkpoint, or what a save left, which disappears by one rename first."""
     doomed = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-gone-{name}"
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder / name, doomed)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 READ_CHUNK_BYTES = 1 << 20
@@ -39,11 +41,24 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_tree(root: Path) -> list[tuple[str, int, str]]:
+def sync_tree(root: Path) -> None:
+    """Wait until the disk has every file below ``root``; links are as in ``sync_and_hash``."""
+    for _ in _synced(root):
+        pass
+
+
+def sync_and_hash(root: Path) -> list[tuple[str, int, str]]:
     """Sync every file below ``root``; the name below root, size in bytes and SHA-256 of each.
 
     An absolute link into ``root`` becomes a relative one: it holds when ``root`` is renamed."""
-    found = []
+    return [
+        (path.relative_to(root).as_posix(), path.stat().st_size, sha256(path))
+        for path in _synced(root)
+    ]
+
+
+def _synced(root: Path) -> Iterator[Path]:
+    """Every file below ``root``, each after it was synced."""
     for parent, folders, files in os.walk(root):
         for name in (*folders, *files):
             _link_relatively(root, Path(parent, name))
@@ -51,10 +66,17 @@ def sync_tree(root: Path) -> list[tuple[str, int, str]]:
         for file in sorted(files):
             path = Path(parent, file)
             _sync(path, os.O_RDONLY)
-            found.append((path.relative_to(root).as_posix(), path.stat().st_size, sha256(path)))
+            yield path
         if Path(parent) != root:
             sync_folder(Path(parent))
-    return found
+
+
+def link(source: Path | str, target: Path | str) -> None:
+    """Give a file a second name; a copy where the file system has no such names."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
 
 
 def sync_folder(path: Path) -> None:

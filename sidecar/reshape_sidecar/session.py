@@ -82,7 +82,7 @@ class Session:
         """The record's length in steps, else what the program said."""
         if settings.checkpoints is not None:
             if settings.worker == 0:
-                checkpoints.claim(settings.checkpoints, settings.attempt)
+                checkpoints.claim(settings.checkpoints, settings.attempt, settings.job)
             else:
                 together.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
             self._newest = checkpoints.newest(settings.checkpoints)

@@ -10,7 +10,6 @@ A crash at any point loses nothing: the other job's checkpoint is removed when t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from dataclasses import replace
@@ -51,7 +50,7 @@ def _published_again(folder: Path, newest: Published) -> str:
     temporary = folder / f"{TEMPORARY_PREFIX}{ATTEMPT}-{os.getpid()}-over"
     for unfinished in (temporary, folder / name):
         shutil.rmtree(unfinished, ignore_errors=True)
-    shutil.copytree(newest.path, temporary, symlinks=True, copy_function=_link)
+    shutil.copytree(newest.path, temporary, symlinks=True, copy_function=durable.link)
     manifest = codec.dumps(replace(newest.manifest, attempt=ATTEMPT, generation=0))
     content = manifest.encode(errors="surrogatepass")
     durable.write_whole(temporary / MANIFEST_FILE, content)
@@ -62,21 +61,9 @@ def _published_again(folder: Path, newest: Published) -> str:
     return name
 
 
-def _link(source: str, target: str) -> None:
-    """A second name of the file; a copy where the file system has no such names."""
-    try:
-        os.link(source, target, follow_symlinks=False)
-    except OSError:
-        shutil.copy2(source, target, follow_symlinks=False)
-
-
 def _remove_all_but(folder: Path, kept: str | None) -> None:
     """Remove every other checkpoint, and what crashed saves left: they bear attempts of the other
-    job. Each disappears by one rename first."""
+    job."""
     for name in os.listdir(folder):
-        if name == kept or not name.startswith(("step-", TEMPORARY_PREFIX)):
-            continue
-        doomed = folder / f"{TEMPORARY_PREFIX}{ATTEMPT}-{os.getpid()}-gone-{name}"
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(folder / name, doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        if name != kept and name.startswith(("step-", TEMPORARY_PREFIX)):
+            checkpoints.discard(folder, name, ATTEMPT)

@@ -72,7 +72,7 @@ def unfit_on(hosts: list[str]) -> st.SearchStrategy[tuple[HostId, ...]]:
 
 
 def fit_hosts(snapshot: Snapshot, job: JobView) -> list[HostView]:
-    """Where a queued job may be: where its files are, and where its self-check did not fail, unless
+    """Where a queued job may be: where its files are, and where it did not fail to start, unless
     that leaves no host that can hold it."""
     if job.only_host is not None:
         return [host for host in snapshot.hosts if host.id == job.only_host]

@@ -125,9 +125,9 @@ class Client:
 
     def _unreachable(self, error: Exception) -> CliError:
         why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-        remedy = _start_it(self._home)
-        if self._home.has_daemon():  # and a second one would be refused
-            remedy = "it runs, and starts or waits (for its store, say): its log says for what"
+        # Of one that runs a second one would be refused.
+        waits = "it runs, and starts or waits (for its store, say): its log says for what"
+        remedy = waits if self._home.has_daemon() else _start_it(self._home)
         return failed(
             Exit.UNREACHABLE,
             f"the daemon cannot be reached: {why}",

@@ -46,10 +46,11 @@ def _halt(turn: Turn, job: Job, reason: str) -> None:
 def _resume(turn: Turn, job: Job, reason: str) -> None:
     if job.state.terminal:
         return
+    forgiven = replace(job, reason=reason, struck=(), unfit_on=())
     if job.state is JobState.HALTED:
-        job = replace(job, state=JobState.SUBMITTED, reason=reason, struck=(), unfit_on=())
+        job = replace(forgiven, state=JobState.SUBMITTED)
     elif job.after_end is JobState.HALTED:  # on its way there
-        job = replace(job, after_end=JobState.SUBMITTED, reason=reason, struck=(), unfit_on=())
+        job = replace(forgiven, after_end=JobState.SUBMITTED)
     job = replace(job, halt_wanted=False)
     turn.state.put_job(job)
     turn.state.plan_wanted = True

@@ -24,6 +24,7 @@ from reshape_controller.live.desk import Desk
 from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.link import Link
 from reshape_controller.live.tokens import Tokens
+from reshape_controller.records import printable
 from reshape_controller.store.protocol import JobRow
 
 BODY_BYTES_MAX = 256 * 1024
@@ -170,7 +171,7 @@ class Handler(Gate):
     def user(self) -> str:
         """On whose behalf the operator asks, as the client says; for the history only."""
         name = self.request.headers.get("Reshape-User", "")
-        return "".join(c for c in name if c.isprintable())[:USER_CHARS_MAX] or "operator"
+        return printable(name)[:USER_CHARS_MAX] or "operator"
 
     async def row(self, key: str) -> JobRow:
         """The job with this id or name. Raises UnknownJob."""

@@ -94,8 +94,9 @@ class JobLogs(Handler):
 
     def _folder(self, row: JobRow) -> Path | None:
         """That of the newest attempt's logs, if it is there to be read."""
-        started = row.job is not None and row.job.attempt > 0
-        folder = self.context.desk.log_folder(row.job) if started and row.job else None
+        if row.job is None or row.job.attempt == 0:
+            return None
+        folder = self.context.desk.log_folder(row.job)
         return folder if folder is not None and folder.is_dir() else None
 
     def _write_chunk(self, chunk: Chunk, ended: bool) -> None:

@@ -20,7 +20,7 @@ from reshape_controller.live.admission import Admission, Refused, job_id
 from reshape_controller.live.desk import Conflict, Desk, NotReady
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.loop import CannotTake, Loop
-from reshape_controller.records import RecordInvalid, from_json, load_json
+from reshape_controller.records import RecordInvalid, from_json, load_json, printable
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 from reshape_profiles.loader import parse
 
@@ -164,14 +164,12 @@ def _logged(item: InboxItem, error: str) -> str:
 
 
 async def _ask(desk: Desk, item: InboxItem) -> None:
-    if item.kind not in list(RequestKind):
-        known = ", ".join(RequestKind)
-        raise ValueError(f"{item.kind!r:.40} is no kind of request; one of: {known}")
+    kind = _kind(item.kind)
     body = load_json(item.body)
     if not isinstance(body, dict):
         raise ValueError("the body is not an object")
     user = _user(body.get("user"))
-    match RequestKind(item.kind):
+    match kind:
         case RequestKind.CANCEL:
             await desk.cancel(str(body["job"]), user)
         case RequestKind.HALT:
@@ -190,6 +188,14 @@ async def _ask(desk: Desk, item: InboxItem) -> None:
             await desk.record(parse({"profile": body["profile"]}, "body").profiles)
 
 
+def _kind(text: str) -> RequestKind:
+    try:
+        return RequestKind(text)
+    except ValueError:
+        known = ", ".join(RequestKind)
+        raise ValueError(f"{text!r:.40} is no kind of request; one of: {known}") from None
+
+
 def _author(body: str) -> tuple[str, str]:
     """Name and user of a record that cannot be read as a whole; the name goes into an id."""
     try:
@@ -205,4 +211,4 @@ def _author(body: str) -> tuple[str, str]:
 def _user(value: object) -> str:
     """Who asks, as it may stand in every table and history."""
     text = value if isinstance(value, str) else ""
-    return "".join(c for c in text[:USER_CHARS_MAX] if c.isprintable())
+    return printable(text[:USER_CHARS_MAX])

@@ -7,7 +7,7 @@ there). State: none. docs/jobs.md has every field.
 
 from __future__ import annotations
 
-from reshape_controller.records.errors import RecordInvalid
+from reshape_controller.records.errors import RecordInvalid, printable
 from reshape_controller.records.hosts import check_against_hosts
 from reshape_controller.records.parse import from_json, from_yaml, parse_record
 from reshape_controller.records.schema import record_schema
@@ -21,5 +21,6 @@ __all__ = [
     "load_json",
     "load_yaml",
     "parse_record",
+    "printable",
     "record_schema",
 ]

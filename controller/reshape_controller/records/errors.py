@@ -1,4 +1,4 @@
-"""The error of a record that cannot be a job, and how values are shown in it."""
+"""The error of a record that cannot be a job, and how the values and names of others are shown."""
 
 from __future__ import annotations
 
@@ -42,3 +42,8 @@ def shown(value: object) -> str:
         return " ".join(_repr.repr(value).split())
     except Exception:  # a foreign object's own repr may do anything
         return f"a {type(value).__name__}"
+
+
+def printable(text: str) -> str:
+    """A text of somebody else without what a terminal obeys."""
+    return "".join(character for character in text if character.isprintable())

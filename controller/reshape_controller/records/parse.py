@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from reshape_controller.core.model import FieldError, Framework, JobSpec, Length, LengthUnit
 from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
-from reshape_controller.records.errors import RecordInvalid, shown
+from reshape_controller.records.errors import RecordInvalid, printable, shown
 from reshape_controller.records.fields import RETRIES, RecordFields
 from reshape_controller.records.places import is_local, resolved
 from reshape_controller.records.text import load_json, load_yaml
@@ -111,11 +111,7 @@ def _in_order(errors: list[FieldError]) -> list[FieldError]:
 def _owner(found: Mapping[str, object]) -> dict[str, str]:
     """Name and user for the rejected row, as far as the record has them."""
     texts = {key: found.get(key) for key in ("name", "user")}
-    return {
-        key: "".join(c for c in text[:200] if c.isprintable())
-        for key, text in texts.items()
-        if isinstance(text, str)
-    }
+    return {key: printable(text[:200]) for key, text in texts.items() if isinstance(text, str)}
 
 
 def _length(fields: RecordFields) -> Length | None:

@@ -160,14 +160,13 @@ class Actions:
     async def _claim(self) -> bool:
         """Make this attempt the one that may publish; False if it must not train (it is unfit) or
         if there is no room for that now (it is tried again, for as long as a start may take)."""
-        state = self._state
-        folder = endings.checkpoint_folder(state.spec)
+        state, spec = self._state, self._state.spec
+        folder = endings.checkpoint_folder(spec)
         try:
-            taken = await asyncio.to_thread(taking_over.take_over, folder, state.spec.job)
+            taken = await asyncio.to_thread(taking_over.take_over, folder, spec.job)
             if taken:
                 log.info("%s", taken)
-            claim = (folder, state.spec.attempt, state.spec.job)
-            await asyncio.to_thread(checkpoints.claim, *claim)
+            await asyncio.to_thread(checkpoints.claim, folder, spec.attempt, spec.job)
         except checkpoints.Full as error:
             if state.waits_for is None:
                 log.error("%s", error)

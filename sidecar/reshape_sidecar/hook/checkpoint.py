@@ -8,14 +8,13 @@ published checkpoint of this process.
 from __future__ import annotations
 
 import os
-import shutil
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reshape_sidecar import checkpoints
+from reshape_sidecar import checkpoints, durable
 from reshape_sidecar.checkpoints import CheckpointError, Published
 from reshape_sidecar.contract import MANIFEST_FILE
 from reshape_sidecar.hook.judge import EXACT, Verdict
@@ -163,7 +162,7 @@ class Shelf:
     def _find(self) -> None:
         try:
             assert self._folder is not None
-            checkpoints.claim(self._folder, self._settings.attempt)
+            checkpoints.claim(self._folder, self._settings.attempt, self._settings.job)
             self._newest = checkpoints.newest(self._folder)
             if self._newest is not None:
                 self._restored = _read(self._newest)
@@ -245,9 +244,5 @@ def _mark(value: dict[str, Any], reader: Reader) -> Mark:
 
 def _link(source: Path, target: Path) -> None:
     for file in source.iterdir():
-        if file.name == MANIFEST_FILE:
-            continue
-        try:
-            os.link(file, target / file.name)
-        except OSError:
-            shutil.copyfile(file, target / file.name)
+        if file.name != MANIFEST_FILE:
+            durable.link(file, target / file.name)

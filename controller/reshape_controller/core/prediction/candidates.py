@@ -194,7 +194,7 @@ def larger(job: JobView, own: HostView | None, fits: Fits) -> Iterator[tuple[int
             yield size, own
         for other in fits.beside(size, job.host) if job.only_host is None else ():
             better = size > job.size or other.gpu_type != job.gpu_type
-            if better and other.id not in job.unfit_on:
+            if better and moves.may_be(job, other.id):
                 yield size, other
 
 
