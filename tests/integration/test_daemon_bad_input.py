@@ -263,7 +263,8 @@ CONFIGS: dict[str, tuple[str, str, str]] = {
     "unknown setting": ("prot: 1\n", "'prot'", "port"),
     "wrong type": ("port: many\n", "'many'", "port"),
     "no settings": ("- 1\n", "no settings", "port: 7470"),
-    "no YAML": ("port: [\n", "not YAML", "port: 7470"),
+    "no YAML": ("port: [\n", "read as YAML: line 2", "port: 7470"),
+    "a setting twice": ("port: 1\nport: 2\n", "line 2: 'port' is there twice", "port: 7470"),
 }
 
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
+from reshape_controller import strict_yaml
 from reshape_controller.cli.exits import CliError, Exit, failed
+from reshape_controller.strict_yaml import NotYaml
 
 Value = str | int | None
 
@@ -182,9 +182,9 @@ def _file(path: Path, named: bool) -> dict[str, object]:
             Exit.USAGE, f"the configuration file cannot be read: {error}", str(path), "correct it"
         ) from None
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        what = f"the configuration file is not YAML: {' '.join(str(error).split())}"
+        value = strict_yaml.load(text)
+    except NotYaml as error:
+        what = f"the configuration file cannot be read as YAML: {error}"
         raise failed(Exit.USAGE, what, str(path), "write lines like: port: 7470") from None
     if value is None:
         return {}

@@ -1,21 +1,20 @@
 """Records as text: YAML files and JSON bodies, to plain values.
 
-Does: a safe loader that refuses what would be lost silently (duplicate fields, second documents,
-not-a-number). Never: makes an object of a type that the text names. State: none.
+Does: refuses what would be lost silently (duplicate fields, second documents, not-a-number). Never:
+makes an object of a type that the text names. State: none.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Hashable
 from typing import Any, NoReturn
 
-import yaml
-
+from reshape_controller import strict_yaml
 from reshape_controller.core.model import FieldError
 from reshape_controller.records.errors import RecordInvalid, shown
 from reshape_controller.records.limits import RECORD_BYTES_MAX
+from reshape_controller.strict_yaml import SECOND_DOCUMENT, NotYaml
 
 
 def load_yaml(text: str, *, source: str) -> object:
@@ -25,14 +24,11 @@ def load_yaml(text: str, *, source: str) -> object:
     """
     _bounded(text, source)
     try:
-        return _proper(yaml.load(text, Loader=_Loader), text)
-    except yaml.MarkedYAMLError as error:
+        return _proper(strict_yaml.load(text), text)
+    except NotYaml as error:
         raise _invalid(source, error) from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        problem = "is nested too deeply" if isinstance(error, RecursionError) else _line(error)
-        raise RecordInvalid(
-            (FieldError(source, f"is not YAML: {problem}", "see docs/jobs.md for an example"),)
-        ) from None
+    except ValueError as error:
+        raise _invalid(source, NotYaml(_line(error))) from None
 
 
 def load_json(text: str) -> object:
@@ -57,43 +53,16 @@ def _proper(value: object, text: str) -> object:
 _HALF = re.compile(r"\\(u|U0000)d[89a-f]", re.IGNORECASE)
 
 
-class _Loader(yaml.SafeLoader):
-    """Safe, and strict about duplicate keys. JSON is YAML but for one thing: it writes a character
-    beyond the first 65,536 as two halves."""
-
-    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
-        value = super().construct_scalar(node)
-        if isinstance(value, str) and not value.isascii():
-            value = value.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-        return value
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            if key_node.tag == "tag:yaml.org,2002:merge":
-                continue
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a field's name is not text", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{shown(key)} is there twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
-def _invalid(source: str, error: yaml.MarkedYAMLError) -> RecordInvalid:
-    mark = error.problem_mark or error.context_mark
-    where = f"{source}, line {mark.line + 1}" if mark is not None else source
-    problem = error.problem or error.context or "cannot be read"
-    if "expected a single document" in f"{error.context} {problem}":
-        return RecordInvalid(
-            (FieldError(where, "a second document begins", "give each job its own file"),)
-        )
-    return RecordInvalid((FieldError(where, problem, "correct the YAML at this line"),))
+def _invalid(source: str, error: NotYaml) -> RecordInvalid:
+    where, problem = source, error.problem
+    remedy = "correct the YAML at this line"
+    if error.line is None:
+        problem, remedy = f"is not YAML: {problem}", "see docs/jobs.md for an example"
+    else:
+        where = f"{source}, line {error.line}"
+    if error.problem == SECOND_DOCUMENT:
+        remedy = "give each job its own file"
+    return RecordInvalid((FieldError(where, problem, remedy),))
 
 
 def _bounded(text: str, source: str) -> None:

@@ -73,6 +73,27 @@ def test_a_wrong_value_in_the_file_names_the_file(env: dict[str, str], text: str
     assert "remedy" in refused.value.text()
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("port: 1\nhome: x\nport: 2\n", "line 3: 'port' is there twice"),
+        ("port: [", "line 1: "),
+        ("port: 1\n---\nport: 2\n", "line 2: a second document begins"),
+        ("home: 2026-13-45\n", "month must be in 1..12"),
+        ("{" * 3000, "is nested too deeply"),
+    ],
+)
+def test_a_file_that_cannot_be_taken_says_why_and_where(
+    env: dict[str, str], text: str, problem: str
+) -> None:
+    path, _ = config_file(env)
+    path.write_text(text)
+    with pytest.raises(CliError) as refused:
+        load({}, env)
+    assert problem in refused.value.text()
+    assert str(path) in refused.value.text()
+
+
 def test_every_setting_is_documented() -> None:
     text = (DOCS / "cli.md").read_text()
     missing = [s.name for s in SETTINGS if f"`{s.name}`" not in text or f"`{s.env}`" not in text]

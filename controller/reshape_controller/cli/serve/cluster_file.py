@@ -9,11 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from reshape_controller import strict_yaml
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.records.memory import memory_bytes
+from reshape_controller.strict_yaml import NotYaml
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes import settings as defaults
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
@@ -65,12 +66,14 @@ class ClusterFile(_Strict):
 def read(path: Path) -> PodSettings:
     """The settings in the file. Raises CliError (usage) with every problem."""
     try:
-        value = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = f"the cluster file cannot be read: {getattr(error, 'strerror', None) or error}"
         raise failed(Exit.USAGE, what, str(path), "name a file with `namespace: NAME`") from None
-    except yaml.YAMLError as error:
-        what = f"the cluster file is not YAML: {' '.join(str(error).split())}"
+    try:
+        value = strict_yaml.load(text)
+    except NotYaml as error:
+        what = f"the cluster file cannot be read as YAML: {error}"
         raise failed(Exit.USAGE, what, str(path), "write lines like: namespace: NAME") from None
     try:
         file = ClusterFile.model_validate(value)
