@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from types import ModuleType
@@ -106,6 +107,8 @@ def _run() -> None:
             build(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # here, and not at the very end, a reader that left can be answered
+    except KeyboardInterrupt:  # while its modules are imported; a command that runs has its own end
+        sys.exit(128 + signal.SIGINT)
     except CliError as error:
         _end(error)
     except BrokenPipeError:
