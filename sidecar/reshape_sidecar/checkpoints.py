@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reshape_sidecar import codec, durable
+from reshape_sidecar import claims, codec, durable
+from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import (
     CHECKPOINTS_KEPT,
     CLAIM_FILE,
@@ -37,23 +38,6 @@ REPLACED_SUFFIX = ".replaced"
 
 _NAME = re.compile(r"step-(\d{10})-a(\d+)(\.replaced)?\Z")
 _TEMPORARY = re.compile(r"\.tmp-a(\d+)-")
-
-
-class CheckpointError(Exception):
-    """A checkpoint could not be written or claimed; the message says what, where and the remedy."""
-
-
-class Fenced(CheckpointError):
-    """A newer attempt has claimed the folder: this process must not publish and should stop."""
-
-    def __init__(self, folder: Path, attempt: int, claimed: int) -> None:
-        super().__init__(
-            f"checkpoint folder {folder} is claimed by attempt {claimed}; attempt {attempt} is an "
-            f"old copy of this job and may not publish there. Let it stop; attempt {claimed} "
-            "goes on."
-        )
-        self.attempt = attempt
-        self.claimed = claimed
 
 
 class Full(CheckpointError):
@@ -87,14 +71,12 @@ class _Candidate:
 def claim(folder: Path, attempt: int, job: str = "") -> Claim:
     """Make ``attempt`` the one that may publish in ``folder``; create the folder if need be.
 
-    Claiming again with the same attempt changes nothing. Raises Fenced if a higher attempt holds
-    the folder, CheckpointError if the claim cannot be written.
+    Claiming again with the same attempt changes nothing. Raises Fenced if a higher attempt or
+    another job holds the folder, CheckpointError if the claim cannot be written.
     """
     with disk_errors(folder, "claim"):
         folder.mkdir(parents=True, exist_ok=True)
-        held = read_claim(folder)
-        if held is not None and held.attempt > attempt:
-            raise Fenced(folder, attempt, held.attempt)
+        held = claims.not_fenced(folder, attempt, job)
         if held is not None and held.attempt == attempt:
             return held
         while True:
@@ -109,19 +91,6 @@ def claim(folder: Path, attempt: int, job: str = "") -> Claim:
         return mine
 
 
-def read_claim(folder: Path) -> Claim | None:
-    """The claim that holds ``folder``, or None. Raises CheckpointError if it cannot be read."""
-    path = folder / CLAIM_FILE
-    try:
-        return codec.loads(Claim, path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, codec.CodecError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}). Remove it only if no other attempt of this job runs."
-        ) from None
-
-
 def newest(folder: Path, process: tuple[int, int] | None = None) -> Published | None:
     """The newest whole checkpoint that the claim of ``folder`` accepts; None if there is none.
 
@@ -131,7 +100,7 @@ def newest(folder: Path, process: tuple[int, int] | None = None) -> Published | 
     generation) has published only the sizes are compared: it has just hashed what it synced, and
     whoever loads it compares everything. That is not to be read a second time while a job waits.
     """
-    return _scan(folder, read_claim(folder), process)
+    return _scan(folder, claims.read(folder), process)
 
 
 def publish(
@@ -143,14 +112,15 @@ def publish(
     generation: int,
     write: Callable[[Path], None],
     complete: bool = False,
+    job: str = "",
 ) -> Published:
     """Publish what ``write`` puts into the empty folder that it is given, as the state at ``step``.
 
-    Publishing a step again replaces it. Raises Fenced under a higher claim, CheckpointError when
-    the disk refuses; in both cases the older checkpoints remain. What ``write`` raises otherwise
-    passes through.
+    Publishing a step again replaces it. Raises Fenced under a higher claim or that of a job other
+    than ``job`` (empty: not known), CheckpointError when the disk refuses; in both cases the older
+    checkpoints remain. What ``write`` raises otherwise passes through.
     """
-    _must_hold(folder, attempt)
+    claims.must_hold(folder, attempt, job)
     name = f"step-{step:010d}-a{attempt}"
     temporary = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-{step}"
     with disk_errors(folder, f"checkpoint of step {step}"):
@@ -167,7 +137,7 @@ def publish(
             content = codec.dumps(manifest).encode(errors="surrogatepass")
             durable.write_synced(temporary / MANIFEST_FILE, content)
             durable.sync_folder(temporary)
-            _must_hold(folder, attempt)
+            claims.must_hold(folder, attempt, job)
             target = folder / name
             if target.exists():
                 discard(folder, name + REPLACED_SUFFIX, attempt)
@@ -177,7 +147,7 @@ def publish(
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError):
                 # A claim in the meantime removes our files: say that, not what it looks like.
-                _must_hold(folder, attempt)
+                claims.must_hold(folder, attempt, job)
             raise
         durable.sync_folder(folder)
     # The checkpoint is out: failing to tidy up must not look like failing to save.
@@ -250,20 +220,12 @@ def _candidates(folder: Path) -> list[_Candidate]:
     return sorted(found, key=lambda candidate: candidate.order, reverse=True)
 
 
-def _must_hold(folder: Path, attempt: int) -> None:
-    held = read_claim(folder)
-    if held is not None and held.attempt > attempt:
-        raise Fenced(folder, attempt, held.attempt)
-    if held is None or held.attempt < attempt:
-        raise CheckpointError(f"attempt {attempt} has not claimed {folder}; claim it first.")
-
-
 def _prune(folder: Path, published: str, attempt: int) -> None:
     """Keep ``published`` and the newest before it; the rest is older, replaced or damaged."""
     kept = [published]
     candidates = _candidates(folder)
     new = next(found for found in candidates if found.name == published)
-    for found in _accepted(candidates, read_claim(folder)):
+    for found in _accepted(candidates, claims.read(folder)):
         if len(kept) < CHECKPOINTS_KEPT and found.order < new.order and not found.replaced:
             kept.append(found.name)
     for found in candidates:

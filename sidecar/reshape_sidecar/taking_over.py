@@ -15,7 +15,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from reshape_sidecar import checkpoints, codec, durable
+from reshape_sidecar import checkpoints, claims, codec, durable
 from reshape_sidecar.checkpoints import TEMPORARY_PREFIX, Published
 from reshape_sidecar.contract import CLAIM_FILE, MANIFEST_FILE, Claim
 
@@ -26,7 +26,7 @@ ATTEMPT = 0
 def take_over(folder: Path, job: str) -> str:
     """Make ``folder`` that of ``job``. What was taken over, in words; empty: there was nothing to
     do. Raises CheckpointError."""
-    held = checkpoints.read_claim(folder)
+    held = claims.read(folder)
     if held is None or not held.job or (held.job == job and held.attempt > ATTEMPT):
         return ""
     with checkpoints.disk_errors(folder, "claim"):

@@ -293,21 +293,21 @@ def test_a_fenced_attempt_does_not_start(job: Bed) -> None:
 
 
 def test_a_job_starts_in_the_checkpoint_folder_of_a_former_one(job: Bed) -> None:
-    from reshape_sidecar import checkpoints
+    from reshape_sidecar import checkpoints, claims
 
     checkpoints.claim(job.path / "checkpoints", 2, "former")
     job.training(programs.PLAIN)
-    claim = checkpoints.read_claim(job.path / "checkpoints")
+    claim = claims.read(job.path / "checkpoints")
     assert claim is not None
     assert (claim.attempt, claim.job) == (1, "job-1")
     assert "was the checkpoint folder of former" in job.log("agent.log")
 
 
 def test_the_first_start_claims_the_checkpoint_folder(job: Bed) -> None:
-    from reshape_sidecar import checkpoints
+    from reshape_sidecar import claims
 
     job.training(programs.PLAIN)
-    claim = checkpoints.read_claim(job.path / "checkpoints")
+    claim = claims.read(job.path / "checkpoints")
     assert claim is not None
     assert claim.attempt == 1
 

@@ -16,6 +16,7 @@ from reshape_sidecar import checkpoints, limits
 from reshape_sidecar.agent.memory import Ended
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.init.values import SIGNAL_BASE, TRAINING_LOG, Training
 from reshape_sidecar.wire import EXIT_SAVED, Progress
 
@@ -41,7 +42,7 @@ def newest(spec: AttemptSpec, generation: int) -> Published | None:
     if the folder cannot be read, which is logged."""
     try:
         return checkpoints.newest(checkpoint_folder(spec), (spec.attempt, generation))
-    except (OSError, checkpoints.CheckpointError) as error:
+    except (OSError, CheckpointError) as error:
         log.error("checkpoints of %s: %s", spec.job, error)
         return None
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from reshape_sidecar import checkpoints, durable
-from reshape_sidecar.checkpoints import CheckpointError, Published
+from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
 from reshape_sidecar.hook.judge import EXACT, Verdict
 from reshape_sidecar.hook.position import Counts, SavedPosition
@@ -150,6 +151,7 @@ class Shelf:
             generation=self._settings.generation,
             write=write,
             complete=complete,
+            job=self._settings.job,
         )
         return self._newest
 

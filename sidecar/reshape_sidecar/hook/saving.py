@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from reshape_sidecar.checkpoints import CheckpointError, Fenced
+from reshape_sidecar.claims import CheckpointError, Fenced
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
 from reshape_sidecar.hook.checkpoint import Mark, Shelf

@@ -14,7 +14,7 @@ import contextlib
 import time
 from pathlib import Path
 
-from reshape_sidecar import checkpoints
+from reshape_sidecar import claims
 from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.stop import Stop
@@ -33,15 +33,15 @@ def wait_for_claim(folder: Path, attempt: int, job: str) -> None:
     Fenced under a newer attempt, CheckpointError if the claim cannot be read."""
     give_up_s = time.monotonic() + CLAIM_S
     while True:
-        held = checkpoints.read_claim(folder)
-        if held is not None and held.job not in ("", job):
+        held = claims.read(folder)
+        if held is not None and not claims.of_job(held, job):
             held = None  # the chief will take the folder over
         if held is not None and held.attempt > attempt:
-            raise checkpoints.Fenced(folder, attempt, held.attempt)
+            raise claims.Fenced(folder, attempt, held, job)
         if held is not None and held.attempt == attempt:
             return
         if time.monotonic() >= give_up_s:
-            raise checkpoints.CheckpointError(
+            raise claims.CheckpointError(
                 f"the first worker has not claimed {folder} within {CLAIM_S:g} s; see its log"
             )
         time.sleep(POLL_S)

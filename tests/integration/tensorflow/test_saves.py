@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints
+from reshape_sidecar import checkpoints, taking_over
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.wire import EXIT_SAVED
 from tests.hook_bed import Ended, Job
@@ -143,6 +143,17 @@ def test_an_old_copy_stops_when_a_newer_attempt_has_claimed_the_folder(job: Job)
         ended = process.wait()
     assert ended.code == 1
     assert "claimed by attempt 2" in ended.err
+    assert checkpoints.newest(job.checkpoints) is None
+
+
+def test_an_old_copy_stops_when_another_job_has_taken_the_folder_over(job: Job) -> None:
+    with job.started(STEP_S="0.1", EPOCHS="100", RESHAPE_JOB="old") as process:
+        process.until_line("STEP 2")
+        taking_over.take_over(job.checkpoints, "new")
+        process.signal(signal.SIGTERM)
+        ended = process.wait()
+    assert ended.code == 1
+    assert "claimed by job new" in ended.err
     assert checkpoints.newest(job.checkpoints) is None
 
 

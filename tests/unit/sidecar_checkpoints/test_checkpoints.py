@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints, durable
-from reshape_sidecar.checkpoints import CheckpointError, Fenced, Published
+from reshape_sidecar import checkpoints, claims, durable
+from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.claims import CheckpointError, Fenced
 from reshape_sidecar.contract import Manifest
 
 
@@ -26,7 +27,7 @@ def writes(content: bytes) -> Callable[[Path], None]:
     return write
 
 
-def publish(folder: Path, step: int, attempt: int = 1, **more: bool) -> Published:
+def publish(folder: Path, step: int, attempt: int = 1, complete: bool = False) -> Published:
     return checkpoints.publish(
         folder,
         step=step,
@@ -34,7 +35,7 @@ def publish(folder: Path, step: int, attempt: int = 1, **more: bool) -> Publishe
         attempt=attempt,
         generation=1,
         write=writes(b"%d/%d" % (step, attempt)),
-        **more,
+        complete=complete,
     )
 
 
@@ -237,8 +238,8 @@ def test_two_threads_of_a_process_may_claim_at_once(
 
     monkeypatch.setattr(durable, "write_synced", both_before_either_goes_on)
     with ThreadPoolExecutor(2) as threads:
-        claims = list(threads.map(lambda _: checkpoints.claim(tmp_path, 1), range(2)))
-    assert claims[0] == claims[1] == checkpoints.read_claim(tmp_path)
+        made = list(threads.map(lambda _: checkpoints.claim(tmp_path, 1), range(2)))
+    assert made[0] == made[1] == claims.read(tmp_path)
     assert names(tmp_path) == {"claim.json"}
 
 

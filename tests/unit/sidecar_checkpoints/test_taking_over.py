@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape_sidecar import checkpoints
+from reshape_sidecar.claims import Fenced
 from reshape_sidecar.taking_over import take_over
 from tests.unit.sidecar_checkpoints.test_crash import OPERATIONS, Crash, Fuse
 
@@ -30,7 +31,7 @@ def writes(content: bytes) -> Callable[[Path], None]:
     return into
 
 
-def publish(folder: Path, step: int, attempt: int, complete: bool = False) -> None:
+def publish(folder: Path, step: int, attempt: int, complete: bool = False, job: str = "") -> None:
     content = writes(b"%d/%d" % (step, attempt))
     checkpoints.publish(
         folder,
@@ -40,6 +41,7 @@ def publish(folder: Path, step: int, attempt: int, complete: bool = False) -> No
         generation=2,
         write=content,
         complete=complete,
+        job=job,
     )
 
 
@@ -83,13 +85,27 @@ def test_what_a_former_job_saved_in_an_attempt_of_the_same_number_is_not_this_on
     assert state(tmp_path) == b"5/1"
 
 
+@pytest.mark.parametrize("attempt", [1, 2, 3])
+def test_a_process_of_the_former_job_that_lives_on_writes_nothing_more(
+    tmp_path: Path, attempt: int
+) -> None:
+    left_by(tmp_path, "old")
+    begin(tmp_path, "new", 2)
+    publish(tmp_path, 21, 2, job="new")
+    with pytest.raises(Fenced, match=f"by job new; attempt {attempt} is an old copy of old"):
+        publish(tmp_path, 25, attempt, job="old")
+    with pytest.raises(Fenced, match="claimed by job new"):
+        checkpoints.claim(tmp_path, attempt, "old")
+    assert state(tmp_path) == b"21/2"
+
+
 def test_the_next_attempts_of_a_job_take_nothing_over(tmp_path: Path) -> None:
     left_by(tmp_path, "old")
     begin(tmp_path, "new")
     publish(tmp_path, 21, 1)
     assert begin(tmp_path, "new", 2) == ""
     assert state(tmp_path) == b"21/1"
-    with pytest.raises(checkpoints.Fenced, match="claimed by attempt 2"):
+    with pytest.raises(Fenced, match="claimed by attempt 2"):
         begin(tmp_path, "new", 1)
 
 
