@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# PyTorch is for its own tests alone, and large.
+TORCH := .venv-pytorch
 # A file's tests stay together and in order, for they may share a daemon. WORKERS=0 is one after the other.
 WORKERS ?= 2
 # These tests wait more than they compute.
 test kubernetes kubernetes-workers: WORKERS = 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check test-tensorflow test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes clean
+.PHONY: help setup demo test check test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -24,9 +26,9 @@ setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.l
 demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets (PRESET= COSTS= REPEATS= STORE=)
 	$(BIN)/python examples/demo/demo.py $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(STORE:%=--store '%')
 
-test: setup  ## Set up and run the checks and all tests that need no TensorFlow, MongoDB or Kubernetes
+test: setup  ## Set up and run the checks and all tests that need no TensorFlow, PyTorch, MongoDB or Kubernetes
 	$(MAKE) check
-	$(PYTEST) -m "not tensorflow and not mongo and not kubernetes"
+	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not kubernetes"
 
 check: setup  ## Format, lint, types and import contracts
 	$(BIN)/ruff format --check .
@@ -36,6 +38,14 @@ check: setup  ## Format, lint, types and import contracts
 
 test-tensorflow: setup  ## The tests that start real TensorFlow processes
 	$(PYTEST) -m "tensorflow and not mongo"
+
+test-pytorch: setup $(TORCH)/.ready  ## The tests that start real PyTorch processes (installs it: 4.5 GB)
+	$(PYTEST) -m pytorch tests/integration/pytorch
+
+$(TORCH)/.ready: requirements-pytorch.lock
+	$(PYTHON) -m venv $(TORCH)
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --require-hashes -r requirements-pytorch.lock
+	@touch $@
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(PYTEST) -m mongo
@@ -56,4 +66,4 @@ bench-kubernetes: setup  ## Reshape in a living pod against a restarted pod; wri
 	$(BIN)/python benchmarks/kubernetes_reshape.py
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(TORCH) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

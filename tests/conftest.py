@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pymongo
 import pytest
 
-from tests.mongo_bed import Database
-from tests.mongo_server import any_server, fresh_database
+BEDS = [f"tests.{path.stem}" for path in Path(__file__).parent.glob("*_bed.py")]
+pytest.register_assert_rewrite(*BEDS)  # their assertions say what they found, as those of tests do
+
+from tests.mongo_bed import Database  # noqa: E402
+from tests.mongo_server import any_server, fresh_database  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background has them, and what they start, ignore it.

@@ -24,6 +24,28 @@ while True:
 )
 """Saves on SIGTERM (it says) and leaves with 75: the whole level 0."""
 
+SESSION = (
+    READY
+    + """
+if len(sys.argv) > 1:
+    time.sleep(float(sys.argv[1]))  # to import a framework
+import importlib.util, reshape_sidecar
+from reshape_sidecar import session
+job = session.start()
+ready()
+def save(folder):
+    (folder / "state").write_text("whatever")
+while True:
+    time.sleep(0.01)
+    job.step_done(save)
+    if job.step == 1:
+        print("has tornado", importlib.util.find_spec("tornado") is not None)
+        print("trains on", job.devices, "with", reshape_sidecar.__file__, flush=True)
+"""
+)
+"""A loop of its own (level 2), which says where it found the session API and what else it finds.
+Its argument is how many seconds its imports take."""
+
 PRINTS_AT_THE_END = (
     READY
     + """

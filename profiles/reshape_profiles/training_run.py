@@ -1,8 +1,8 @@
 """One training process on some devices, watched for a few iterations, then asked to save.
 
-Does: starts the script under the hook with the environment of the contract, takes its reports on a
-Unix socket, and times the save and the stop. Never: keeps its checkpoints, or leaves a process
-behind. State: a temporary folder, for as long as the run lasts.
+Does: starts the script as a SideCar starts a job's, takes its reports on a Unix socket, and times
+the save and the stop. Never: keeps its checkpoints, or leaves a process behind. State: a temporary
+folder, for as long as the run lasts.
 """
 
 from __future__ import annotations
@@ -17,12 +17,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-import reshape_sidecar
 from reshape_profiles.hook_reports import listening
-from reshape_sidecar import contract
-from reshape_sidecar.contract import HookReport
+from reshape_sidecar.agent import among, environment, library
+from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
+from reshape_sidecar.contract import ENV_GENERATION, HookReport
+from reshape_sidecar.init.processes import Marker
+from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 
+SOCKET = "s"
+"""Short: a temporary folder may have a long path."""
 POLL_S = 0.02
 KILL_AFTER_S = 30.0
 """SIGKILL so long after the process was asked to save."""
@@ -35,10 +40,10 @@ class RunFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is run: the words after the interpreter, and how long one run may take."""
+    """What is run, and how long one run may take."""
 
     command: tuple[str, ...]
-    """Script and arguments; a first word ``python`` is left out."""
+    """As in a job record; a script alone is run by this Python."""
     folder: Path
     job_type: str
     global_batch: int | None = None
@@ -47,8 +52,8 @@ class Script:
     steps: int = 30
     """Iterations that are watched."""
     timeout_s: float = 600.0
-    hooked: bool = True
-    """Run under the hook; without it the script sends reports by itself."""
+    framework: str = "keras"
+    """As in a job record: a Keras script is run under the hook, another uses the session API."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +72,9 @@ def run(script: Script, devices: Sequence[str]) -> RunFigures:
     """Run the script on ``devices`` and stop it. Raises RunFailed."""
     with tempfile.TemporaryDirectory(prefix="reshape-profile-") as name:
         folder = Path(name)
-        with listening(folder / "s") as reports, (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                _command(script),
-                cwd=script.folder,
-                env=_environment(script, devices, folder),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        spec = _spec(script, folder)
+        with listening(folder / SOCKET) as reports, (folder / "log").open("wb") as log:
+            process = _started(spec, _environment(spec, devices, folder), log)
             try:
                 return _watched(script, process, reports, folder / "log")
             finally:
@@ -85,37 +83,59 @@ def run(script: Script, devices: Sequence[str]) -> RunFigures:
                 process.wait()
 
 
-def _command(script: Script) -> list[str]:
-    words = list(script.command)
-    if words and Path(words[0]).name.startswith("python"):
-        words = words[1:]
-    if not words:
+def _started(spec: AttemptSpec, env: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            environment.command(spec),
+            cwd=spec.code,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise RunFailed(f"{spec.command[0]} cannot be started: {error.strerror}") from None
+
+
+def _spec(script: Script, folder: Path) -> AttemptSpec:
+    """What a SideCar would be told of a job of this script."""
+    words = script.command
+    if not words or (len(words) == 1 and Path(words[0]).name.startswith("python")):
         raise RunFailed("there is no script to run; give a script with its arguments")
-    hook = Path(reshape_sidecar.__file__).parent / "hook" / "run.py"
-    return [sys.executable, *([str(hook)] if script.hooked else []), *words]
+    if words[0].endswith(".py"):
+        words = ("python", *words)
+    return AttemptSpec(
+        job=f"profile-{script.job_type}",
+        attempt=1,
+        name=script.job_type,
+        command=words,
+        code=str(script.folder),
+        checkpoints=str(folder / "checkpoints"),
+        coordinator_url="",
+        epoch=0,
+        device_mode=DeviceMode.SIMULATED if script.simulated else DeviceMode.POOL,
+        framework=script.framework,
+        global_batch=script.global_batch,
+        device_truth=None if script.device_truth is None else str(script.device_truth),
+        job_type=script.job_type,
+        python=sys.executable,
+    )
 
 
-def _environment(script: Script, devices: Sequence[str], folder: Path) -> dict[str, str]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith("RESHAPE_")}
-    shown = "" if script.simulated else ",".join(devices)
-    told: dict[str, object] = {
-        "PYTHONUNBUFFERED": "1",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": shown,
-        contract.ENV_JOB: f"profile-{script.job_type}",
-        contract.ENV_ATTEMPT: 1,
-        contract.ENV_GENERATION: 1,
-        contract.ENV_DEVICES: ",".join(devices),
-        contract.ENV_DEVICE_MODE: "simulated" if script.simulated else "pool",
-        contract.ENV_CHECKPOINTS: folder / "checkpoints",
-        contract.ENV_SOCKET: folder / "s",
-        contract.ENV_KEEP_RUNNING: folder / "keep-running",
-        contract.ENV_SPAWNED_AT_S: repr(time.monotonic()),
-        contract.ENV_JOB_TYPE: script.job_type,
-        contract.ENV_GLOBAL_BATCH: script.global_batch,
-        contract.ENV_DEVICE_TRUTH: script.device_truth,
-    }
-    return {**kept, **{name: str(value) for name, value in told.items() if value is not None}}
+def _environment(spec: AttemptSpec, devices: Sequence[str], folder: Path) -> dict[str, str]:
+    marker = Marker(spec.job, spec.attempt, str(folder / SOCKET))
+    env = environment.variables(
+        spec,
+        tuple(devices),
+        os.environ,
+        socket=folder / SOCKET,
+        keep_running=folder / KEEP_RUNNING_FILE,
+        now_s=time.monotonic(),
+        free_port=among.free_port(),
+        library=library.place(folder),
+    )
+    return {**env, **marker.environment(), ENV_GENERATION: "1"}
 
 
 def _watched(
@@ -136,7 +156,7 @@ def _watched(
     if not running:
         raise RunFailed(
             f"the script reported no iteration (exit code {process.poll()}); it has to train with "
-            f"Keras, or to use the session of the hook.{_tail(log)}"
+            f"Keras, or to use the session API.{_tail(log)}"
         )
     ended = process.poll()
     if ended:

@@ -37,11 +37,11 @@ BACKOFF_MAX_S = 5.0
 HEARTBEAT_S = 2.0
 """Progress without a change of phase is reported this often; also silence is."""
 UNHOOKED_RUNNING_S = 3.0
-"""A program without a hook cannot name its first step: it counts as running after this long."""
+"""A program without hook and session cannot name its first step: it runs after this long."""
 EXIT_REPORT_S = 60.0
 """The last report before the container ends is tried this long. Then: it ends unreported."""
 HOOKED_RUNNING_S = 90.0
-"""A hooked program that names no first step for so long has a loop of its own: it runs."""
+"""A program that has the hook or a session and names no first step for so long: it runs."""
 ERROR_CHARS_MAX = 2000
 """Longest ``error`` in a report: the end of the log of a crashed training process."""
 ERROR_LINES_MAX = 20

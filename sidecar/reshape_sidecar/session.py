@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from reshape_sidecar import checkpoints, device_truth
-from reshape_sidecar.checkpoints import CheckpointError, Fenced, Full, Published
+from reshape_sidecar.checkpoints import Full, Published
+from reshape_sidecar.claims import CheckpointError, Fenced
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook import together
@@ -98,6 +99,11 @@ class Session:
     def checkpoint(self) -> Path | None:
         """Folder of the newest checkpoint, to load from; None: begin from nothing."""
         return None if self._newest is None else self._newest.path
+
+    @property
+    def devices(self) -> int:
+        """How many devices (GPUs, or simulated ones) this start was given; 1 if nobody said."""
+        return max(1, len(self._settings.devices))
 
     @property
     def complete(self) -> bool:
@@ -224,6 +230,7 @@ class Session:
                 generation=self._settings.generation,
                 write=write_once,
                 complete=complete,
+                job=self._settings.job,
             )
         except Fenced:
             raise

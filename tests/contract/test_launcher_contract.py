@@ -64,6 +64,13 @@ def test_a_launched_container_runs_and_has_no_training_process(world: Bed) -> No
     assert released(world, 0).empty
 
 
+def test_a_program_imports_the_session_api_that_its_image_need_not_have(world: Bed) -> None:
+    world.training(programs.SESSION, size=2)
+    log = world.logs() / "training.log"
+    eventually("its output", lambda: "trains on 2 with" in log.read_text())
+    assert "/python/reshape_sidecar/__init__.py" in log.read_text()
+
+
 def test_launching_what_runs_is_no_error_and_starts_nothing(world: Bed) -> None:
     before = world.training(programs.PLAIN)
     world.launch(world.spec(programs.PLAIN))

@@ -30,8 +30,8 @@ SESSIONS = ("README.md", "docs/getting-started.md")
 TENSORFLOW_S = 200.0
 MAKE = re.compile(r"make [a-z-]+( [A-Z]+=\S+)*")
 BY_CI = (
-    *("make setup", "make demo", "make test", "make test-tensorflow", "make test-mongo"),
-    "make kubernetes",
+    *("make setup", "make demo", "make test", "make test-tensorflow", "make test-pytorch"),
+    *("make test-mongo", "make kubernetes"),
 )
 """Parts of .ci/run."""
 REPLAY = re.compile(r"reshape (replay|compare|workload|profile costs) ")

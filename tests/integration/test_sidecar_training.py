@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +39,31 @@ def test_a_program_without_a_hook_counts_as_running_after_a_while(job: Bed) -> N
     job.training(programs.PLAIN)
     seen = job.coordinator.until("running", lambda o: o.phase is Phase.RUNNING)
     assert seen.process_restarts == 0
+
+
+def test_a_program_imports_the_session_api_that_nobody_installed_and_nothing_else_of_ours(
+    job: Bed,
+) -> None:
+    """The interpreter is not the one that has this package and its libraries."""
+    bare = str(Path(sys.base_prefix) / "bin" / "python3")
+    job.training(programs.SESSION, size=2, command=(bare, "train.py"))
+    eventually("its output", lambda: "trains on" in job.log())
+    assert f"trains on 2 with {job.folder.run}/python/reshape_sidecar/__init__.py" in job.log()
+    assert "has tornado False" in job.log()
+    generation = job.coordinator.want(Mode.RUN, *DEVICES[:1])
+    after = job.started(generation)
+    assert after.outcome is not None
+    assert (after.outcome.saved_step or 0) > 0
+
+
+def test_a_program_with_a_session_runs_from_its_first_step_on_however_long_it_imports(
+    job: Bed,
+) -> None:
+    """PyTorch takes longer than a program without hook and session is waited for."""
+    job.training(programs.SESSION, str(limits.UNHOOKED_RUNNING_S + 1.0))
+    seen = job.coordinator.until("running", lambda o: o.phase is Phase.RUNNING)
+    assert seen.times.first_step_s is not None
+    assert seen.times.first_step_s > limits.UNHOOKED_RUNNING_S
 
 
 def test_a_shrink_saves_stops_and_starts_again_in_the_living_container(job: Bed) -> None:

@@ -14,8 +14,16 @@ import os
 import time
 from dataclasses import replace
 
-from reshape_sidecar import checkpoints, limits, taking_over
-from reshape_sidecar.agent import among, converge, endings, environment, out_of_memory, timing
+from reshape_sidecar import checkpoints, claims, limits, taking_over
+from reshape_sidecar.agent import (
+    among,
+    converge,
+    endings,
+    environment,
+    library,
+    out_of_memory,
+    timing,
+)
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.state import AgentState
@@ -151,6 +159,7 @@ class Actions:
             keep_running=state.folder.run / KEEP_RUNNING_FILE,
             now_s=time.monotonic(),
             free_port=among.free_port(),
+            library=library.place(state.folder.run),
             peers=desired.peers,
             meeting=state.folder.run / among.MEETING_FILE,
         )
@@ -174,7 +183,7 @@ class Actions:
                 state.push()
             await self._pause()
             return False
-        except checkpoints.CheckpointError as error:
+        except claims.CheckpointError as error:
             log.error("%s", error)
             state.keep(unfit=str(error))
             return False

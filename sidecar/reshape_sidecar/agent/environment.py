@@ -11,6 +11,7 @@ local launch the interpreter that runs the launcher, so that a script finds what
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,14 +94,16 @@ def variables(
     keep_running: Path,
     now_s: float,
     free_port: int,
+    library: Path | None = None,
     peers: tuple[str, ...] = (),
     meeting: Path | None = None,
 ) -> dict[str, str]:
     """The whole environment of a training process on ``devices``, except init's own marker.
 
     ``now_s`` is of the monotonic clock; ``free_port`` is where a PyTorch process group of one may
-    meet; ``peers`` are the addresses of all workers, and ``meeting`` is the file that tells when
-    they save together, where there are several.
+    meet; ``library`` is the folder of the session API, which the hook finds by itself; ``peers``
+    are the addresses of all workers, and ``meeting`` is the file that tells when they save
+    together, where there are several.
     """
     env = {
         name: value
@@ -131,6 +134,8 @@ def variables(
         env["CUDA_VISIBLE_DEVICES"] = env["NVIDIA_VISIBLE_DEVICES"] = ",".join(devices)
     else:
         env["CUDA_VISIBLE_DEVICES"] = ""
+    if library is not None and not hooked(spec):
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(library), env.get("PYTHONPATH"))))
     if spec.workers > 1:
         env |= _among_workers(spec, peers, meeting)
     if spec.framework == "pytorch":

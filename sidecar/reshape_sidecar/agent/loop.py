@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from reshape_sidecar import gpu, limits
-from reshape_sidecar.agent import among, converge, environment, reporting, selfcheck, timing
+from reshape_sidecar.agent import among, converge, reporting, selfcheck, timing
 from reshape_sidecar.agent.actions import Actions
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
@@ -129,6 +129,7 @@ class Agent:
         if training is None or report.generation != training.generation:
             return False
         before, state.hook = state.hook, report
+        state.names_first_step = True
         if report.phase is HookPhase.SAVED and state.moments.saved_at_s is None:
             state.moments = replace(state.moments, saved_at_s=time.monotonic())
         saved = report.progress.checkpoint_step
@@ -205,8 +206,8 @@ class Agent:
             return None
         if state.memory.trained_generation >= training.generation:
             return None
-        hooked = environment.hooked(state.spec) or state.hook is not None
-        wait_s = limits.HOOKED_RUNNING_S if hooked else limits.UNHOOKED_RUNNING_S
+        told = state.names_first_step
+        wait_s = limits.HOOKED_RUNNING_S if told else limits.UNHOOKED_RUNNING_S
         due_s = training.spawned_at_s + wait_s
         if now_s < due_s:
             return due_s

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from reshape_sidecar.agent import reporting
+from reshape_sidecar.agent import environment, library, reporting
 from reshape_sidecar.agent.memory import Memory, MemoryFile
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.agent.timing import Moments
@@ -32,6 +32,8 @@ class AgentState:
         self.moments = Moments(self.memory.learned_at_s)
         self.hook: HookReport | None = None
         """The newest report of the training process that runs."""
+        self.names_first_step = environment.hooked(self.spec) or library.used_by(self.spec)
+        """Whether training is expected to say when it has made its first step."""
         self.checked = False
         self.fault: str | None = None
         """What the self-check found."""

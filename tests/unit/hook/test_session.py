@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints, taking_over
+from reshape_sidecar import checkpoints, claims, taking_over
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import together
 from reshape_sidecar.wire import EXIT_SAVED
@@ -183,6 +183,17 @@ def test_a_fenced_loop_stops(script: Path, tmp_path: Path) -> None:
     assert "claimed by attempt 2" in ended.err
 
 
+def test_a_loop_whose_folder_went_to_another_job_stops(script: Path, tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", script)
+    with job.started(STEP_S="0.05", RESHAPE_JOB="old") as process:
+        process.until_line("STEP 2")
+        taking_over.take_over(job.checkpoints, "new")
+        process.signal(signal.SIGTERM)
+        ended = process.wait()
+    assert ended.code == 1
+    assert "claimed by job new; attempt 1 is an old copy of old" in ended.err
+
+
 def test_a_loop_is_paced(script: Path, tmp_path: Path) -> None:
     truth = tmp_path / "truth.json"
     truth.write_text('{"seconds_per_step": {"loop": {"2": 0.1}}}')
@@ -224,12 +235,12 @@ def test_the_batch_example_knows_nothing_of_reshape_and_goes_on(tmp_path: Path) 
 def test_a_worker_waits_for_the_claim_of_the_first_and_never_writes_one(tmp_path: Path) -> None:
     waiting = threading.Thread(target=together.wait_for_claim, args=(tmp_path, 2, "job"))
     waiting.start()
-    assert checkpoints.read_claim(tmp_path) is None
+    assert claims.read(tmp_path) is None
     checkpoints.claim(tmp_path, 2, "job")
     waiting.join(30)
     assert not waiting.is_alive()
     checkpoints.claim(tmp_path, 3)
-    with pytest.raises(checkpoints.Fenced):
+    with pytest.raises(claims.Fenced):
         together.wait_for_claim(tmp_path, 2, "job")
 
 

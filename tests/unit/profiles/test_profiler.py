@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -44,10 +46,22 @@ for step in range(1, 2000):
         sys.exit(75)
 """
 
+LOOP = """
+import importlib.util, os, sys, time
+from reshape_sidecar import session
+job = session.start()
+tornado = importlib.util.find_spec("tornado") is not None
+with open("says", "w") as file:
+    file.write(f"{job.devices} {os.path.realpath(sys.executable)} {tornado}")
+while True:
+    time.sleep(0.01)
+    job.step_done(lambda folder: (folder / "state").touch())
+"""
+
 
 def script(tmp_path: Path, text: str = TRAINING, **fields: object) -> Script:
     (tmp_path / "train.py").write_text(text.replace("{sidecar!r}", repr(str(ROOT / "sidecar"))))
-    given = {"steps": 10, "timeout_s": 60.0, "hooked": False, "simulated": True, **fields}
+    given = {"steps": 10, "timeout_s": 60.0, "framework": "other", "simulated": True, **fields}
     return Script(("python", str(tmp_path / "train.py")), tmp_path, "mine", **given)  # type: ignore[arg-type]
 
 
@@ -68,6 +82,29 @@ def test_a_script_is_measured_on_each_number_of_devices(tmp_path: Path) -> None:
     file = tmp_path / "mine.json"
     file.write_text(write((found,)))
     assert load(file).bundle.profiles == (found,)
+
+
+def test_the_python_of_the_command_runs_the_script_and_finds_the_session_api(
+    tmp_path: Path,
+) -> None:
+    """One that has nothing of ours installed, as that of another environment."""
+    bare = str(Path(sys.base_prefix) / "bin" / "python3")
+    (tmp_path / "loop.py").write_text(LOOP)
+    wanted = Script((bare, "loop.py"), tmp_path, "mine", simulated=True, framework="other")
+    figures = run(wanted, ["d0", "d1"])
+    assert figures.seconds_per_step >= 0.01
+    assert (tmp_path / "says").read_text() == f"2 {os.path.realpath(bare)} False"
+
+
+def test_a_command_without_a_script_is_refused(tmp_path: Path) -> None:
+    for command in ((), ("python",), ("python3",), ("/usr/bin/python3.11",)):
+        with pytest.raises(RunFailed, match="there is no script to run"):
+            run(Script(command, tmp_path, "mine"), ["d0"])
+
+
+def test_a_command_that_cannot_be_started_is_told_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="missing cannot be started: No such file"):
+        run(Script(("missing", "train.py"), tmp_path, "mine"), ["d0"])
 
 
 def test_what_a_script_that_ended_by_itself_did_not_show_is_not_called_measured(

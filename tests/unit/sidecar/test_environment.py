@@ -29,7 +29,10 @@ def spec(*command: str, **fields: object) -> AttemptSpec:
 
 
 def variables(
-    made: AttemptSpec, base: dict[str, str] | None = None, peers: tuple[str, ...] = ()
+    made: AttemptSpec,
+    base: dict[str, str] | None = None,
+    peers: tuple[str, ...] = (),
+    library: Path | None = None,
 ) -> dict[str, str]:
     return environment.variables(
         made,
@@ -39,6 +42,7 @@ def variables(
         keep_running=Path("/run/keep-running"),
         now_s=5.25,
         free_port=4242,
+        library=library,
         peers=peers,
     )
 
@@ -150,6 +154,17 @@ def test_a_pytorch_script_of_several_workers_meets_at_the_first() -> None:
     assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("fd00::1", "40001")
     assert (env["RANK"], env["WORLD_SIZE"]) == ("1", "2")
     assert (env["PET_NNODES"], env["PET_NODE_RANK"]) == ("2", "1")
+
+
+def test_a_program_without_the_hook_finds_the_session_before_what_it_brings_itself() -> None:
+    place = Path("/run/python")
+    made = spec("torchrun", "t.py", framework="pytorch")
+    found = variables(made, {"PYTHONPATH": "/code/lib"}, library=place)
+    assert found["PYTHONPATH"] == "/run/python:/code/lib"
+    plain = spec("python", "t.py", framework="other")
+    assert variables(plain, library=place)["PYTHONPATH"] == "/run/python"
+    assert variables(plain, {"PYTHONPATH": ""}, library=place)["PYTHONPATH"] == "/run/python"
+    assert "PYTHONPATH" not in variables(spec("python", "t.py"), library=place)
 
 
 def test_the_hook_lies_where_the_command_says() -> None:

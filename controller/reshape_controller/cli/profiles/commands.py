@@ -21,6 +21,7 @@ from reshape_controller.cli.profiles.costs import costs
 from reshape_controller.cli.serve import devices as device_finder
 from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.core.explain import gpus
+from reshape_controller.core.states import Framework
 from reshape_launcher.spec import DeviceMode
 from reshape_profiles import loader, profiler
 from reshape_profiles import show as shown
@@ -89,6 +90,9 @@ def run(
         str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
     ] = None,
     gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
+    framework: Annotated[
+        Framework, typer.Option(help="As in a job record; pytorch and other use the session API.")
+    ] = Framework.KERAS,
     into: Annotated[
         str | None, typer.Option(metavar="FILE", help="Where to; default: TYPE.profile.json.")
     ] = None,
@@ -114,6 +118,7 @@ def run(
         device_truth=Path(device_truth).absolute() if device_truth else None,
         steps=steps,
         timeout_s=timeout_s,
+        framework=framework.value,
     )
     fallback = dict(loader.bundled().costs)["local"]
     try:

@@ -1,0 +1,16 @@
+"""What every test of a PyTorch job begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemon_bed import Bed
+from tests.daemon_bed import bed as make_bed
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    yield from make_bed(tmp_path)

@@ -1,0 +1,15 @@
+"""A fully sharded job: two devices load what four have saved together, and the other way round."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.daemon_bed import Bed
+from tests.pytorch_bed import PyTorchBed, near, straight
+
+pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
+
+
+def test_it_is_reshaped_and_makes_every_step_once_as_on_one_device(bed: Bed) -> None:
+    job = PyTorchBed(bed, "train_sharded.py")
+    assert job.reshaped() == near(straight("train.py")), "whole on each device, or in parts"
