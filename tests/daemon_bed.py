@@ -55,14 +55,20 @@ raise SystemError("no such layer")
 """
 
 
-def eventually(what: Callable[[], T | None], *, least_s: float = 0.0, text: str = "") -> T:
-    """The first true value of ``what``, asked again and again; fails after DEADLINE_S."""
+def eventually(
+    what: Callable[[], T | None], *, least_s: float = 0.0, text: str | Callable[[], str] = ""
+) -> T:
+    """The first true value of ``what``, asked again and again; fails after DEADLINE_S.
+
+    A ``text`` that is asked for tells what there is at the end, not what there was at the start.
+    """
     until_s = time.monotonic() + DEADLINE_S + least_s
     while True:
         value = what()
         if value:
             return value
-        assert time.monotonic() < until_s, f"did not happen: {text or what}"
+        if time.monotonic() >= until_s:
+            raise AssertionError(f"did not happen: {(text() if callable(text) else text) or what}")
         time.sleep(0.1)
 
 
@@ -221,7 +227,14 @@ class Bed:
             right = job["state"] == state and size in (None, job["size"])
             return job if right else None
 
-        return eventually(there, text=f"{key} is {state} with {size} GPUs: {self.job(key)}")
+        wanted = f"{key} is {state} with {size or 'any'} GPUs"
+        return eventually(there, text=lambda: f"{wanted}: {self.job(key)}\n{self._logs(key)}")
+
+    def _logs(self, key: str) -> str:
+        """The end of all that was written down of a job."""
+        found = sorted((self.home / "jobs" / key).rglob("*.log")) if self.home.is_dir() else []
+        ends = [f"{path}:\n{path.read_text()[-3000:]}" for path in [self.log, *found]]
+        return "\n".join(ends)
 
     def pid(self, key: str, *, size: int | None = None) -> int:
         """Wait until a process of a job trains and its SideCar has said which; its pid."""

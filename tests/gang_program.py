@@ -56,7 +56,7 @@ def save(folder):
     together(-job.step)  # a save takes part of all workers, as that of a collective does
     print("worker", worker, "saves step", job.step, flush=True)
     time.sleep(float(os.environ.get("SAVE_S", "0")))
-    if job.step == steps and unlucky == "last save":
+    if worker == 0 and job.step == steps and fails == "last save":
         raise OSError(errno.ENOSPC, "no space")
     (folder / "state").write_text(str(job.step))
 
@@ -65,7 +65,7 @@ job = session.start(total_steps=steps, save_every_steps=every)
 if job.checkpoint is not None:
     found = int((job.checkpoint / "state").read_text())
     assert found == job.step, (found, job.step)
-unlucky = os.environ.get("CHIEF_FAILS") if worker == 0 and job.checkpoint is None else None
+fails = os.environ.get("CHIEF_FAILS") if job.checkpoint is None else None
 where = f'on {os.environ["RESHAPE_DEVICES"]} at {peers[worker]}'
 print("worker", worker, "begins after step", job.step, where, flush=True)
 while job.step < steps:
@@ -73,11 +73,15 @@ while job.step < steps:
     together(job.step + 1)
     job.step_done(save)
 job.finished(save)
-if unlucky == "after it":
+if worker == 0 and fails == "after it":
     links[0].recv(1)  # until the other has ended
+if worker == 0 and fails:
     raise SystemExit("what comes after training fails")
+while worker == 1 and fails == "before the other ends" and not job.should_stop():
+    time.sleep(0.02)
 print("worker", worker, "done", flush=True)
 """
 """Arguments: steps, seconds of a step on one device each, steps between two saves. ``START_S``:
 seconds before a start goes on; ``SAVE_S``: seconds in which a worker writes its part of a save.
-``CHIEF_FAILS``: the chief that began at step 0 fails in its ``last save`` or ``after it``."""
+``CHIEF_FAILS``: the chief that began at step 0 fails in its ``last save``, ``after it`` when the
+other has ended, or ``before the other ends``."""

@@ -147,8 +147,8 @@ def test_a_job_of_two_workers_ends_when_its_last_step_is_done(bed: Bed) -> None:
     assert saved(output(bed, job, 0))[-1] == saved(output(bed, job, 1))[-1] == 30
 
 
-@pytest.mark.parametrize("when", ["last save", "after it"])
-def test_both_start_again_when_the_chief_fails_after_the_other_has_ended(
+@pytest.mark.parametrize("when", ["last save", "after it", "before the other ends"])
+def test_both_start_again_when_the_chief_fails_though_the_other_has_nothing_left_to_do(
     bed: Bed, when: str
 ) -> None:
     """Only the chief can say that training is over: it waits for the other when it starts again."""

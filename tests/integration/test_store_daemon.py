@@ -39,7 +39,7 @@ def ended(user: Database, mine: Any, state: str) -> dict[str, Any]:
     final = ("completed", "failed", "cancelled", "rejected")
     found = eventually(
         lambda: user.jobs.find_one({"_id": mine, "state": {"$in": list(final)}}),
-        text=f"{mine} has ended: {user.jobs.find_one({'_id': mine})}",
+        text=lambda: f"{mine} has ended: {user.jobs.find_one({'_id': mine})}",
     )
     assert found["state"] == state, found
     return dict(found)

@@ -93,7 +93,8 @@ class Actions:
         known = state.memory.progress
         step = max(known.step, ended.saved_step or 0)
         progress = replace(known, step=step, checkpoint_step=ended.saved_step)
-        state.keep(ended=ended, finished=endings.finished(ended), progress=progress)
+        over = endings.over(state.spec, ended, state.memory.generation)
+        state.keep(ended=ended, finished=over, progress=progress)
 
     def _answer(self, outcome: Outcome) -> None:
         log.info(

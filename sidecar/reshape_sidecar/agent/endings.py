@@ -72,6 +72,15 @@ def finished(ended: Ended) -> bool:
     return ended.complete or (ended.exit_code == 0 and not ended.asked)
 
 
+def over(spec: AttemptSpec, ended: Ended, generation: int) -> bool:
+    """Whether training is over, seen by a worker of which ``generation`` is desired.
+
+    Of several workers the chief alone can say so: another one that reached its end begins anew with
+    a chief that does not, whether it ended before it heard of that or after.
+    """
+    return finished(ended) and (spec.worker == 0 or ended.generation >= generation)
+
+
 def progress_after(progress: Progress, ended: Ended | None) -> Progress:
     """What a new process begins with: steps that no checkpoint holds are executed again."""
     if ended is None:

@@ -184,6 +184,16 @@ def test_training_is_finished_when_it_says_so_or_left_unasked_with_0(
     assert endings.finished(Ended(1, code, asked, 10, 10, complete)) is finished
 
 
+@pytest.mark.parametrize(
+    ("worker", "desired", "over"), [(0, 1, True), (0, 2, True), (1, 1, True), (1, 2, False)]
+)
+def test_a_worker_that_has_nothing_left_to_do_begins_anew_with_a_chief_that_does(
+    worker: int, desired: int, over: bool
+) -> None:
+    made = spec("python3", "train.py", worker=worker, workers=2)
+    assert endings.over(made, Ended(1, 0, False, 10, 10, True), desired) is over
+
+
 def attempt(tmp_path: Path, **fields: object) -> tuple[AttemptSpec, Folder]:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("")
