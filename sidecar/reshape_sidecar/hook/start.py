@@ -6,6 +6,7 @@ framework. State: the objects that it wires.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typing import Any
 
 from reshape_sidecar import device_truth
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import devices, orders, randomness, settings
+from reshape_sidecar.hook import devices, iterators, orders, randomness, settings
 from reshape_sidecar.hook.checkpoint import Shelf
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.log import complain
@@ -50,6 +51,7 @@ def start() -> Training:
     saver = Saver(stop, shelf, telling, pacer)
     training = Training(told, saver, telling, pacer, shuffles)
     stop.install()
+    atexit.register(iterators.keep)  # the first that is registered is called last
     telling.phase(HookPhase.IMPORTING)
     watch = ImportWatch()
     beginning = randomness.Beginning()

@@ -147,3 +147,34 @@ def test_a_script_that_finds_out_itself_how_far_it_is_trains_no_epoch_too_many(
     steps = [line for ended in (first, second) for line in ended.lines("STEP")]
     assert steps == [f"STEP {step}" for step in range(1, 21)]
     assert len(log.read_text().splitlines()) == 1 + 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "one"),
+    [
+        ("OwnedIterator", "iter(data)"),
+        (
+            "OwnedMultiDeviceIterator",
+            "iter(tf.distribute.MirroredStrategy().experimental_distribute_dataset(data))"
+            "._iterators[0]._iterator",
+        ),
+    ],
+)
+def test_the_end_of_a_process_waits_for_no_iterator(tmp_path: Path, kind: str, one: str) -> None:
+    """One that is destroyed may have its process wait for up to a minute."""
+    iterating = job(
+        tmp_path,
+        "import os\n"
+        "import tensorflow as tf\n"
+        "class Told:\n"
+        "    def __del__(self, write=os.write):\n        write(1, b'destroyed now\\n')\n"
+        "data = tf.data.Dataset.range(100).batch(10)\n"
+        f"one = {one}\n"
+        "one.told, one.itself = Told(), one\n"
+        "print('is', type(one).__name__, flush=True)\n",
+    )
+    hooked = iterating.run()
+    assert hooked.code == 0, hooked.err
+    assert "Traceback" not in hooked.err
+    assert (hooked.lines("is"), hooked.lines("destroyed")) == ([f"is {kind}"], [])
+    assert plain(iterating.script).lines("destroyed"), "the end of Python destroys it otherwise"
