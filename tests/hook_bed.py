@@ -140,6 +140,15 @@ class Running:
         """Wait until a line with ``word`` was printed."""
         self.until(lambda: any(word in line for line in list(self._out)), word)
 
+    def until_another_line(self, word: str) -> None:
+        """Wait until one more line with ``word`` is printed than there are now."""
+
+        def count() -> int:
+            return sum(word in line for line in list(self._out))
+
+        before = count()
+        self.until(lambda: count() > before, f"another {word}")
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the process."""
         self.process.send_signal(number)

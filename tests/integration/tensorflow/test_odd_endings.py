@@ -30,10 +30,11 @@ def test_a_handler_of_the_scripts_own_that_exits_does_not_complete_the_job(tmp_p
     with leaving.started(STEP_S="0.6") as process:
         process.until(lambda: (leaving.folder / "checkpoints").is_dir(), "the folder")
         process.until(lambda: any(leaving.checkpoints.glob("step-*")), "a save")
+        process.until_another_line("STEP")  # it sleeps now: nothing drops an exit
         process.signal(signal.SIGTERM)
         ended = process.wait()
     assert ended.code == 0, ended.err
-    assert not leaving.newest().manifest.complete
+    assert not leaving.newest().manifest.complete, ended.err
     assert all(report.phase is not HookPhase.FINISHED for report in ended.reports)
     saved = leaving.newest().manifest.step
     again = leaving.run()
