@@ -36,7 +36,12 @@ def load(text: str) -> object:
     except RecursionError:
         raise NotYaml("is nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
-        raise NotYaml(" ".join(str(error).split())[:200]) from None
+        raise NotYaml(line(error)) from None
+
+
+def line(error: Exception) -> str:
+    """What an error says, as one line that is not too long."""
+    return " ".join(str(error).split())[:200]
 
 
 class _Loader(yaml.SafeLoader):

@@ -28,7 +28,7 @@ def load_yaml(text: str, *, source: str) -> object:
     except NotYaml as error:
         raise _invalid(source, error) from None
     except ValueError as error:
-        raise _invalid(source, NotYaml(_line(error))) from None
+        raise _invalid(source, NotYaml(strict_yaml.line(error))) from None
 
 
 def load_json(text: str) -> object:
@@ -39,7 +39,7 @@ def load_json(text: str) -> object:
     except RecursionError:
         problem = "is nested too deeply"
     except ValueError as error:
-        problem = f"is not JSON: {_line(error)}"
+        problem = f"is not JSON: {strict_yaml.line(error)}"
     raise RecordInvalid((FieldError("", problem, "write one JSON object"),)) from None
 
 
@@ -88,7 +88,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -93,8 +93,7 @@ class Actions:
         known = state.memory.progress
         step = max(known.step, ended.saved_step or 0)
         progress = replace(known, step=step, checkpoint_step=ended.saved_step)
-        over = endings.over(state.spec, ended, state.memory.generation)
-        state.keep(ended=ended, finished=over, progress=progress)
+        state.keep(ended=ended, progress=progress)
 
     def _answer(self, outcome: Outcome) -> None:
         log.info(

@@ -72,13 +72,15 @@ def finished(ended: Ended) -> bool:
     return ended.complete or (ended.exit_code == 0 and not ended.asked)
 
 
-def over(spec: AttemptSpec, ended: Ended, generation: int) -> bool:
+def over(spec: AttemptSpec, ended: Ended | None, generation: int) -> bool:
     """Whether training is over, seen by a worker of which ``generation`` is desired.
 
     Of several workers the chief alone can say so: another one that reached its end begins anew with
     a chief that does not, whether it ended before it heard of that or after.
     """
-    return finished(ended) and (spec.worker == 0 or ended.generation >= generation)
+    if ended is None or not finished(ended):
+        return False
+    return spec.worker == 0 or ended.generation >= generation
 
 
 def progress_after(progress: Progress, ended: Ended | None) -> Progress:

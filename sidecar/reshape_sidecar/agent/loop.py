@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from reshape_sidecar import gpu, limits
-from reshape_sidecar.agent import among, converge, endings, reporting, selfcheck, timing
+from reshape_sidecar.agent import among, converge, reporting, selfcheck, timing
 from reshape_sidecar.agent.actions import Actions
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
@@ -97,9 +97,7 @@ class Agent:
         log.info("generation %s: %s on %s devices", desired.generation, mode, size)
         now_s = time.monotonic()
         state.moments = Moments(now_s)
-        ended = state.memory.ended
-        over = ended is not None and endings.over(state.spec, ended, desired.generation)
-        state.keep(desired=desired, learned_at_s=now_s, finished=over)
+        state.keep(desired=desired, learned_at_s=now_s)
         self._tell_training_of_meeting()
         return True
 
