@@ -1,4 +1,4 @@
-"""The MongoDB server that every test marked ``mongo`` shares, and what a user has of it; Ctrl-C."""
+"""The MongoDB server that tests marked ``mongo`` share, and what a user has of it; signals."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ pytest.register_assert_rewrite(*BEDS)  # their assertions say what they found, a
 from tests.mongo_bed import Database  # noqa: E402
 from tests.mongo_server import any_server, fresh_database  # noqa: E402
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell that starts the tests in the background has them, and what they start, ignore it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A shell that starts the tests in the background has them, and what they start, ignore the first,
+# and nohup the second. A signal that is handled here is as usual in what they start.
+for number, handler in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, lambda *_: None),
+):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def test_a_handler_of_the_scripts_own_that_exits_does_not_complete_the_job(tmp_p
     with leaving.started(STEP_S="0.6") as process:
         process.until(lambda: (leaving.folder / "checkpoints").is_dir(), "the folder")
         process.until(lambda: any(leaving.checkpoints.glob("step-*")), "a save")
-        process.until_another_line("STEP")  # it sleeps now: nothing drops an exit
+        process.until_another_line("STEP")  # it sleeps: TensorFlow drops no exit now
         process.signal(signal.SIGTERM)
         ended = process.wait()
     assert ended.code == 0, ended.err
