@@ -151,7 +151,7 @@ def publish(
             raise
         durable.sync_folder(folder)
     # The checkpoint is out: failing to tidy up must not look like failing to save.
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, CheckpointError):
         _prune(folder, name, attempt)
     return Published(target, manifest)
 
@@ -224,7 +224,9 @@ def _prune(folder: Path, published: str, attempt: int) -> None:
     """Keep ``published`` and the newest before it; the rest is older, replaced or damaged."""
     kept = [published]
     candidates = _candidates(folder)
-    new = next(found for found in candidates if found.name == published)
+    new = next((found for found in candidates if found.name == published), None)
+    if new is None:
+        return  # a newer attempt has removed it
     for found in _accepted(candidates, claims.read(folder)):
         if len(kept) < CHECKPOINTS_KEPT and found.order < new.order and not found.replaced:
             kept.append(found.name)

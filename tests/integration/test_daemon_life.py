@@ -157,6 +157,25 @@ def test_a_start_that_is_broken_off_while_the_store_takes_nothing_changes_nothin
     assert (again["attempt"], again["failures"]) == (2, 0)
 
 
+def test_a_daemon_whose_store_takes_no_more_right_after_its_start_can_be_stopped(bed: Bed) -> None:
+    bed.up()
+    bed.stop()
+    with closing(sqlite3.connect(bed.home / "store.sqlite", isolation_level=None)) as store:
+        (newest,) = store.execute("SELECT max(seq) FROM log").fetchone()
+        store.execute(
+            f"CREATE TRIGGER full BEFORE INSERT ON log WHEN NEW.seq > {newest + 1} "
+            "BEGIN SELECT RAISE(FAIL, 'no room'); END"
+        )
+    bed.launch()
+    eventually(lambda: "append-failed" in bed.log.read_text(), text="the store takes nothing")
+    assert "controller-started" in bed.log.read_text()
+    assert bed.stop() == 0
+    with closing(sqlite3.connect(bed.home / "store.sqlite", isolation_level=None)) as store:
+        assert store.execute("SELECT max(seq) FROM log").fetchone() == (newest + 1,)
+        store.execute("DROP TRIGGER full")
+    bed.up()
+
+
 def test_gpus_that_a_later_start_does_not_show_are_left_and_kept_until_one_shows_them(
     bed: Bed,
 ) -> None:

@@ -15,16 +15,19 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuState, JobId, Stage
 from reshape_controller.core.record import LogRecord
+from reshape_controller.live import desk as desk_module
 from reshape_controller.live import executor as executor_module
 from reshape_controller.live import inbox
 from reshape_controller.live import leadership as leadership_module
 from reshape_controller.live import loop as loop_module
-from reshape_controller.live.admission import Admission
+from reshape_controller.live.admission import Admission, Refused
 from reshape_controller.live.clock import WallClock
+from reshape_controller.live.desk import NotReady
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.loop import CannotTake, Loop, Settings, Stopped
 from reshape_controller.live.recovery import recover
+from reshape_controller.store.protocol import Changes, StoreError
 from reshape_controller.store.sqlite import SqliteStore
 from reshape_launcher.leases import Lease, Seen
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
@@ -156,13 +159,19 @@ def test_a_container_that_is_not_listed_is_removed_before_it_counts_as_gone(tmp_
 
 
 class Slow(SqliteStore):
-    """A store that takes its time for each append."""
+    """A store that takes its time for each append, or shows nothing."""
 
     append_s = 0.0
+    shows = True
 
     async def append(self, record: LogRecord) -> None:
         await asyncio.sleep(self.append_s)
         await super().append(record)
+
+    async def project(self, changes: Changes) -> None:
+        if not self.shows:
+            raise StoreError("no room")
+        await super().project(changes)
 
 
 def test_a_store_that_is_slower_than_every_deadline_fails_no_job_and_quarantines_no_gpu(
@@ -186,6 +195,52 @@ def test_a_store_that_is_slower_than_every_deadline_fails_no_job_and_quarantines
         assert "controller-held-up" in kinds
         assert kinds.isdisjoint({"deadline", "failure", "gpu-quarantined"})
         assert len(launcher.launches) == 1
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_job_that_is_in_the_log_and_not_shown_yet_is_not_said_to_be_unknown(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        store = Slow(tmp_path / "store.db")
+        daemon = await start(tmp_path, launcher, store)
+        store.shows = False
+        with pytest.raises(NotReady, match="was accepted and is in the log"):
+            await daemon.desk.submit(spec("first", 4))
+        with pytest.raises(Refused, match="'first' is the name of a job"):
+            await daemon.desk.submit(spec("first", 4))
+        store.shows = True
+        (first,) = daemon.loop.engine.state.jobs
+        await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
+        await daemon.desk.cancel(first, "ann")
+        await daemon.die()
+        await launcher.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_name_is_taken_for_as_long_as_its_job_may_still_be_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_module, "COMMIT_WAIT_S", 0.2)
+
+    async def scenario() -> None:
+        launcher = FakeLauncher()
+        store = Slow(tmp_path / "store.db")
+        daemon = await start(tmp_path, launcher, store)
+        store.append_s = 1.0
+        daemon.loop.post(ev.SideCarFellSilent(JobId("another"), 1))
+        await asyncio.sleep(0.1)  # the store has that one, and nothing has been seen of the next
+        with pytest.raises(NotReady, match="it may still be accepted"):
+            await daemon.desk.submit(spec("first", 4))
+        with pytest.raises(Refused, match="'first' is the name of a job"):
+            await daemon.desk.submit(spec("first", 4))
+        store.append_s = 0.0
+        await daemon.until(lambda: len(daemon.loop.engine.state.jobs) == 1)
         await daemon.die()
         await launcher.close()
 

@@ -76,6 +76,7 @@ def launch(turn: Turn, job: Job, host: HostId) -> Job:
         observed=None,
         answered=True,
         reachable=True,
+        watched=job.watched or job.change is None,
         after_end=JobState.SUBMITTED,
         container_restarts=job.container_restarts + (1 if job.attempt else 0),
         reason=f"its container starts on {host}",

@@ -30,7 +30,7 @@ def rebase(turn: Turn) -> None:
     for job in tuple(turn.state.jobs.values()):
         if job.deadline is not None:
             deadline = attempts.until(turn, job.deadline.kind, job.deadline.length_s)
-            turn.state.put_job(replace(job, deadline=deadline))
+            turn.state.put_job(replace(job, deadline=deadline, watched=False))
     for gpu in tuple(turn.state.gpus.values()):
         if gpu.state is GpuState.RELEASING:
             turn.state.put_gpu(replace(gpu, verify_by_s=turn.now_s + turn.limits.verify_s))
@@ -41,7 +41,7 @@ def put_off(turn: Turn, held_s: float) -> None:
     for job in tuple(turn.state.jobs.values()):
         if job.deadline is not None:
             deadline = replace(job.deadline, at_s=job.deadline.at_s + held_s)
-            turn.state.put_job(replace(job, deadline=deadline))
+            turn.state.put_job(replace(job, deadline=deadline, watched=False))
     for gpu in tuple(turn.state.gpus.values()):
         if gpu.verify_by_s is not None:
             turn.state.put_gpu(replace(gpu, verify_by_s=gpu.verify_by_s + held_s))

@@ -77,7 +77,8 @@ class Engine:
     def apply(self, plan: Plan, now_s: float) -> Step:
         """Start what a plan asks for; an empty plan ends the planning until something changes.
 
-        Raises PlanRejected, with the state as it was but for the wish to plan, which is dropped.
+        Raises PlanRejected, with the state as it was but for the wish to plan, which is dropped,
+        and when to plan again, which is the plan's.
         """
         turn = self._turn(now_s)
         if plan.wake_at_s is None:

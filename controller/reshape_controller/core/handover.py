@@ -180,6 +180,7 @@ def _request(turn: Turn, job: Job, change: Change) -> None:
         state=JobState.ADJUSTING,
         stage=Stage.SAVING,
         change=change,
+        watched=True,
         reason=reason,
         deadline=attempts.until(turn, DeadlineKind.SAVE_ANSWER, wait_s),
     )

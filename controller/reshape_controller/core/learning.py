@@ -67,7 +67,7 @@ def observe(turn: Turn, before: Job, seen: Observed) -> None:
     launch = before.deadline
     # With its GPUs at hand it is granted them in the same turn, and is never seen as ready.
     up = before.stage is Stage.LAUNCHING and job.stage in (Stage.READY, Stage.STARTING)
-    if up and launch is not None:
+    if up and launch is not None and before.watched:
         took_s = turn.now_s - (launch.at_s - launch.length_s)
         believed = turn.state.profiles.overhead(job.spec.job_type)
         _note_start(turn, job, PhaseCost("job start", believed.job_init_s, took_s))
@@ -96,7 +96,8 @@ def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
     init_s = sum(part for part in parts if part is not None) if any(parts) else None
     change = before.change
     if change is not None:
-        job = replace(job, reshape_cost_s=turn.now_s - change.asked_at_s)
+        took_s = turn.now_s - change.asked_at_s if before.watched else None
+        job = replace(job, reshape_cost_s=took_s)
     if turn.tells:
         _tell_costs(turn, job, times, init_s, reshaped=change is not None)
     _learn_costs(

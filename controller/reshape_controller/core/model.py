@@ -181,6 +181,8 @@ class Job:
     donation: Donation | None = None
     change: Change | None = None
     deadline: Deadline | None = None
+    watched: bool = True
+    """A controller was there all the time since its launch or the request to change."""
     after_end: JobState = JobState.SUBMITTED
     """What it is once its container has ended: submitted (queued again) or halted."""
     halt_wanted: bool = False
@@ -225,7 +227,7 @@ class Job:
     straggling: bool = False
     """Its steps take far longer than its profile says."""
     reshape_cost_s: float | None = None
-    """Seconds of its last reshape, from the request until it trained again."""
+    """Seconds of its last reshape, from the request until it trained again; None: not known."""
     accuracies: tuple[AccuracySeen, ...] = ()
     """Points of its accuracy curve, where its length is a target accuracy."""
     curve: Curve | None = None

@@ -25,11 +25,11 @@ from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.link import Link
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.records import printable
+from reshape_controller.records.limits import NAME_LENGTH_MAX
 from reshape_controller.store.protocol import JobRow
 
 BODY_BYTES_MAX = 256 * 1024
 """A job record or a SideCar's report is far smaller; more is refused with 413."""
-USER_CHARS_MAX = 64
 LIMIT_MAX = 1000
 
 log = structlog.get_logger("reshape.http")
@@ -171,7 +171,7 @@ class Handler(Gate):
     def user(self) -> str:
         """On whose behalf the operator asks, as the client says; for the history only."""
         name = self.request.headers.get("Reshape-User", "")
-        return printable(name)[:USER_CHARS_MAX] or "operator"
+        return printable(name)[:NAME_LENGTH_MAX] or "operator"
 
     async def row(self, key: str) -> JobRow:
         """The job with this id or name. Raises UnknownJob."""

@@ -19,13 +19,13 @@ from reshape_controller.core.model import Job
 from reshape_controller.http.base import Handler
 from reshape_controller.http.errors import bad_request, not_found
 from reshape_controller.store.protocol import JobRow
+from reshape_sidecar.init.values import TRAINING_LOG
 
 PAGE_BYTES_MAX = 256 * 1024
 TAIL_LINES = 200
 TAIL_LINES_MAX = 100_000
 WAIT_MAX_S = 30.0
 POLL_S = 0.2
-TRAINING_LOG = "training.log"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\.log")
 
 
@@ -61,7 +61,7 @@ class JobLogs(Handler):
             row = await self.row(key)
             chunk = self._look(row, name, attempt, start, tail)
             ended = row.state.terminal
-            waited = ended or time.monotonic() >= until_s or self.request.connection is None
+            waited = ended or time.monotonic() >= until_s
             if waited or (chunk is not None and chunk.data):
                 break
             if chunk is not None:

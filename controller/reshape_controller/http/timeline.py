@@ -13,7 +13,7 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Job, JobId, JobState, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
-from reshape_controller.live.recovery import redo
+from reshape_controller.live.recovery import newest, origin, redo
 from reshape_controller.store.protocol import Store
 
 RECORDS_MAX = 50_000
@@ -47,6 +47,11 @@ class GpuLane:
     host: str
     index: int
     spans: tuple[Span, ...]
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return f"{self.host} GPU {self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,13 +190,10 @@ class TimelineReader:
             return self._recorder.timeline(from_s)
 
     async def _start(self, store: Store) -> None:
-        if await store.last_seq() <= RECORDS_MAX:
-            return
-        snapshot = await store.latest_snapshot()
-        if snapshot is not None:
-            seq, parts = snapshot
-            self._engine = Engine(State.load(parts))
-            self._recorder.seq = seq
+        begin = await origin(store)
+        if not begin.seq and await store.last_seq() > RECORDS_MAX:
+            begin = await newest(store)
+        self._engine, self._recorder.seq = begin.engine(), begin.seq
 
     def _take(self, record: LogRecord) -> None:
         redo(self._engine, record)

@@ -11,11 +11,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
-from reshape_controller.core.engine import Engine
-from reshape_controller.core.state import State
 from reshape_controller.live.projection import changes_of
-from reshape_controller.live.recovery import redo
-from reshape_controller.store.protocol import Changes, Store, StoreCorrupt
+from reshape_controller.live.recovery import Origin, origin, redo
+from reshape_controller.store.protocol import Changes, Store
 
 PORTION_ROWS = 500
 """Rows that are compared at once."""
@@ -49,11 +47,11 @@ class Audit:
 async def audit(store: Store, *, repair: bool) -> Audit:
     """Compare an open store's projections with its log. Raises StoreError."""
     end_seq = await _end(store)
-    begin = await _begin(store)
+    begin = await origin(store)
     known = await _known(store, begin, end_seq)
     wrong, wrong_count = await _wrong(store, begin, end_seq, known.newest, repair)
     extra, extra_count = await _extra(store, begin, end_seq, known, repair)
-    return Audit(begin + 1, end_seq, known.rows, wrong, extra, wrong_count, extra_count, repair)
+    return Audit(begin.seq + 1, end_seq, known.rows, wrong, extra, wrong_count, extra_count, repair)
 
 
 async def _end(store: Store) -> int:
@@ -66,27 +64,10 @@ async def _end(store: Store) -> int:
     return end_seq
 
 
-async def _begin(store: Store) -> int:
-    """After which seq the log is read: 0, or that of the snapshot where its beginning is gone."""
-    try:
-        async for _ in store.read(0):
-            return 0
-    except StoreCorrupt:
-        snapshot = await store.latest_snapshot()
-        if snapshot is None:
-            raise
-        return snapshot[0]
-    return 0
-
-
-async def _changes(store: Store, begin: int, end_seq: int) -> AsyncIterator[Changes]:
+async def _changes(store: Store, begin: Origin, end_seq: int) -> AsyncIterator[Changes]:
     """What every append changed, made anew."""
-    engine = Engine()
-    if begin:
-        snapshot = await store.latest_snapshot()
-        assert snapshot is not None
-        engine = Engine(State.load(snapshot[1]))
-    async for record in store.read(begin):
+    engine = begin.engine()
+    async for record in store.read(begin.seq):
         if record.seq > end_seq:
             return
         _, history = redo(engine, record)
@@ -121,7 +102,7 @@ class _Known:
         return int(number) < counts.get(int(seq), 0)
 
 
-async def _known(store: Store, begin: int, end_seq: int) -> _Known:
+async def _known(store: Store, begin: Origin, end_seq: int) -> _Known:
     known = _Known()
     async for changes in _changes(store, begin, end_seq):
         known.newest.update(dict.fromkeys(_changing(changes), changes.seq))
@@ -142,7 +123,7 @@ def _changing(changes: Changes) -> list[str]:
 
 
 async def _wrong(
-    store: Store, begin: int, end_seq: int, newest: dict[str, int], repair: bool
+    store: Store, begin: Origin, end_seq: int, newest: dict[str, int], repair: bool
 ) -> tuple[tuple[str, ...], int]:
     found: list[str] = []
     count = 0
@@ -175,10 +156,10 @@ def _still_shown(changes: Changes, newest: dict[str, int]) -> Changes:
 
 
 async def _extra(
-    store: Store, begin: int, end_seq: int, known: _Known, repair: bool
+    store: Store, begin: Origin, end_seq: int, known: _Known, repair: bool
 ) -> tuple[tuple[str, ...], int]:
     """Rows of which the log knows nothing. Where its beginning is gone, they cannot be told."""
-    if begin:
+    if begin.seq:
         return (), 0
     found = [name async for name in store.shown() if not known.has(name)]
     if await store.last_seq() != end_seq:

@@ -65,11 +65,8 @@ class Desk:
     async def submit(self, spec: JobSpec) -> JobId:
         """Accept a job; it is in the log when this returns. Raises Refused, NotReady."""
         self._admission.admit(spec)
-        try:
-            job = job_id(spec.name, secrets.token_hex(16))
-            await self._commit(ev.JobSubmitted(job, spec))
-        finally:
-            self._admission.entered(spec)
+        job = job_id(spec.name, secrets.token_hex(16))
+        await self._commit(ev.JobSubmitted(job, spec), lambda: self._admission.entered(spec))
         return job
 
     async def cancel(self, key: str, user: str) -> JobId:
@@ -178,13 +175,17 @@ class Desk:
             raise UnknownHost(f"no host {host!r} in the inventory (known: {known})")
         return HostId(host)
 
-    async def _commit(self, event: ev.Event) -> None:
+    async def _commit(self, event: ev.Event, settled: Callable[[], object] = bool) -> None:
+        """Have an event in the log and readable. Raises NotReady. ``settled`` is called once it is
+        in the log or never will be, which may be after NotReady was raised."""
         if self._loop.journal.problem:
-            text = f"nothing was accepted; {self._loop.journal.problem}"
-            raise NotReady(text)
+            settled()
+            raise NotReady(f"nothing was accepted; {self._loop.journal.problem}")
+        posted = asyncio.ensure_future(self._loop.commit(event))
+        posted.add_done_callback(lambda _: settled())
         try:
             async with asyncio.timeout(COMMIT_WAIT_S):
-                await self._loop.commit(event)
+                shown = await asyncio.shield(posted)
         except Stopped as error:
             raise NotReady(f"{error}; ask again, after a look at `reshape get`") from error
         except TimeoutError:
@@ -193,3 +194,8 @@ class Desk:
                 f"the store did not take the request within {COMMIT_WAIT_S:.0f} s ({why}); "
                 "it may still be accepted: look with `reshape get` before asking again"
             ) from None
+        if not shown:
+            raise NotReady(
+                "the request was accepted and is in the log, but the store cannot show it now: "
+                "look with `reshape get` later, and do not ask again"
+            )

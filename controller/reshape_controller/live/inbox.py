@@ -21,6 +21,7 @@ from reshape_controller.live.desk import Conflict, Desk, NotReady
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.loop import CannotTake, Loop
 from reshape_controller.records import RecordInvalid, from_json, load_json, printable
+from reshape_controller.records.limits import NAME_LENGTH_MAX
 from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 from reshape_profiles.loader import parse
 
@@ -30,7 +31,6 @@ PAUSE_MIN_S = 0.1
 """Between a look and the next at least; and before another look at what had to be deferred."""
 REQUESTS_MAX = 100
 """Items taken per poll."""
-USER_CHARS_MAX = 63
 
 log = structlog.get_logger("reshape.inbox")
 
@@ -211,4 +211,4 @@ def _author(body: str) -> tuple[str, str]:
 def _user(value: object) -> str:
     """Who asks, as it may stand in every table and history."""
     text = value if isinstance(value, str) else ""
-    return printable(text[:USER_CHARS_MAX])
+    return printable(text[:NAME_LENGTH_MAX])

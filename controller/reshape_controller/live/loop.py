@@ -84,7 +84,7 @@ class Settings:
 @dataclass(slots=True)
 class _Waiting:
     event: ev.Event
-    done: asyncio.Future[int] | None
+    done: asyncio.Future[bool] | None
     size_bytes: int
 
 
@@ -164,8 +164,8 @@ class Loop:
         self._waiting.append(self._entry(event))
         self._wake.set()
 
-    async def commit(self, event: ev.Event) -> int:
-        """Post an event and wait until it is in the log and readable. Its seq. Raises Stopped."""
+    async def commit(self, event: ev.Event) -> bool:
+        """Wait until an event is in the log; whether the tables show it, too. Raises Stopped."""
         if self.stopped.is_set():
             raise Stopped("the controller is stopping; nothing was accepted")
         entry = self._entry(event)
@@ -253,7 +253,7 @@ class Loop:
         await self.journal.project(changes, self.engine.state.dump)
         for entry in taken:
             if entry.done is not None and not entry.done.done():
-                entry.done.set_result(record.seq)
+                entry.done.set_result(not self.journal.owes_projections)
         for fitted in self._refits.due(self.engine.state):
             self.post(fitted)
 

@@ -15,7 +15,7 @@ from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.live.projection import changes_of, profile_row
 from reshape_controller.store.digest import GENESIS
-from reshape_controller.store.protocol import Changes, ProfileRow, Store
+from reshape_controller.store.protocol import Changes, ProfileRow, Store, StoreCorrupt
 from reshape_sidecar import codec
 
 
@@ -31,12 +31,41 @@ class Recovered:
     mismatches: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """With what the readable log begins: nothing, or the snapshot of ``seq``."""
+
+    seq: int = 0
+    parts: tuple[str, ...] = ()
+
+    def engine(self) -> Engine:
+        """A new engine as it was then."""
+        return Engine(State.load(self.parts)) if self.seq else Engine()
+
+
+async def origin(store: Store) -> Origin:
+    """Where an open store's log begins: later than at 1 where older records are gone. Raises
+    StoreError."""
+    try:
+        async for _ in store.read(0):
+            break
+    except StoreCorrupt:
+        found = await newest(store)
+        if not found.seq:
+            raise
+        return found
+    return Origin()
+
+
+async def newest(store: Store) -> Origin:
+    """The newest snapshot, or nothing: what is read after it is the least. Raises StoreError."""
+    return Origin(*(await store.latest_snapshot() or ()))
+
+
 async def recover(store: Store) -> Recovered:
     """Read the log of an open store back into an engine. Raises StoreError."""
-    snapshot = await store.latest_snapshot()
-    snapshot_seq, engine = 0, Engine()
-    if snapshot is not None:
-        snapshot_seq, engine = snapshot[0], Engine(State.load(snapshot[1]))
+    begin = await newest(store)
+    snapshot_seq, engine = begin.seq, begin.engine()
     projected = await store.projected_seq()
     seq, digest, epoch, mismatches = snapshot_seq, GENESIS, engine.state.epoch, []
     async for record in store.read(max(0, snapshot_seq - 1)):

@@ -46,15 +46,14 @@ def spawn(command: Sequence[str], folder: str, env: Mapping[str, str], log: Path
     parent = os.getpid()
     try:
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        pid = os.fork()
+        with os.fdopen(reader, "rb") as told, os.fdopen(writer, "wb") as telling:
+            pid = os.fork()
+            if pid == 0:
+                _child(command, folder, env, log, writer, parent)
+            telling.close()
+            failure = told.read()
     except OSError as error:  # too many processes or open files
         raise SpawnError(f"{command[0]} cannot be started in {folder}: {error}") from None
-    if pid == 0:
-        os.close(reader)
-        _child(command, folder, env, log, writer, parent)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        failure = pipe.read()
     if failure:
         os.waitpid(pid, 0)
         raise SpawnError(failure.decode(errors="replace"))

@@ -8,7 +8,8 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Step
-from reshape_controller.core.model import JobId, Stage
+from reshape_controller.core.limits import Limits
+from reshape_controller.core.model import JobId, Mechanism, Stage
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.prediction.profiles import (
     DEFAULT_OVERHEAD,
@@ -156,6 +157,49 @@ def test_the_job_start_is_learned_also_where_the_gpus_are_at_hand() -> None:
     learned = found.engine.state.profiles.learned_of("kind").job_init_s
     assert learned == pytest.approx(DEFAULT_OVERHEAD.job_init_s + 0.3 * 10.0)
     assert "start-cost" in found.kinds
+
+
+ABSENCES = [
+    pytest.param(ev.ControllerStarted(2, "test", Mechanism.SIDECAR, Limits()), id="restarted"),
+    pytest.param(ev.ControllerHeldUp(3600.0), id="held up"),
+]
+
+
+@pytest.mark.parametrize("absence", ABSENCES)
+def test_a_start_during_which_no_controller_was_there_teaches_not_how_long_it_took(
+    absence: ev.Event,
+) -> None:
+    found = World().boot(4)
+    found.submit("job", 2, job_type="kind")
+    found.new_containers[JobId("job")] = {"slow_init": True}
+    found.plan(("job", 2))
+    found.now_s += 3640.0
+    found.event(absence)
+    found.now_s += 0.5
+    found.container("job").slow_init = False
+    found.settle()
+    assert found.job("job").stage is Stage.TRAINING
+    assert found.engine.state.profiles.learned_of("kind").job_init_s is None
+
+
+@pytest.mark.parametrize("absence", ABSENCES)
+def test_what_a_reshape_cost_is_not_known_where_no_controller_was_there_all_the_time(
+    absence: ev.Event,
+) -> None:
+    found = World().boot(4)
+    found.running("job", 1, 1, 2, 4)
+    found.container("job").saves = False
+    found.plan(("job", 2))
+    found.now_s += 3600.0
+    found.event(absence)
+    found.container("job").saves = True
+    found.settle()
+    assert (found.job("job").stage, len(found.job("job").gpus)) == (Stage.TRAINING, 2)
+    assert found.job("job").reshape_cost_s is None
+    assert "reshape-cost" not in found.kinds
+    found.now_s += 100.0
+    found.plan(("job", 4))
+    assert found.job("job").reshape_cost_s is not None, "the next one is watched again"
 
 
 def test_a_straggling_job_is_said_to_straggle_once_and_teaches_its_type_nothing() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from reshape_controller.http import timeline as module
 from reshape_controller.http.timeline import Recorder, TimelineReader
 from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite_recover import recover
 from tests.http_bed import RECORD, api
 
 
@@ -70,6 +73,29 @@ def test_reading_step_by_step_and_reading_at_once_give_the_same(tmp_path: Path) 
             assert await reader.read(store) == await reader.read(store) == whole
             late = await reader.read(store, whole.to_s - 0.001)
             assert len(late.gpus[0].spans) < len(whole.gpus[0].spans)
+        finally:
+            await store.close()
+
+    asyncio.run(test())
+
+
+def test_a_log_whose_beginning_is_gone_is_read_from_its_snapshot_on(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("reshape_controller.live.journal.SNAPSHOT_EVERY", 5)
+
+    async def test() -> None:
+        await _hand_over(tmp_path)
+        path = tmp_path / "store.sqlite"
+        with closing(sqlite3.connect(path)) as damaged, damaged:
+            damaged.execute("UPDATE log SET body = 'gone' WHERE seq = 2")
+        assert recover(path, tmp_path / "saved.sqlite").first_seq > 2
+        store = SqliteStore(tmp_path / "saved.sqlite")
+        await store.open()
+        try:
+            whole = await TimelineReader().read(store)
+            assert whole.seq == await store.last_seq()
+            assert any(lane.spans for lane in whole.gpus)
         finally:
             await store.close()
 

@@ -149,8 +149,10 @@ def test_a_machine_without_room_for_a_process_is_one_clear_error(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", full)
+    before = os.listdir("/proc/self/fd")
     with pytest.raises(spawn.SpawnError, match=r"true cannot be started in /: .*unavailable"):
         spawn.spawn(["true"], "/", {}, tmp_path / "log")
+    assert os.listdir("/proc/self/fd") == before, "init tries it again for as long as it lives"
 
 
 def test_a_socket_path_may_be_longer_than_the_kernel_allows(tmp_path: Path) -> None:

@@ -146,14 +146,18 @@ class Daemon:
             )
         ]
         tasks.append(stop)
+        begun = asyncio.create_task(self._begin(servers), name="begin")  # it too may never end
         try:
-            with contextlib.suppress(Stopped):  # the loop's own reason follows
-                await self._begin(servers)
+            await asyncio.wait((begun, *tasks), return_when=asyncio.FIRST_COMPLETED)
+            if begun.done():
+                with contextlib.suppress(Stopped):  # the loop's own reason follows
+                    begun.result()
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            await self._end(servers, tasks)
+            begun.cancel()
+            await self._end(servers, [*tasks, begun])
 
     async def _begin(self, servers: tuple[Server, ...]) -> None:
         await self._add_profiles()
