@@ -86,7 +86,6 @@ class Pacer:
         self._sleep = sleep
         self._due_s: float | None = None
         self.late_steps = 0
-        self.paced_steps = 0
 
     def step_ended(self, steps: int = 1) -> None:
         """Call when ``steps`` steps have ended; returns when their time is over."""
@@ -96,7 +95,6 @@ class Pacer:
             self._due_s = now_s
             return
         due_s = self._due_s + steps * t
-        self.paced_steps += steps
         delay_s = now_s - due_s
         if delay_s < 0:
             self._sleep(-delay_s)

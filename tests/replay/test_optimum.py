@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.inputs import ReplayError, WorkJob
-from reshape_controller.replay.oracle import optimum_s
 from reshape_controller.replay.shell import Scene
+from tests.replay.oracle import optimum_s
 from tests.replay_bed import FREE, ROUND, job, run, scene, with_costs
 
 PRESETS = ("adaptive", "paper", "termination", "default", "adaptive+terminate", "optimus+sidecar")

@@ -6,7 +6,7 @@ inverted, so b2 is searched and the others are solved for. Never: fits nonsense:
 accuracy that does not rise, numbers that are none are refused with the reason. State: which points
 of a job were tried, so that nothing is fitted twice.
 
-The coefficients are rounded: a log replays without this module, on any linear-algebra build. scipy
+The coefficients are rounded: a log replays without this module, on any linear-algebra build. numpy
 is imported when something is fitted: a daemon without such jobs starts without it.
 """
 

@@ -42,8 +42,6 @@ class Life:
 
     truth: JobTruth
     saved_step: int = 0
-    executed_steps: int = 0
-    """Every step that was executed in the world; what conservation is checked with."""
     save_asked_s: float | None = None
     accuracy: float | None = None
 

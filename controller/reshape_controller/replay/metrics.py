@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from reshape_controller.core.model import JobId, JobState
+from reshape_controller.core.model import JobId
 from reshape_controller.replay.account import Account, Ended, Use
 
 
@@ -81,7 +81,6 @@ class Metrics:
     container_restarts: int
     pending_at_last_submission: int
     jobs: int
-    jobs_failed: int
 
 
 def job_rows(account: Account) -> tuple[JobRow, ...]:
@@ -168,5 +167,4 @@ def measure(
         container_restarts=sum(row.container_restarts for row in rows),
         pending_at_last_submission=pending,
         jobs=len(rows),
-        jobs_failed=sum(row.state != JobState.COMPLETED.value for row in rows),
     )

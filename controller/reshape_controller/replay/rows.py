@@ -53,7 +53,7 @@ def row_of(label: str, result: Result, lower_bound_s: float) -> Row:
 def length_error(result: Result) -> float | None:
     """Median of the absolute error of predicted lengths, over every curve that was fitted to a
     running job; None without such jobs."""
-    errors = [abs(seen.error_ratio) for seen in result.lengths if seen.error_ratio is not None]
+    errors = [abs(error) for error in result.length_errors]
     return median(errors) if errors else None
 
 

@@ -14,6 +14,7 @@ from importlib import resources
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.core.prediction.profiles import Curve
+from reshape_controller.fits.convergence import FitRefused, fit
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES, Recipe, generate
 from reshape_controller.replay.inputs import Cluster, Costs, Workload
 from reshape_controller.replay.shell import Scene
@@ -53,8 +54,6 @@ class Contender:
 
 def curves_of(profiles: tuple[Profile, ...]) -> tuple[tuple[str, Curve], ...]:
     """Curves through the recorded accuracies, of the types that have enough of them."""
-    from reshape_controller.fits.convergence import FitRefused, fit  # late: brings scipy
-
     found = []
     for profile in profiles:
         try:

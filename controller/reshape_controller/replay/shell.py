@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
@@ -20,6 +19,7 @@ from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.prediction.profiles import Curve
 from reshape_controller.core.record import HistoryEntry
+from reshape_controller.fits.convergence import Refits
 from reshape_controller.replay.account import Account, Moment, Reshape
 from reshape_controller.replay.agenda import ticks_up
 from reshape_controller.replay.inputs import Cluster, Costs, ReplayError, Workload
@@ -27,9 +27,6 @@ from reshape_controller.replay.metrics import JobRow, Metrics, job_rows, measure
 from reshape_controller.replay.truth import Truth
 from reshape_controller.replay.world import World
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
-
-if TYPE_CHECKING:
-    from reshape_controller.fits.convergence import Refits
 
 ROUNDS_AT_ONCE_MAX = 10_000
 """Rounds at one moment: more mean that engine and world answer each other for ever."""
@@ -68,17 +65,6 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class LengthSeen:
-    """What a new curve said of the length of a job."""
-
-    job: JobId
-    done_ratio: float
-    """Steps done over its true length."""
-    error_ratio: float | None
-    """Predicted over true length, less one; None: the curve never reaches the target."""
-
-
-@dataclass(frozen=True, slots=True)
 class Result:
     """What came of a replay."""
 
@@ -92,8 +78,9 @@ class Result:
     """The history; only if it was to be kept, like the next three."""
     course: tuple[Moment, ...] = ()
     decisions: tuple[Decided, ...] = ()
-    lengths: tuple[LengthSeen, ...] = ()
-    """How well lengths were predicted of jobs that have a target accuracy; always kept."""
+    length_errors: tuple[float, ...] = ()
+    """Predicted over true length, less one, by each curve of a running job that reaches its target
+    accuracy; always kept."""
     pending: tuple[tuple[float, int], ...] = ()
     """Jobs that wait after each submission was decided on."""
     engine_events: int = 0
@@ -141,7 +128,7 @@ class Shell:
         self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)
         self.history: list[HistoryEntry] = []
         self.decisions: list[Decided] = []
-        self.lengths: list[LengthSeen] = []
+        self.length_errors: list[float] = []
         self.pending: list[tuple[float, int]] = []
         self.count = 0
         self.refits = _refits(scene.workload)
@@ -199,14 +186,13 @@ class Shell:
             self.pending.append((now_s, self.account.pending))
 
     def _length_seen(self, job: JobId, curve: Curve) -> None:
-        truth, known = self.world.lives[job].truth, self.engine.state.jobs.get(job)
+        truth = self.world.lives[job].truth
         length = truth.spec.length
-        if known is None or length is None:
+        if job not in self.engine.state.jobs or length is None:
             return
         step = curve.step_of(length.value)
-        error = None if step is None else step / truth.total_steps - 1.0
-        done = known.progress.step / truth.total_steps
-        self.lengths.append(LengthSeen(job, done, error))
+        if step is not None:
+            self.length_errors.append(step / truth.total_steps - 1.0)
 
     def result(self) -> Result:
         rows = job_rows(self.account)
@@ -221,7 +207,7 @@ class Shell:
             events=tuple(self.history),
             course=tuple(self.account.course),
             decisions=tuple(self.decisions),
-            lengths=tuple(self.lengths),
+            length_errors=tuple(self.length_errors),
             pending=tuple(self.pending),
             engine_events=self.count,
         )
@@ -268,6 +254,4 @@ def _refits(workload: Workload) -> Refits | None:
     lengths = (job.spec.length for job in workload.jobs)
     if all(one is None or one.unit is not LengthUnit.TARGET_ACCURACY for one in lengths):
         return None
-    from reshape_controller.fits.convergence import Refits  # late: brings scipy
-
     return Refits()

@@ -191,7 +191,6 @@ class World:
     def _first_step(self, c: Container) -> list[ev.Event]:
         total = c.life.truth.total_steps
         c.step = min(c.life.saved_step + 1, total)
-        c.life.executed_steps += c.step - c.life.saved_step
         c.phase, c.at_s = Phase.RUNNING, self.now_s
         self._train_on(c)
         if not self._truth.as_profiled:
@@ -290,7 +289,6 @@ class World:
 
     def _count(self, c: Container, step: int, now_s: float) -> None:
         """Steps were executed up to ``step``."""
-        c.life.executed_steps += step - c.step
         c.step, c.at_s = step, now_s
 
     def _told(self, c: Container, step: int) -> ev.Event:

@@ -17,7 +17,7 @@ from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.timeline.lanes import Lane, Scale, fill, runs, tick_step_s
 from reshape_controller.cli.words import duration, moment
 from reshape_controller.core.explain import gpus
-from reshape_controller.http.timeline import GpuLane, JobLane, Span, Timeline
+from reshape_controller.http.timeline import JobLane, Span, Timeline
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 LABEL_MAX = 22
@@ -76,7 +76,7 @@ def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> Renderabl
         return Text("no job in this time; submit one: reshape submit FILE")
     jobs = timeline.jobs[-JOBS_MAX:]
     keys = {job.id: _key(number) for number, job in enumerate(jobs)}
-    labels = [_gpu_label(gpu) for gpu in timeline.gpus] + [_job_label(keys, job) for job in jobs]
+    labels = [gpu.name for gpu in timeline.gpus] + [_job_label(keys, job) for job in jobs]
     label_width = min(LABEL_MAX, max(len(label) for label in labels))
     from_s = max(timeline.from_s, min(_end_s(timeline), *(job.submitted_at_s for job in jobs)))
     to_s = max(_end_s(timeline), from_s + 1.0)
@@ -85,7 +85,7 @@ def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> Renderabl
     seen: dict[str, None] = {}
     for gpu in timeline.gpus:
         lane = fill(gpu.spans, scale)
-        parts.append(_row(_gpu_label(gpu), lane, label_width, keys, unicode, by_job=True))
+        parts.append(_row(gpu.name, lane, label_width, keys, unicode, by_job=True))
         seen.update((entry.phase, None) for entry in lane if entry is not None)
     parts.append(Text())
     for job in jobs:
@@ -113,10 +113,6 @@ def _end_s(timeline: Timeline) -> float:
 def _key(number: int) -> Key:
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return Key(letters[number % len(letters)], COLOURS[number % len(COLOURS)])
-
-
-def _gpu_label(gpu: GpuLane) -> str:
-    return f"{gpu.host} GPU {gpu.index}"
 
 
 def _job_label(keys: dict[str, Key], job: JobLane) -> str:

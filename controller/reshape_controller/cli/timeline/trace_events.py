@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from reshape_controller.cli.timeline.reshapes import Reshape, reshapes_of
-from reshape_controller.http.timeline import GpuLane, JobLane, Span, Timeline
+from reshape_controller.http.timeline import JobLane, Span, Timeline
 
 GPUS, JOBS = 1, 2
 """The two groups of tracks; the format calls a group a process and a track a thread."""
@@ -23,7 +23,7 @@ def trace_events(timeline: Timeline, said: dict[str, str]) -> dict[str, Any]:
     from_s = min((job.submitted_at_s for job in timeline.jobs), default=timeline.from_s)
     events: list[dict[str, Any]] = [_group(GPUS, "GPUs"), _group(JOBS, "jobs")]
     for number, gpu in enumerate(timeline.gpus, start=1):
-        events.append(_track(GPUS, number, _gpu_name(gpu)))
+        events.append(_track(GPUS, number, gpu.name))
         events += _spans(gpu.spans, GPUS, number, timeline, from_s, names)
     tracks = {job.id: number for number, job in enumerate(timeline.jobs, start=1)}
     for job in timeline.jobs:
@@ -32,10 +32,6 @@ def trace_events(timeline: Timeline, said: dict[str, str]) -> dict[str, Any]:
         events += _end(job, tracks[job.id], from_s)
     events += [_mark(reshape, tracks[reshape.job], from_s) for reshape in reshapes_of(timeline)]
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": said}
-
-
-def _gpu_name(gpu: GpuLane) -> str:
-    return f"{gpu.host} GPU {gpu.index}"
 
 
 def _group(group: int, name: str) -> dict[str, Any]:
