@@ -120,6 +120,39 @@ def test_a_folder_holds_what_one_comparison_wrote(made: Path, tmp_path: Path) ->
     assert (folder / "notes.txt").exists()
 
 
+def test_what_a_former_command_wrote_of_other_workloads_is_gone(tmp_path: Path) -> None:
+    few = ("--jobs", "2", "--seeds", "1", "--policies", "optimus+sidecar,paper+none")
+    out = ("--out", str(tmp_path))
+
+    def files() -> set[str]:
+        return {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+
+    assert reshape("compare", "-w", "one", "--sensitivity", *few, *out).exit_code == 0
+    assert {"sensitivity.md", "sensitivity.json", "config.json"} <= files()
+    assert "workload one on 8xV100+8xP100, costs paper" in (tmp_path / "sensitivity.md").read_text()
+    assert reshape("compare", "-w", "two", *few, *out).exit_code == 0
+    assert not files() & {"sensitivity.md", "sensitivity.json"}
+    assert "figures/figure-07.svg" in files()
+    assert reshape("compare", "-w", "all", *few, *out).exit_code == 0
+    assert not files() & {"figures/figure-07.svg", "jobs.csv", "config.json"}
+    assert not (tmp_path / "course").exists()
+    shown = (tmp_path / "figures" / "figure-09.svg").read_text()
+    assert "paper+none" in shown
+    assert "termination" not in shown, "it was not compared"
+    assert reshape("compare", "-w", "two", *few, *out).exit_code == 0
+    assert not any(name.startswith(("one/figures", "one/config")) for name in files())
+
+
+def test_table_8_and_the_report_say_nothing_of_what_was_not_compared(tmp_path: Path) -> None:
+    made = bundle(tmp_path, "--policies", "adaptive,adaptive:gain=0.1+sidecar", "--seeds", "1")
+    table = (made / "figures" / "table-08.svg").read_text()
+    assert "adaptive:gain=0.1+sidecar" in table
+    assert "termination, ours" not in table
+    assert "adaptive:gain=0.1+sidecar" in (made / "figures" / "figure-07.svg").read_text()
+    own = bundle(tmp_path, "--policies", "paper+none,optimus+sidecar", "--seeds", "1")
+    assert "Beside the paper" not in (own / "report.md").read_text()
+
+
 @pytest.mark.parametrize("policies", ["default", "optimus+sidecar"])
 @pytest.mark.filterwarnings("error")
 def test_figures_show_what_was_compared_whatever_it_is(policies: str, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,9 +62,14 @@ def test_a_worker_that_was_killed_is_told_as_such(sweep: subprocess.Popen[str]) 
     assert "fewer --workers" in said
 
 
-def test_ctrl_c_ends_a_sweep_at_once_and_without_a_word(sweep: subprocess.Popen[str]) -> None:
+def test_ctrl_c_ends_a_sweep_at_once_and_says_what_is_kept(
+    sweep: subprocess.Popen[str], tmp_path: Path
+) -> None:
+    eventually(lambda: len(list(tmp_path.rglob("*.json"))) > 20, text="some replays are kept")
     workers = workers_of(sweep.pid)
     os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does: the workers get it too
     _, said = sweep.communicate(timeout=30)
-    assert (sweep.returncode, said) == (130, "")
+    assert sweep.returncode == 130
+    (line,) = said.splitlines()
+    assert re.fullmatch(r"interrupted: \d+ of 6000 replays are kept in .*goes on from there", line)
     assert all(has_ended(pid, start) for pid, start in workers.items())

@@ -89,4 +89,5 @@ def make_policy(text: str, **options: object) -> Policy:
     try:
         return make(**options)
     except (TypeError, ValueError) as error:
-        raise UnknownPolicy(f"policy {name!r}: {error}") from error
+        known = ", ".join(taken.parameters)
+        raise UnknownPolicy(f"policy {text!r}: {error}; its options: {known}") from error

@@ -7,6 +7,7 @@ course is drawn. State: the files.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import platform
@@ -18,6 +19,8 @@ from pathlib import Path
 from reshape_controller.core.explain import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.replay import figures
+from reshape_controller.replay.looks import drawn
+from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.report import table_8
 from reshape_controller.replay.rows import Interval
 from reshape_controller.replay.setup import Contender, Setup, code_mark
@@ -27,8 +30,11 @@ from reshape_controller.replay.traces import csv_text
 from reshape_sidecar import codec
 
 PACKAGES = ("reshape-gpu", "numpy", "scipy", "matplotlib")
-DRAWN = ("adaptive", "paper", "termination", "default")
-"""Policies that are drawn, where one of them was replayed; else all are."""
+FILES = (
+    *("config.json", "summary.json", "jobs.csv", "trace.csv", "report.md"),
+    *("sensitivity.json", "sensitivity.md"),
+)
+"""What the commands write beside the folders."""
 OF_FIRST_SEED = ("events", "decisions", "course")
 
 
@@ -78,22 +84,22 @@ def write(
     """
     seeds = list(dict.fromkeys(int(str(run.row["seed"])) for run in runs))
     folder.mkdir(parents=True, exist_ok=True)
-    clear(folder)
+    for place in (folder, *(folder / name for name in WORKLOADS)):
+        clear(place)
     config = configuration(setup, contenders, seeds)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     (folder / "summary.json").write_text(document, encoding="utf-8")
     _jobs_csv(folder / "jobs.csv", runs)
     scene = setup.scene(seeds[0])
     (folder / "trace.csv").write_text(csv_text(scene.workload), encoding="utf-8")
-    labels = [one.label for one in contenders]
-    drawn = [label for label in labels if label in DRAWN] or labels
+    labels = drawn([one.label for one in contenders])
     shown: dict[str, Result] = {}
     for chosen in contenders:
         result = replay(scene, chosen.policy, chosen.mechanism, seed=seeds[0], keep=True)
         _write_course(folder, chosen.label, result)
-        if chosen.label in drawn:
+        if chosen.label in labels:
             shown[chosen.label] = result
-    times = completion_times(runs, list(shown))
+    times = completion_times(runs)
     pictures = folder / "figures"
     figures.figure_6(pictures / "figure-06", {setup.name: summary})
     figures.figure_7(pictures / "figure-07", shown)
@@ -109,17 +115,19 @@ def write(
 def clear(folder: Path) -> None:
     """Take away what a former command wrote there of other inputs: it would be read as if it were
     of these. The replays stay, each with its inputs. Raises OSError."""
-    if not (folder / "config.json").exists():
-        return
-    for name in ("summary.json", "config.json", "report.md", "jobs.csv", "trace.csv"):
+    for name in FILES:
         (folder / name).unlink(missing_ok=True)
-    for kind in OF_FIRST_SEED:
-        for path in (folder / kind).glob("*.jsonl"):
+    kinds = [(kind, "*.jsonl") for kind in OF_FIRST_SEED]
+    for kind, pattern in (*kinds, ("figures", "*.svg"), ("figures", "*.png")):
+        for path in (folder / kind).glob(pattern):
             path.unlink()
+        with contextlib.suppress(OSError):
+            (folder / kind).rmdir()  # if nobody else has put anything there
 
 
-def completion_times(runs: Sequence[Run], labels: Sequence[str]) -> dict[str, list[float]]:
-    """Completion times of all jobs of all seeds, by policy."""
+def completion_times(runs: Sequence[Run]) -> dict[str, list[float]]:
+    """Completion times of all jobs of all seeds, by policy that is drawn."""
+    labels = drawn(list(dict.fromkeys(str(run.row["policy"]) for run in runs)))
     found: dict[str, list[float]] = {label: [] for label in labels}
     for run in runs:
         label = str(run.row["policy"])

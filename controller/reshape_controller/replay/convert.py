@@ -10,6 +10,7 @@ profile's speed; and it could as well have run on any power of two of GPUs up to
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
@@ -98,7 +99,8 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         length = Length(LengthUnit.STEPS, float(max(1, round(duration_s / step_s))))
         found.append((submit_s, JobSpec(key, COMMAND, tuple(sorted(sizes)), length, job_type=kind)))
     if not found:
-        raise ReplayError(f"{name}: no row is a job that can be replayed")
+        why = "; ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
+        raise ReplayError(f"{name}: no row is a job that can be replayed ({why or 'no rows'})")
     first_s = min(submit_s for submit_s, _ in found)
     jobs = tuple(
         WorkJob(submit_s - first_s, spec)
@@ -171,10 +173,12 @@ def _number(row: dict[str, str], column: str, where: str) -> float:
 def _time(row: dict[str, str], column: str, where: str) -> tuple[float, bool]:
     """Seconds, or a date and time (UTC where it names no zone); whether it is a date."""
     text = row[column]
-    try:
-        return float(text), False
-    except ValueError:
-        pass
+    with contextlib.suppress(ValueError):
+        seconds = float(text)
+        if not abs(seconds) <= SECONDS_MAX:  # nor what is no number
+            what = f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}"
+            raise ReplayError(f"{where}: {column} {what}")
+        return seconds, False
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

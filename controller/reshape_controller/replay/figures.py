@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.looks import look, name, stroke
-from reshape_controller.replay.paper import DEFAULT, OURS, TERMINATION
+from reshape_controller.replay.looks import drawn, look, name, stroke
+from reshape_controller.replay.paper import DEFAULT
 from reshape_controller.replay.rows import Interval
 from reshape_controller.replay.shell import Result
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-APPROACHES = (OURS, TERMINATION, DEFAULT)
 STYLE = {
     "font.family": "serif",
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "hatch.linewidth": 0.6,
-    "legend.frameon": False,
+    "legend.edgecolor": "none",
+    "legend.framealpha": 0.8,  # many names may have no empty place to stand in
     "svg.hashsalt": "reshape",
     "svg.fonttype": "none",
+    "text.parse_math": False,  # names are somebody else's, and no formulas
 }
 INCHES = (4.6, 2.6)
 WIDE_INCHES = (7.2, 2.6)
@@ -38,6 +39,8 @@ SIDE_INCHES = 0.1
 """Beside each panel: a number below the last tick is wider than the tick."""
 PNG_DPI = 200
 GPU_TICKS = 4
+WORKLOAD_LETTERS = 24
+"""A longer name of a workload, which may be that of a file, would leave no room to draw in."""
 SHORT_NAME = 18
 """Letters of a name that leave room for another beside it in a legend."""
 FIRST_COLUMN = 0.42
@@ -89,8 +92,7 @@ def figure_6(path: Path, summaries: Summaries) -> None:
 
 
 def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str = "") -> None:
-    compared = list(next(iter(summaries.values())))
-    approaches = [one for one in APPROACHES if one in compared] or compared
+    approaches = drawn(list(next(iter(summaries.values()))))
     if bound:
         heights = [summary[approaches[0]][bound].median / 1000 for summary in summaries.values()]
         places = range(len(heights))
@@ -115,13 +117,21 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
             error_kw={"elinewidth": 0.8, "capsize": 2, "ecolor": "0.2"},
             label=name(approach),
         )
-    axes.set_xticks(range(len(summaries)), list(summaries))
+    axes.set_xticks(range(len(summaries)), list(map(_short, summaries)))
     axes.set_xlabel("workload")
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel(label)
     columns = 2 if all(len(name(one)) <= SHORT_NAME for one in approaches) else 1
     axes.margins(y=0.11 * math.ceil((len(approaches) + bool(bound)) / columns))
     axes.legend(fontsize=7, loc="upper left", ncols=columns)
+
+
+def _short(workload: str) -> str:
+    """The name of a workload, cut in its middle."""
+    if len(workload) <= WORKLOAD_LETTERS:
+        return workload
+    half = (WORKLOAD_LETTERS - 1) // 2
+    return f"{workload[:half]}…{workload[-half:]}"
 
 
 def figure_7(path: Path, results: Mapping[str, Result]) -> None:
@@ -207,7 +217,7 @@ def figure_9(path: Path, times: Mapping[str, Mapping[str, Sequence[float]]]) -> 
                     **stroke(approach, times[workload]),
                     label=name(approach),
                 )
-            axes.set_title(f"workload {workload}", fontsize=9)
+            axes.set_title(f"workload {_short(workload)}", fontsize=9)
             axes.set_xlabel("completion time (1,000 s)")
             axes.set_ylabel("part of the jobs")
             axes.set_ylim(0, 1.02)
@@ -259,7 +269,7 @@ def table_8(path: Path, rows: Sequence[Sequence[str]], head: Sequence[str]) -> N
 
     def panel(axes: Axes) -> None:
         axes.axis("off")
-        lines = [list(head), *(list(row) for row in rows)]
+        lines = [list(map(_short, head)), *(list(row) for row in rows)]
         height = 1.0 / (len(lines) + 1)
         for number, line in enumerate(lines):
             at = 1.0 - (number + 0.5) * height

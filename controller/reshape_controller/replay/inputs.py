@@ -13,7 +13,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import GpuId, HostId, JobSpec
 from reshape_profiles.schema import Overhead
 
-_HOST = re.compile(r"([1-9]\d{0,5})x([A-Za-z][\w.-]*)")
+_HOST = re.compile(r"([1-9]\d{0,5})x((?!\d+x\w)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]*)")
 HOSTS_MAX = 100_000
 SECONDS_MAX = 1e10
 """Unix seconds until 2286 are less; beyond, the unit is taken for a mistake."""

@@ -1,9 +1,9 @@
-"""How approaches are told apart in figures: by dashes and hatching and by the lightness of their
-colour. Never: draws. State: none."""
+"""Which approaches figures show, and how they are told apart: by dashes and hatching and by the
+lightness of their colour. Never: draws. State: none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reshape_controller.replay.paper import DEFAULT, OURS, SHOWN, TERMINATION
@@ -21,12 +21,25 @@ OTHERS: tuple[tuple[str, Any, str], ...] = (
     ("#d62728", (0, (6, 1, 1, 1, 1, 1)), "oo"),
     ("#17becf", (0, (8, 2)), "--"),
 )
+IN_TABLES = ("adaptive+terminate", "optimus+sidecar")
+"""Compared by default for what decision and mechanism earn, and told in tables alone."""
+
+
+def drawn(labels: Sequence[str]) -> list[str]:
+    """Those of the compared approaches that figures show: all, but for those of ``IN_TABLES``
+    beside one of the paper's."""
+    beside = any(label in LOOKS for label in labels)
+    return [label for label in labels if not (beside and label in IN_TABLES)]
 
 
 def look(label: str, beside: Iterable[str]) -> tuple[str, Any, str]:
-    """How an approach is drawn: like none of those beside it, as far as there are looks."""
-    own = [one for one in beside if one not in LOOKS]
-    return LOOKS.get(label) or OTHERS[own.index(label) % len(OTHERS)]
+    """How an approach is drawn: like none of those beside it, if these are at most 16."""
+    if label in LOOKS:
+        return LOOKS[label]
+    number = [one for one in beside if one not in LOOKS].index(label)
+    again = number + number // len(OTHERS)
+    shade, (_, dashes, hatch) = OTHERS[number % len(OTHERS)][0], OTHERS[again % len(OTHERS)]
+    return shade, dashes, hatch
 
 
 def stroke(label: str, beside: Iterable[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES
+from reshape_controller.replay.looks import LOOKS, drawn
 from reshape_controller.replay.paper import (
     ADDS_ONE,
     DEFAULT,
@@ -20,7 +21,7 @@ from reshape_controller.replay.truth import SPREAD
 
 WHY = """\
 Why they differ: the paper publishes neither its profiles nor the optional numbers of GPUs of its
-jobs, so speeds beyond its Table IV, accuracies, and the sizes 1, 2, 4 and 8 are assumed (from what:
+jobs, so speeds beyond its Table IV, accuracies, and the sizes are assumed (from what:
 profiles/reshape_profiles/data/README.md); arrivals and job types are drawn anew for each seed; the
 costs named above hold for every job type (`paper`: those of its case study); and its default
 scheduler ran under Kubernetes, ours is a model of it. No input was chosen for its result."""
@@ -86,7 +87,8 @@ def medians(summary: Summary) -> str:
 
 
 def against_paper(rows: Mapping[str, Sequence[Row]]) -> str:
-    """By how much we are below the other approaches, beside what the paper prints."""
+    """By how much we are below the other approaches, beside what the paper prints; empty where no
+    two that it compares were compared."""
     lines = []
     for workload, own in rows.items():
         printed = PRINTED.get(workload)
@@ -102,13 +104,17 @@ def against_paper(rows: Mapping[str, Sequence[Row]]) -> str:
                     for ours in (OURS, "paper")
                 ]
                 said = percent(getattr(printed, f"{below}_{other}"))
-                lines.append([f"{workload}: {label} below {other}", said, *found])
-    return table(["", "the paper", OURS, "paper (preset)"], lines)
+                if set(found) != {"-"}:
+                    lines.append([f"{workload}: {label} below {other}", said, *found])
+    return table(["", "the paper", OURS, "paper (preset)"], lines) if lines else ""
 
 
 def table_8(summaries: Mapping[str, Summary]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of Table VIII, the paper's values in their own rows."""
+    """Head and rows of Table VIII, the paper's values in their own rows; policies that it does not
+    have come last, and what has no value is left out."""
     head = ["workload", *summaries]
+    compared = drawn(list(next(iter(summaries.values()))))
+    others = [label for label in compared if label not in (OURS, "paper", TERMINATION, DEFAULT)]
     rows = []
     for label, policy, metric, printed in (
         ("termination, the paper", TERMINATION, "", "overhead_termination"),
@@ -119,6 +125,8 @@ def table_8(summaries: Mapping[str, Summary]) -> tuple[list[str], list[list[str]
         ("adaptive, ours, with starts", OURS, "overhead_with_starts_ratio", ""),
         ("paper (preset), ours", "paper", "overhead_ratio", ""),
         ("paper (preset), ours, with starts", "paper", "overhead_with_starts_ratio", ""),
+        *((label, label, "overhead_ratio", "") for label in others),
+        *((f"{label}, with starts", label, "overhead_with_starts_ratio", "") for label in others),
     ):
         cells = [label]
         for name, summary in summaries.items():
@@ -127,7 +135,8 @@ def table_8(summaries: Mapping[str, Summary]) -> tuple[list[str], list[list[str]
                 cells.append(percent(getattr(known, printed), 1) if known is not None else "-")
             else:
                 cells.append(percent(found.median, 1) if found is not None else "-")
-        rows.append(cells)
+        if any(cell != "-" for cell in cells[1:]):
+            rows.append(cells)
     return head, rows
 
 
@@ -182,11 +191,14 @@ def report(
     parts = [f"# Replay of workload {', '.join(rows)}", f"{over(len(seeds)).capitalize()}."]
     for setup in setups:
         parts += [f"## Workload {setup.name}", replayed(setup), medians(summaries[setup.name])]
-    if not PRINTED.keys() & rows.keys():
+    policies = next(iter(summaries.values())).keys()
+    if not PRINTED.keys() & rows.keys() or not LOOKS.keys() & policies:
         return "\n\n".join(parts) + "\n"
-    parts += ["## Beside the paper", against_paper(rows)]
+    beside = [against_paper(rows)]
     if "one" in summaries:
-        parts.append(workload_one(summaries["one"]))
+        beside.append(workload_one(summaries["one"]))
+    if any(beside):
+        parts += ["## Beside the paper", *filter(None, beside)]
     head, lines = table_8(summaries)
     parts += ["## Table VIII: overhead", table(head, lines), WHY]
     return "\n\n".join(parts) + "\n"

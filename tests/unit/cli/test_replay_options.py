@@ -8,6 +8,8 @@ import pytest
 
 from reshape_controller.cli.exits import CliError, Exit, Problem
 from reshape_controller.cli.replays import inputs
+from reshape_controller.core.model import Mechanism
+from reshape_controller.replay.inputs import ReplayError, cluster_of
 from tests.replay_bed import reshape
 
 
@@ -123,6 +125,9 @@ def test_the_commas_of_a_policys_settings_are_none_between_policies() -> None:
     labels = inputs.labels_of(text)
     assert labels == ("adaptive:gain=0.1,max_wait_s=600+sidecar", "default", "paper+terminate")
     assert inputs.contender(labels[0]).policy.name == "adaptive:gain=0.1,max_wait_s=600"
+    text = "default:sizes=largest,paper+terminate,adaptive:gain=0.1, cool_down=3"
+    labels = inputs.labels_of(text)
+    assert labels == ("default:sizes=largest", "paper+terminate", "adaptive:gain=0.1,cool_down=3")
 
 
 @pytest.mark.parametrize(("cluster", "told"), [("8xA100", True), ("8xV100", False)])
@@ -135,7 +140,7 @@ def test_speeds_that_nobody_recorded_are_said_to_be_taken_from_others(
 
 
 def test_a_step_of_a_live_run_has_an_end() -> None:
-    found = reshape("replay", "--live", "f", "--costs", "local", "--step", "inf")
+    found = reshape("replay", "--live", "f", "--step", "inf")
     assert found.exit_code == 2
     assert "--step" in found.stderr
 
@@ -180,7 +185,59 @@ def test_converted_jobs_have_no_more_gpus_than_a_replay_takes() -> None:
 
 def live_of(folder: Path, *words: str) -> Problem:
     """What a live run in ``folder`` is refused for."""
-    return problem("replay", "--live", str(folder), "--costs", "local", *words)
+    costs = folder.parent / "costs.toml"
+    names = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
+    costs.write_text("\n".join(["[costs.here]", *(f"{name} = 1.0" for name in names)]))
+    return problem("replay", "--live", str(folder), "--costs", str(costs), *words)
+
+
+@pytest.mark.parametrize("costs", ["paper", "local"])
+def test_a_live_run_is_not_judged_by_what_other_processes_cost(costs: str, tmp_path: Path) -> None:
+    found = problem("replay", "--live", str(tmp_path / "live"), "--costs", costs)
+    assert (found.where, found.remedy[:21]) == (f"--costs {costs}", "reshape profile costs")
+
+
+def test_a_folder_with_files_of_somebody_else_is_not_written_to(tmp_path: Path) -> None:
+    """They have the names of ours, and are not ours."""
+    mine = {"config.json": "{}", "report.md": "notes", "jobs.csv": "submit_s\n"}
+    for name, text in mine.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    for command in ("replay", "compare"):
+        found = problem(command, "-w", "two", "--jobs", "2", "--out", str(tmp_path))
+        assert (found.where, found.remedy[:17]) == (f"--out {tmp_path}", "name a new folder")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == mine
+
+
+def test_a_trace_is_not_read_where_results_are_written(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    once = ("replay", "-w", "two", "--jobs", "2", "--out", str(out))
+    assert reshape(*once).exit_code == 0
+    trace = out / "jobs.csv"
+    row = "submit_s,job_type,steps\n0,resnet18-b64-imagenet,9\n"
+    trace.write_text(row, encoding="utf-8")
+    found = problem("replay", "-w", str(trace), "--out", str(out))
+    assert "is read, and lies where results are written" in found.what
+    assert trace.read_text() == row
+
+
+@pytest.mark.parametrize("gpu_type", ["1080Ti", "2080-Ti", "3090x"])
+def test_a_gpu_type_may_begin_with_a_digit(gpu_type: str) -> None:
+    (host,) = cluster_of(f"4x{gpu_type}").hosts
+    assert (host.gpus, host.gpu_type) == (4, gpu_type)
+
+
+@pytest.mark.parametrize("text", ["8x8xV100", "4x1080", "4x-V100"])
+def test_what_is_no_gpu_type_is_refused(text: str) -> None:
+    with pytest.raises(ReplayError, match="is no host"):
+        cluster_of(text)
+
+
+def test_a_preset_takes_options_and_keeps_its_mechanism() -> None:
+    assert inputs.contender("default:sizes=largest").mechanism is Mechanism.NONE
+    found = problem("compare", "--policies", "adaptive,adaptive:gain=x", "--jobs", "2")
+    assert found.where == "--policies adaptive:gain=x"
+    assert "'adaptive:gain=x'" in found.what
+    assert "its options: " in found.what
 
 
 def test_a_job_that_a_controller_would_refuse_ends_a_live_run_before_it_begins(

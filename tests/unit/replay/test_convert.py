@@ -61,7 +61,9 @@ def test_rows_that_cannot_be_replayed_are_counted_by_reason() -> None:
         ("a,1,1,1e308\n", "line 2: seconds is 1e+308, and must be at most 1e+10 seconds"),
         ("a,1,1,inf\n", "line 2: seconds is 'inf'"),
         ("a,1,1\n", "line 2: has another number of cells"),
-        ("a,1,0,60\n", "no row is a job"),
+        ("a,1,0,60\n", "no row is a job that can be replayed (1 without a whole GPU)"),
+        ("a,inf,1,60\n", "line 2: at is 'inf', and must be seconds, at most 1e+10"),
+        ("a,1700000000000,1,60\n", "line 2: at is '1700000000000', and must be seconds"),
         ("a,1,1,60\na,2,1,60\n", "line 3: id is 'a', as in line 2; name a column"),
     ],
 )

@@ -43,6 +43,7 @@ from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay.rows import Row, summary
 from reshape_controller.replay.scaled import STEP_S
 from reshape_controller.replay.setup import Contender, Setup
+from reshape_profiles.loader import bundled
 
 LIVE_CLUSTER = "8xV100"
 """Of a live run, which is on one host."""
@@ -114,13 +115,13 @@ def replay(
     if hindsight:
         judged.show(setup, chosen, seed, form(config))
         return
-    row = _once(setup, chosen, seed, out)
+    row = _once(asked, setup, chosen, seed, out)
     emit(row, form(config), lambda: tables.one(row, about(setup)))
 
 
-def _once(setup: Setup, chosen: Contender, seed: int, out: Path | None) -> Row:
+def _once(asked: inputs.Asked, setup: Setup, chosen: Contender, seed: int, out: Path | None) -> Row:
     """One replay, kept in a folder if there is one. Raises CliError."""
-    with held(out):
+    with held(out, *asked.files):
         (run,) = swept(setup, (chosen,), (seed,), out, 1)
         own: Row = {"workload": setup.name, "cluster": setup.cluster.text}
         row = {**own, "costs": setup.costs.name, **run.row}
@@ -168,8 +169,8 @@ def _means_nothing(
 
 
 def _measured(costs: str) -> None:
-    """The costs of a live run are those of this machine. Raises CliError."""
-    if costs == "paper":
-        what = "a live run starts real processes, which do not cost what the paper's did"
+    """The costs of a live run are those of its program on this machine. Raises CliError."""
+    if costs in dict(bundled().costs):
+        what = "a live run starts real processes here, which do not cost what those of that set did"
         remedy = "reshape profile costs --out costs.json, then --costs costs.json"
         raise failed(Exit.USAGE, what, f"--costs {costs}", remedy)

@@ -117,7 +117,7 @@ def compare(
         return
     workload = workload_of(workloads, f"--workload {ALL}, or a command for each")
     labels = inputs.labels_of(policies)
-    contenders = [inputs.contender(label) for label in labels]
+    contenders = [inputs.contender(label, "--policies") for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "a policy is named twice", f"--policies {policies}")
     asked = inputs.Asked(
@@ -127,12 +127,13 @@ def compare(
     if assumptions:
         if len(contenders) < 2 or workload == ALL:
             what = "it says what the first policy saves against the others, on one workload"
-            raise failed(Exit.USAGE, what, "--sensitivity", "name two policies or more")
+            remedy = "name one workload" if workload == ALL else "name two policies or more"
+            raise failed(Exit.USAGE, what, "--sensitivity", remedy)
         setup = sensitivity.variable(inputs.setup_of(asked))
-        with held(out):
+        with held(out, *asked.files):
             sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
     else:
-        with held(out):
+        with held(out, *asked.files):
             _compare_policies(asked, contenders, chosen, workers_for(workers), out, shown)
 
 
@@ -201,10 +202,7 @@ def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]
         figures.table_8(pictures / "table-08", lines, head)
         if len(found) > 1:
             figures.figure_6(pictures / "figure-06", summaries)
-            times = {
-                setup.name: completion_times(runs, figures.APPROACHES)
-                for setup, runs, _ in found[:2]
-            }
+            times = {setup.name: completion_times(runs) for setup, runs, _ in found[:2]}
             figures.figure_9(pictures / "figure-09", times)
     except figures.NoMatplotlib as error:
         note(str(error))

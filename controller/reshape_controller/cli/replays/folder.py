@@ -1,7 +1,7 @@
 """The folder that ``--out`` names: one command at a time writes there.
 
 Does: makes it, and holds it as long as the command lives, however it ends. Never: waits for another
-command. State: the lock.
+command, or takes a folder with files of somebody else. State: the lock, which says whose it is.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def held(out: Path | None) -> Iterator[None]:
-    """Hold ``out``, if there is one. Raises CliError."""
+def held(out: Path | None, *read: str | None) -> Iterator[None]:
+    """Hold ``out``, if there is one; ``read`` may name files that the command reads. Raises
+    CliError."""
     if out is None:
         yield
         return
     try:
+        _own(out, [Path(name) for name in read if name])
         out.mkdir(parents=True, exist_ok=True)
         lock = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -33,6 +35,19 @@ def held(out: Path | None) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+def _own(out: Path, read: list[Path]) -> None:
+    """Whether nothing but a former command has written there. Raises CliError, OSError."""
+    if not out.exists():
+        return
+    if any(out.iterdir()) and not (out / LOCK).exists():
+        what = f"{out} has files that no command of this kind wrote, and some could be replaced"
+        raise failed(Exit.USAGE, what, f"--out {out}", "name a new folder, or an empty one")
+    for path in read:
+        if path.is_file() and path.resolve().parent == out.resolve():
+            what = f"{path} is read, and lies where results are written"
+            raise failed(Exit.USAGE, what, f"--out {out}", "name another folder")
 
 
 def _lock(lock: int, out: Path) -> None:

@@ -6,7 +6,6 @@ replays. State: none.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from reshape_controller.cli.output import note
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.prediction.recorded import DEFAULT_SECONDS_PER_STEP
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
+from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
 from reshape_controller.replay.inputs import SECONDS_MAX, Costs, ReplayError, Workload, cluster_of
@@ -29,33 +29,39 @@ from reshape_sidecar.device_truth import load as load_truth
 WIDEST_CLUSTER = "8xV100+8xP100"
 """For traces that come without a cluster."""
 SEEDS_MAX = 10_000
-_LABEL = re.compile(r"(?<![^,])(?:[^,:]+:[^+]+\+[^,]*|[^,]*)")
-"""The comma of NAME:OPTION=VALUE,OPTION=VALUE+MECHANISM is none between two policies."""
 
 
-def contender(label: str) -> Contender:
-    """A preset, or POLICY+MECHANISM. Raises CliError."""
-    preset = PRESETS.get(label)
+def contender(label: str, option: str = "--policy") -> Contender:
+    """A preset, which may have options, or POLICY+MECHANISM. Raises CliError."""
     name, plus, way = label.partition("+")
+    preset_name, _, options = name.partition(":")
+    preset = PRESETS.get(preset_name)
     try:
-        if preset is not None:
-            return Contender(label, make_policy(preset.policy), preset.mechanism)
+        if preset is not None and not plus:
+            policy = make_policy(f"{preset.policy}:{options}" if options else preset.policy)
+            return Contender(label, policy, preset.mechanism)
         if plus:
             return Contender(label, make_policy(name), Mechanism(way))
     except UnknownPolicy as error:
-        raise failed(Exit.USAGE, str(error), f"policy {label}") from None
+        raise failed(Exit.USAGE, str(error), f"{option} {label}") from None
     except ValueError:
         ways = ", ".join(mechanism.value for mechanism in Mechanism)
         what = f"{way!r} is no mechanism; there are {ways}"
-        raise failed(Exit.USAGE, what, f"policy {label}") from None
+        raise failed(Exit.USAGE, what, f"{option} {label}") from None
     what = f"{label!r} is no preset; there are {', '.join(PRESETS)}"
     remedy = f"or a policy with a mechanism, as in {policy_names()[0]}+terminate"
-    raise failed(Exit.USAGE, what, "--policy", remedy)
+    raise failed(Exit.USAGE, what, option, remedy)
 
 
 def labels_of(text: str) -> tuple[str, ...]:
     """Presets and POLICY+MECHANISM, with commas between them and in a policy's settings."""
-    return tuple(label.strip() for label in _LABEL.findall(text))
+    labels: list[str] = []
+    for part in text.split(","):
+        if labels and ":" in labels[-1] and "=" in part and ":" not in part:
+            labels[-1] += f",{part.strip()}"  # another setting of the same policy
+        else:
+            labels.append(part.strip())
+    return tuple(labels)
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
@@ -71,7 +77,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or len(found) > SEEDS_MAX or min(found) < 0 or len(set(found)) < len(found):
-        what = f"{text!r} are no seeds, or more than {SEEDS_MAX}"
+        what = f"{text!r} are no seeds, each once, or more than {SEEDS_MAX}"
         raise failed(Exit.USAGE, what, "--seeds", "for example 30, or 5-9, or 1,4,7")
     return found
 
@@ -82,8 +88,9 @@ def sizes_of(text: str) -> tuple[int, ...]:
         found = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
         found = ()
-    if not found or found[0] < 1:
-        raise failed(Exit.USAGE, f"{text!r} are no numbers of GPUs", "--sizes", "for example 1,2,4")
+    if not found or found[0] < 1 or found[-1] > GPUS_MAX:
+        what = f"{text!r} are no numbers of GPUs from 1 to {GPUS_MAX}"
+        raise failed(Exit.USAGE, what, "--sizes", "for example 1,2,4")
     return found
 
 
@@ -137,7 +144,8 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
         remedy = f"a trace file, or one of {', '.join(RECIPES)}; {more}"
         raise unreadable(name, error, f"--workload {name}", remedy) from None
     except UnicodeDecodeError:
-        raise failed(Exit.USAGE, f"{name} is no text", "--workload") from None
+        what = f"{name} is no text in UTF-8"
+        raise failed(Exit.USAGE, what, "--workload", "save it as UTF-8") from None
     try:
         return traces.parse(text, path.name, known, jsonl=path.suffix in (".jsonl", ".json"))
     except ReplayError as error:
@@ -157,6 +165,11 @@ class Asked:
     last_s: float | None = None
     spread: float | None = None
     device_truth: str | None = None
+
+    @property
+    def files(self) -> tuple[str | None, ...]:
+        """What may name a file that is read."""
+        return (self.workload, self.costs, self.profiles, self.device_truth)
 
 
 def setup_of(asked: Asked) -> Setup:

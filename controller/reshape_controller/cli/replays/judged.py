@@ -89,6 +89,8 @@ def _table(found: Hindsight, judged: list[Judged], text: str) -> RenderableType:
     for line in found.reshapes:
         costs = (f"{line.makespan_costs_s:+,.0f}", f"{line.mean_jct_costs_s:+,.0f}")
         table.add_row(f"{line.at_s:,.0f}", line.what, *costs)
+    if not found.reshapes:
+        return Text(f"{text}, {found.policy}, seed {found.seed}: no job was reshaped")
     head = f"{text}, {found.policy}, seed {found.seed}: seconds against leaving it out"
     told = []
     for one in judged[:SHOWN_MAX]:

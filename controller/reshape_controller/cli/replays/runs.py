@@ -31,18 +31,30 @@ def swept(
     workers: int,
 ) -> list[Run]:
     """Replay, with a progress bar on a terminal. Raises CliError."""
-    bar = progress()
+    bar, total = progress(), len(contenders) * len(seeds)
+    task = bar.add_task(f"workload {setup.name}", total=total)
+    count = 0
+
+    def done(run: Run) -> None:
+        nonlocal count
+        count += 1
+        bar.advance(task)
+
     try:
         with bar:
-            task = bar.add_task(f"workload {setup.name}", total=len(contenders) * len(seeds))
             return sweep(
                 setup,
                 contenders,
                 seeds,
                 folder=out,
                 workers=workers,
-                done=lambda run: bar.advance(task),
+                done=done,
             )
+    except KeyboardInterrupt:
+        if out is not None and count:
+            kept = f"{count} of {total} replays are kept in {out}"
+            note(f"interrupted: {kept}, and the same command goes on from there")
+        raise
     except ReplayError as error:
         raise inputs.as_usage(error) from None
     except PlanRejected as error:

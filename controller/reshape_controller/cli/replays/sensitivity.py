@@ -17,6 +17,7 @@ from reshape_controller.cli.replays.options import SPREAD_MAX
 from reshape_controller.cli.replays.runs import about, swept
 from reshape_controller.cli.replays.tables import share
 from reshape_controller.http.json_text import to_json
+from reshape_controller.replay import bundle
 from reshape_controller.replay.report import spread, table
 from reshape_controller.replay.rows import Interval, savings
 from reshape_controller.replay.sensitivity import CHANGE, variations
@@ -74,9 +75,13 @@ def show(
         lines += _lines(one.setup, contenders, seeds, workers, out, one.assumption, one.factor)
     found = Sensitivity(setup.name, setup.costs.name, len(seeds), lines)
     if out is not None:
+        config = bundle.configuration(setup, contenders, seeds)
         try:
+            bundle.clear(out)
+            (out / "config.json").write_text(to_json(config, indent=2) + "\n", "utf-8")
             (out / "sensitivity.json").write_text(to_json(found, indent=2) + "\n", "utf-8")
-            (out / "sensitivity.md").write_text(markdown(found), "utf-8")
+            text = f"# What is saved if an assumption is wrong\n\n{about(setup, seeds)}.\n\n"
+            (out / "sensitivity.md").write_text(text + markdown(found), "utf-8")
         except OSError as error:
             raise unwritable(error, out) from None
     emit(found, shown, lambda: _table(found, about(setup, seeds)))
