@@ -44,10 +44,16 @@ def parse(text: str, name: str, types: Iterable[str], *, jsonl: bool) -> Workloa
     Raises ReplayError, which names the line.
     """
     known = tuple(types)
-    jobs = [
-        _job(fields, f"{name}: line {line}", number, known)
-        for number, (line, fields) in enumerate(_lines(text, name, jsonl))
-    ]
+    jobs: list[WorkJob] = []
+    lines: dict[str, int] = {}
+    for number, (line, fields) in enumerate(_lines(text, name, jsonl)):
+        where = f"{name}: line {line}"
+        job = _job(fields, where, number, known)
+        first = lines.setdefault(job.spec.name, line)
+        if first != line:
+            what = f"the job is called {job.spec.name!r}, as that of line {first}"
+            raise ReplayError(f"{where}: {what}; give each a name of its own, or none any")
+        jobs.append(job)
     return Workload(name, tuple(sorted(jobs, key=lambda job: job.submit_s)), f"trace {name}")
 
 
@@ -174,7 +180,10 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
 
 def _text(fields: Fields, name: str, where: str, default: str = "") -> str:
     """It is written into the files of a bundle."""
-    text = str(fields.get(name, default))
+    value = fields.get(name) or default
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise ReplayError(f"{where}: {name} is {shown(value)}, and must be a text")
+    text = str(value)
     try:
         text.encode()
     except UnicodeEncodeError:

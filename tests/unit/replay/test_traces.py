@@ -74,7 +74,7 @@ def test_unknown_columns_broken_lines_and_empty_files_are_refused() -> None:
     with pytest.raises(ReplayError, match="no jobs"):
         parse(HEAD, "t", TYPES, jsonl=False)
     twice = '{"name": "x", "submit_s": 1, "job_type": "a", "steps": 5}\n' * 2
-    with pytest.raises(ReplayError, match="two jobs are called x"):
+    with pytest.raises(ReplayError, match="line 2: the job is called 'x', as that of line 1"):
         parse(twice, "t", TYPES, jsonl=True)
 
 
@@ -94,6 +94,8 @@ def test_unknown_columns_broken_lines_and_empty_files_are_refused() -> None:
             "optional_gpus is [1, 1000000000000000000000000000000]; give",
         ),
         ({"name": "a\ud800"}, "name is 'a\\ud800', which holds half a character"),
+        ({"name": True}, "name is True, and must be a text"),
+        ({"user": [1]}, "user is [1], and must be a text"),
         ({"user": "a\ud800"}, "user is 'a\\ud800', which holds half a character"),
     ],
 )
