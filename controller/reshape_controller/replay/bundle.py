@@ -118,7 +118,7 @@ def clear(folder: Path) -> None:
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     kinds = [(kind, "*.jsonl") for kind in OF_FIRST_SEED]
-    for kind, pattern in (*kinds, ("figures", "*.svg"), ("figures", "*.png")):
+    for kind, pattern in (*kinds, ("figures", "figure-??.*"), ("figures", "table-08.*")):
         for path in (folder / kind).glob(pattern):
             path.unlink()
         with contextlib.suppress(OSError):
