@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from dataclasses import replace
 else:
 
+    def _replaced(value: Any, changes: dict[str, Any]) -> Any:
+        """Of a value with slots. One that is compiled has a method for it."""
+        quickly = getattr(value, "__replace__", None)
+        return dataclasses.replace(value, **changes) if quickly is None else quickly(**changes)
+
     def replace(value: Any, **changes: Any) -> Any:
         """A copy with other values in some fields. Raises TypeError for a field that is none."""
         try:
             before = value.__dict__
         except AttributeError:
-            return dataclasses.replace(value, **changes)
+            return _replaced(value, changes)
         cls = type(value)
         fields = before | changes
         if len(fields) != len(before):

@@ -11,7 +11,7 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from reshape_controller.core.model import JobId
 
@@ -31,8 +31,9 @@ class Waiting:
 class Listed:
     """What came of a list schedule."""
 
-    placed: tuple[tuple[Waiting, int], ...] = ()
-    """Jobs with the time at which each ends."""
+    jobs: Sequence[Waiting] = ()
+    ends_ms: Sequence[int] = ()
+    """When each of the jobs ends; -1: no host can hold it."""
     sum_ms: int = 0
     last_ms: int = 0
     busy_ms: int = 0
@@ -47,19 +48,22 @@ class Reach:
     """Which GPUs a list schedule could use: one that is free later than this was of no use."""
 
     def __init__(self, listed: Listed, types: int) -> None:
-        self._placed = listed.placed
+        self._listed = listed
         self.touched = listed.touched
-        self.late_ms = [
-            max([-1, *[end - job.takes_ms[number] for job, end in listed.placed]])
-            for number in range(types)
-        ]
+        self.late_ms = [-1] * types
         """For each GPU type."""
+        for job, end in zip(listed.jobs, listed.ends_ms, strict=True):
+            for number, takes_ms in enumerate(job.takes_ms):
+                if end - takes_ms > self.late_ms[number]:
+                    self.late_ms[number] = end - takes_ms
 
     @cached_property
     def late_by_size_ms(self) -> list[dict[int, int]]:
         """For each GPU type, and each size of a listed job."""
         found: list[dict[int, int]] = [{} for _ in self.late_ms]
-        for job, end in self._placed:
+        for job, end in zip(self._listed.jobs, self._listed.ends_ms, strict=True):
+            if end < 0:
+                continue
             for known, takes_ms in zip(found, job.takes_ms, strict=True):
                 start = end - takes_ms
                 if start > known.get(job.size, start - 1):
@@ -69,7 +73,11 @@ class Reach:
 
 class Scheduler:
     """Greedy list scheduling: each job in turn where and when it ends first, at its smallest size;
-    of equals the host with the lower number."""
+    of equals the host with the lower number.
+
+    For each size and GPU type there is a heap of hosts by when so many of their GPUs are free. Time
+    and host are one whole number: comparing pairs would take longer than all the rest.
+    """
 
     def __init__(
         self, free: list[list[int]], type_of: list[int], types: int, listed: list[Waiting]
@@ -79,66 +87,68 @@ class Scheduler:
         self._free = free
         self._type_of = type_of
         self._sizes = sorted({job.size for job in listed})
-        self._heads: dict[int, list[list[tuple[int, int]]]] = {
-            size: [[] for _ in range(types)] for size in self._sizes
-        }
-        for host, times in enumerate(self._free):
-            for size in self._sizes:
+        self._heads: dict[int, list[list[int]]] = {}
+        hosts = len(free)
+        for size in self._sizes:
+            heads: list[list[int]] = [[] for _ in range(types)]
+            for host, times in enumerate(free):
                 if len(times) >= size:
-                    self._heads[size][type_of[host]].append((times[size - 1], host))
-        for heads in self._heads.values():
+                    heads[type_of[host]].append(times[size - 1] * hosts + host)
             for head in heads:
                 heapify(head)
+            self._heads[size] = heads
 
     def run(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
         """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
-        at_first, type_of, one_size = self._free, self._type_of, len(self._sizes) == 1
-        free = {host: times.copy() for host, times in overlay.items()}
+        type_of, hosts, one_size = self._type_of, len(self._free), len(self._sizes) == 1
+        put, put_first = insort, heapreplace  # a name of the module takes longer to find
+        free = self._free.copy()
         heads = {size: [head.copy() for head in of] for size, of in self._heads.items()}
-        for host, times in free.items():
+        for host, times in overlay.items():
+            free[host] = times
             self._push(heads, host, times)
-        placed: list[tuple[Waiting, int]] = []
+        ends: list[int] = []
+        touched: list[int] = []
         busy = total = last = 0
         for job in listed:
-            size = job.size
-            end, chosen = -1, -1
-            for head, takes_ms in zip(heads[size], job.takes_ms, strict=True):
+            size, takes_ms = job.size, job.takes_ms
+            end, chosen, kind = -1, -1, 0
+            for head in heads[size]:
                 while head:
-                    start, host = head[0]
-                    times = free[host] if host in free else at_first[host]
-                    if times[size - 1] == start:
-                        start += takes_ms
+                    first = head[0]
+                    start = first // hosts
+                    host = first - start * hosts
+                    if free[host][size - 1] == start:
+                        start += takes_ms[kind]
                         if chosen < 0 or start < end or (start == end and host < chosen):
                             end, chosen = start, host
                         break
                     heappop(head)
+                kind += 1
+            ends.append(end)
             if chosen < 0:
                 continue
-            if chosen not in free:
-                free[chosen] = at_first[chosen].copy()
-            times = free[chosen]
+            touched.append(chosen)
+            times = free[chosen] = free[chosen].copy()
             if size == 1:
                 busy += end - times.pop(0)
-                insort(times, end)
+                put(times, end)
             else:
                 busy += size * end - sum(times[:size])
                 del times[:size]
                 at = bisect_right(times, end)
                 times[at:at] = [end] * size
             if one_size:
-                heappush(heads[size][type_of[chosen]], (times[size - 1], chosen))
+                put_first(heads[size][type_of[chosen]], times[size - 1] * hosts + chosen)
             else:
                 self._push(heads, chosen, times)
-            placed.append((job, end))
             total += end
             if end > last:
                 last = end
-        touched = frozenset(free) - frozenset(overlay)
-        return Listed(tuple(placed), total, last, busy, touched)
+        return Listed(listed, ends, total, last, busy, frozenset(touched).difference(overlay))
 
-    def _push(
-        self, heads: dict[int, list[list[tuple[int, int]]]], host: int, times: list[int]
-    ) -> None:
+    def _push(self, heads: dict[int, list[list[int]]], host: int, times: list[int]) -> None:
+        kind, hosts = self._type_of[host], len(self._free)
         for size in self._sizes:
             if len(times) >= size:
-                heappush(heads[size][self._type_of[host]], (times[size - 1], host))
+                heappush(heads[size][kind], times[size - 1] * hosts + host)
