@@ -9,12 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
+from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Length, Mechanism
 from reshape_controller.core.prediction.profiles import Curve, Measured, ProfileBook
 from reshape_sidecar.wire import Progress
 
 if TYPE_CHECKING:
     from reshape_controller.core.prediction.pace import Pace
+
+
+Alike = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
+"""All that the prediction of a job that has not begun depends on: its type, length and batch, its
+optional numbers of GPUs, and those of them that may be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,8 @@ class Snapshot:
     explained: bool = True
     """Whether somebody will look at the options of the plan. What is done is the same: a policy may
     leave them out, and name nobody in a plan that leaves running jobs as they are."""
+    alike: dict[Alike, Pace] = field(default_factory=dict, compare=False, repr=False)
+    """What the predictor keeps of jobs that have not begun, for others that are alike."""
 
 
 @dataclass(frozen=True, slots=True)

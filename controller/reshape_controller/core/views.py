@@ -20,9 +20,10 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_controller.core.plan import Alike, HostView, JobView, Snapshot
 
 if TYPE_CHECKING:
+    from reshape_controller.core.prediction.pace import Pace
     from reshape_controller.core.state import State
 
 _Order = tuple[int, int, str]
@@ -88,6 +89,7 @@ class Views:
         self._queued, self._running = _Row(), _Row()
         self._rows: dict[JobId, tuple[_Row, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
+        self._alike: dict[Alike, Pace] = {}
 
     def __len__(self) -> int:
         """Views of jobs that are kept."""
@@ -120,6 +122,7 @@ class Views:
             profiles=state.profiles,
             seed=state.seed,
             explained=explained,
+            alike=self._alike,
         )
 
     def _renew_job(self, state: State, job_id: JobId) -> None:

@@ -124,7 +124,8 @@ class _Decision:
                 overdue.append(job)
             else:
                 in_time.append(job)
-                self._wake_at_s = min(self._wake_at_s, at_s)
+                if at_s < self._wake_at_s:
+                    self._wake_at_s = at_s
         return overdue, in_time
 
     def _can_only_wait(self, newcomer: JobView) -> bool:
@@ -134,14 +135,14 @@ class _Decision:
 
     def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
         """Weigh every way to start a queued job; None: it waits."""
-        fits = min(newcomer.sizes) <= self._most_idle
+        fits = newcomer.sizes[0] <= self._most_idle
         reshapes = self._may_reshape(newcomer, always=overdue or fits)
         if not fits and not reshapes:
             self._nothing_fits(newcomer)
             return None
         hosts = self._hosts_for(newcomer)
         idle = list(candidates.on_idle(self._forecast, newcomer, hosts)) if fits else []
-        outlook = self._forecast.outlook(newcomer.id)
+        outlook = self._forecast.outlook(newcomer)
         weighing = Weighing(outlook, self._policy.least_ms, "wait", idle)
         found = Found()
         if reshapes:
@@ -176,7 +177,7 @@ class _Decision:
             return False
         if always:
             return True
-        if min(newcomer.sizes) > self._most_from_one or self._looked_for >= LOOKED_MAX:
+        if newcomer.sizes[0] > self._most_from_one or self._looked_for >= LOOKED_MAX:
             return False
         self._looked_for += 1
         return self._weighed_for < NEWCOMERS_MAX
@@ -271,7 +272,7 @@ class _Decision:
     def _hold(self, newcomer: JobView) -> None:
         """Nobody else gets GPUs of a host on which a job could start that waited too long."""
         own = {host.id for host in moves.hosts_for(self._snapshot, newcomer)}
-        least = min(newcomer.sizes)
+        least = newcomer.sizes[0]
         kept = [host for host in self._hosts if host.id not in own or host.usable < least]
         if len(kept) < len(self._hosts) and self._waiting.reason_code != "holds-for-overdue":
             text = f"{newcomer.spec.name} waited too long: GPUs that become idle are kept for it"
@@ -284,7 +285,7 @@ class _Decision:
         if self._waiting.about is None:
             text = (
                 f"{newcomer.spec.name} waits: no host that takes jobs has the "
-                f"{gpus(min(newcomer.sizes))} that it needs at least, idle or from one running job"
+                f"{gpus(newcomer.sizes[0])} that it needs at least, idle or from one running job"
             )
             self._waiting = Plan((), "waits-nothing-fits", text, newcomer.id)
 

@@ -11,9 +11,10 @@ stop and start later. The most favourable of its sizes gives the bound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import JobView, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.pace import Pace
 from reshape_controller.core.prediction.predictor import Predictor, to_ms
@@ -23,42 +24,87 @@ SLACK_MS = 2
 NO_SIZE_S = 1e9
 """Seconds by which a step is longer at a size that there is not."""
 
-Loss = tuple[int, int, int, JobView]
-"""A job that may give GPUs: what a newcomer has to save for it at least, when the job ends as it
-is, what its reshape has to save on top of its costs (ms); the job."""
-Gifts = tuple[int, ...]
-"""How many GPUs a job can give, the most first."""
 Rooms = tuple[tuple[str, int], ...]
 """GPU types, each with the most GPUs that a job could get on one host."""
 UNKNOWN_MS = -(10**15)
 """What a job loses of which that is not known, or that may even end sooner."""
+NEVER_MS = 10**15
+
+
+@dataclass(slots=True, eq=False)
+class Alike:
+    """Running jobs that may give GPUs and differ in their times only. What a newcomer has to save
+    for each, when it ends as it is, and what its reshape has to save on top of its costs are kept
+    with its pace; here is the least of them."""
+
+    idle: bool
+    """Whether their hosts have idle GPUs."""
+    kind: str
+    """GPU type of their hosts."""
+    gifts: tuple[int, ...]
+    """How many GPUs each can give, the most first."""
+    jobs: list[JobView] = field(default_factory=list)
+    needs_ms: int = NEVER_MS
+    end_ms: int = NEVER_MS
+    least_ms: int = NEVER_MS
+
+    def near(self, saves: int, late: int, shorter: int) -> list[JobView]:
+        """Those that can be worth it: for which enough is saved, that free GPUs which somebody in
+        the queue could use, or whose end brings that of all as much forward as it has to."""
+        if self.needs_ms > saves and self.end_ms > late and self.least_ms > shorter:
+            return []
+        return [job for job in self.jobs if is_near(job, saves, late, shorter)]
+
+
+def is_near(job: JobView, saves: int, late: int, shorter: int) -> bool:
+    """See ``Alike.near``."""
+    pace = job.pace
+    assert pace is not None
+    return pace.needs_ms <= saves or pace.end_ms <= late or pace.least_ms <= shorter
+
+
+def needs_ms(job: JobView) -> int:
+    """What a newcomer has to save for a job at least."""
+    assert job.pace is not None
+    return job.pace.needs_ms
 
 
 def losses(
-    forecast: Forecast, jobs: Iterable[JobView], least_ms: Callable[[int], int]
-) -> dict[Gifts, list[Loss]]:
-    """What jobs lose at least that give GPUs, by how many they can give. One loop on purpose: it
-    runs for all."""
-    predictor, ends_ms, now_s = forecast.predictor, forecast.ends_ms, forecast.snapshot.now_s
-    found: dict[Gifts, list[Loss]] = {}
-    for job in jobs:
-        pace, before = job.pace or predictor.pace(job), ends_ms[job.id]
-        least = least_ms(before)
-        gifts = pace.gifts
-        if gifts is None:
-            gifts = pace.gifts = tuple(job.size - keeps for keeps in job.sizes if keeps < job.size)
-            pace.slower_s = _slower_s(predictor, job, pace)
-        if pace.since_s is None or pace.slower_s < 0.0:
-            needs = UNKNOWN_MS
-        else:
-            train_s = pace.until_s - now_s
-            loss_s = train_s / pace.step_s * pace.slower_s if train_s > 0.0 else 0.0
-            needs = int((loss_s + pace.stay_s) * 1000.0) - SLACK_MS + least
-        alike = found.get(gifts)
-        if alike is None:
-            alike = found[gifts] = []
-        alike.append((needs, before, least, job))
-    return found
+    forecast: Forecast,
+    hosts: Iterable[tuple[HostView, list[JobView]]],
+    least_ms: Callable[[int], int],
+) -> list[Alike]:
+    """Put down with the pace of each job of ``hosts`` that gives GPUs what it loses at least. One
+    loop on purpose: it runs for all."""
+    predictor, now_s = forecast.predictor, forecast.snapshot.now_s
+    found: dict[tuple[bool, str, tuple[int, ...]], Alike] = {}
+    for host, jobs in hosts:
+        for job in jobs:
+            pace = predictor.pace(job)
+            least = least_ms(pace.end_ms)
+            gifts = pace.gifts
+            if gifts is None:
+                gifts = tuple([job.size - keeps for keeps in job.sizes if keeps < job.size])
+                pace.gifts, pace.slower_s = gifts, _slower_s(predictor, job, pace)
+            if not pace.trains or pace.slower_s < 0.0:
+                needs = UNKNOWN_MS
+            else:
+                train_s = pace.until_s - now_s
+                loss_s = train_s / pace.step_s * pace.slower_s if train_s > 0.0 else 0.0
+                needs = int((loss_s + pace.stay_s) * 1000.0) - SLACK_MS + least
+            pace.least_ms, pace.needs_ms = least, needs
+            key = (host.idle > 0, host.gpu_type, gifts)
+            alike = found.get(key)
+            if alike is None:
+                alike = found[key] = Alike(*key)
+            alike.jobs.append(job)
+            if needs < alike.needs_ms:
+                alike.needs_ms = needs
+            if pace.end_ms < alike.end_ms:
+                alike.end_ms = pace.end_ms
+            if least < alike.least_ms:
+                alike.least_ms = least
+    return list(found.values())
 
 
 class Growth:
@@ -98,12 +144,10 @@ class Growth:
         its end it would save nothing and lose the costs of a reshape. So a job for which it is not
         worth it now needs no second look until its pace or the idle GPUs change.
         """
-        near, idle, valid = [], self._idle, self._predictor.valid
+        near, idle = [], self._idle
         asked = (self._rooms, self._in_place, self._least_ms)
         for job in jobs:
-            pace = job.pace
-            if pace is None or pace.answers is not valid.get(pace.job_type):
-                pace = self._predictor.pace(job)
+            pace = self._predictor.pace(job)
             known = (idle[job.host] if job.host is not None else 0, asked)
             if pace.no_growth == known:
                 continue
@@ -115,7 +159,7 @@ class Growth:
 
     def _lacks_ms(self, job: JobView, pace: Pace) -> int:
         """What a job lacks at its best size; 0, if nobody knows when it ends."""
-        if pace.since_s is None or job.host is None:
+        if not pace.trains or job.host is None:
             return 0
         train_s = max(0.0, pace.until_s - self._now_s)
         left = train_s / pace.step_s

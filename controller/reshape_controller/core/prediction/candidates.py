@@ -14,7 +14,7 @@ from typing import NamedTuple
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.forecast import Change, Forecast
+from reshape_controller.core.prediction.forecast import Change, Forecast, end_ms
 from reshape_controller.core.prediction.predictor import to_ms
 
 
@@ -48,9 +48,14 @@ class Candidate:
     host: HostId
     shrinks: tuple[tuple[JobView, int], ...]
     """Running jobs that give GPUs, and the size that each keeps."""
-    ends: tuple[tuple[JobId, int], ...]
+    ends: tuple[tuple[JobView, int], ...]
     changes: tuple[Change, ...]
     moved: int
+
+    @property
+    def reshaped(self) -> list[JobView]:
+        """The running jobs that it reshapes: those that give, or the one that gets."""
+        return [donor for donor, _ in self.shrinks] or [self.job]
 
     def ranked(self, makespan_ms: int, total_ms: int) -> Rank:
         """The option once it is weighed."""
@@ -65,9 +70,7 @@ def on_idle(forecast: Forecast, newcomer: JobView, hosts: list[HostView]) -> Ite
         for host in fits.beside(size):
             end = to_ms(forecast.predictor.incoming_s(newcomer, host.gpu_type, size))
             change = (forecast.numbers[host.id], (0,) * size, (end,) * size)
-            yield Candidate(
-                newcomer, size, host.id, (), ((newcomer.id, end),), (change,), moved=size
-            )
+            yield Candidate(newcomer, size, host.id, (), ((newcomer, end),), (change,), moved=size)
 
 
 def gifts(donor: JobView, sizes: Sequence[int], idle: int) -> list[tuple[int, int]]:
@@ -114,7 +117,7 @@ def shrink(
     """A start on ``size`` GPUs of which ``donor`` gives all that it does not keep; what the
     newcomer does not take becomes idle."""
     predictor, kind = forecast.predictor, host.gpu_type
-    before = forecast.ends_ms[donor.id]
+    before = end_ms(donor)
     donor_end = to_ms(predictor.reshaped_to_s(donor, kind)[keeps])
     release_s = predictor.release_s(donor)
     end = to_ms(predictor.incoming_s(newcomer, kind, size) + release_s)
@@ -126,7 +129,7 @@ def shrink(
         size,
         host.id,
         ((donor, keeps),),
-        ((donor.id, donor_end), (newcomer.id, end)),
+        ((donor, donor_end), (newcomer, end)),
         ((forecast.numbers[host.id], gone, come),),
         moved=max(size, takes),
     )
@@ -143,7 +146,7 @@ def from_several(
     size = min(newcomer.sizes)
     predictor = forecast.predictor
     for host in hosts:
-        here = sorted(donors.get(host.id, ()), key=lambda job: (-forecast.ends_ms[job.id], job.id))
+        here = sorted(donors.get(host.id, ()), key=lambda job: (-end_ms(job), job.id))
         missing, shrinks = size - host.idle, []
         for donor in here:
             sizes = [keeps for keeps in donor.sizes if 0 < donor.size - keeps <= missing]
@@ -156,11 +159,11 @@ def from_several(
             continue
         release_s = max(predictor.release_s(donor) for donor, _ in shrinks)
         end = to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + release_s)
-        ends, gone, come = [(newcomer.id, end)], (0,) * min(host.idle, size), (end,) * size
+        ends, gone, come = [(newcomer, end)], (0,) * min(host.idle, size), (end,) * size
         for donor, keeps in shrinks:
             donor_end = to_ms(predictor.reshaped_to_s(donor, host.gpu_type)[keeps])
-            ends.append((donor.id, donor_end))
-            gone += (forecast.ends_ms[donor.id],) * donor.size
+            ends.append((donor, donor_end))
+            gone += (end_ms(donor),) * donor.size
             come += (donor_end,) * keeps
         yield Candidate(
             newcomer,
@@ -203,9 +206,9 @@ def grow(forecast: Forecast, job: JobView, size: int, host: HostView) -> Candida
     leaves are free once its container has ended."""
     here = host.id == job.host
     end = to_ms(forecast.predictor.reshaped_to_s(job, host.gpu_type, moves=not here)[size])
-    before = (forecast.ends_ms[job.id],) * job.size
+    before = (end_ms(job),) * job.size
     number = forecast.numbers[host.id]
-    ends = ((job.id, end),)
+    ends = ((job, end),)
     if here:
         add = size - job.size
         changes: tuple[Change, ...] = ((number, (0,) * add + before, (end,) * size),)

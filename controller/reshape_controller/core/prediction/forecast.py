@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.list_schedule import (
     Listed,
@@ -34,7 +34,8 @@ Change = tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 class Forecast:
-    """One per decision; ``outlook`` of it for each newcomer."""
+    """One per decision; ``outlook`` of it for each newcomer. Of two forecasts of the same views
+    the newer one counts: when a job ends is put down with what is kept of it."""
 
     def __init__(self, snapshot: Snapshot, predictor: Predictor) -> None:
         self.snapshot = snapshot
@@ -43,17 +44,24 @@ class Forecast:
         number_of = {gpu_type: number for number, gpu_type in enumerate(self.types)}
         self.numbers = {host.id: number for number, host in enumerate(snapshot.hosts)}
         self.type_of = [number_of[host.gpu_type] for host in snapshot.hosts]
-        self.ends_ms = predictor.ends_ms(snapshot.running)
-        self.free_ms = self._free()
-        self.gpus = sum(map(len, self.free_ms))
-        self.free_sum_ms = sum(map(sum, self.free_ms))
-        self.ends_sum_ms = sum(self.ends_ms.values())
-        third = min(sorted(self.ends_ms.values())[-3:], default=0)
-        last = ((end, job) for job, end in self.ends_ms.items() if end >= third)
-        self.latest = sorted(last, reverse=True)[:3]
-        waiting = self._waiting()
-        self.listed, self.rest = waiting[:LISTED_MAX], waiting[LISTED_MAX:]
-        self.rest_ms = sum(job.area_ms for job in self.rest)
+        self.free_ms: list[list[int]] = [[] for _ in snapshot.hosts]
+        """For each host, when each of its usable GPUs is free, in ascending order."""
+        self.gpus = 0
+        self.free_sum_ms = 0
+        self.ends_sum_ms = 0
+        self.latest: list[tuple[int, JobId]] = []
+        """The jobs that end last, the latest first; three of them, if there are so many."""
+        self.listed: list[Waiting] = []
+        """Queued jobs that are list-scheduled, and..."""
+        self.names: list[JobId] = []
+        """...who they are."""
+        self.rest_ms = 0
+        """The area of the others."""
+        self._without: dict[int, Listed] = {}
+        predictor.look(snapshot.running)
+        self._see_running()
+        self._see_hosts()
+        self._see_queued()
 
     @cached_property
     def running(self) -> dict[JobId, JobView]:
@@ -66,32 +74,62 @@ class Forecast:
         scheduler = Scheduler(self.free_ms, self.type_of, len(self.types), self.listed)
         return scheduler, scheduler.run(self.listed, {})
 
-    def _free(self) -> list[list[int]]:
-        """For each host, when each of its usable GPUs is free, in ascending order."""
-        found: dict[HostId | None, list[int]] = {host.id: [] for host in self.snapshot.hosts}
-        for job, end in zip(self.snapshot.running, self.ends_ms.values(), strict=True):
-            times = found.get(job.host)
-            if times is not None:
-                times += (end,) * job.size
-        for host in self.snapshot.hosts:
-            times = found[host.id]
+    def _see_running(self) -> None:
+        numbers, free_ms = self.numbers, self.free_ms
+        ends_sum = free_sum = 0
+        third = -1
+        for job in self.snapshot.running:
+            end = end_ms(job)
+            ends_sum += end
+            if end > third:
+                third = self._is_late(end, job.id)
+            number = numbers.get(job.host) if job.host is not None else None
+            if number is not None:
+                times, size = free_ms[number], job.size
+                free_sum += end * size
+                for _ in range(size):
+                    times.append(end)
+        self.ends_sum_ms, self.free_sum_ms = ends_sum, free_sum
+
+    def _is_late(self, end: int, job: JobId) -> int:
+        """A job ends later than the third of the latest so far; when that ends now."""
+        self.latest.append((end, job))
+        self.latest.sort(reverse=True)
+        if len(self.latest) > 3:
+            self.latest.pop()
+        return self.latest[2][0] if len(self.latest) == 3 else -1
+
+    def _see_hosts(self) -> None:
+        for host, times in zip(self.snapshot.hosts, self.free_ms, strict=True):
             usable = host.usable if host.usable > host.idle else host.idle
             if usable > len(times):
                 times += (0,) * (usable - len(times))
             times.sort()
-        return list(found.values())
+            self.gpus += len(times)
 
-    def _waiting(self) -> list[Waiting]:
-        """Queued jobs for the list; without those that no host can hold, or that can be on one host
-        only and that one cannot be used."""
-        most = max(map(len, self.free_ms), default=0)
-        if not most:
-            return []
-        queued = [
-            j for j in self.snapshot.queued if j.only_host is None or j.only_host in self.numbers
-        ]
-        listed = self.predictor.waiting(queued, self.types)
-        return [job for job in listed if job.size <= most]
+    def _see_queued(self) -> None:
+        self._most = max(map(len, self.free_ms), default=0)
+        if not self._most:
+            return
+        listed, predictor, types, rest_ms = self.listed, self.predictor, self.types, 0
+        for job in self.snapshot.queued:
+            if not self._counts(job):
+                continue
+            waiting = predictor.waiting(job, types)
+            if len(listed) < LISTED_MAX:
+                listed.append(waiting)
+                self.names.append(job.id)
+            else:
+                rest_ms += waiting.area_ms
+        self.rest_ms = rest_ms
+
+    def _counts(self, job: JobView) -> bool:
+        """Whether a queued job can start at all: some host can hold it, and, where its files can be
+        reached from one host only, that one can be used."""
+        sizes = job.sizes
+        if not sizes or sizes[0] > self._most:
+            return False
+        return job.only_host is None or job.only_host in self.numbers
 
     def latest_but(self, job: JobId) -> int:
         """The latest completion of a running job other than ``job``."""
@@ -100,30 +138,54 @@ class Forecast:
                 return end
         return 0
 
-    def outlook(self, newcomer: JobId | None = None) -> Outlook:
+    def outlook(self, newcomer: JobView | None = None) -> Outlook:
         """The queue as it counts while options of ``newcomer`` are weighed: it is one of those
         that are listed, wherever it stands."""
-        if newcomer is None or any(job.id == newcomer for job in self.listed):
-            return Outlook(self, self.listed, self.rest_ms, newcomer)
-        own = next((job for job in self.rest if job.id == newcomer), None)
-        if own is None:
-            return Outlook(self, self.listed, self.rest_ms, newcomer)
+        if newcomer is None:
+            return Outlook(self, self.listed, self.rest_ms, None)
+        if newcomer.id in self.names:
+            return Outlook(self, self.listed, self.rest_ms, self.names.index(newcomer.id))
+        if not self._counts(newcomer):
+            return Outlook(self, self.listed, self.rest_ms, None)
+        own = self.predictor.waiting(newcomer, self.types)
         listed = [*self.listed[:-1], own]
         rest_ms = self.rest_ms - own.area_ms + self.listed[-1].area_ms
-        return Outlook(self, listed, rest_ms, newcomer)
+        return Outlook(self, listed, rest_ms, len(listed) - 1)
+
+    def without(self, at: int) -> Listed:
+        """The schedule without one of those that are listed; the same for neighbours that are
+        alike."""
+        listed = self.listed
+        while at and listed[at - 1] is listed[at]:
+            at -= 1
+        known = self._without.get(at)
+        if known is None:
+            scheduler, _ = self.queue
+            known = self._without[at] = scheduler.run(listed[:at] + listed[at + 1 :], {})
+        return known
+
+
+def end_ms(job: JobView) -> int:
+    """When a running job ends, from now, by the newest forecast."""
+    pace = job.pace
+    assert pace is not None, "a forecast has looked at it"
+    return pace.end_ms
 
 
 class Outlook:
     """Weighs options for one newcomer (or, without one, for running jobs)."""
 
     def __init__(
-        self, forecast: Forecast, listed: list[Waiting], rest_ms: int, newcomer: JobId | None
+        self, forecast: Forecast, listed: list[Waiting], rest_ms: int, at: int | None
     ) -> None:
+        """``at``: where in ``listed`` the newcomer is; None: it is not there."""
         self.forecast = forecast
         self.rest_ms = rest_ms
-        self.others = [job for job in listed if job.id != newcomer]
-        self._listed = len(listed)
-        if listed is forecast.listed:
+        self.others = listed if at is None else listed[:at] + listed[at + 1 :]
+        """Those that wait when the newcomer does not."""
+        self._at = at
+        self._usual = listed is forecast.listed
+        if self._usual:
             self._scheduler, self.if_waiting = forecast.queue
         else:
             free_ms, type_of = forecast.free_ms, forecast.type_of
@@ -133,8 +195,11 @@ class Outlook:
     @cached_property
     def if_started(self) -> Listed:
         """The schedule without the newcomer."""
-        alone = len(self.others) < self._listed
-        return self._scheduler.run(self.others, {}) if alone else self.if_waiting
+        if self._at is None:
+            return self.if_waiting
+        if self._usual:
+            return self.forecast.without(self._at)
+        return self._scheduler.run(self.others, {})
 
     @cached_property
     def reach(self) -> Reach:
@@ -153,7 +218,7 @@ class Outlook:
         return self._total((), (), self.if_waiting)
 
     def bound(
-        self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
+        self, ends: Sequence[tuple[JobView, int]], changes: Sequence[Change]
     ) -> tuple[int, int]:
         """Neither makespan nor sum can be lower than this (see ``weigh``)."""
         return self._total(ends, changes, self._at_best)
@@ -163,7 +228,7 @@ class Outlook:
         return not self.others or all(self._out_of_reach(change) for change in changes)
 
     def weigh(
-        self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change]
+        self, ends: Sequence[tuple[JobView, int]], changes: Sequence[Change]
     ) -> tuple[int, int]:
         """Makespan and sum of completion times of an option.
 
@@ -181,27 +246,32 @@ class Outlook:
         return self._total(ends, changes, self._scheduler.run(self.others, overlay))
 
     def _total(
-        self, ends: Sequence[tuple[JobId, int]], changes: Sequence[Change], listed: Listed
+        self, ends: Sequence[tuple[JobView, int]], changes: Sequence[Change], listed: Listed
     ) -> tuple[int, int]:
         forecast = self.forecast
         makespan, total = listed.last_ms, forecast.ends_sum_ms + listed.sum_ms
         for job, end in ends:
-            makespan = max(makespan, end)
-            total += end - forecast.ends_ms.get(job, 0)
-        for end, job in forecast.latest:
-            if all(job != changed for changed, _ in ends):
-                makespan = max(makespan, end)
-                break
-        else:
-            changed = dict(ends)
-            rest = (end for job, end in forecast.ends_ms.items() if job not in changed)
-            makespan = max(makespan, max(rest, default=0))
+            if end > makespan:
+                makespan = end
+            total += end - end_ms(job) if job.size else end
+        others = self._latest_but(ends)
+        if others > makespan:
+            makespan = others
         if (self.rest_ms or listed.bound) and forecast.gpus:
             busy = forecast.free_sum_ms + listed.busy_ms + self.rest_ms
             for _, gone, come in changes:
                 busy += sum(come) - sum(gone)
             makespan = max(makespan, -(-busy // forecast.gpus))
         return makespan, total
+
+    def _latest_but(self, ends: Sequence[tuple[JobView, int]]) -> int:
+        """The latest completion of the running jobs that an option leaves as they are."""
+        changed = [job.id for job, _ in ends]
+        for end, name in self.forecast.latest:
+            if name not in changed:
+                return end
+        rest = (end_ms(job) for job in self.forecast.snapshot.running if job.id not in changed)
+        return max(rest, default=0)
 
     def _out_of_reach(self, change: Change) -> bool:
         """Whether no listed job would see the difference: every time that changes is later than

@@ -13,13 +13,9 @@ from functools import cached_property
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
 from reshape_controller.core.prediction import bounds
-from reshape_controller.core.prediction.bounds import Loss
-from reshape_controller.core.prediction.forecast import Forecast, Outlook
+from reshape_controller.core.prediction.bounds import Alike
+from reshape_controller.core.prediction.forecast import Forecast, Outlook, end_ms
 from reshape_controller.core.prediction.predictor import to_ms
-
-_Group = tuple[bool, str, tuple[int, ...]]
-"""Whether their hosts have idle GPUs, of which type they are, and how many each can give, the most
-first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +57,11 @@ class Givers:
         return giver
 
     @cached_property
-    def losses(self) -> dict[_Group, list[Loss]]:
-        """What each loses at least."""
-        alike: dict[tuple[bool, str], list[JobView]] = {}
-        for host in self._forecast.snapshot.hosts:
-            alike.setdefault((host.idle > 0, host.gpu_type), []).extend(
-                self.donors.get(host.id, ())
-            )
-        return {
-            (*hosts, gifts): losses
-            for hosts, jobs in alike.items()
-            for gifts, losses in bounds.losses(self._forecast, jobs, self._least_ms).items()
-        }
+    def alike(self) -> list[Alike]:
+        """What each loses at least, and those that are alike."""
+        donors, hosts = self.donors, self._forecast.snapshot.hosts
+        placed = [(host, donors[host.id]) for host in hosts if host.id in donors]
+        return bounds.losses(self._forecast, placed, self._least_ms)
 
     @cached_property
     def release_s(self) -> float:
@@ -83,7 +72,7 @@ class Givers:
 
     def _make(self, job: JobView) -> Giver:
         forecast, predictor = self._forecast, self._forecast.predictor
-        before = forecast.ends_ms[job.id]
+        before = end_ms(job)
         then_s = predictor.reshaped_to_s(job, job.gpu_type)
         keeps = tuple(
             (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
@@ -120,31 +109,30 @@ def near_and_far(
         late_ms = dict(zip(forecast.types, outlook.reach.late_ms, strict=True))
     waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
     shorter = base[0] - max(queue.last_ms, forecast.latest[0][0])
-    for (idle, kind, gifts), losses in givers.losses.items():
-        late = late_ms[kind]
-        if not idle and gifts[0] < newcomer.sizes[0]:
+    for alike in givers.alike:
+        late, gifts = late_ms[alike.kind], alike.gifts
+        if not alike.idle and gifts[0] < newcomer.sizes[0]:
             continue
         sizes = [size for size in newcomer.sizes if size in gifts]
         if alone and not sizes:
             sizes = [size for size in newcomer.sizes if size <= gifts[0]]
-        seconds = (forecast.predictor.incoming_s(newcomer, kind, size) for size in sizes)
+        seconds = [forecast.predictor.incoming_s(newcomer, alike.kind, size) for size in sizes]
         end = to_ms(min(seconds, default=0.0) + givers.release_s) - bounds.SLACK_MS
-        found = losses if all_hosts else [loss for loss in losses if loss[3].host in here]
-        if idle or not sizes or end <= late:
-            near += [job for *_, job in found]
+        if alike.idle or not sizes or end <= late:
+            near += _on(alike.jobs, here, all_hosts)
             continue
         saves = waits - end
-        close = [
-            job
-            for needs, before, least, job in found
-            if needs <= saves or before <= late or least <= shorter
-        ]
+        close = _on(alike.near(saves, late, shorter), here, all_hosts)
         near += close
+        found = _on(alike.jobs, here, all_hosts)
         ruled_out += len(found) - len(close)
         if explained:
-            far += [
-                (needs, job)
-                for needs, before, least, job in found
-                if needs > saves and before > late and least > shorter
-            ]
+            for job in found:
+                if not bounds.is_near(job, saves, late, shorter):
+                    far.append((bounds.needs_ms(job), job))
     return near, ruled_out, far
+
+
+def _on(jobs: list[JobView], here: dict[HostId, HostView], all_hosts: bool) -> list[JobView]:
+    """Those of ``jobs`` that are on one of the hosts."""
+    return jobs if all_hosts else [job for job in jobs if job.host in here]

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 
-from reshape_controller.core.model import JobId
-
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A queued job at its smallest size: milliseconds on each GPU type, and its smallest area."""
+    """Queued jobs at their smallest size: milliseconds on each GPU type, and the smallest area.
+    Those that are alike are one value."""
 
-    id: JobId
     size: int
-    gpu_types: tuple[str, ...]
     takes_ms: tuple[int, ...]
     area_ms: int
 
@@ -112,8 +109,8 @@ class Scheduler:
         busy = total = last = 0
         for job in listed:
             size, takes_ms = job.size, job.takes_ms
-            end, chosen, kind = -1, -1, 0
-            for head in heads[size]:
+            end = chosen = -1
+            for kind, head in enumerate(heads[size]):
                 while head:
                     first = head[0]
                     start = first // hosts
@@ -124,7 +121,6 @@ class Scheduler:
                             end, chosen = start, host
                         break
                     heappop(head)
-                kind += 1
             ends.append(end)
             if chosen < 0:
                 continue

@@ -1,8 +1,8 @@
 """What is kept of the prediction of a job from one decision to the next.
 
 Does: holds what does not change with time, and takes in other costs. Never: predicts (that is
-``predictor``), or outlives the job's view or what it says of its type. State: this is the cache; a
-view holds it.
+``predictor``), or outlives the job's view. State: this is the cache; a view holds it. Queued jobs
+that have not begun and are alike share one.
 """
 
 from __future__ import annotations
@@ -10,36 +10,43 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reshape_controller.core.prediction.list_schedule import Waiting
-from reshape_controller.core.prediction.profiles import Answers
+from reshape_controller.core.prediction.profiles import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Pace:
     """What of the prediction of a job does not change with time."""
 
+    book: ProfileBook
+    """The book with which it was found to hold last; with another one it is looked at again."""
     answers: Answers
     """Of its type; with others, this is void."""
-    job_type: str
     cost: Overhead
     tail_s: float
     """Last checkpoint and stops."""
     stay_s: float
     """Without training, in a reshape whose container stays."""
-    left: float
+    left: float = 0.0
     """Iterations left at its last report; now, if it does not train."""
-    since_s: float | None
-    """When that was, if it trains."""
-    step_s: float
-    """Seconds of an iteration at its size, if it trains."""
+    trains: bool = False
+    """Its steps were seen to move, and the next three are known."""
+    since_s: float = 0.0
+    """When that was."""
+    step_s: float = 1.0
+    """Seconds of an iteration at its size."""
     until_s: float = 0.0
-    """When it will have trained, if it trains."""
+    """When it will have trained."""
     speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
     """Seconds of an iteration by GPU type and size."""
+    incoming_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Training of a queued job that has not begun, by GPU type and size."""
     starting_ms: int | None = None
     """When a job that does not train yet will have left, from whenever it is asked."""
     waiting: Waiting | None = None
-    """How a queued job counts in a list schedule."""
+    """How a queued job counts in a list schedule, on..."""
+    gpu_types: tuple[str, ...] = ()
+    """...these GPU types."""
     gifts: tuple[int, ...] | None = None
     """How many GPUs it can give, the most first (see ``bounds``; with the next)."""
     slower_s: float = 0.0
@@ -48,10 +55,23 @@ class Pace:
     """By how much a step is shorter at most, on GPUs of types of which there are so many."""
     no_growth: object = None
     """With which idle GPUs more of them would save too little, from then on (see ``bounds``)."""
+    end_ms: int = 0
+    """When it will have left, from now, as the newest forecast has it."""
+    least_ms: int = 0
+    """What its reshape has to save, and..."""
+    needs_ms: int = 0
+    """...what a newcomer has to save for it at least, as the newest decision has it."""
 
-    def costs_are(self, answers: Answers, cost: Overhead) -> None:
+    def begin(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
+        """Other speeds of its type were learned: nothing holds any more."""
+        self.costs_are(book, answers, cost)
+        self.left, self.trains = 0.0, False
+        self.speeds_s, self.incoming_s, self.faster_s = {}, {}, {}
+        self.gifts = None
+
+    def costs_are(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
         """Other costs of its type were learned, and nothing else."""
-        self.answers, self.cost = answers, cost
+        self.book, self.answers, self.cost = book, answers, cost
         self.tail_s, self.stay_s = sums_s(cost)
         self.starting_ms = self.waiting = self.no_growth = None
 

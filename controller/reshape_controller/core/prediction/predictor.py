@@ -10,17 +10,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
+from reshape_controller.core.model import JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.list_schedule import Waiting
-from reshape_controller.core.prediction.pace import Pace, sums_s
+from reshape_controller.core.prediction.pace import Pace
 from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S, Answers
-from reshape_profiles.schema import DEFAULT_TYPE, Overhead
+from reshape_profiles.schema import Overhead
+
+NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
+ALIKE_MAX = 1000
+"""Paces of jobs that have not begun that are kept for others that are alike."""
 
 
 def to_ms(seconds: float) -> int:
-    """Whole milliseconds."""
-    return round(seconds * 1000.0)
+    """Whole milliseconds, of two that are as near the even one: as ``round`` has it, which is
+    several times slower where this is compiled."""
+    exact = seconds * 1000.0
+    if exact < 0.0:
+        return round(exact)
+    whole = int(exact)
+    rest = exact - whole
+    return whole + 1 if rest > 0.5 or (rest == 0.5 and whole % 2) else whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,40 +50,60 @@ class Predictor:
     def __init__(self, snapshot: Snapshot) -> None:
         self._now_s = snapshot.now_s
         self._book = snapshot.profiles
+        self._alike = snapshot.alike
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
-        self.valid = snapshot.profiles.answered
-        """The answers with which a pace holds, by job type; for loops over all jobs."""
 
     def pace(self, job: JobView) -> Pace:
         """What is kept of a job."""
         pace = job.pace
-        if pace is None or pace.answers is not self.valid.get(pace.job_type):
-            answers = self._book.answers(job.spec.job_type)
-            if pace is None or pace.answers.tables is not answers.tables:
-                return self._pace(job, answers)
-            pace.costs_are(answers, self._book.overhead(job.spec.job_type))
+        if pace is not None and pace.book is self._book:
+            return pace
+        return self._look_again(job)
+
+    def _look_again(self, job: JobView) -> Pace:
+        """Whether what is kept still holds, with another book."""
+        book, kind, pace = self._book, job.spec.job_type, job.pace
+        if pace is None:
+            pace = self._new(job)
+            object.__setattr__(job, "pace", pace)  # a cache on a frozen value
+        answers = book.answers(kind)
+        if pace.answers is answers:
+            pace.book = book
+        elif pace.answers.tables is answers.tables:
+            pace.costs_are(book, answers, book.overhead(kind))
+        else:
+            self._begin(job, pace, answers)
         return pace
 
-    def _pace(self, job: JobView, answers: Answers) -> Pace:
-        kind = job.spec.job_type
-        cost = self._book.overhead(kind)
-        pace = Pace(answers, kind or DEFAULT_TYPE, cost, *sums_s(cost), 0.0, None, 1.0)
-        object.__setattr__(job, "pace", pace)  # a cache on a frozen value
+    def _new(self, job: JobView) -> Pace:
+        """A pace for a view that has none: that of a job that is alike, if there is one."""
+        spec, nothing = job.spec, Answers()
+        pace = Pace(self._book, nothing, NO_COST, 0.0, 0.0)
+        if job.size or job.initialized or job.host is not None or _has_begun(job):
+            return pace
+        key = (spec.job_type, spec.length, spec.global_batch, spec.optional_gpus, job.sizes)
+        known = self._alike.get(key)
+        if known is None:
+            if len(self._alike) >= ALIKE_MAX:
+                self._alike.clear()
+            known = self._alike[key] = pace
+        return known
+
+    def _begin(self, job: JobView, pace: Pace, answers: Answers) -> None:
+        """Nothing is known of the job yet, or nothing holds any more."""
+        pace.begin(self._book, answers, self._book.overhead(job.spec.job_type))
         total = self.total_steps(job)
         if total is None:
             pace.left = DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
-            return pace
+            return
         pace.left = total - job.progress.step
         if job.progress_at_s is not None and job.size > 0:
-            pace.since_s, pace.step_s = job.progress_at_s, self.step_s(job, job.gpu_type, job.size)
+            pace.trains, pace.since_s = True, job.progress_at_s
+            pace.step_s = self.step_s(job, job.gpu_type, job.size)
             pace.until_s = pace.since_s + pace.left * pace.step_s
-        return pace
 
     def step_s(self, job: JobView, gpu_type: str, size: int) -> float:
         """Seconds of one iteration on ``size`` GPUs of a type."""
-        found = self.speeds_s(job, gpu_type).get(size)
-        if found is not None:
-            return found
         kind = job.spec.job_type
         if job.measured:
             return self._book.seconds_of_job(kind, job.measured, gpu_type, size)
@@ -95,7 +125,7 @@ class Predictor:
     def remaining_steps(self, job: JobView) -> float:
         """Iterations left, now: the last report carried on at the speed of its size."""
         pace = self.pace(job)
-        if pace.since_s is None:
+        if not pace.trains:
             return max(0.0, pace.left)
         return max(0.0, pace.left - max(0.0, self._now_s - pace.since_s) / pace.step_s)
 
@@ -158,19 +188,18 @@ class Predictor:
         return Prediction((*self._change(cost, moves=moves), ("training", training), *_tail(cost)))
 
     def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
-        """The total of ``incoming``, kept for jobs that have not begun and are alike."""
+        """The total of ``incoming``; its training is kept for jobs that have not begun."""
         pace = self.pace(job)
         cost = pace.cost
         fixed_s = cost.process_init_s + release_s + pace.tail_s
         if not job.initialized:
             fixed_s += cost.job_init_s
-        if _has_begun(job):
+        if pace.trains:
             return fixed_s + self.train_s(job, gpu_type, size)
-        spec, alike = job.spec, pace.answers.alike
-        key = (spec.length, spec.global_batch, job.gpu_type, gpu_type, size)
-        train_s = alike.get(key)
+        train_s = pace.incoming_s.get((gpu_type, size))
         if train_s is None:
-            train_s = alike[key] = self.train_s(job, gpu_type, size)
+            train_s = self.train_s(job, gpu_type, size)
+            pace.incoming_s[gpu_type, size] = train_s
         return fixed_s + train_s
 
     def unchanged_s(self, job: JobView) -> float:
@@ -179,43 +208,36 @@ class Predictor:
             return self.train_s(job, job.gpu_type, job.size) + self.pace(job).tail_s
         return self.unchanged(job).total_s
 
-    def ends_ms(self, jobs: Iterable[JobView]) -> dict[JobId, int]:
-        """``unchanged_s`` of many running jobs, in whole milliseconds. One loop on purpose: every
-        decision needs it of all."""
-        now_s, valid, found = self._now_s, self.valid, {}
+    def look(self, jobs: Iterable[JobView]) -> None:
+        """Put down when each running job ends (``unchanged_s`` in whole milliseconds) with what is
+        kept of it. One loop on purpose: every decision needs it of all."""
+        now_s, book = self._now_s, self._book
         for job in jobs:
             pace = job.pace
-            if pace is None or pace.answers is not valid.get(pace.job_type):
-                pace = self.pace(job)
-            if pace.since_s is None or job.frozen or now_s < pace.since_s:
+            if pace is None or pace.book is not book:
+                pace = self._look_again(job)
+            if not pace.trains or job.frozen or now_s < pace.since_s:
                 end = pace.starting_ms
                 if end is None:
                     end = to_ms(self.unchanged_s(job))
-                    pace.starting_ms = end if pace.since_s is None and not job.trains else None
-                found[job.id] = end
+                    pace.starting_ms = end if not (pace.trains or job.trains) else None
+                pace.end_ms = end
                 continue
             train_s = pace.until_s - now_s
-            found[job.id] = round(((train_s if train_s > 0.0 else 0.0) + pace.tail_s) * 1000.0)
-        return found
+            pace.end_ms = to_ms((train_s if train_s > 0.0 else 0.0) + pace.tail_s)
 
-    def waiting(self, jobs: Iterable[JobView], gpu_types: tuple[str, ...]) -> list[Waiting]:
-        """Queued jobs that have sizes, for the list schedule."""
-        valid, found = self.valid, []
-        for job in jobs:
-            if job.sizes:
-                pace = job.pace
-                if pace is None or pace.answers is not valid.get(pace.job_type):
-                    pace = self.pace(job)
-                known = pace.waiting
-                if known is None or known.gpu_types != gpu_types:
-                    known = pace.waiting = self._waiting(job, gpu_types)
-                found.append(known)
-        return found
-
-    def _waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> Waiting:
-        size = min(job.sizes)
-        takes = tuple(to_ms(self.incoming_s(job, kind, size)) for kind in gpu_types)
-        return Waiting(job.id, size, gpu_types, takes, size * min(takes))
+    def waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> Waiting:
+        """A queued job that has sizes, for the list schedule."""
+        pace = self.pace(job)
+        known = pace.waiting
+        if known is not None and pace.gpu_types is gpu_types:
+            return known
+        if known is None or pace.gpu_types != gpu_types:
+            size = job.sizes[0]
+            takes = tuple([to_ms(self.incoming_s(job, kind, size)) for kind in gpu_types])
+            known = pace.waiting = Waiting(size, takes, size * min(takes))
+        pace.gpu_types = gpu_types
+        return known
 
     def reshaped_to_s(
         self, job: JobView, gpu_type: str, *, moves: bool = False

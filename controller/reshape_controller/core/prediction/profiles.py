@@ -105,8 +105,6 @@ class Answers:
     tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
     """The same dictionary as before, where only costs were learned since."""
     overhead: Overhead | None = None
-    alike: dict[tuple[object, ...], float] = field(default_factory=dict)
-    """Predictions for jobs that have not begun, by all that they depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +187,13 @@ class ProfileBook:
         self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str, gpus: int
     ) -> float:
         """Seconds of one step of a job, with its own measurements."""
-        return self.speeds_of_job(job_type, measured, gpu_type, (gpus,))[gpus]
+        believed_s = self.seconds_per_step(job_type, gpu_type, gpus)
+        if not measured:
+            return believed_s
+        if len(measured) == 1:
+            return self._ratio(job_type, measured[0]) * believed_s
+        correct = self._correct(job_type, measured, gpu_type)
+        return correct.get(gpus, correct[0]) * believed_s
 
     def speeds_of_job(
         self,
@@ -207,17 +211,21 @@ class ProfileBook:
         if not measured:
             return table
         if len(measured) == 1:
-            kind, gpus = measured[0].gpu_type, measured[0].gpus
-            believed_s = answers.seconds.get((kind, gpus))
-            if believed_s is None:
-                believed_s = self.seconds_per_step(job_type, kind, gpus)
-            ratio = measured[0].seconds_per_step / believed_s
+            ratio = self._ratio(job_type, measured[0])
             return {size: ratio * step_s for size, step_s in table.items()}
-        correct = _corrections(
-            measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n)
-        )
+        correct = self._correct(job_type, measured, gpu_type)
         mean = correct[0]
         return {size: correct.get(size, mean) * step_s for size, step_s in table.items()}
+
+    def _ratio(self, job_type: str | None, one: Measured) -> float:
+        """Measured over believed time of a step."""
+        return one.seconds_per_step / self.seconds_per_step(job_type, one.gpu_type, one.gpus)
+
+    def _correct(
+        self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str
+    ) -> dict[int, float]:
+        """The same at each measured size, and the mean under 0 (see ``_corrections``)."""
+        return _corrections(measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n))
 
     def overhead(self, job_type: str | None) -> Overhead:
         """Seconds of starts, saves and stops of a job of the type."""

@@ -15,7 +15,7 @@ from reshape_controller.core.model import HostId
 from reshape_controller.core.plan import HostView, JobView
 from reshape_controller.core.prediction import bounds, candidates, moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank
-from reshape_controller.core.prediction.forecast import Forecast, Outlook
+from reshape_controller.core.prediction.forecast import Forecast, Outlook, end_ms
 from reshape_controller.core.prediction.givers import Giver, Givers, near_and_far
 from reshape_controller.core.prediction.predictor import to_ms
 
@@ -125,7 +125,7 @@ def _grown(
     base: tuple[int, int],
 ) -> None:
     """Every growth and move of a job, with nobody queued."""
-    before = forecast.ends_ms[job.id]
+    before = end_ms(job)
     least, floor = least_ms(before), forecast.latest_but(job.id)
     ends_s: dict[tuple[str, bool], dict[int, float]] = {}
     for size, host in candidates.larger(job, own, fits):

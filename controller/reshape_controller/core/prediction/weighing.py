@@ -17,7 +17,7 @@ from reshape_controller.core.explain import duration, gpus
 from reshape_controller.core.plan import JobView, Option, Plan
 from reshape_controller.core.prediction import moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank
-from reshape_controller.core.prediction.forecast import Outlook
+from reshape_controller.core.prediction.forecast import Outlook, end_ms
 from reshape_controller.core.prediction.sweep import Far, Swept
 
 WAITING_KEPT_MAX = 16
@@ -74,12 +74,10 @@ class Weighing:
         """What a candidate brings."""
         return candidate.ranked(*self.outlook.weigh(candidate.ends, candidate.changes))
 
-    def worth(self, option: Rank) -> bool:
+    def worth(self, option: Rank, reshaped: Sequence[JobView]) -> bool:
         """Whether a reshape saves enough: in the makespan, or in the sum of completion times
         while the makespan does not rise."""
-        reshaped = [donor for donor, _ in option.shrinks] or [option.job]
-        ends_ms = self.outlook.forecast.ends_ms
-        least = self._least_ms(max(ends_ms[job] for job in reshaped))
+        least = self._least_ms(max([end_ms(job) for job in reshaped]))
         shorter = self.base.makespan_ms - option.makespan_ms
         sooner = self.base.total_ms - option.total_ms
         return shorter >= least or (shorter >= 0 and sooner >= least)
@@ -109,7 +107,9 @@ class Weighing:
             nonlocal best
             option = self.weigh(candidate)
             done.append(option)
-            if (best is None or option < best) and (not gate or self.worth(option)):
+            if (best is None or option < best) and (
+                not gate or self.worth(option, candidate.reshaped)
+            ):
                 best = option
 
         for candidate in found:
@@ -121,7 +121,7 @@ class Weighing:
         for at_best, candidate in sorted(costly, key=lambda entry: entry[0]):
             if best is not None and at_best[:2] > best[:2]:
                 break
-            if not gate or self.worth(at_best):
+            if not gate or self.worth(at_best, candidate.reshaped):
                 take(candidate)
         return best, done
 
@@ -130,8 +130,12 @@ class Weighing:
         makespan_s, total_s = entry.makespan_ms / 1000, entry.total_ms / 1000
         if isinstance(entry, Nothing):
             return Option((), makespan_s, self._nothing, total_s)
-        reshapes = bool(entry.shrinks) or entry.job in self.outlook.forecast.running
-        too_little = reshapes and entry[:2] < self.base[:2] and not self.worth(entry)
+        running = self.outlook.forecast.running
+        reshaped = [running[donor] for donor, _ in entry.shrinks]
+        if not reshaped and entry.job in running:
+            reshaped = [running[entry.job]]
+        better = bool(reshaped) and entry[:2] < self.base[:2]
+        too_little = better and not self.worth(entry, reshaped)
         refused = "would save too little" if too_little else ""
         return Option(entry.targets, makespan_s, "", total_s, refused)
 
