@@ -6,6 +6,7 @@ the plan against the state, and a plan that breaks a rule is rejected whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -78,6 +79,25 @@ class HostView:
     """GPUs that are neither quarantined nor lost."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Places:
+    """Hosts by number, in their order; one value for as long as there are no others."""
+
+    numbers: dict[HostId, int]
+    types: tuple[str, ...]
+    """GPU types, in alphabetical order."""
+    type_of: tuple[int, ...]
+    """For each host the number of its GPU type."""
+
+    @staticmethod
+    def of(hosts: Iterable[HostView]) -> Places:
+        """The places of some hosts."""
+        kinds = {host.id: host.gpu_type for host in hosts}
+        types = sorted(set(kinds.values()))
+        numbers = {host: number for number, host in enumerate(kinds)}
+        return Places(numbers, tuple(types), tuple([types.index(kind) for kind in kinds.values()]))
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a decision may depend on. Jobs by place, hosts by id."""
@@ -96,6 +116,13 @@ class Snapshot:
     leave them out, and name nobody in a plan that leaves running jobs as they are."""
     alike: dict[Alike, Pace] = field(default_factory=dict, compare=False, repr=False)
     """What the predictor keeps of jobs that have not begun, for others that are alike."""
+    kept_places: Places | None = field(default=None, compare=False, repr=False)
+    """Of these hosts, by somebody who knows that they are the same as before."""
+
+    @property
+    def places(self) -> Places:
+        """The hosts by number."""
+        return self.kept_places or Places.of(self.hosts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.plan import Alike, HostView, JobView, Snapshot
+from reshape_controller.core.plan import Alike, HostView, JobView, Places, Snapshot
 
 if TYPE_CHECKING:
     from reshape_controller.core.prediction.pace import Pace
@@ -89,6 +89,7 @@ class Views:
         self._queued, self._running = _Row(), _Row()
         self._rows: dict[JobId, tuple[_Row, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
+        self._places: Places | None = None
         self._alike: dict[Alike, Pace] = {}
 
     def __len__(self) -> int:
@@ -113,6 +114,8 @@ class Views:
         if fresh:
             self._host_views = dict(sorted(self._host_views.items()))
         self._jobs, self._hosts = {}, {}
+        if self._places is None:
+            self._places = Places.of(self._host_views.values())
         return Snapshot(
             now_s=state.now_s,
             mechanism=state.mechanism,
@@ -123,6 +126,7 @@ class Views:
             seed=state.seed,
             explained=explained,
             alike=self._alike,
+            kept_places=self._places,
         )
 
     def _renew_job(self, state: State, job_id: JobId) -> None:
@@ -141,10 +145,14 @@ class Views:
         self._rows[job_id] = (row, order)
 
     def _renew_host(self, state: State, host_id: HostId) -> None:
-        host = state.hosts.get(host_id)
+        host, before = state.hosts.get(host_id), self._host_views.get(host_id)
         if host is None or not host.present or host.drained:
-            self._host_views.pop(host_id, None)
+            if before is not None:
+                del self._host_views[host_id]
+                self._places = None
             return
+        if before is None or before.gpu_type != host.gpu_type:
+            self._places = None
         self._host_views[host_id] = _host_view(state, host)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
@@ -144,17 +145,16 @@ class Growth:
         its end it would save nothing and lose the costs of a reshape. So a job for which it is not
         worth it now needs no second look until its pace or the idle GPUs change.
         """
-        near, idle = [], self._idle
-        asked = (self._rooms, self._in_place, self._least_ms)
+        near, asked = [], _asked(self._rooms, self._in_place, self._least_ms)
         for job in jobs:
             pace = self._predictor.pace(job)
-            known = (idle[job.host] if job.host is not None else 0, asked)
-            if pace.no_growth == known:
+            idle = self._idle[job.host] if job.host is not None else 0
+            if pace.no_growth is asked and pace.no_growth_idle == idle:
                 continue
             if self._lacks_ms(job, pace) <= 0:
                 near.append(job)
             elif pace.stay_s * 1000.0 > SLACK_MS:  # else rounding could decide at its end
-                pace.no_growth = known
+                pace.no_growth, pace.no_growth_idle = asked, idle
         return near
 
     def _lacks_ms(self, job: JobView, pace: Pace) -> int:
@@ -172,6 +172,13 @@ class Growth:
             gain_s = max(gain_s, left * _faster_s(self._predictor, job, pace, here) - stay_s)
         before = to_ms(train_s + pace.tail_s)
         return self._least_ms(before) - int(gain_s * 1000.0) - SLACK_MS
+
+
+@lru_cache(maxsize=1024)
+def _asked(rooms: Rooms, in_place: bool, least_ms: Callable[[int], int]) -> object:
+    """All that growth depends on but for the job and its host: one value for what is the same, as
+    comparing it would take longer than all the rest."""
+    return (rooms, in_place, least_ms)
 
 
 def _slower_s(predictor: Predictor, job: JobView, pace: Pace) -> float:

@@ -40,10 +40,10 @@ class Forecast:
     def __init__(self, snapshot: Snapshot, predictor: Predictor) -> None:
         self.snapshot = snapshot
         self.predictor = predictor
-        self.types = tuple(sorted({host.gpu_type for host in snapshot.hosts}))
-        number_of = {gpu_type: number for number, gpu_type in enumerate(self.types)}
-        self.numbers = {host.id: number for number, host in enumerate(snapshot.hosts)}
-        self.type_of = [number_of[host.gpu_type] for host in snapshot.hosts]
+        self._places = snapshot.places
+        self.types = self._places.types
+        self.numbers = self._places.numbers
+        self.type_of = self._places.type_of
         self.free_ms: list[list[int]] = [[] for _ in snapshot.hosts]
         """For each host, when each of its usable GPUs is free, in ascending order."""
         self.gpus = 0
@@ -58,7 +58,6 @@ class Forecast:
         self.rest_ms = 0
         """The area of the others."""
         self._without: dict[int, Listed] = {}
-        predictor.look(snapshot.running)
         self._see_running()
         self._see_hosts()
         self._see_queued()
@@ -75,17 +74,21 @@ class Forecast:
         return scheduler, scheduler.run(self.listed, {})
 
     def _see_running(self) -> None:
-        numbers, free_ms = self.numbers, self.free_ms
+        """One loop on purpose: every decision needs it of all."""
+        predictor, places, free_ms = self.predictor, self._places, self.free_ms
         ends_sum = free_sum = 0
         third = -1
         for job in self.snapshot.running:
-            end = end_ms(job)
+            pace = predictor.look(job)
+            end = pace.end_ms
             ends_sum += end
             if end > third:
                 third = self._is_late(end, job.id)
-            number = numbers.get(job.host) if job.host is not None else None
-            if number is not None:
-                times, size = free_ms[number], job.size
+            if pace.places is not places:
+                pace.places = places
+                pace.number = places.numbers.get(job.host, -1) if job.host is not None else -1
+            if pace.number >= 0:
+                times, size = free_ms[pace.number], job.size
                 free_sum += end * size
                 for _ in range(size):
                     times.append(end)

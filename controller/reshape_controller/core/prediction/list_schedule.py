@@ -77,7 +77,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, free: list[list[int]], type_of: list[int], types: int, listed: list[Waiting]
+        self, free: list[list[int]], type_of: Sequence[int], types: int, listed: list[Waiting]
     ) -> None:
         """``free``: for each host, when its GPUs are free, ascending; ``type_of``: the number of
         its GPU type, of ``types``; ``listed``: every job that will ever be scheduled."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from reshape_controller.core.plan import Places
 from reshape_controller.core.prediction.list_schedule import Waiting
 from reshape_controller.core.prediction.profiles import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
@@ -54,7 +55,14 @@ class Pace:
     faster_s: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
     """By how much a step is shorter at most, on GPUs of types of which there are so many."""
     no_growth: object = None
-    """With which idle GPUs more of them would save too little, from then on (see ``bounds``)."""
+    """With which idle GPUs more of them would save too little, from then on (see ``bounds``),
+    and..."""
+    no_growth_idle: int = 0
+    """...how many of them on its own host."""
+    places: Places | None = None
+    """The hosts among which its own is..."""
+    number: int = -1
+    """...this one; -1: none of them."""
     end_ms: int = 0
     """When it will have left, from now, as the newest forecast has it."""
     least_ms: int = 0

@@ -7,7 +7,6 @@ job is kept on the job's view, and holds until the job or what is known of its t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
@@ -208,23 +207,21 @@ class Predictor:
             return self.train_s(job, job.gpu_type, job.size) + self.pace(job).tail_s
         return self.unchanged(job).total_s
 
-    def look(self, jobs: Iterable[JobView]) -> None:
-        """Put down when each running job ends (``unchanged_s`` in whole milliseconds) with what is
-        kept of it. One loop on purpose: every decision needs it of all."""
-        now_s, book = self._now_s, self._book
-        for job in jobs:
-            pace = job.pace
-            if pace is None or pace.book is not book:
-                pace = self._look_again(job)
-            if not pace.trains or job.frozen or now_s < pace.since_s:
-                end = pace.starting_ms
-                if end is None:
-                    end = to_ms(self.unchanged_s(job))
-                    pace.starting_ms = end if not (pace.trains or job.trains) else None
-                pace.end_ms = end
-                continue
-            train_s = pace.until_s - now_s
+    def look(self, job: JobView) -> Pace:
+        """What is kept of a running job, with when it ends (``unchanged_s``) put down in it."""
+        pace = job.pace
+        if pace is None or pace.book is not self._book:
+            pace = self._look_again(job)
+        if pace.trains and not job.frozen and pace.since_s <= self._now_s:
+            train_s = pace.until_s - self._now_s
             pace.end_ms = to_ms((train_s if train_s > 0.0 else 0.0) + pace.tail_s)
+            return pace
+        end = pace.starting_ms
+        if end is None:
+            end = to_ms(self.unchanged_s(job))
+            pace.starting_ms = end if not (pace.trains or job.trains) else None
+        pace.end_ms = end
+        return pace
 
     def waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> Waiting:
         """A queued job that has sizes, for the list schedule."""
