@@ -37,6 +37,9 @@ class JobView:
     host: HostId | None
     frozen: bool
     """No plan may name it."""
+    pace: Pace | None = field(default=None, init=False, compare=False, repr=False)
+    """What the predictor made of all this; its cache, and nobody else's. It is here because the
+    loops over all jobs read it with what is before it."""
     initialized: bool
     """Its container is up and waits (R9): starting it costs no initialisation, on ``host`` only."""
     submitted_at_s: float
@@ -63,8 +66,6 @@ class JobView:
     measured: tuple[Measured, ...] = ()
     reshape_cost_s: float | None = None
     curve: Curve | None = None
-    pace: Pace | None = field(default=None, init=False, compare=False, repr=False)
-    """What the predictor made of all this; its cache, and nobody else's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,13 @@ OPTIONS_KEPT_MAX = 64
 
 def startable(snapshot: Snapshot) -> list[JobView]:
     """Queued jobs that may start now, in queue order."""
-    return [
-        job
-        for job in snapshot.queued
-        if not job.frozen and job.not_before_s <= snapshot.now_s and job.sizes
-    ]
+    now_s = snapshot.now_s
+    return [job for job in snapshot.queued if may_start(job, now_s)]
+
+
+def may_start(job: JobView, now_s: float) -> bool:
+    """Whether a queued job may start now."""
+    return not job.frozen and job.not_before_s <= now_s and bool(job.sizes)
 
 
 def hosts_for(snapshot: Snapshot, job: JobView) -> tuple[HostView, ...]:
@@ -70,11 +72,14 @@ def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:
     found: dict[HostId, list[JobView]] = {host.id: [] for host in snapshot.hosts}
     if snapshot.mechanism is Mechanism.NONE:
         return found
+    now_s = snapshot.now_s
     for job in snapshot.running:
-        if job.frozen or not job.sizes or job.sizes[0] >= job.size:
+        sizes = job.sizes
+        if job.frozen or not sizes or sizes[0] >= job.size or job.no_shrink_before_s > now_s:
             continue
-        if job.no_shrink_before_s <= snapshot.now_s and job.host in found:
-            found[job.host].append(job)
+        here = found.get(job.host) if job.host is not None else None
+        if here is not None:
+            here.append(job)
     return found
 
 

@@ -14,6 +14,9 @@ from reshape_controller.core.prediction.list_schedule import Waiting
 from reshape_controller.core.prediction.profiles import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
 
+NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
+"""Until it is looked at."""
+
 
 @dataclass(slots=True, eq=False)
 class Pace:
@@ -23,13 +26,6 @@ class Pace:
     """The book with which it was found to hold last; with another one it is looked at again."""
     answers: Answers
     """Of its type; with others, this is void."""
-    cost: Overhead
-    tail_s: float
-    """Last checkpoint and stops."""
-    stay_s: float
-    """Without training, in a reshape whose container stays."""
-    left: float = 0.0
-    """Iterations left at its last report; now, if it does not train."""
     trains: bool = False
     """Its steps were seen to move, and the next three are known."""
     since_s: float = 0.0
@@ -38,6 +34,28 @@ class Pace:
     """Seconds of an iteration at its size."""
     until_s: float = 0.0
     """When it will have trained."""
+    tail_s: float = 0.0
+    """Last checkpoint and stops."""
+    end_ms: int = 0
+    """When it will have left, from now, as the newest forecast has it."""
+    places: Places | None = None
+    """The hosts among which its own is..."""
+    number: int = -1
+    """...this one; -1: none of them. (What a forecast reads of every job ends here.)"""
+    slower_s: float = 0.0
+    """By how much a step is longer at least, at any smaller size (see ``bounds``; with the
+    next)."""
+    gifts: tuple[int, ...] | None = None
+    """How many GPUs it can give, the most first."""
+    stay_s: float = 0.0
+    """Without training, in a reshape whose container stays."""
+    least_ms: int = 0
+    """What its reshape has to save, and..."""
+    needs_ms: int = 0
+    """...what a newcomer has to save for it at least, as the newest decision has it."""
+    left: float = 0.0
+    """Iterations left at its last report; now, if it does not train."""
+    cost: Overhead = NO_COST
     speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
     """Seconds of an iteration by GPU type and size."""
     incoming_s: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -48,10 +66,6 @@ class Pace:
     """How a queued job counts in a list schedule, on..."""
     gpu_types: tuple[str, ...] = ()
     """...these GPU types."""
-    gifts: tuple[int, ...] | None = None
-    """How many GPUs it can give, the most first (see ``bounds``; with the next)."""
-    slower_s: float = 0.0
-    """By how much a step is longer at least, at any smaller size."""
     faster_s: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
     """By how much a step is shorter at most, on GPUs of types of which there are so many."""
     no_growth: object = None
@@ -59,23 +73,13 @@ class Pace:
     and..."""
     no_growth_idle: int = 0
     """...how many of them on its own host."""
-    places: Places | None = None
-    """The hosts among which its own is..."""
-    number: int = -1
-    """...this one; -1: none of them."""
-    end_ms: int = 0
-    """When it will have left, from now, as the newest forecast has it."""
-    least_ms: int = 0
-    """What its reshape has to save, and..."""
-    needs_ms: int = 0
-    """...what a newcomer has to save for it at least, as the newest decision has it."""
 
     def begin(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
         """Other speeds of its type were learned: nothing holds any more."""
         self.costs_are(book, answers, cost)
-        self.left, self.trains = 0.0, False
-        self.speeds_s, self.incoming_s, self.faster_s = {}, {}, {}
-        self.gifts = None
+        self.trains, self.gifts = False, None
+        for figures in (self.speeds_s, self.incoming_s, self.faster_s):
+            figures.clear()
 
     def costs_are(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
         """Other costs of its type were learned, and nothing else."""

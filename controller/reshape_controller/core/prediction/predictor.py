@@ -16,7 +16,8 @@ from reshape_controller.core.prediction.pace import Pace
 from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S, Answers
 from reshape_profiles.schema import Overhead
 
-NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = Answers()
+"""Of what was not looked at yet."""
 ALIKE_MAX = 1000
 """Paces of jobs that have not begun that are kept for others that are alike."""
 
@@ -76,16 +77,15 @@ class Predictor:
 
     def _new(self, job: JobView) -> Pace:
         """A pace for a view that has none: that of a job that is alike, if there is one."""
-        spec, nothing = job.spec, Answers()
-        pace = Pace(self._book, nothing, NO_COST, 0.0, 0.0)
         if job.size or job.initialized or job.host is not None or _has_begun(job):
-            return pace
+            return Pace(self._book, NOTHING)
+        spec = job.spec
         key = (spec.job_type, spec.length, spec.global_batch, spec.optional_gpus, job.sizes)
         known = self._alike.get(key)
         if known is None:
             if len(self._alike) >= ALIKE_MAX:
                 self._alike.clear()
-            known = self._alike[key] = pace
+            known = self._alike[key] = Pace(self._book, NOTHING)
         return known
 
     def _begin(self, job: JobView, pace: Pace, answers: Answers) -> None:
