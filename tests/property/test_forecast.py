@@ -126,7 +126,7 @@ def compare(snapshot: Snapshot, listed: int) -> None:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
             continue
         reference = Reference(snapshot, newcomer.id, listed)
-        outlook = forecast.outlook(newcomer.id)
+        outlook = forecast.outlook(newcomer)
         assert outlook.waits() == reference.weigh(())
         donors = moves.donors(snapshot)
         for option in (
@@ -193,7 +193,7 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
         for newcomer in snapshot.queued:
             if all(host.usable < min(newcomer.sizes) for host in hosts):
                 continue
-            outlook = forecast.outlook(newcomer.id)
+            outlook = forecast.outlook(newcomer)
             idle = list(candidates.on_idle(forecast, newcomer, hosts))
             base = Weighing(outlook, least_ms, "wait", idle).base[:2]
             every = sweep(outlook, newcomer, hosts, giving, base, gate=False)

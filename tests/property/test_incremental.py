@@ -16,6 +16,7 @@ from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import Snapshot
 from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.pace import end_ms
 from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.state import State
 from reshape_controller.policies import make_policy
@@ -89,9 +90,9 @@ def same_as_from_nothing(state: State) -> None:
     seen = state.views.snapshot(state), fresh.views.snapshot(fresh)
     assert seen[0] == seen[1]
     kept, built = (Forecast(snapshot, Predictor(snapshot)) for snapshot in seen)
-    assert kept.ends_ms == built.ends_ms
-    assert kept.free_ms == built.free_ms
-    assert (kept.listed, kept.rest) == (built.listed, built.rest)
+    assert list(map(end_ms, seen[0].running)) == list(map(end_ms, seen[1].running))
+    assert [free.times_ms for free in kept.free] == [free.times_ms for free in built.free]
+    assert (kept.names, kept.listed, kept.rest_ms) == (built.names, built.listed, built.rest_ms)
     assert kept.queue[1] == built.queue[1]
     for policy in POLICIES:
         plan = policy.decide(seen[1])

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.forecast import Change, Forecast, end_ms
+from reshape_controller.core.prediction.forecast import Change, Forecast
+from reshape_controller.core.prediction.pace import end_ms
 from reshape_controller.core.prediction.predictor import to_ms
 
 

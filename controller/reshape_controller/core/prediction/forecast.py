@@ -18,12 +18,14 @@ from functools import cached_property
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView, Snapshot
+from reshape_controller.core.prediction.free import Free
 from reshape_controller.core.prediction.list_schedule import (
     Listed,
     Reach,
     Scheduler,
     Waiting,
 )
+from reshape_controller.core.prediction.pace import end_ms
 from reshape_controller.core.prediction.predictor import Predictor
 
 LISTED_MAX = 64
@@ -44,8 +46,8 @@ class Forecast:
         self.types = self._places.types
         self.numbers = self._places.numbers
         self.type_of = self._places.type_of
-        self.free_ms: list[list[int]] = [[] for _ in snapshot.hosts]
-        """For each host, when each of its usable GPUs is free, in ascending order."""
+        self.free = [Free() for _ in snapshot.hosts]
+        """For each host, when its usable GPUs are free."""
         self.gpus = 0
         self.free_sum_ms = 0
         self.ends_sum_ms = 0
@@ -70,12 +72,12 @@ class Forecast:
     @cached_property
     def queue(self) -> tuple[Scheduler, Listed]:
         """The first queued jobs if nobody of them is started now, and what schedules them."""
-        scheduler = Scheduler(self.free_ms, self.type_of, len(self.types), self.listed)
+        scheduler = Scheduler(self.free, self.type_of, len(self.types), self.listed)
         return scheduler, scheduler.run(self.listed, {})
 
     def _see_running(self) -> None:
         """One loop on purpose: every decision needs it of all."""
-        predictor, places, free_ms = self.predictor, self._places, self.free_ms
+        predictor, places, free = self.predictor, self._places, self.free
         ends_sum = free_sum = 0
         third = -1
         for job in self.snapshot.running:
@@ -88,10 +90,8 @@ class Forecast:
                 pace.places = places
                 pace.number = places.numbers.get(job.host, -1) if job.host is not None else -1
             if pace.number >= 0:
-                times, size = free_ms[pace.number], job.size
-                free_sum += end * size
-                for _ in range(size):
-                    times.append(end)
+                free[pace.number].used_by(job, end)
+                free_sum += end * job.size
         self.ends_sum_ms, self.free_sum_ms = ends_sum, free_sum
 
     def _is_late(self, end: int, job: JobId) -> int:
@@ -103,15 +103,15 @@ class Forecast:
         return self.latest[2][0] if len(self.latest) == 3 else -1
 
     def _see_hosts(self) -> None:
-        for host, times in zip(self.snapshot.hosts, self.free_ms, strict=True):
+        self._most = 0
+        for host, free in zip(self.snapshot.hosts, self.free, strict=True):
             usable = host.usable if host.usable > host.idle else host.idle
-            if usable > len(times):
-                times += (0,) * (usable - len(times))
-            times.sort()
-            self.gpus += len(times)
+            free.idle(usable - free.count)
+            self.gpus += free.count
+            if free.count > self._most:
+                self._most = free.count
 
     def _see_queued(self) -> None:
-        self._most = max(map(len, self.free_ms), default=0)
         if not self._most:
             return
         listed, predictor, types, rest_ms = self.listed, self.predictor, self.types, 0
@@ -168,13 +168,6 @@ class Forecast:
         return known
 
 
-def end_ms(job: JobView) -> int:
-    """When a running job ends, from now, by the newest forecast."""
-    pace = job.pace
-    assert pace is not None, "a forecast has looked at it"
-    return pace.end_ms
-
-
 class Outlook:
     """Weighs options for one newcomer (or, without one, for running jobs)."""
 
@@ -191,8 +184,8 @@ class Outlook:
         if self._usual:
             self._scheduler, self.if_waiting = forecast.queue
         else:
-            free_ms, type_of = forecast.free_ms, forecast.type_of
-            self._scheduler = Scheduler(free_ms, type_of, len(forecast.types), listed)
+            types = len(forecast.types)
+            self._scheduler = Scheduler(forecast.free, forecast.type_of, types, listed)
             self.if_waiting = self._scheduler.run(listed, {})
 
     @cached_property
@@ -242,7 +235,7 @@ class Outlook:
             return self._total(ends, changes, self.if_started)
         overlay: dict[int, list[int]] = {}
         for host, gone, come in changes:
-            times = list(overlay.get(host) or self.forecast.free_ms[host])
+            times = list(overlay.get(host) or self.forecast.free[host].times_ms)
             for time in gone:
                 times.remove(time)
             overlay[host] = sorted([*times, *come])
@@ -286,7 +279,7 @@ class Outlook:
             return True
         if host in base.touched:
             return False
-        times = list(self.forecast.free_ms[host])
+        times = list(self.forecast.free[host].times_ms)
         for time in gone:
             times.remove(time)
         times = sorted([*times, *come])

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 
+from reshape_controller.core.prediction.free import Free
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -77,10 +79,10 @@ class Scheduler:
     """
 
     def __init__(
-        self, free: list[list[int]], type_of: Sequence[int], types: int, listed: list[Waiting]
+        self, free: list[Free], type_of: Sequence[int], types: int, listed: list[Waiting]
     ) -> None:
-        """``free``: for each host, when its GPUs are free, ascending; ``type_of``: the number of
-        its GPU type, of ``types``; ``listed``: every job that will ever be scheduled."""
+        """``free``: for each host; ``type_of``: the number of its GPU type, of ``types``;
+        ``listed``: every job that will ever be scheduled."""
         self._free = free
         self._type_of = type_of
         self._sizes = sorted({job.size for job in listed})
@@ -88,9 +90,9 @@ class Scheduler:
         hosts = len(free)
         for size in self._sizes:
             heads: list[list[int]] = [[] for _ in range(types)]
-            for host, times in enumerate(free):
-                if len(times) >= size:
-                    heads[type_of[host]].append(times[size - 1] * hosts + host)
+            for host, gpus in enumerate(free):
+                if gpus.count >= size:
+                    heads[type_of[host]].append(gpus.nth_ms(size) * hosts + host)
             for head in heads:
                 heapify(head)
             self._heads[size] = heads
@@ -99,13 +101,12 @@ class Scheduler:
         """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
         type_of, hosts, one_size = self._type_of, len(self._free), len(self._sizes) == 1
         put, put_first = insort, heapreplace  # a name of the module takes longer to find
-        free = self._free.copy()
+        free = {host: times.copy() for host, times in overlay.items()}
         heads = {size: [head.copy() for head in of] for size, of in self._heads.items()}
         for host, times in overlay.items():
-            free[host] = times
             self._push(heads, host, times)
+        touched: dict[int, None] = {}
         ends: list[int] = []
-        touched: list[int] = []
         busy = total = last = 0
         for job in listed:
             size, takes_ms = job.size, job.takes_ms
@@ -115,7 +116,7 @@ class Scheduler:
                     first = head[0]
                     start = first // hosts
                     host = first - start * hosts
-                    if free[host][size - 1] == start:
+                    if host not in free or free[host][size - 1] == start:
                         start += takes_ms[kind]
                         if chosen < 0 or start < end or (start == end and host < chosen):
                             end, chosen = start, host
@@ -124,8 +125,10 @@ class Scheduler:
             ends.append(end)
             if chosen < 0:
                 continue
-            touched.append(chosen)
-            times = free[chosen] = free[chosen].copy()
+            touched[chosen] = None
+            if chosen not in free:
+                free[chosen] = self._free[chosen].times_ms.copy()
+            times = free[chosen]
             if size == 1:
                 busy += end - times.pop(0)
                 put(times, end)

@@ -15,8 +15,9 @@ from reshape_controller.core.model import HostId
 from reshape_controller.core.plan import HostView, JobView
 from reshape_controller.core.prediction import bounds, candidates, moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank
-from reshape_controller.core.prediction.forecast import Forecast, Outlook, end_ms
+from reshape_controller.core.prediction.forecast import Forecast, Outlook
 from reshape_controller.core.prediction.givers import Giver, Givers, near_and_far
+from reshape_controller.core.prediction.pace import end_ms
 from reshape_controller.core.prediction.predictor import to_ms
 
 NEAREST = 8
