@@ -108,6 +108,23 @@ def losses(
     return list(found.values())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """All that growth depends on but for the job and its host."""
+
+    rooms: Rooms
+    in_place: bool
+    least_ms: Callable[[int], int]
+
+    def covers(self, other: Asked) -> bool:
+        """Whether a job for which it is not worth it here is none there either: the rules are the
+        same, and no more GPUs are idle anywhere."""
+        if self.in_place != other.in_place or self.least_ms != other.least_ms:
+            return False
+        most = dict(self.rooms)
+        return all(room <= most.get(kind, -1) for kind, room in other.rooms)
+
+
 class Growth:
     """What more GPUs could bring to running jobs at best, with the GPUs that are idle now."""
 
@@ -143,14 +160,21 @@ class Growth:
 
         What a job would save and what it had to save both fall steadily while it trains, and at
         its end it would save nothing and lose the costs of a reshape. So a job for which it is not
-        worth it now needs no second look until its pace or the idle GPUs change.
+        worth it now needs no second look until its pace changes, or more GPUs are idle.
         """
-        near, asked = [], _asked(self._rooms, self._in_place, self._least_ms)
+        near: list[JobView] = []
+        asked = _asked(self._rooms, self._in_place, self._least_ms)
+        covering: dict[object, bool] = {asked: True}
         for job in jobs:
             pace = self._predictor.pace(job)
             idle = self._idle[job.host] if job.host is not None else 0
-            if pace.no_growth is asked and pace.no_growth_idle == idle:
-                continue
+            known = pace.no_growth
+            if known is not None and pace.no_growth_idle >= idle:
+                covers = covering.get(known)
+                if covers is None:
+                    covers = covering[known] = isinstance(known, Asked) and known.covers(asked)
+                if covers:
+                    continue
             if self._lacks_ms(job, pace) <= 0:
                 near.append(job)
             elif pace.stay_s * 1000.0 > SLACK_MS:  # else rounding could decide at its end
@@ -175,10 +199,9 @@ class Growth:
 
 
 @lru_cache(maxsize=1024)
-def _asked(rooms: Rooms, in_place: bool, least_ms: Callable[[int], int]) -> object:
-    """All that growth depends on but for the job and its host: one value for what is the same, as
-    comparing it would take longer than all the rest."""
-    return (rooms, in_place, least_ms)
+def _asked(rooms: Rooms, in_place: bool, least_ms: Callable[[int], int]) -> Asked:
+    """One value for what is the same: comparing it would take longer than all the rest."""
+    return Asked(rooms, in_place, least_ms)
 
 
 def _slower_s(predictor: Predictor, job: JobView, pace: Pace) -> float:
@@ -190,11 +213,14 @@ def _slower_s(predictor: Predictor, job: JobView, pace: Pace) -> float:
 
 def _faster_s(predictor: Predictor, job: JobView, pace: Pace, rooms: Rooms) -> float:
     """By how much a step is shorter at most, on GPUs of types of which there are so many."""
-    faster_s = pace.faster_s.get(rooms)
-    if faster_s is None:
-        possible = [NO_SIZE_S]
-        for kind, most in rooms:
+    shortest_s, largest = NO_SIZE_S, job.sizes[-1] if job.sizes else 0
+    for kind, most in rooms:
+        room = (kind, most if most < largest else largest)
+        step_s = pace.shortest_s.get(room)
+        if step_s is None:
             speeds_s = predictor.speeds_s(job, kind)
-            possible += [speeds_s[size] for size in job.sizes if job.size <= size <= most]
-        faster_s = pace.faster_s[rooms] = pace.step_s - min(possible)
-    return faster_s
+            possible = [speeds_s[size] for size in job.sizes if job.size <= size <= most]
+            step_s = pace.shortest_s[room] = min(possible, default=NO_SIZE_S)
+        if step_s < shortest_s:
+            shortest_s = step_s
+    return pace.step_s - shortest_s

@@ -282,8 +282,9 @@ class Outlook:
         times = list(self.forecast.free[host].times_ms)
         for time in gone:
             times.remove(time)
-        times = sorted([*times, *come])
-        return all(
-            size > len(times) or times[size - 1] > limit
-            for size, limit in base.late_by_size_ms[gpu_type].items()
-        )
+        times += come
+        times.sort()
+        for size, limit in base.late_by_size_ms[gpu_type].items():
+            if size <= len(times) and times[size - 1] <= limit:
+                return False
+        return True

@@ -48,23 +48,28 @@ class Reach:
 
     def __init__(self, listed: Listed, types: int) -> None:
         self._listed = listed
+        self._types = types
         self.touched = listed.touched
         self.late_ms = [-1] * types
         """For each GPU type."""
-        for job, end in zip(listed.jobs, listed.ends_ms, strict=True):
-            for number, takes_ms in enumerate(job.takes_ms):
-                if end - takes_ms > self.late_ms[number]:
-                    self.late_ms[number] = end - takes_ms
+        ends_ms = listed.ends_ms
+        for number in range(types):
+            late = -1
+            for place, job in enumerate(listed.jobs):
+                start = ends_ms[place] - job.takes_ms[number]
+                if start > late:
+                    late = start
+            self.late_ms[number] = late
 
     @cached_property
     def late_by_size_ms(self) -> list[dict[int, int]]:
         """For each GPU type, and each size of a listed job."""
-        found: list[dict[int, int]] = [{} for _ in self.late_ms]
-        for job, end in zip(self._listed.jobs, self._listed.ends_ms, strict=True):
-            if end < 0:
-                continue
-            for known, takes_ms in zip(found, job.takes_ms, strict=True):
-                start = end - takes_ms
+        found: list[dict[int, int]] = [{} for _ in range(self._types)]
+        ends_ms = self._listed.ends_ms
+        for place, job in enumerate(self._listed.jobs):
+            for number in range(self._types) if ends_ms[place] >= 0 else ():
+                start = ends_ms[place] - job.takes_ms[number]
+                known = found[number]
                 if start > known.get(job.size, start - 1):
                     known[job.size] = start
         return found
@@ -99,6 +104,8 @@ class Scheduler:
 
     def run(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
         """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
+        if self._sizes == [1]:
+            return self._run_singles(listed, overlay)
         type_of, hosts, one_size = self._type_of, len(self._free), len(self._sizes) == 1
         put, put_first = insort, heapreplace  # a name of the module takes longer to find
         free = {host: times.copy() for host, times in overlay.items()}
@@ -145,6 +152,52 @@ class Scheduler:
             if end > last:
                 last = end
         return Listed(listed, ends, total, last, busy, frozenset(touched).difference(overlay))
+
+    def _run_singles(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
+        """The same where every job takes one GPU. It does not matter then which of a host that is,
+        so each is in the heap by itself: a job's once it is placed, the others of a host one after
+        the other. An odd number is a job's."""
+        all_free, type_of, width = self._free, self._type_of, 2 * len(self._free)
+        put, put_first = heappush, heapreplace  # a name of the module takes longer to find
+        heads: list[list[int]] = []
+        for head in self._heads[1]:
+            heads.append([2 * first for first in head])
+        for host, times in overlay.items():
+            head = heads[type_of[host]]
+            if all_free[host].count:
+                head.remove(all_free[host].first_ms * width + 2 * host)
+                heapify(head)
+            if times:
+                put(head, times[0] * width + 2 * host)
+        taken = [0] * len(all_free)
+        ends: list[int] = []
+        busy = total = last = 0
+        for job in listed:
+            takes_ms = job.takes_ms
+            end = start = chosen = kind = -1
+            for number, head in enumerate(heads):
+                if head:
+                    at = head[0] // width
+                    place = head[0] - at * width
+                    done = at + takes_ms[number]
+                    if chosen < 0 or done < end or (done == end and place < chosen):
+                        end, start, chosen, kind = done, at, place, number
+            ends.append(end)
+            if chosen < 0:
+                continue
+            host = chosen // 2
+            busy += end - start
+            total += end
+            if end > last:
+                last = end
+            put_first(heads[kind], end * width + 2 * host + 1)
+            if chosen % 2 == 0:
+                number = taken[host] = taken[host] + 1
+                times = overlay[host] if host in overlay else all_free[host].times_ms
+                if number < len(times):
+                    put(heads[kind], times[number] * width + chosen)
+        touched = [host for host, count in enumerate(taken) if count and host not in overlay]
+        return Listed(listed, ends, total, last, busy, frozenset(touched))
 
     def _push(self, heads: dict[int, list[list[int]]], host: int, times: list[int]) -> None:
         kind, hosts = self._type_of[host], len(self._free)

@@ -69,20 +69,21 @@ class Pace:
     """How a queued job counts in a list schedule, on..."""
     gpu_types: tuple[str, ...] = ()
     """...these GPU types."""
-    faster_s: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
-    """By how much a step is shorter at most, on GPUs of types of which there are so many."""
+    shortest_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Seconds of an iteration at best, on GPUs of a type of which there are so many."""
     no_growth: object = None
-    """With which idle GPUs more of them would save too little, from then on (see ``bounds``),
-    and..."""
+    """With which idle GPUs, or fewer, more of them would save too little from then on (see
+    ``bounds``), and..."""
     no_growth_idle: int = 0
-    """...how many of them on its own host."""
+    """...with how many of them, or fewer, on its own host."""
 
     def begin(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
         """Other speeds of its type were learned: nothing holds any more."""
         self.costs_are(book, answers, cost)
         self.trains, self.gifts = False, None
-        for figures in (self.speeds_s, self.incoming_s, self.faster_s):
-            figures.clear()
+        for figures in (self.speeds_s, self.incoming_s, self.shortest_s):
+            if figures:
+                figures.clear()
 
     def costs_are(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
         """Other costs of its type were learned, and nothing else."""
