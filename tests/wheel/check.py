@@ -110,7 +110,9 @@ def wanted_files() -> set[str]:
 
 
 def contents(trial: Trial) -> str:
-    """The wheel holds what the repository holds, its licence, and nothing else."""
+    """The wheel is pure, holds what the repository holds, its licence, and nothing else."""
+    if not trial.wheel.name.endswith("-py3-none-any.whl"):
+        raise Wrong(f"{trial.wheel.name} is not pure; unset HATCH_BUILD_HOOK_ENABLE_CUSTOM")
     with zipfile.ZipFile(trial.wheel) as archive:
         names = {name for name in archive.namelist() if not name.endswith("/")}
     info = {name for name in names if name.split("/")[0].endswith(".dist-info")}

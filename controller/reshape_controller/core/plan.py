@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reshape_controller.core.prediction.pace import Pace
 
 
-Alike = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
+Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
 """All that the prediction of a job that has not begun depends on: its type, length and batch, its
 optional numbers of GPUs, and those of them that may be used."""
 
@@ -115,7 +115,7 @@ class Snapshot:
     explained: bool = True
     """Whether somebody will look at the options of the plan. What is done is the same: a policy may
     leave them out, and name nobody in a plan that leaves running jobs as they are."""
-    alike: dict[Alike, Pace] = field(default_factory=dict, compare=False, repr=False)
+    alike: dict[Likeness, Pace] = field(default_factory=dict, compare=False, repr=False)
     """What the predictor keeps of jobs that have not begun, for others that are alike."""
     kept_places: Places | None = field(default=None, compare=False, repr=False)
     """Of these hosts, by somebody who knows that they are the same as before."""

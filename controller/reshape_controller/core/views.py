@@ -20,7 +20,7 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.plan import Alike, HostView, JobView, Places, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Likeness, Places, Snapshot
 
 if TYPE_CHECKING:
     from reshape_controller.core.prediction.pace import Pace
@@ -90,7 +90,7 @@ class Views:
         self._rows: dict[JobId, tuple[_Row, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
         self._places: Places | None = None
-        self._alike: dict[Alike, Pace] = {}
+        self._alike: dict[Likeness, Pace] = {}
 
     def __len__(self) -> int:
         """Views of jobs that are kept."""

@@ -117,17 +117,14 @@ class _Decision:
         now_s, usual_s = self._snapshot.now_s, self._policy.max_wait_s
         overdue: list[JobView] = []
         in_time: list[JobView] = []
-        for job in self._snapshot.queued:
-            if not moves.may_start(job, now_s):
-                continue
+        for job in moves.startable(self._snapshot):
             own_s = job.spec.max_wait_s
             at_s = job.submitted_at_s + (usual_s if own_s is None else own_s)
             if at_s <= now_s:
                 overdue.append(job)
             else:
                 in_time.append(job)
-                if at_s < self._wake_at_s:
-                    self._wake_at_s = at_s
+                self._wake_at_s = min(self._wake_at_s, at_s)
         return overdue, in_time
 
     def _can_only_wait(self, newcomer: JobView) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
+from reshape_controller import compiled
 from reshape_controller.core.explain import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.replay import figures
@@ -46,6 +47,7 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
+    found["deciding code"] = compiled.text()
     return found
 
 

@@ -18,13 +18,11 @@ OPTIONS_KEPT_MAX = 64
 
 def startable(snapshot: Snapshot) -> list[JobView]:
     """Queued jobs that may start now, in queue order."""
-    now_s = snapshot.now_s
-    return [job for job in snapshot.queued if may_start(job, now_s)]
-
-
-def may_start(job: JobView, now_s: float) -> bool:
-    """Whether a queued job may start now."""
-    return not job.frozen and job.not_before_s <= now_s and bool(job.sizes)
+    return [
+        job
+        for job in snapshot.queued
+        if not job.frozen and job.not_before_s <= snapshot.now_s and job.sizes
+    ]
 
 
 def hosts_for(snapshot: Snapshot, job: JobView) -> tuple[HostView, ...]:
