@@ -16,8 +16,7 @@ from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import Snapshot
 from reshape_controller.core.prediction.forecast import Forecast
-from reshape_controller.core.prediction.pace import end_ms
-from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.predictor import Predictor, end_ms
 from reshape_controller.core.state import State
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint

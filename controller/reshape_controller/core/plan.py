@@ -6,11 +6,11 @@ the plan against the state, and a plan that breaks a rule is rejected whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Length, Mechanism
+from reshape_controller.core.places import Places
 from reshape_controller.core.prediction.profiles import Curve, Measured, ProfileBook
 from reshape_sidecar.wire import Progress
 
@@ -80,25 +80,6 @@ class HostView:
     """GPUs that are neither quarantined nor lost."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Places:
-    """Hosts by number, in their order; one value for as long as there are no others."""
-
-    numbers: dict[HostId, int]
-    types: tuple[str, ...]
-    """GPU types, in alphabetical order."""
-    type_of: tuple[int, ...]
-    """For each host the number of its GPU type."""
-
-    @staticmethod
-    def of(hosts: Iterable[HostView]) -> Places:
-        """The places of some hosts."""
-        kinds = {host.id: host.gpu_type for host in hosts}
-        types = sorted(set(kinds.values()))
-        numbers = {host: number for number, host in enumerate(kinds)}
-        return Places(numbers, tuple(types), tuple([types.index(kind) for kind in kinds.values()]))
-
-
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a decision may depend on. Jobs by place, hosts by id."""
@@ -123,7 +104,7 @@ class Snapshot:
     @property
     def places(self) -> Places:
         """The hosts by number."""
-        return self.kept_places or Places.of(self.hosts)
+        return self.kept_places or Places.of((host.id, host.gpu_type) for host in self.hosts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.plan import HostView, JobView, Likeness, Places, Snapshot
+from reshape_controller.core.places import Places
+from reshape_controller.core.plan import HostView, JobView, Likeness, Snapshot
 
 if TYPE_CHECKING:
     from reshape_controller.core.prediction.pace import Pace
@@ -115,7 +116,8 @@ class Views:
             self._host_views = dict(sorted(self._host_views.items()))
         self._jobs, self._hosts = {}, {}
         if self._places is None:
-            self._places = Places.of(self._host_views.values())
+            views = self._host_views.values()
+            self._places = Places.of((view.id, view.gpu_type) for view in views)
         return Snapshot(
             now_s=state.now_s,
             mechanism=state.mechanism,

@@ -15,8 +15,7 @@ from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.core.prediction import moves
 from reshape_controller.core.prediction.forecast import Change, Forecast
-from reshape_controller.core.prediction.pace import end_ms
-from reshape_controller.core.prediction.predictor import to_ms
+from reshape_controller.core.prediction.predictor import end_ms, to_ms
 
 
 class Rank(NamedTuple):

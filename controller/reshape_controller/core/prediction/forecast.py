@@ -23,10 +23,9 @@ from reshape_controller.core.prediction.list_schedule import (
     Listed,
     Reach,
     Scheduler,
-    Waiting,
 )
-from reshape_controller.core.prediction.pace import end_ms
-from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.pace import Waiting
+from reshape_controller.core.prediction.predictor import Predictor, end_ms
 
 LISTED_MAX = 64
 """Queued jobs that are list-scheduled one by one; the rest count by their area."""
@@ -90,7 +89,7 @@ class Forecast:
                 pace.places = places
                 pace.number = places.numbers.get(job.host, -1) if job.host is not None else -1
             if pace.number >= 0:
-                free[pace.number].used_by(job, end)
+                free[pace.number].used_by(pace, job.size)
                 free_sum += end * job.size
         self.ends_sum_ms, self.free_sum_ms = ends_sum, free_sum
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from reshape_controller.core.plan import JobView
-from reshape_controller.core.prediction.pace import end_ms
+from reshape_controller.core.prediction.pace import Pace
 
 
 class Free:
@@ -21,15 +20,17 @@ class Free:
         """Its GPUs."""
         self.first_ms = 0
         """When the first of them is free."""
-        self._jobs: list[JobView] = []
+        self._paces: list[Pace] = []
+        self._sizes: list[int] = []
         self._idle = 0
 
-    def used_by(self, job: JobView, until_ms: int) -> None:
-        """A running job has some of them until then."""
-        if not self.count or until_ms < self.first_ms:
-            self.first_ms = until_ms
-        self.count += job.size
-        self._jobs.append(job)
+    def used_by(self, pace: Pace, size: int) -> None:
+        """A running job has so many of them until its end."""
+        if not self.count or pace.end_ms < self.first_ms:
+            self.first_ms = pace.end_ms
+        self.count += size
+        self._paces.append(pace)
+        self._sizes.append(size)
 
     def idle(self, count: int) -> None:
         """So many are free now; asked for last."""
@@ -42,8 +43,8 @@ class Free:
     def times_ms(self) -> list[int]:
         """When each is free, ascending."""
         times = [0] * self._idle
-        for job in self._jobs:
-            times += [end_ms(job)] * job.size
+        for number, pace in enumerate(self._paces):
+            times += [pace.end_ms] * self._sizes[number]
         times.sort()
         return times
 

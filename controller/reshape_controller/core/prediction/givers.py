@@ -15,8 +15,7 @@ from reshape_controller.core.plan import HostView, JobView
 from reshape_controller.core.prediction import bounds
 from reshape_controller.core.prediction.bounds import Alike
 from reshape_controller.core.prediction.forecast import Forecast, Outlook
-from reshape_controller.core.prediction.pace import end_ms
-from reshape_controller.core.prediction.predictor import to_ms
+from reshape_controller.core.prediction.predictor import end_ms, to_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,23 +7,14 @@ told. State: where each host's GPUs are free, as given.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 
 from reshape_controller.core.prediction.free import Free
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Queued jobs at their smallest size: milliseconds on each GPU type, and the smallest area.
-    Those that are alike are one value."""
-
-    size: int
-    takes_ms: tuple[int, ...]
-    area_ms: int
+from reshape_controller.core.prediction.pace import Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +97,7 @@ class Scheduler:
         """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
         if self._sizes == [1]:
             return self._run_singles(listed, overlay)
-        type_of, hosts, one_size = self._type_of, len(self._free), len(self._sizes) == 1
-        put, put_first = insort, heapreplace  # a name of the module takes longer to find
+        hosts = len(self._free)
         free = {host: times.copy() for host, times in overlay.items()}
         heads = {size: [head.copy() for head in of] for size, of in self._heads.items()}
         for host, times in overlay.items():
@@ -120,15 +110,14 @@ class Scheduler:
             end = chosen = -1
             for kind, head in enumerate(heads[size]):
                 while head:
-                    first = head[0]
-                    start = first // hosts
-                    host = first - start * hosts
+                    start = head[0] // hosts
+                    host = head[0] - start * hosts
                     if host not in free or free[host][size - 1] == start:
                         start += takes_ms[kind]
                         if chosen < 0 or start < end or (start == end and host < chosen):
                             end, chosen = start, host
                         break
-                    heappop(head)
+                    heappop(head)  # it is free at another time since
             ends.append(end)
             if chosen < 0:
                 continue
@@ -136,18 +125,11 @@ class Scheduler:
             if chosen not in free:
                 free[chosen] = self._free[chosen].times_ms.copy()
             times = free[chosen]
-            if size == 1:
-                busy += end - times.pop(0)
-                put(times, end)
-            else:
-                busy += size * end - sum(times[:size])
-                del times[:size]
-                at = bisect_right(times, end)
-                times[at:at] = [end] * size
-            if one_size:
-                put_first(heads[size][type_of[chosen]], times[size - 1] * hosts + chosen)
-            else:
-                self._push(heads, chosen, times)
+            busy += size * end - sum(times[:size])
+            del times[:size]
+            at = bisect_right(times, end)
+            times[at:at] = [end] * size
+            self._push(heads, chosen, times)
             total += end
             if end > last:
                 last = end

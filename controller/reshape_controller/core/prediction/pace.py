@@ -8,17 +8,23 @@ that have not begun and are alike share one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from reshape_controller.core.plan import JobView, Places
+from reshape_controller.core.places import Places
 from reshape_controller.core.prediction.profiles import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
 
-if TYPE_CHECKING:
-    from reshape_controller.core.prediction.list_schedule import Waiting
-
 NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
 """Until it is looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Queued jobs in a list schedule, at their smallest size: milliseconds on each GPU type, and
+    the smallest area. Those that are alike are one value."""
+
+    size: int
+    takes_ms: tuple[int, ...]
+    area_ms: int
 
 
 @dataclass(slots=True, eq=False)
@@ -90,13 +96,6 @@ class Pace:
         self.book, self.answers, self.cost = book, answers, cost
         self.tail_s, self.stay_s = sums_s(cost)
         self.starting_ms = self.waiting = self.no_growth = None
-
-
-def end_ms(job: JobView) -> int:
-    """When a running job ends, from now, by the newest forecast."""
-    pace = job.pace
-    assert pace is not None, "a forecast has looked at it"
-    return pace.end_ms
 
 
 def sums_s(cost: Overhead) -> tuple[float, float]:

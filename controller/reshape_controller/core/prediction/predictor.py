@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.prediction.list_schedule import Waiting
-from reshape_controller.core.prediction.pace import Pace
+from reshape_controller.core.prediction.pace import Pace, Waiting
 from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S, Answers
 from reshape_profiles.schema import Overhead
 
@@ -31,6 +30,13 @@ def to_ms(seconds: float) -> int:
     whole = int(exact)
     rest = exact - whole
     return whole + 1 if rest > 0.5 or (rest == 0.5 and whole % 2) else whole
+
+
+def end_ms(job: JobView) -> int:
+    """When a running job ends, from now, by the newest forecast."""
+    pace = job.pace
+    assert pace is not None, "a forecast has looked at it"
+    return pace.end_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from reshape_controller.core.prediction import bounds, candidates, moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank
 from reshape_controller.core.prediction.forecast import Forecast, Outlook
 from reshape_controller.core.prediction.givers import Giver, Givers, near_and_far
-from reshape_controller.core.prediction.pace import end_ms
-from reshape_controller.core.prediction.predictor import to_ms
+from reshape_controller.core.prediction.predictor import end_ms, to_ms
 
 NEAREST = 8
 """So many of the jobs that were ruled out are weighed all the same, for people to see."""

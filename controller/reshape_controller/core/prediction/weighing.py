@@ -18,7 +18,7 @@ from reshape_controller.core.plan import JobView, Option, Plan
 from reshape_controller.core.prediction import moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank
 from reshape_controller.core.prediction.forecast import Outlook
-from reshape_controller.core.prediction.pace import end_ms
+from reshape_controller.core.prediction.predictor import end_ms
 from reshape_controller.core.prediction.sweep import Far, Swept
 
 WAITING_KEPT_MAX = 16
