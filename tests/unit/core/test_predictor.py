@@ -214,3 +214,49 @@ def test_a_queued_job_that_trained_before_is_not_mistaken_for_a_fresh_one_of_its
     predictor = Predictor(cluster.snapshot())
     assert predictor.incoming_s(fresh, "V100", 2) == pytest.approx(1000 * 4.0)
     assert predictor.incoming_s(resumed, "V100", 2) == pytest.approx(100 * 4.0)
+
+
+@pytest.mark.parametrize(
+    "of_spec",
+    [
+        {"length": Length(LengthUnit.EPOCHS, 9.0)},
+        {"global_batch": 64},
+        {"job_type": "another"},
+        {"optional_gpus": (2, 4)},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_a_queued_job_shares_what_is_kept_only_with_one_that_is_alike(
+    of_spec: dict[str, object],
+) -> None:
+    snapshot = Cluster().waits("job", speed={1: 1.0, 2: 0.6, 4: 0.4}).snapshot()
+    first = one(snapshot)
+    recorded = replace(
+        snapshot.profiles.profiles["type of job"], steps_per_epoch=100, global_batch=32
+    )
+    snapshot = replace(snapshot, profiles=snapshot.profiles.with_profile(recorded))
+    spec = replace(first.spec, length=Length(LengthUnit.EPOCHS, 2.0), global_batch=32)
+    known, alike = (replace(first, id=JobId(name), spec=spec) for name in ("known", "alike"))
+    changed = replace(spec, **of_spec)  # type: ignore[arg-type]
+    other = replace(first, id=JobId("other"), spec=changed, sizes=changed.optional_gpus)
+    struck = replace(first, id=JobId("struck"), spec=spec, sizes=(2, 4))
+    predictor = Predictor(snapshot)
+    paces = [predictor.pace(job) for job in (known, alike, other, struck)]
+    assert [pace is paces[0] for pace in paces] == [True, True, False, False]
+    alone = Predictor(replace(snapshot, alike={}))
+    for job in (other, struck):
+        waits = predictor.waiting(job, ("V100",))
+        assert waits == alone.waiting(replace(job, place=7), ("V100",))
+
+
+def test_what_alike_jobs_share_is_renewed_for_all_of_them() -> None:
+    snapshot = Cluster().waits("job", speed={1: 1.0}).snapshot()
+    jobs = [replace(one(snapshot), id=JobId(name)) for name in ("a", "b")]
+    before = [Predictor(snapshot).waiting(job, ("V100",)) for job in jobs]
+    slower = Learned("type of job", speed=(Measured("V100", 1, 3.0),))
+    later = replace(snapshot, profiles=snapshot.profiles.with_learned(slower))
+    after = [Predictor(later).waiting(job, ("V100",)) for job in jobs]
+    assert before[0] is before[1]
+    assert after[0] is after[1]
+    assert after[0].takes_ms[0] == 3 * before[0].takes_ms[0]
+    assert [Predictor(snapshot).waiting(job, ("V100",)) for job in jobs] == before
