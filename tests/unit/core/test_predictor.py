@@ -260,3 +260,12 @@ def test_what_alike_jobs_share_is_renewed_for_all_of_them() -> None:
     assert after[0] is after[1]
     assert after[0].takes_ms[0] == 3 * before[0].takes_ms[0]
     assert [Predictor(snapshot).waiting(job, ("V100",)) for job in jobs] == before
+
+
+def test_the_end_of_a_running_job_follows_what_its_type_learns() -> None:
+    snapshot = Cluster().runs("job", 1, speed={1: 1.0}).snapshot()
+    job = one(snapshot)
+    before = Predictor(snapshot).look(job).end_ms
+    slower = Learned("type of job", speed=(Measured("V100", 1, 3.0),))
+    later = replace(snapshot, profiles=snapshot.profiles.with_learned(slower))
+    assert Predictor(later).look(job).end_ms == 3 * before
