@@ -17,7 +17,7 @@ import tempfile
 import time
 import venv
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -327,10 +327,24 @@ PARTS: tuple[Callable[[Trial], str], ...] = (
 )
 
 
-def main() -> int:
-    """Run every part, say how each went, and fail if one failed."""
-    os.environ["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
+def tried(trial: Trial, parts: Sequence[Callable[[Trial], str]]) -> int:
+    """Run every part and say how each went; 1 if one failed, else 0."""
     failed = 0
+    for part in parts:
+        begin_s = time.monotonic()
+        try:
+            text = part(trial)
+        except (Wrong, OSError, subprocess.TimeoutExpired) as error:
+            failed += 1
+            print(f"FAILED  {part.__name__} ({time.monotonic() - begin_s:.1f} s): {error}")
+        else:
+            print(f"ok      {part.__name__} ({time.monotonic() - begin_s:.1f} s): {text}")
+    return 1 if failed else 0
+
+
+def main() -> int:
+    """Build, run every part, and fail if one failed."""
+    os.environ["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
     with tempfile.TemporaryDirectory(prefix="reshape-wheel-") as name:
         begin_s = time.monotonic()
         try:
@@ -339,16 +353,7 @@ def main() -> int:
             print(f"FAILED  build: {error}")
             return 1
         print(f"ok      build ({time.monotonic() - begin_s:.1f} s): {trial.wheel.name}")
-        for part in PARTS:
-            begin_s = time.monotonic()
-            try:
-                text = part(trial)
-            except (Wrong, OSError, subprocess.TimeoutExpired) as error:
-                failed += 1
-                print(f"FAILED  {part.__name__} ({time.monotonic() - begin_s:.1f} s): {error}")
-            else:
-                print(f"ok      {part.__name__} ({time.monotonic() - begin_s:.1f} s): {text}")
-    return 1 if failed else 0
+        return tried(trial, PARTS)
 
 
 if __name__ == "__main__":

@@ -11,16 +11,24 @@ State: one temporary folder.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.compiled.plugin import modules, names
-from tests.wheel.check import Trial, Wrong, away, build, constraints, environment, run, wanted_files
+from tests.wheel.check import (
+    Trial,
+    Wrong,
+    away,
+    build,
+    constraints,
+    environment,
+    run,
+    tried,
+    wanted_files,
+)
 
 LIBRARY = "reshape__mypyc"
 PACKAGES = ("reshape_controller", "reshape_profiles", "reshape_sidecar")
@@ -93,19 +101,8 @@ def main() -> int:
     if len(given) != 1 or not Path(given[0]).is_file():
         print(f"FAILED  one wheel is needed, not {given}; run make compiled")
         return 1
-    failed = 0
     with tempfile.TemporaryDirectory(prefix="reshape-wheel-") as name:
-        trial = Trial(Path(given[0]).resolve(), Path(name))
-        for part in PARTS:
-            begin_s = time.monotonic()
-            try:
-                text = part(trial)
-            except (Wrong, OSError, subprocess.TimeoutExpired) as error:
-                failed += 1
-                print(f"FAILED  {part.__name__} ({time.monotonic() - begin_s:.1f} s): {error}")
-            else:
-                print(f"ok      {part.__name__} ({time.monotonic() - begin_s:.1f} s): {text}")
-    return 1 if failed else 0
+        return tried(Trial(Path(given[0]).resolve(), Path(name)), PARTS)
 
 
 if __name__ == "__main__":

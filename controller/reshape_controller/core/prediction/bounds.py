@@ -18,7 +18,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.pace import Pace
-from reshape_controller.core.prediction.predictor import Predictor, to_ms
+from reshape_controller.core.prediction.predictor import Predictor, seen, to_ms
 
 SLACK_MS = 2
 """For what is rounded."""
@@ -59,15 +59,8 @@ class Alike:
 
 def is_near(job: JobView, saves: int, late: int, shorter: int) -> bool:
     """See ``Alike.near``."""
-    pace = job.pace
-    assert pace is not None
+    pace = seen(job)
     return pace.needs_ms <= saves or pace.end_ms <= late or pace.least_ms <= shorter
-
-
-def needs_ms(job: JobView) -> int:
-    """What a newcomer has to save for a job at least."""
-    assert job.pace is not None
-    return job.pace.needs_ms
 
 
 def losses(

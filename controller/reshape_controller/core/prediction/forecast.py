@@ -19,11 +19,7 @@ from functools import cached_property
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.free import Free
-from reshape_controller.core.prediction.list_schedule import (
-    Listed,
-    Reach,
-    Scheduler,
-)
+from reshape_controller.core.prediction.list_schedule import Listed, Reach, Scheduler
 from reshape_controller.core.prediction.pace import Waiting
 from reshape_controller.core.prediction.predictor import Predictor, end_ms
 
@@ -47,7 +43,8 @@ class Forecast:
         self.type_of = self._places.type_of
         self.free = [Free() for _ in snapshot.hosts]
         """For each host, when its usable GPUs are free."""
-        self.gpus = 0
+        self.gpus = self._most = 0
+        """Usable GPUs, and the most of one host."""
         self.free_sum_ms = 0
         self.ends_sum_ms = 0
         self.latest: list[tuple[int, JobId]] = []
@@ -102,7 +99,6 @@ class Forecast:
         return self.latest[2][0] if len(self.latest) == 3 else -1
 
     def _see_hosts(self) -> None:
-        self._most = 0
         for host, free in zip(self.snapshot.hosts, self.free, strict=True):
             usable = host.usable if host.usable > host.idle else host.idle
             free.idle(usable - free.count)
@@ -133,22 +129,22 @@ class Forecast:
             return False
         return job.only_host is None or job.only_host in self.numbers
 
-    def latest_but(self, job: JobId) -> int:
-        """The latest completion of a running job other than ``job``."""
-        for end, other in self.latest:
-            if other != job:
+    def latest_but(self, changed: Sequence[JobId]) -> int:
+        """The latest completion of the running jobs that are not ``changed``."""
+        for end, name in self.latest:
+            if name not in changed:
                 return end
-        return 0
+        rest = (end_ms(job) for job in self.snapshot.running if job.id not in changed)
+        return max(rest, default=0)
 
     def outlook(self, newcomer: JobView | None = None) -> Outlook:
         """The queue as it counts while options of ``newcomer`` are weighed: it is one of those
         that are listed, wherever it stands."""
-        if newcomer is None:
-            return Outlook(self, self.listed, self.rest_ms, None)
-        if newcomer.id in self.names:
-            return Outlook(self, self.listed, self.rest_ms, self.names.index(newcomer.id))
-        if not self._counts(newcomer):
-            return Outlook(self, self.listed, self.rest_ms, None)
+        at = None
+        if newcomer is not None and newcomer.id in self.names:
+            at = self.names.index(newcomer.id)
+        if newcomer is None or at is not None or not self._counts(newcomer):
+            return Outlook(self, self.listed, self.rest_ms, at)
         own = self.predictor.waiting(newcomer, self.types)
         listed = [*self.listed[:-1], own]
         rest_ms = self.rest_ms - own.area_ms + self.listed[-1].area_ms
@@ -249,7 +245,7 @@ class Outlook:
             if end > makespan:
                 makespan = end
             total += end - end_ms(job) if job.size else end
-        others = self._latest_but(ends)
+        others = forecast.latest_but([job.id for job, _ in ends])
         if others > makespan:
             makespan = others
         if (self.rest_ms or listed.bound) and forecast.gpus:
@@ -258,15 +254,6 @@ class Outlook:
                 busy += sum(come) - sum(gone)
             makespan = max(makespan, -(-busy // forecast.gpus))
         return makespan, total
-
-    def _latest_but(self, ends: Sequence[tuple[JobView, int]]) -> int:
-        """The latest completion of the running jobs that an option leaves as they are."""
-        changed = [job.id for job, _ in ends]
-        for end, name in self.forecast.latest:
-            if name not in changed:
-                return end
-        rest = (end_ms(job) for job in self.forecast.snapshot.running if job.id not in changed)
-        return max(rest, default=0)
 
     def _out_of_reach(self, change: Change) -> bool:
         """Whether no listed job would see the difference: every time that changes is later than

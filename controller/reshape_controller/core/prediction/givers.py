@@ -15,7 +15,7 @@ from reshape_controller.core.plan import HostView, JobView
 from reshape_controller.core.prediction import bounds
 from reshape_controller.core.prediction.bounds import Alike
 from reshape_controller.core.prediction.forecast import Forecast, Outlook
-from reshape_controller.core.prediction.predictor import end_ms, to_ms
+from reshape_controller.core.prediction.predictor import end_ms, seen, to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Givers:
             for size in job.sizes
             if size < job.size
         )
-        others, release_s = forecast.latest_but(job.id), predictor.release_s(job)
+        others, release_s = forecast.latest_but((job.id,)), predictor.release_s(job)
         return Giver(job, before, self._least_ms(before), others, release_s, keeps)
 
 
@@ -127,9 +127,8 @@ def near_and_far(
         found = _on(alike.jobs, here, all_hosts)
         ruled_out += len(found) - len(close)
         if explained:
-            for job in found:
-                if not bounds.is_near(job, saves, late, shorter):
-                    far.append((bounds.needs_ms(job), job))
+            others = [job for job in found if not bounds.is_near(job, saves, late, shorter)]
+            far += [(seen(job).needs_ms, job) for job in others]
     return near, ruled_out, far
 
 

@@ -68,7 +68,7 @@ class Pace:
     speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
     """Seconds of an iteration by GPU type and size."""
     incoming_s: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Training of a queued job that has not begun, by GPU type and size."""
+    """Training that is left to a job that does not train, by GPU type and size."""
     starting_ms: int | None = None
     """When a job that does not train yet will have left, from whenever it is asked."""
     waiting: Waiting | None = None

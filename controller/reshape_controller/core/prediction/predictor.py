@@ -32,11 +32,16 @@ def to_ms(seconds: float) -> int:
     return whole + 1 if rest > 0.5 or (rest == 0.5 and whole % 2) else whole
 
 
+def seen(job: JobView) -> Pace:
+    """What is kept of a job that a forecast has looked at."""
+    pace = job.pace
+    assert pace is not None, "no forecast has looked at it"
+    return pace
+
+
 def end_ms(job: JobView) -> int:
     """When a running job ends, from now, by the newest forecast."""
-    pace = job.pace
-    assert pace is not None, "a forecast has looked at it"
-    return pace.end_ms
+    return seen(job).end_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +198,7 @@ class Predictor:
         return Prediction((*self._change(cost, moves=moves), ("training", training), *_tail(cost)))
 
     def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
-        """The total of ``incoming``; its training is kept for jobs that have not begun."""
+        """The total of ``incoming``; its training is kept for jobs that do not train."""
         pace = self.pace(job)
         cost = pace.cost
         fixed_s = cost.process_init_s + release_s + pace.tail_s

@@ -126,7 +126,7 @@ def _grown(
 ) -> None:
     """Every growth and move of a job, with nobody queued."""
     before = end_ms(job)
-    least, floor = least_ms(before), forecast.latest_but(job.id)
+    least, floor = least_ms(before), forecast.latest_but((job.id,))
     ends_s: dict[tuple[str, bool], dict[int, float]] = {}
     for size, host in candidates.larger(job, own, fits):
         here, kind = host is own, host.gpu_type
