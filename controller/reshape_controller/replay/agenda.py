@@ -2,7 +2,7 @@
 
 Does: keeps entries by time, and of equal times by the order in which they were put. Times are whole
 multiples of 1/1024 s, so that sums of times are exact and do not depend on their order. Never:
-reads a clock. State: the heap, and how many entries were put.
+reads a clock. State: moments, and what happens then.
 """
 
 from __future__ import annotations
@@ -23,24 +23,29 @@ def ticks_up(seconds: float) -> float:
 
 
 class Agenda(Generic[Entry]):
-    """One per replay."""
+    """One per replay. The heap has each moment once: numbers are compared more quickly than what
+    would tell entries of one moment apart."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Entry]] = []
-        self._count = 0
+        self._moments: list[float] = []
+        self._entries: dict[float, list[Entry]] = {}
 
     def put(self, at_s: float, entry: Entry) -> None:
         """``entry`` happens at ``at_s``, after what was put there before."""
-        self._count += 1
-        heappush(self._heap, (at_s, self._count, entry))
+        here = self._entries.get(at_s)
+        if here is None:
+            self._entries[at_s] = [entry]
+            heappush(self._moments, at_s)
+        else:
+            here.append(entry)
 
     def next_s(self) -> float | None:
         """When the next entry happens; None: nothing more will."""
-        return self._heap[0][0] if self._heap else None
+        return self._moments[0] if self._moments else None
 
     def take(self, now_s: float) -> list[Entry]:
         """Remove and give every entry up to ``now_s``, in order."""
-        heap, found = self._heap, []
-        while heap and heap[0][0] <= now_s:
-            found.append(heappop(heap)[2])
+        found: list[Entry] = []
+        while self._moments and self._moments[0] <= now_s:
+            found += self._entries.pop(heappop(self._moments))
         return found
