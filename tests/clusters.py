@@ -212,18 +212,18 @@ class Reference:
 
     def _list(self, job: JobView, free: dict[HostId, list[int]]) -> int:
         size = min(job.sizes)
-        best: tuple[int, int, HostId] | None = None
+        best: tuple[int, str, int, HostId] | None = None
         for number, host in enumerate(self.snapshot.hosts):
             times = sorted(free[host.id])
             if len(times) < size:
                 continue
             takes_s = self.predictor.incoming(job, host.gpu_type, size).total_s
             end = times[size - 1] + round(takes_s * 1000)
-            if best is None or (end, number) < best[:2]:
-                best = (end, number, host.id)
+            if best is None or (end, host.gpu_type, number) < best[:3]:
+                best = (end, host.gpu_type, number, host.id)
         assert best is not None
-        times = sorted(free[best[2]])
-        free[best[2]] = times[size:] + [best[0]] * size
+        times = sorted(free[best[3]])
+        free[best[3]] = times[size:] + [best[0]] * size
         return best[0]
 
     def _area(self, job: JobView) -> int:

@@ -139,7 +139,7 @@ def compare(snapshot: Snapshot, listed: int) -> None:
             bound = outlook.bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
-        giving = Givers(forecast, donors, lambda left: 1)
+        giving = Givers(forecast, (), lambda left: 1)
         swept = sweep(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
         ranked = sorted(swept.worth + swept.others)
         single = {
@@ -172,7 +172,9 @@ def asked(option: Candidate) -> tuple[Target, ...]:
 
 def weigh_far(swept: Swept) -> Swept:
     """Every option of the jobs that a sweep ruled out."""
-    return swept.far.weigh([job for _, job in swept.far.jobs]) if swept.far else Swept([], [], [])
+    return (
+        swept.far.look.weigh([job for _, job in swept.far.jobs]) if swept.far else Swept([], [], [])
+    )
 
 
 @given(snapshot=clusters(queued=8), least=st.sampled_from([1, 100, 5000]), listed=LISTED)
@@ -189,7 +191,7 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
         patch.setattr(forecasts, "LISTED_MAX", listed)
         forecast = Forecast(snapshot, Predictor(snapshot))
         hosts = list(snapshot.hosts)
-        giving = Givers(forecast, moves.donors(snapshot), least_ms)
+        giving = Givers(forecast, (), least_ms)
         for newcomer in snapshot.queued:
             if all(host.usable < min(newcomer.sizes) for host in hosts):
                 continue

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import JobId, Mechanism
-from reshape_controller.core.plan import Snapshot
+from reshape_controller.core.plan import Kept, Snapshot
 from reshape_controller.core.prediction.forecast import Forecast
-from reshape_controller.core.prediction.predictor import Predictor, end_ms
+from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.state import State
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
@@ -89,8 +89,15 @@ def same_as_from_nothing(state: State) -> None:
     seen = state.views.snapshot(state), fresh.views.snapshot(fresh)
     assert seen[0] == seen[1]
     kept, built = (Forecast(snapshot, Predictor(snapshot)) for snapshot in seen)
-    assert list(map(end_ms, seen[0].running)) == list(map(end_ms, seen[1].running))
-    assert [free.times_ms for free in kept.free] == [free.times_ms for free in built.free]
+    for job, other in zip(seen[0].running, seen[1].running, strict=True):
+        assert kept.end_ms(job) == built.end_ms(other)
+    assert kept.latest == built.latest
+    assert (kept.ends_sum_ms, kept.free_sum_ms) == (built.ends_sum_ms, built.free_sum_ms)
+    assert kept.free.counts == built.free.counts
+    for host in range(len(seen[0].hosts)):
+        assert kept.free.of_host(host) == built.free.of_host(host)
+    for kind in range(len(kept.types)):
+        assert kept.free.of_type(kind, 5) == built.free.of_type(kind, 5)
     assert (kept.names, kept.listed, kept.rest_ms) == (built.names, built.listed, built.rest_ms)
     assert kept.queue[1] == built.queue[1]
     for policy in POLICIES:
@@ -135,13 +142,16 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_it_may_be(
     snapshot: Snapshot, later: list[tuple[float, list[int]]], gain: float
 ) -> None:
     """The same views again and again, while time passes and other numbers of GPUs are idle."""
-    policy = make_policy(f"adaptive:gain={gain}")
+    policy, kept = make_policy(f"adaptive:gain={gain}"), Kept()
+    kept.show(snapshot.queued, snapshot.running)
+    snapshot = replace(snapshot, kept=kept, kept_places=snapshot.places)
     for after_s, idle in later:
         hosts = tuple(
             replace(host, idle=min(gpus, host.total), usable=host.total)
             for host, gpus in zip(snapshot.hosts, idle, strict=False)
         )
         snapshot = replace(snapshot, now_s=snapshot.now_s + after_s, hosts=hosts)
-        anew = replace(snapshot, running=tuple(replace(job) for job in snapshot.running))
+        anew = replace(snapshot, running=tuple(replace(job) for job in snapshot.running), kept=None)
         unseen = policy.decide(replace(snapshot, explained=False))
+        assert kept.standing is not None or not any(host.idle for host in hosts)
         assert unseen.targets == policy.decide(anew).targets

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
 """All that the prediction of a job that has not begun depends on: its type, length and batch, its
 optional numbers of GPUs, and those of them that may be used."""
+RENEWED_MIN = 1000
+"""More renewed views than this, and twice the jobs, are not followed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,32 @@ class HostView:
     """GPUs that are neither quarantined nor lost."""
 
 
+Renewed = dict[JobId, JobView | None]
+"""Jobs whose view was renewed; None: it is not among these jobs any more."""
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """What the forecast of a snapshot keeps for that of the next one of the same state, and which
+    views were renewed meanwhile. A cache of ``prediction.standing``, and of nobody else."""
+
+    running: Renewed = field(default_factory=dict)
+    queued: Renewed = field(default_factory=dict)
+    shown: tuple[tuple[JobView, ...], tuple[JobView, ...]] = ((), ())
+    """Queued and running jobs of the newest snapshot; it is for that one alone."""
+    standing: object = None
+    """What is kept; None: nothing yet."""
+
+    def show(self, queued: tuple[JobView, ...], running: tuple[JobView, ...]) -> None:
+        """A snapshot with these views is made. Where no forecast asks, nothing piles up."""
+        self.shown = queued, running
+        if len(self.running) + len(self.queued) > 2 * (len(queued) + len(running)) + RENEWED_MIN:
+            self.standing = None
+        if self.standing is None:
+            self.running.clear()
+            self.queued.clear()
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """Everything that a decision may depend on. Jobs by place, hosts by id."""
@@ -100,6 +128,7 @@ class Snapshot:
     """What the predictor keeps of jobs that have not begun, for others that are alike."""
     kept_places: Places | None = field(default=None, compare=False, repr=False)
     """Of these hosts, by somebody who knows that they are the same as before."""
+    kept: Kept | None = field(default=None, compare=False, repr=False)
 
     @property
     def places(self) -> Places:

@@ -21,7 +21,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.places import Places
-from reshape_controller.core.plan import HostView, JobView, Likeness, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Kept, Likeness, Renewed, Snapshot
 
 if TYPE_CHECKING:
     from reshape_controller.core.prediction.pace import Pace
@@ -56,7 +56,8 @@ def waits_until(job: Job) -> float:
 class _Row:
     """Views of jobs, by priority and place."""
 
-    def __init__(self) -> None:
+    def __init__(self, renewed: Renewed) -> None:
+        self._renewed = renewed
         self._orders: list[_Order] = []
         self._views: list[JobView] = []
         self._tuple: tuple[JobView, ...] | None = ()
@@ -68,10 +69,12 @@ class _Row:
         else:
             self._orders.insert(at, order)
             self._views.insert(at, view)
+        self._renewed[view.id] = view
         self._tuple = None
 
     def remove(self, order: _Order) -> None:
         at = bisect_left(self._orders, order)
+        self._renewed[self._views[at].id] = None
         del self._orders[at], self._views[at]
         self._tuple = None
 
@@ -87,7 +90,8 @@ class Views:
     def __init__(self) -> None:
         self._jobs: dict[JobId, None] = {}
         self._hosts: dict[HostId, None] = {}
-        self._queued, self._running = _Row(), _Row()
+        self._kept = Kept()
+        self._queued, self._running = _Row(self._kept.queued), _Row(self._kept.running)
         self._rows: dict[JobId, tuple[_Row, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
         self._places: Places | None = None
@@ -118,17 +122,20 @@ class Views:
         if self._places is None:
             views = self._host_views.values()
             self._places = Places.of((view.id, view.gpu_type) for view in views)
+        queued, running = self._queued.all(), self._running.all()
+        self._kept.show(queued, running)
         return Snapshot(
             now_s=state.now_s,
             mechanism=state.mechanism,
-            queued=self._queued.all(),
-            running=self._running.all(),
+            queued=queued,
+            running=running,
             hosts=tuple(self._host_views.values()),
             profiles=state.profiles,
             seed=state.seed,
             explained=explained,
             alike=self._alike,
             kept_places=self._places,
+            kept=self._kept,
         )
 
     def _renew_job(self, state: State, job_id: JobId) -> None:

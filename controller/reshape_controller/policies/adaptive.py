@@ -13,14 +13,16 @@ from dataclasses import replace
 from functools import cached_property
 
 from reshape_controller.core.explain import gpus
-from reshape_controller.core.model import HostId, Mechanism
+from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
 from reshape_controller.core.prediction import candidates, moves
-from reshape_controller.core.prediction.bounds import Growth
+from reshape_controller.core.prediction.alike import Tenure
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.givers import Givers
+from reshape_controller.core.prediction.growth import Growth
 from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.prediction.sweep import sweep, sweep_growths
+from reshape_controller.core.prediction.waits import is_overdue
 from reshape_controller.core.prediction.weighing import Found, Nothing, Weighing
 
 GAIN = 0.05
@@ -89,16 +91,38 @@ class _Decision:
         self._wake_at_s = math.inf
         self._weighed_for = 0
         self._looked_for = 0
-        self._donors = self._donors_now() if snapshot.queued else {}
+        self._apart = self._cooling() if snapshot.queued else []
 
     def make(self) -> Plan:
-        overdue, in_time = self._by_wait()
-        for newcomer in overdue:
-            plan = self._start(newcomer, overdue=True)
-            if plan is not None:
-                return plan
-            self._hold(newcomer)
-        for newcomer in in_time:
+        plan = self._start_overdue() or self._start_in_time() or self._grow()
+        if plan is not None:
+            return plan
+        wake_at_s = None if math.isinf(self._wake_at_s) else self._wake_at_s
+        return replace(self._waiting, wake_at_s=wake_at_s)
+
+    def _start_overdue(self) -> Plan | None:
+        """Queued jobs that waited too long come first."""
+        snapshot, usual_s = self._snapshot, self._policy.max_wait_s
+        if not snapshot.queued:
+            return None
+        waits = self._forecast.waits
+        self._wake(waits.next_s(snapshot.now_s, usual_s))
+        for newcomer in waits.overdue(snapshot.queued, snapshot.now_s, usual_s):
+            if self._all_is_kept():
+                break
+            if moves.may_start(snapshot, newcomer):
+                plan = self._start(newcomer, overdue=True)
+                if plan is not None:
+                    return plan
+                self._hold(newcomer)
+        return None
+
+    def _start_in_time(self) -> Plan | None:
+        """The others in queue order."""
+        seen, usual_s = self._snapshot, self._policy.max_wait_s
+        for newcomer in seen.queued if not self._all_is_kept() else ():
+            if is_overdue(newcomer, seen.now_s, usual_s) or not moves.may_start(seen, newcomer):
+                continue
             if self._can_only_wait(newcomer):
                 if self._most_idle == 0:
                     break  # and so can all behind it
@@ -106,31 +130,17 @@ class _Decision:
             plan = self._start(newcomer, overdue=False)
             if plan is not None:
                 return plan
-        plan = self._grow()
-        if plan is not None:
-            return plan
-        wake_at_s = None if math.isinf(self._wake_at_s) else self._wake_at_s
-        return replace(self._waiting, wake_at_s=wake_at_s)
+        return None
 
-    def _by_wait(self) -> tuple[list[JobView], list[JobView]]:
-        """Queued jobs that waited too long, and the others."""
-        now_s, usual_s = self._snapshot.now_s, self._policy.max_wait_s
-        overdue: list[JobView] = []
-        in_time: list[JobView] = []
-        for job in moves.startable(self._snapshot):
-            own_s = job.spec.max_wait_s
-            at_s = job.submitted_at_s + (usual_s if own_s is None else own_s)
-            if at_s <= now_s:
-                overdue.append(job)
-            else:
-                in_time.append(job)
-                self._wake_at_s = min(self._wake_at_s, at_s)
-        return overdue, in_time
+    def _all_is_kept(self) -> bool:
+        """Whether nobody else can start, and why was said."""
+        return not self._hosts and self._waiting.about is not None
 
     def _can_only_wait(self, newcomer: JobView) -> bool:
         """Whether it fits nowhere, enough jobs were looked at, and why jobs wait was said."""
-        fits = newcomer.sizes[0] <= self._most_idle
-        return not fits and self._looked_for >= LOOKED_MAX and self._waiting.about is not None
+        if newcomer.sizes[0] <= self._most_idle or self._waiting.about is None:
+            return False
+        return self._looked_for >= LOOKED_MAX or self._weighed_for >= NEWCOMERS_MAX
 
     def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
         """Weigh every way to start a queued job; None: it waits."""
@@ -176,7 +186,7 @@ class _Decision:
             return False
         if always:
             return True
-        if newcomer.sizes[0] > self._most_from_one or self._looked_for >= LOOKED_MAX:
+        if newcomer.sizes[0] > self._givers.most or self._looked_for >= LOOKED_MAX:
             return False
         self._looked_for += 1
         return self._weighed_for < NEWCOMERS_MAX
@@ -188,7 +198,7 @@ class _Decision:
         base = weighing.base[:2]
         swept = sweep(weighing.outlook, newcomer, hosts, self._givers, base, gate=not overdue)
         if overdue and not swept.count and isinstance(weighing.base, Nothing):
-            several = candidates.from_several(self._forecast, newcomer, hosts, self._donors)
+            several = candidates.from_several(self._forecast, newcomer, hosts, self._givers.donors)
             return weighing.best_of_all(list(several), gate=False)
         self._weighed_for += bool(swept.count)
         return weighing.best_of(swept, gate=not overdue)
@@ -209,13 +219,13 @@ class _Decision:
         )
         found = weighing.best_of(swept, gate=True)
         if found.best is not None:
-            job = self._forecast.running[found.best.job]
+            job = self._forecast.running(found.best.job)
             code = "grows" if found.best.host == job.host else "moves"
             return weighing.plan(code, job, found.best, found, swept.count + 1)
         active = found.kept if weighing.explained else []
         if active:
             text = "GPUs are idle, but no running job would gain enough from them"
-            job = self._forecast.running[min(active).job]
+            job = self._forecast.running(min(active).job)
             self._waits(job, "keeps-sizes", text, weighing, found, swept.count + 1)
         return None
 
@@ -224,9 +234,8 @@ class _Decision:
         snapshot = self._snapshot
         if snapshot.explained or snapshot.queued:
             return False
-        jobs = moves.growable(snapshot)
-        growth = Growth(self._predictor, snapshot, self._policy.least_ms)
-        return not moves.pinned(snapshot) and not growth.near(jobs)
+        growth = Growth(self._forecast, self._policy.least_ms)
+        return not (moves.pinned(snapshot) or growth.near())
 
     def _pinned(self, weighing: Weighing, job: JobView) -> Plan | None:
         """A pinned job gets its size as soon as it is idle on its host."""
@@ -237,27 +246,18 @@ class _Decision:
         entry = weighing.weigh(candidates.grow(self._forecast, job, size, host))
         return weighing.plan("grows-to-pin", job, entry, Found(best=entry), 2)
 
-    def _donors_now(self) -> dict[HostId, list[JobView]]:
-        """Running jobs that may shrink and are not cooling down, by host."""
-        found: dict[HostId, list[JobView]] = {}
-        for host, jobs in moves.donors(self._snapshot).items():
-            found[host] = [job for job in jobs if job.reshaped_at_s is None or self._is_cool(job)]
-        return found
+    def _cooling(self) -> list[Tenure]:
+        """Running jobs that were reshaped a short time ago, or refused to be."""
+        reshaped = self._forecast.tenures.reshaped.values()
+        return [tenure for tenure in reshaped if not self._is_cool(tenure.job)]
 
     def _is_cool(self, job: JobView) -> bool:
-        """Whether a job that was reshaped may be shrunk again."""
-        at_s = self._policy.cool_at_s(self._predictor, job)
-        self._wake(at_s)
+        """Whether such a job may be shrunk again."""
+        at_s = job.no_shrink_before_s
+        if at_s <= self._snapshot.now_s and job.reshaped_at_s is not None:
+            at_s = self._policy.cool_at_s(self._predictor, job)
+            self._wake(at_s)
         return at_s <= self._snapshot.now_s
-
-    @cached_property
-    def _most_from_one(self) -> int:
-        """The most GPUs of one host that are idle or that one running job can give."""
-        most = moves.most_idle(self._snapshot.hosts)
-        for host in self._snapshot.hosts:
-            for job in self._donors.get(host.id, ()):
-                most = max(most, host.idle + job.size - job.sizes[0])
-        return most
 
     @cached_property
     def _forecast(self) -> Forecast:
@@ -266,7 +266,7 @@ class _Decision:
 
     @cached_property
     def _givers(self) -> Givers:
-        return Givers(self._forecast, self._donors, self._policy.least_ms)
+        return Givers(self._forecast, self._apart, self._policy.least_ms)
 
     def _hold(self, newcomer: JobView) -> None:
         """Nobody else gets GPUs of a host on which a job could start that waited too long."""

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.forecast import Change, Forecast
-from reshape_controller.core.prediction.predictor import end_ms, to_ms
+from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.free import Change
+from reshape_controller.core.prediction.predictor import to_ms
 
 
 class Rank(NamedTuple):
@@ -117,7 +118,7 @@ def shrink(
     """A start on ``size`` GPUs of which ``donor`` gives all that it does not keep; what the
     newcomer does not take becomes idle."""
     predictor, kind = forecast.predictor, host.gpu_type
-    before = end_ms(donor)
+    before = forecast.end_ms(donor)
     donor_end = to_ms(predictor.reshaped_to_s(donor, kind)[keeps])
     release_s = predictor.release_s(donor)
     end = to_ms(predictor.incoming_s(newcomer, kind, size) + release_s)
@@ -146,7 +147,7 @@ def from_several(
     size = min(newcomer.sizes)
     predictor = forecast.predictor
     for host in hosts:
-        here = sorted(donors.get(host.id, ()), key=lambda job: (-end_ms(job), job.id))
+        here = sorted(donors.get(host.id, ()), key=lambda job: (-forecast.end_ms(job), job.id))
         missing, shrinks = size - host.idle, []
         for donor in here:
             sizes = [keeps for keeps in donor.sizes if 0 < donor.size - keeps <= missing]
@@ -163,7 +164,7 @@ def from_several(
         for donor, keeps in shrinks:
             donor_end = to_ms(predictor.reshaped_to_s(donor, host.gpu_type)[keeps])
             ends.append((donor, donor_end))
-            gone += (end_ms(donor),) * donor.size
+            gone += (forecast.end_ms(donor),) * donor.size
             come += (donor_end,) * keeps
         yield Candidate(
             newcomer,
@@ -206,7 +207,7 @@ def grow(forecast: Forecast, job: JobView, size: int, host: HostView) -> Candida
     leaves are free once its container has ended."""
     here = host.id == job.host
     end = to_ms(forecast.predictor.reshaped_to_s(job, host.gpu_type, moves=not here)[size])
-    before = (end_ms(job),) * job.size
+    before = (forecast.end_ms(job),) * job.size
     number = forecast.numbers[host.id]
     ends = ((job, end),)
     if here:
@@ -235,9 +236,10 @@ class Fits:
         best = self._best.get(size)
         if best is None:
             best = self._best[size] = {}
-            for host in sorted(self._hosts, key=lambda host: (host.idle, host.id)):
+            enough = [host for host in self._hosts if host.idle >= size]
+            for host in sorted(enough, key=lambda host: (host.idle, host.id)):
                 two = best.setdefault(host.gpu_type, [])
-                if host.idle >= size and len(two) < 2:
+                if len(two) < 2:
                     two.append(host)
         found = []
         for kind in sorted(best):

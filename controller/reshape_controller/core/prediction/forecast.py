@@ -18,35 +18,34 @@ from functools import cached_property
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.prediction.free import Free
+from reshape_controller.core.prediction.free import Change, Free
 from reshape_controller.core.prediction.list_schedule import Listed, Reach, Scheduler
 from reshape_controller.core.prediction.pace import Waiting
-from reshape_controller.core.prediction.predictor import Predictor, end_ms
+from reshape_controller.core.prediction.predictor import Predictor, to_ms
+from reshape_controller.core.prediction.standing import Standing
 
 LISTED_MAX = 64
 """Queued jobs that are list-scheduled one by one; the rest count by their area."""
-
-Change = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""On one host (by number): times at which GPUs no longer become free, and new ones."""
+LATEST = 3
+"""So many of the jobs that end last are looked for at once."""
 
 
 class Forecast:
-    """One per decision; ``outlook`` of it for each newcomer. Of two forecasts of the same views
-    the newer one counts: when a job ends is put down with what is kept of it."""
+    """One per decision; ``outlook`` of it for each newcomer. It holds until the next one of the
+    same state is made: how the jobs stand is renewed in place."""
 
     def __init__(self, snapshot: Snapshot, predictor: Predictor) -> None:
         self.snapshot = snapshot
         self.predictor = predictor
-        self._places = snapshot.places
-        self.types = self._places.types
-        self.numbers = self._places.numbers
-        self.type_of = self._places.type_of
-        self.free = [Free() for _ in snapshot.hosts]
-        """For each host, when its usable GPUs are free."""
-        self.gpus = self._most = 0
-        """Usable GPUs, and the most of one host."""
-        self.free_sum_ms = 0
-        self.ends_sum_ms = 0
+        self.now_ms = to_ms(snapshot.now_s)
+        standing = Standing.of(snapshot, predictor)
+        self.tenures, self.waits = standing.tenures, standing.waits
+        self.types = standing.places.types
+        self.numbers = standing.places.numbers
+        self.type_of = standing.places.type_of
+        self.free = Free(self.tenures, standing.places, snapshot.hosts, self.now_ms)
+        self.gpus = self.free.gpus
+        self.free_sum_ms = self.ends_sum_ms = 0
         self.latest: list[tuple[int, JobId]] = []
         """The jobs that end last, the latest first; three of them, if there are so many."""
         self.listed: list[Waiting] = []
@@ -57,75 +56,78 @@ class Forecast:
         """The area of the others."""
         self._without: dict[int, Listed] = {}
         self._see_running()
-        self._see_hosts()
-        self._see_queued()
+        if self.free.most:
+            self._see_queued()
 
-    @cached_property
-    def running(self) -> dict[JobId, JobView]:
-        """Running jobs by id."""
-        return {job.id: job for job in self.snapshot.running}
+    def running(self, job: JobId) -> JobView:
+        """A running job by its id."""
+        return self.tenures.by_job[job].job
 
     @cached_property
     def queue(self) -> tuple[Scheduler, Listed]:
         """The first queued jobs if nobody of them is started now, and what schedules them."""
-        scheduler = Scheduler(self.free, self.type_of, len(self.types), self.listed)
-        return scheduler, scheduler.run(self.listed, {})
+        scheduler = Scheduler(self.free, self.listed)
+        return scheduler, scheduler.run(self.listed)
+
+    def end_ms(self, job: JobView) -> int:
+        """When a running job will have left, from now."""
+        return self.tenures.by_job[job.id].left_ms(self.now_ms)
 
     def _see_running(self) -> None:
-        """One loop on purpose: every decision needs it of all."""
-        predictor, places, free = self.predictor, self._places, self.free
-        ends_sum = free_sum = 0
+        tenures, now_ms = self.tenures, self.now_ms
+        ends_sum = tenures.sum_ms - tenures.count * now_ms
+        free_sum = tenures.busy_sum_ms - tenures.busy * now_ms
         third = -1
-        for job in self.snapshot.running:
-            pace = predictor.look(job)
-            end = pace.end_ms
+        for tenure in tenures.from_now.values():
+            end = tenure.end_ms
             ends_sum += end
+            if tenure.host >= 0:
+                free_sum += end * tenure.job.size
             if end > third:
-                third = self._is_late(end, job.id)
-            if pace.places is not places:
-                pace.places = places
-                pace.number = places.numbers.get(job.host, -1) if job.host is not None else -1
-            if pace.number >= 0:
-                free[pace.number].used_by(pace, job.size)
-                free_sum += end * job.size
+                third = self._is_late(end, tenure.job.id)
+        for end, job_id in tenures.ends[-LATEST:]:
+            if end - now_ms > third:
+                third = self._is_late(end - now_ms, job_id)
         self.ends_sum_ms, self.free_sum_ms = ends_sum, free_sum
 
     def _is_late(self, end: int, job: JobId) -> int:
         """A job ends later than the third of the latest so far; when that ends now."""
         self.latest.append((end, job))
         self.latest.sort(reverse=True)
-        if len(self.latest) > 3:
+        if len(self.latest) > LATEST:
             self.latest.pop()
-        return self.latest[2][0] if len(self.latest) == 3 else -1
-
-    def _see_hosts(self) -> None:
-        for host, free in zip(self.snapshot.hosts, self.free, strict=True):
-            usable = host.usable if host.usable > host.idle else host.idle
-            free.idle(usable - free.count)
-            self.gpus += free.count
-            if free.count > self._most:
-                self._most = free.count
+        return self.latest[-1][0] if len(self.latest) == LATEST else -1
 
     def _see_queued(self) -> None:
-        if not self._most:
-            return
-        listed, predictor, types, rest_ms = self.listed, self.predictor, self.types, 0
+        listed, predictor, types = self.listed, self.predictor, self.types
+        rest_ms = 0
         for job in self.snapshot.queued:
             if not self._counts(job):
                 continue
+            if len(listed) >= LISTED_MAX:
+                rest_ms = self._queued_ms()
+                break
             waiting = predictor.waiting(job, types)
-            if len(listed) < LISTED_MAX:
-                listed.append(waiting)
-                self.names.append(job.id)
-            else:
-                rest_ms += waiting.area_ms
+            listed.append(waiting)
+            self.names.append(job.id)
+        if rest_ms:
+            for waiting in listed:
+                rest_ms -= waiting.area_ms
         self.rest_ms = rest_ms
+
+    def _queued_ms(self) -> int:
+        """The area of all queued jobs."""
+        area_ms = 0
+        for same in self.waits.same.values():
+            if self._counts(same.job):
+                area_ms += same.count * self.predictor.waiting(same.job, self.types).area_ms
+        return area_ms
 
     def _counts(self, job: JobView) -> bool:
         """Whether a queued job can start at all: some host can hold it, and, where its files can be
         reached from one host only, that one can be used."""
         sizes = job.sizes
-        if not sizes or sizes[0] > self._most:
+        if not sizes or sizes[0] > self.free.most:
             return False
         return job.only_host is None or job.only_host in self.numbers
 
@@ -134,7 +136,8 @@ class Forecast:
         for end, name in self.latest:
             if name not in changed:
                 return end
-        rest = (end_ms(job) for job in self.snapshot.running if job.id not in changed)
+        tenures = self.tenures.by_job.values()
+        rest = [tenure.left_ms(self.now_ms) for tenure in tenures if tenure.job.id not in changed]
         return max(rest, default=0)
 
     def outlook(self, newcomer: JobView | None = None) -> Outlook:
@@ -159,7 +162,7 @@ class Forecast:
         known = self._without.get(at)
         if known is None:
             scheduler, _ = self.queue
-            known = self._without[at] = scheduler.run(listed[:at] + listed[at + 1 :], {})
+            known = self._without[at] = scheduler.run(listed[:at] + listed[at + 1 :])
         return known
 
 
@@ -179,9 +182,8 @@ class Outlook:
         if self._usual:
             self._scheduler, self.if_waiting = forecast.queue
         else:
-            types = len(forecast.types)
-            self._scheduler = Scheduler(forecast.free, forecast.type_of, types, listed)
-            self.if_waiting = self._scheduler.run(listed, {})
+            self._scheduler = Scheduler(forecast.free, listed)
+            self.if_waiting = self._scheduler.run(listed)
 
     @cached_property
     def if_started(self) -> Listed:
@@ -190,7 +192,7 @@ class Outlook:
             return self.if_waiting
         if self._usual:
             return self.forecast.without(self._at)
-        return self._scheduler.run(self.others, {})
+        return self._scheduler.run(self.others)
 
     @cached_property
     def reach(self) -> Reach:
@@ -228,13 +230,7 @@ class Outlook:
         """
         if self.known(changes):
             return self._total(ends, changes, self.if_started)
-        overlay: dict[int, list[int]] = {}
-        for host, gone, come in changes:
-            times = list(overlay.get(host) or self.forecast.free[host].times_ms)
-            for time in gone:
-                times.remove(time)
-            overlay[host] = sorted([*times, *come])
-        return self._total(ends, changes, self._scheduler.run(self.others, overlay))
+        return self._total(ends, changes, self._scheduler.run(self.others, changes))
 
     def _total(
         self, ends: Sequence[tuple[JobView, int]], changes: Sequence[Change], listed: Listed
@@ -244,7 +240,7 @@ class Outlook:
         for job, end in ends:
             if end > makespan:
                 makespan = end
-            total += end - end_ms(job) if job.size else end
+            total += end - forecast.end_ms(job) if job.size else end
         others = forecast.latest_but([job.id for job, _ in ends])
         if others > makespan:
             makespan = others
@@ -263,13 +259,9 @@ class Outlook:
         late = base.late_ms[gpu_type]
         if (not gone or min(gone) > late) and (not come or min(come) > late):
             return True
-        if host in base.touched:
+        if base.touched is None or host in base.touched:
             return False
-        times = list(self.forecast.free[host].times_ms)
-        for time in gone:
-            times.remove(time)
-        times += come
-        times.sort()
+        times = self.forecast.free.after([change])[host]
         for size, limit in base.late_by_size_ms[gpu_type].items():
             if size <= len(times) and times[size - 1] <= limit:
                 return False

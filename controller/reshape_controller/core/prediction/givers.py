@@ -6,16 +6,15 @@ options can save enough, by their bounds. Never: weighs an option. State: figure
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
-from reshape_controller.core.prediction import bounds
-from reshape_controller.core.prediction.bounds import Alike
+from reshape_controller.core.prediction.alike import SLACK_MS, Apart, Bar, First, Tenure
 from reshape_controller.core.prediction.forecast import Forecast, Outlook
-from reshape_controller.core.prediction.predictor import end_ms, seen, to_ms
+from reshape_controller.core.prediction.predictor import to_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +38,51 @@ class Givers:
     """The running jobs that may give GPUs. What it takes to weigh one is made when one is."""
 
     def __init__(
-        self,
-        forecast: Forecast,
-        donors: dict[HostId, list[JobView]],
-        least_ms: Callable[[int], int],
+        self, forecast: Forecast, apart: Sequence[Tenure], least_ms: Callable[[int], int]
     ) -> None:
-        """``least_ms`` gives what has to be saved, from what the victim has left."""
-        self.donors = {host: jobs for host, jobs in donors.items() if jobs}
-        self._forecast, self._least_ms = forecast, least_ms
+        """``apart``: jobs that are not asked now; ``least_ms`` gives what has to be saved, from
+        what the victim has left."""
+        self.apart = Apart(apart)
+        self.forecast, self.least_ms = forecast, least_ms
         self._made: dict[JobId, Giver] = {}
+
+    @cached_property
+    def first(self) -> list[First]:
+        """The first of each of those that are alike."""
+        forecast, found = self.forecast, []
+        now_s, now_ms = forecast.snapshot.now_s, forecast.now_ms
+        for alike in forecast.tenures.alike.values():
+            if alike.gifts:
+                alike.renew(forecast.predictor)
+                found.append(alike.first(now_s, now_ms, self.least_ms))
+        return found
+
+    def on(self, host: HostView) -> list[JobView]:
+        """Those on a host."""
+        found: list[JobView] = []
+        for tenure in self.forecast.tenures.on_host[self.forecast.numbers[host.id]].values():
+            alike = tenure.alike
+            if alike is not None and alike.gifts and tenure.job.id not in self.apart.names:
+                found.append(tenure.job)
+        return found
+
+    @cached_property
+    def donors(self) -> dict[HostId, list[JobView]]:
+        """Those on each host."""
+        return {host.id: self.on(host) for host in self.forecast.snapshot.hosts}
+
+    @cached_property
+    def most(self) -> int:
+        """The most GPUs of one host that are idle or that one job can give."""
+        most = 0
+        for alike in self.forecast.tenures.alike.values():
+            if alike.gifts and alike.gifts[0] > most and alike.count(self.apart):
+                most = alike.gifts[0]
+        for host in self.forecast.snapshot.hosts:
+            if host.idle:
+                gifts = [job.size - job.sizes[0] for job in self.on(host)]
+                most = max(most, host.idle + max(gifts, default=0))
+        return most
 
     def of(self, job: JobView) -> Giver:
         """All about one."""
@@ -57,22 +92,23 @@ class Givers:
         return giver
 
     @cached_property
-    def alike(self) -> list[Alike]:
-        """What each loses at least, and those that are alike."""
-        donors, hosts = self.donors, self._forecast.snapshot.hosts
-        placed = [(host, donors[host.id]) for host in hosts if host.id in donors]
-        return bounds.losses(self._forecast, placed, self._least_ms)
-
-    @cached_property
     def release_s(self) -> float:
         """None of them gives its GPUs sooner."""
-        predictor = self._forecast.predictor
-        kinds = {job.spec.job_type: job for jobs in self.donors.values() for job in jobs}
-        return min((predictor.release_s(job) for job in kinds.values()), default=0.0)
+        predictor, costs = self.forecast.predictor, self.forecast.tenures.costs
+        return min([predictor.released_s(cost) for cost in costs], default=0.0)
+
+    @cached_property
+    def beside_idle(self) -> list[Tenure]:
+        """Running jobs on hosts with idle GPUs."""
+        on_host, found = self.forecast.tenures.on_host, []
+        for number, host in enumerate(self.forecast.snapshot.hosts):
+            if host.idle:
+                found += list(on_host[number].values())
+        return found
 
     def _make(self, job: JobView) -> Giver:
-        forecast, predictor = self._forecast, self._forecast.predictor
-        before = end_ms(job)
+        forecast, predictor = self.forecast, self.forecast.predictor
+        before = forecast.end_ms(job)
         then_s = predictor.reshaped_to_s(job, job.gpu_type)
         keeps = tuple(
             (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
@@ -80,58 +116,103 @@ class Givers:
             if size < job.size
         )
         others, release_s = forecast.latest_but((job.id,)), predictor.release_s(job)
-        return Giver(job, before, self._least_ms(before), others, release_s, keeps)
+        return Giver(job, before, self.least_ms(before), others, release_s, keeps)
 
 
-def near_and_far(
+@dataclass(slots=True)
+class Looked:
+    """Which jobs a look at all of them has found."""
+
+    near: list[JobView]
+    """Those of which GPUs may be worth taking."""
+    far: list[tuple[int, JobView]]
+    """The others, if somebody will look at them; with what is lost with each at least."""
+    ruled_out: int = 0
+    """How many others there are."""
+
+
+def look(
     outlook: Outlook,
     newcomer: JobView,
-    here: dict[HostId, HostView],
+    hosts: list[HostView],
     givers: Givers,
     base: tuple[int, int],
-) -> tuple[list[JobView], int, list[tuple[int, JobView]]]:
-    """The jobs of which GPUs may be worth taking for a newcomer; how many others there are; and, if
-    somebody will look at them, these, each with what is lost with it at least.
+) -> Looked:
+    """At the jobs that may give GPUs to a newcomer, by what they can bring at best.
 
     An option that leaves the schedule of the queue as it is saves what it saves the newcomer, less
     what the giver loses. Whether it does that is not looked at here on hosts with idle GPUs, and
     where more is given than the newcomer takes: those jobs are all near.
     """
-    near: list[JobView] = []
-    far: list[tuple[int, JobView]] = []
-    ruled_out = 0
-    if not givers.donors:
-        return near, ruled_out, far
-    forecast, queue, alone = outlook.forecast, outlook.if_started, not outlook.others
-    explained, all_hosts = forecast.snapshot.explained, len(here) == len(forecast.numbers)
-    late_ms = dict.fromkeys(forecast.types, -1)
-    if not alone:
-        late_ms = dict(zip(forecast.types, outlook.reach.late_ms, strict=True))
-    waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
+    found, forecast, queue = Looked([], []), outlook.forecast, outlook.if_started
+    if not forecast.tenures.alike:
+        return found
+    apart = givers.apart
+    beside = givers.beside_idle
+    if len(hosts) < len(forecast.numbers):
+        beside = [*beside, *_elsewhere(forecast, hosts)]
+    if beside:
+        found.near += [job for host in hosts if host.idle for job in givers.on(host)]
+        apart = Apart([*apart.tenures, *beside])
     shorter = base[0] - max(queue.last_ms, forecast.latest[0][0])
-    for alike in givers.alike:
-        late, gifts = late_ms[alike.kind], alike.gifts
-        if not alike.idle and gifts[0] < newcomer.sizes[0]:
+    bar = Bar(forecast.snapshot.now_s, forecast.now_ms, shorter, givers.least_ms, apart)
+    waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
+    gains = _Gains(outlook, newcomer, givers.release_s, waits)
+    for first in givers.first:
+        alike = first.alike
+        if alike.gifts[0] < newcomer.sizes[0]:
             continue
-        sizes = [size for size in newcomer.sizes if size in gifts]
+        late, saves = gains.late_ms[alike.kind], gains.saves(alike.gift)
+        if saves is None:
+            found.near += alike.all(apart)
+            continue
+        found.ruled_out += alike.count(apart)
+        if first.is_near(saves, late, shorter):
+            close = alike.near(bar, saves, late)
+            found.near += close
+            found.ruled_out -= len(close)
+        if forecast.snapshot.explained:
+            found.far += alike.far(bar, saves, late)
+    return found
+
+
+class _Gains:
+    """What GPUs of running jobs can bring to a newcomer."""
+
+    def __init__(self, outlook: Outlook, newcomer: JobView, release_s: float, waits: int) -> None:
+        """``waits``: the completion time of a newcomer that waits, with what that costs others."""
+        self._outlook, self._newcomer = outlook, newcomer
+        self._release_s, self._waits = release_s, waits
+        self._known: dict[tuple[int, tuple[int, ...]], int | None] = {}
+        types = outlook.forecast.types
+        self.late_ms = outlook.reach.late_ms if outlook.others else [-1] * len(types)
+        """Until when GPUs of each type are of use to somebody else who waits."""
+
+    def saves(self, gift: tuple[int, tuple[int, ...]]) -> int | None:
+        """By how much a job that starts on GPUs of a type, so many as can be given, ends sooner at
+        best; None: what that is worth is not said here."""
+        known = self._known
+        if gift not in known:
+            known[gift] = self._saves(*gift)
+        return known[gift]
+
+    def _saves(self, kind: int, gifts: tuple[int, ...]) -> int | None:
+        job, alone = self._newcomer, not self._outlook.others
+        sizes = [size for size in job.sizes if size in gifts]
         if alone and not sizes:
-            sizes = [size for size in newcomer.sizes if size <= gifts[0]]
-        seconds = [forecast.predictor.incoming_s(newcomer, alike.kind, size) for size in sizes]
-        end = to_ms(min(seconds, default=0.0) + givers.release_s) - bounds.SLACK_MS
-        if alike.idle or not sizes or end <= late:
-            near += _on(alike.jobs, here, all_hosts)
-            continue
-        saves = waits - end
-        close = _on(alike.near(saves, late, shorter), here, all_hosts)
-        near += close
-        found = _on(alike.jobs, here, all_hosts)
-        ruled_out += len(found) - len(close)
-        if explained:
-            others = [job for job in found if not bounds.is_near(job, saves, late, shorter)]
-            far += [(seen(job).needs_ms, job) for job in others]
-    return near, ruled_out, far
+            sizes = [size for size in job.sizes if size <= gifts[0]]
+        if not sizes:
+            return None
+        forecast = self._outlook.forecast
+        name, predictor = forecast.types[kind], forecast.predictor
+        end_s = min([predictor.incoming_s(job, name, size) for size in sizes]) + self._release_s
+        end = to_ms(end_s) - SLACK_MS
+        return None if end <= self.late_ms[kind] else self._waits - end
 
 
-def _on(jobs: list[JobView], here: dict[HostId, HostView], all_hosts: bool) -> list[JobView]:
-    """Those of ``jobs`` that are on one of the hosts."""
-    return jobs if all_hosts else [job for job in jobs if job.host in here]
+def _elsewhere(forecast: Forecast, hosts: Iterable[HostView]) -> list[Tenure]:
+    """Running jobs on others than ``hosts``."""
+    numbers, on_host = forecast.numbers, forecast.tenures.on_host
+    here = {numbers[host.id]: None for host in hosts}
+    rest = [jobs for number, jobs in enumerate(on_host) if number not in here]
+    return [tenure for jobs in rest for tenure in jobs.values()]

@@ -2,19 +2,22 @@
 
 Does: places each job where it ends first, in whole milliseconds from now, and tells which GPUs
 could not have been of use to any. Never: prefers an order, or predicts how long a job takes: it is
-told. State: where each host's GPUs are free, as given.
+told. State: when GPUs are free, as given.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 
-from reshape_controller.core.prediction.free import Free
+from reshape_controller.core.prediction.free import Change, Free
 from reshape_controller.core.prediction.pace import Waiting
+
+NEVER_MS = 1 << 60
+"""No GPU is free then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,8 @@ class Listed:
     last_ms: int = 0
     busy_ms: int = 0
     """By how much the sum of the times at which GPUs are free grew."""
-    touched: frozenset[int] = frozenset()
-    """Hosts that got jobs."""
+    touched: frozenset[int] | None = frozenset()
+    """Hosts that got jobs; None: it was not looked who did."""
     bound: bool = False
     """No schedule, but what none can be better than."""
 
@@ -43,14 +46,12 @@ class Reach:
         self.touched = listed.touched
         self.late_ms = [-1] * types
         """For each GPU type."""
-        ends_ms = listed.ends_ms
-        for number in range(types):
-            late = -1
-            for place, job in enumerate(listed.jobs):
-                start = ends_ms[place] - job.takes_ms[number]
-                if start > late:
-                    late = start
-            self.late_ms[number] = late
+        late_ms, ends_ms = self.late_ms, listed.ends_ms
+        for place, job in enumerate(listed.jobs):
+            end, takes_ms = ends_ms[place], job.takes_ms
+            for number in range(types):
+                if end - takes_ms[number] > late_ms[number]:
+                    late_ms[number] = end - takes_ms[number]
 
     @cached_property
     def late_by_size_ms(self) -> list[dict[int, int]]:
@@ -68,40 +69,42 @@ class Reach:
 
 class Scheduler:
     """Greedy list scheduling: each job in turn where and when it ends first, at its smallest size;
-    of equals the host with the lower number.
+    of equals on the GPU type that comes first in the alphabet, and there on the host that is free
+    first, or has the lower number.
 
     For each size and GPU type there is a heap of hosts by when so many of their GPUs are free. Time
     and host are one whole number: comparing pairs would take longer than all the rest.
     """
 
-    def __init__(
-        self, free: list[Free], type_of: Sequence[int], types: int, listed: list[Waiting]
-    ) -> None:
-        """``free``: for each host; ``type_of``: the number of its GPU type, of ``types``;
-        ``listed``: every job that will ever be scheduled."""
+    def __init__(self, free: Free, listed: Sequence[Waiting]) -> None:
+        """``listed``: every job that will ever be scheduled."""
         self._free = free
-        self._type_of = type_of
         self._sizes = sorted({job.size for job in listed})
+        self._single = self._sizes == [1]
         self._heads: dict[int, list[list[int]]] = {}
-        hosts = len(free)
-        for size in self._sizes:
-            heads: list[list[int]] = [[] for _ in range(types)]
-            for host, gpus in enumerate(free):
-                if gpus.count >= size:
-                    heads[type_of[host]].append(gpus.nth_ms(size) * hosts + host)
-            for head in heads:
-                heapify(head)
-            self._heads[size] = heads
+        if not self._single:
+            self._heads = {size: self._heads_of(size) for size in self._sizes}
 
-    def run(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
-        """Schedule ``listed``; ``overlay`` has the hosts whose GPUs are free at other times."""
-        if self._sizes == [1]:
-            return self._run_singles(listed, overlay)
-        hosts = len(self._free)
-        free = {host: times.copy() for host, times in overlay.items()}
+    def _heads_of(self, size: int) -> list[list[int]]:
+        free, type_of, hosts = self._free, self._free.places.type_of, len(self._free.counts)
+        heads: list[list[int]] = [[] for _ in free.places.types]
+        for host, count in enumerate(free.counts):
+            if count >= size:
+                heads[type_of[host]].append(free.of_host(host)[size - 1] * hosts + host)
+        for head in heads:
+            heapify(head)
+        return heads
+
+    def run(self, listed: Sequence[Waiting], changes: Sequence[Change] = ()) -> Listed:
+        """Schedule ``listed``, with ``changes`` of when GPUs are free."""
+        if self._single:
+            return self._run_singles(listed, changes)
+        hosts, all_free = len(self._free.counts), self._free
+        free = all_free.after(changes)
+        changed = dict.fromkeys(free)
         heads = {size: [head.copy() for head in of] for size, of in self._heads.items()}
-        for host, times in overlay.items():
-            self._push(heads, host, times)
+        for host in changed:
+            self._push(heads, host, free[host])
         touched: dict[int, None] = {}
         ends: list[int] = []
         busy = total = last = 0
@@ -114,7 +117,7 @@ class Scheduler:
                     host = head[0] - start * hosts
                     if host not in free or free[host][size - 1] == start:
                         start += takes_ms[kind]
-                        if chosen < 0 or start < end or (start == end and host < chosen):
+                        if chosen < 0 or start < end:
                             end, chosen = start, host
                         break
                     heappop(head)  # it is free at another time since
@@ -123,7 +126,7 @@ class Scheduler:
                 continue
             touched[chosen] = None
             if chosen not in free:
-                free[chosen] = self._free[chosen].times_ms.copy()
+                free[chosen] = all_free.of_host(chosen).copy()
             times = free[chosen]
             busy += size * end - sum(times[:size])
             del times[:size]
@@ -133,56 +136,82 @@ class Scheduler:
             total += end
             if end > last:
                 last = end
-        return Listed(listed, ends, total, last, busy, frozenset(touched).difference(overlay))
+        return Listed(listed, ends, total, last, busy, frozenset(touched).difference(changed))
 
-    def _run_singles(self, listed: Sequence[Waiting], overlay: dict[int, list[int]]) -> Listed:
-        """The same where every job takes one GPU. It does not matter then which of a host that is,
-        so each is in the heap by itself: a job's once it is placed, the others of a host one after
-        the other. An odd number is a job's."""
-        all_free, type_of, width = self._free, self._type_of, 2 * len(self._free)
-        put, put_first = heappush, heapreplace  # a name of the module takes longer to find
-        heads: list[list[int]] = []
-        for head in self._heads[1]:
-            heads.append([2 * first for first in head])
-        for host, times in overlay.items():
-            head = heads[type_of[host]]
-            if all_free[host].count:
-                head.remove(all_free[host].first_ms * width + 2 * host)
-                heapify(head)
-            if times:
-                put(head, times[0] * width + 2 * host)
-        taken = [0] * len(all_free)
+    def _run_singles(self, listed: Sequence[Waiting], changes: Sequence[Change]) -> Listed:
+        """The same where every job takes one GPU. It does not matter then which of a type that is:
+        those that become free come one after the other, beside those of jobs that are placed."""
+        rows = self._rows(len(listed), changes)
+        pools = [_Pool(row, len(listed)) for row in rows]
         ends: list[int] = []
         busy = total = last = 0
         for job in listed:
             takes_ms = job.takes_ms
-            end = start = chosen = kind = -1
-            for number, head in enumerate(heads):
-                if head:
-                    at = head[0] // width
-                    place = head[0] - at * width
-                    done = at + takes_ms[number]
-                    if chosen < 0 or done < end or (done == end and place < chosen):
-                        end, start, chosen, kind = done, at, place, number
-            ends.append(end)
+            end, chosen = NEVER_MS, -1
+            for kind, pool in enumerate(pools):
+                done = pool.first_ms + takes_ms[kind]
+                if done < end:
+                    end, chosen = done, kind
             if chosen < 0:
+                ends.append(-1)
                 continue
-            host = chosen // 2
-            busy += end - start
+            ends.append(end)
+            busy += takes_ms[chosen]
             total += end
             if end > last:
                 last = end
-            put_first(heads[kind], end * width + 2 * host + 1)
-            if chosen % 2 == 0:
-                number = taken[host] = taken[host] + 1
-                times = overlay[host] if host in overlay else all_free[host].times_ms
-                if number < len(times):
-                    put(heads[kind], times[number] * width + chosen)
-        touched = [host for host, count in enumerate(taken) if count and host not in overlay]
-        return Listed(listed, ends, total, last, busy, frozenset(touched))
+            pools[chosen].take(end)
+        return Listed(listed, ends, total, last, busy, None)
+
+    def _rows(self, count: int, changes: Sequence[Change]) -> list[list[int]]:
+        """By GPU type, when the first so many GPUs are free."""
+        free, type_of = self._free, self._free.places.type_of
+        more = sum([len(gone) for _, gone, _ in changes])
+        rows = [free.of_type(kind, count + more) for kind in range(len(free.places.types))]
+        copied: dict[int, None] = {}
+        for host, gone, come in changes:
+            kind = type_of[host]
+            if kind not in copied:
+                copied[kind] = None
+                rows[kind] = rows[kind].copy()
+            row = rows[kind]
+            for time in gone:
+                at = bisect_left(row, time)
+                if at < len(row):
+                    del row[at]
+            for time in come:
+                insort(row, time)
+        return rows
 
     def _push(self, heads: dict[int, list[list[int]]], host: int, times: list[int]) -> None:
-        kind, hosts = self._type_of[host], len(self._free)
+        kind, hosts = self._free.places.type_of[host], len(self._free.counts)
         for size in self._sizes:
             if len(times) >= size:
                 heappush(heads[size][kind], times[size - 1] * hosts + host)
+
+
+class _Pool:
+    """The GPUs of a type, each free at a time of ``row`` or when the job that has it ends."""
+
+    def __init__(self, row: list[int], count: int) -> None:
+        """``count``: no more of them are taken."""
+        self.first_ms = row[0] if row else NEVER_MS
+        """When the next one is free."""
+        self._row = row
+        self._place = 0
+        self._placed = [NEVER_MS]
+        self._late_ms = row[count - 1] if count <= len(row) else NEVER_MS
+        """Until then enough of the row are free."""
+
+    def take(self, end: int) -> None:
+        """The next one has a job until ``end``."""
+        row, placed = self._row, self._placed
+        if placed[0] == self.first_ms:
+            heappop(placed)
+        else:
+            self._place += 1
+        if end < self._late_ms:
+            heappush(placed, end)
+        again = placed[0]
+        at = row[self._place] if self._place < len(row) else NEVER_MS
+        self.first_ms = again if again < at else at

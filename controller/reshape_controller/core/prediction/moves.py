@@ -18,11 +18,12 @@ OPTIONS_KEPT_MAX = 64
 
 def startable(snapshot: Snapshot) -> list[JobView]:
     """Queued jobs that may start now, in queue order."""
-    return [
-        job
-        for job in snapshot.queued
-        if not job.frozen and job.not_before_s <= snapshot.now_s and job.sizes
-    ]
+    return [job for job in snapshot.queued if may_start(snapshot, job)]
+
+
+def may_start(snapshot: Snapshot, job: JobView) -> bool:
+    """Whether a queued job may start now."""
+    return not job.frozen and job.not_before_s <= snapshot.now_s and bool(job.sizes)
 
 
 def hosts_for(snapshot: Snapshot, job: JobView) -> tuple[HostView, ...]:
@@ -41,7 +42,11 @@ def hosts_for(snapshot: Snapshot, job: JobView) -> tuple[HostView, ...]:
 
 def most_idle(hosts: Iterable[HostView]) -> int:
     """The most idle GPUs that one of the hosts has."""
-    return max((host.idle for host in hosts), default=0)
+    most = 0
+    for host in hosts:
+        if host.idle > most:
+            most = host.idle
+    return most
 
 
 def may_be(job: JobView, host: HostId) -> bool:

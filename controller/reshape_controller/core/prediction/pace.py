@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reshape_controller.core.places import Places
 from reshape_controller.core.prediction.profiles import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
 
@@ -37,6 +36,8 @@ class Pace:
     """Of its type; with others, this is void."""
     trains: bool = False
     """Its steps were seen to move, and the next three are known."""
+    own: bool = False
+    """These do not depend on the speeds that its type learns."""
     since_s: float = 0.0
     """When that was."""
     step_s: float = 1.0
@@ -45,23 +46,8 @@ class Pace:
     """When it will have trained."""
     tail_s: float = 0.0
     """Last checkpoint and stops."""
-    end_ms: int = 0
-    """When it will have left, from now, as the newest forecast has it."""
-    places: Places | None = None
-    """The hosts among which its own is..."""
-    number: int = -1
-    """...this one; -1: none of them. (What a forecast reads of every job ends here.)"""
-    slower_s: float = 0.0
-    """By how much a step is longer at least, at any smaller size (see ``bounds``; with the
-    next)."""
-    gifts: tuple[int, ...] | None = None
-    """How many GPUs it can give, the most first."""
     stay_s: float = 0.0
     """Without training, in a reshape whose container stays."""
-    least_ms: int = 0
-    """What its reshape has to save, and..."""
-    needs_ms: int = 0
-    """...what a newcomer has to save for it at least, as the newest decision has it."""
     left: float = 0.0
     """Iterations left at its last report; now, if it does not train."""
     cost: Overhead = NO_COST
@@ -69,24 +55,17 @@ class Pace:
     """Seconds of an iteration by GPU type and size."""
     incoming_s: dict[tuple[str, int], float] = field(default_factory=dict)
     """Training that is left to a job that does not train, by GPU type and size."""
-    starting_ms: int | None = None
-    """When a job that does not train yet will have left, from whenever it is asked."""
     waiting: Waiting | None = None
     """How a queued job counts in a list schedule, on..."""
     gpu_types: tuple[str, ...] = ()
     """...these GPU types."""
     shortest_s: dict[tuple[str, int], float] = field(default_factory=dict)
     """Seconds of an iteration at best, on GPUs of a type of which there are so many."""
-    no_growth: object = None
-    """With which idle GPUs, or fewer, more of them would save too little from then on (see
-    ``bounds``), and..."""
-    no_growth_idle: int = 0
-    """...with how many of them, or fewer, on its own host."""
 
     def begin(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
         """Other speeds of its type were learned: nothing holds any more."""
         self.costs_are(book, answers, cost)
-        self.trains, self.gifts = False, None
+        self.trains = self.own = False
         for figures in (self.speeds_s, self.incoming_s, self.shortest_s):
             if figures:
                 figures.clear()
@@ -95,7 +74,7 @@ class Pace:
         """Other costs of its type were learned, and nothing else."""
         self.book, self.answers, self.cost = book, answers, cost
         self.tail_s, self.stay_s = sums_s(cost)
-        self.starting_ms = self.waiting = self.no_growth = None
+        self.waiting = None
 
 
 def sums_s(cost: Overhead) -> tuple[float, float]:

@@ -32,18 +32,6 @@ def to_ms(seconds: float) -> int:
     return whole + 1 if rest > 0.5 or (rest == 0.5 and whole % 2) else whole
 
 
-def seen(job: JobView) -> Pace:
-    """What is kept of a job that a forecast has looked at."""
-    pace = job.pace
-    assert pace is not None, "no forecast has looked at it"
-    return pace
-
-
-def end_ms(job: JobView) -> int:
-    """When a running job ends, from now, by the newest forecast."""
-    return seen(job).end_ms
-
-
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """A sum by phase, in seconds, in the order in which the phases come."""
@@ -63,6 +51,10 @@ class Predictor:
         self._book = snapshot.profiles
         self._alike = snapshot.alike
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
+
+    def answers(self, job: JobView) -> Answers:
+        """What was answered about a job's type so far."""
+        return self._book.answers(job.spec.job_type)
 
     def pace(self, job: JobView) -> Pace:
         """What is kept of a job."""
@@ -111,6 +103,7 @@ class Predictor:
             pace.trains, pace.since_s = True, job.progress_at_s
             pace.step_s = self.step_s(job, job.gpu_type, job.size)
             pace.until_s = pace.since_s + pace.left * pace.step_s
+            pace.own = _is_own(job)
 
     def step_s(self, job: JobView, gpu_type: str, size: int) -> float:
         """Seconds of one iteration on ``size`` GPUs of a type."""
@@ -212,27 +205,18 @@ class Predictor:
             pace.incoming_s[gpu_type, size] = train_s
         return fixed_s + train_s
 
-    def unchanged_s(self, job: JobView) -> float:
-        """The total of ``unchanged``."""
-        if job.trains and not job.frozen:
-            return self.train_s(job, job.gpu_type, job.size) + self.pace(job).tail_s
-        return self.unchanged(job).total_s
-
-    def look(self, job: JobView) -> Pace:
-        """What is kept of a running job, with when it ends (``unchanged_s``) put down in it."""
-        pace = job.pace
-        if pace is None or pace.book is not self._book:
-            pace = self._look_again(job)
-        if pace.trains and not job.frozen and pace.since_s <= self._now_s:
-            train_s = pace.until_s - self._now_s
-            pace.end_ms = to_ms((train_s if train_s > 0.0 else 0.0) + pace.tail_s)
-            return pace
-        end = pace.starting_ms
-        if end is None:
-            end = to_ms(self.unchanged_s(job))
-            pace.starting_ms = end if not (pace.trains or job.trains) else None
-        pace.end_ms = end
-        return pace
+    def ending(self, job: JobView) -> tuple[int, bool]:
+        """When a running job will have left (``unchanged``), in whole milliseconds: the moment, if
+        it trains, and True; else from whenever it is asked, until it does."""
+        pace = self.pace(job)
+        if not pace.trains:
+            return to_ms(self.unchanged(job).total_s), False
+        after_s = pace.tail_s
+        if job.frozen:
+            after_s += self.reshape_s(job)
+        if pace.until_s > self._now_s:
+            return to_ms(pace.until_s + after_s), True
+        return to_ms(after_s), False
 
     def waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> Waiting:
         """A queued job that has sizes, for the list schedule."""
@@ -265,7 +249,10 @@ class Predictor:
 
     def release_s(self, job: JobView) -> float:
         """Seconds from the request until the GPUs that a running job gives up are free."""
-        cost = self.pace(job).cost
+        return self.released_s(self.pace(job).cost)
+
+    def released_s(self, cost: Overhead) -> float:
+        """The same for a job whose type costs this."""
         kept = cost.checkpoint_s + cost.process_stop_s
         return kept if self._in_place else kept + cost.job_stop_s
 
@@ -285,6 +272,15 @@ def _has_begun(job: JobView) -> bool:
     seen = job.progress
     told = seen.step or seen.total_steps is not None or seen.steps_per_epoch is not None
     return bool(told or job.measured or job.curve is not None)
+
+
+def _is_own(job: JobView) -> bool:
+    """Whether when it will have trained follows from its own reports: its speed was measured at its
+    size, and its length is not to be learned from others."""
+    length = job.spec.length
+    if length is not None and length.unit is LengthUnit.TARGET_ACCURACY and job.curve is None:
+        return False
+    return (job.size, job.gpu_type) in [(seen.gpus, seen.gpu_type) for seen in job.measured]
 
 
 def _tail(cost: Overhead) -> tuple[tuple[str, float], ...]:

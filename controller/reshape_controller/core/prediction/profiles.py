@@ -187,13 +187,15 @@ class ProfileBook:
         self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str, gpus: int
     ) -> float:
         """Seconds of one step of a job, with its own measurements."""
+        for seen in measured:
+            if seen.gpus == gpus and seen.gpu_type == gpu_type:
+                return seen.seconds_per_step
         believed_s = self.seconds_per_step(job_type, gpu_type, gpus)
         if not measured:
             return believed_s
         if len(measured) == 1:
             return self._ratio(job_type, measured[0]) * believed_s
-        correct = self._correct(job_type, measured, gpu_type)
-        return correct.get(gpus, correct[0]) * believed_s
+        return self._correct(job_type, measured, gpu_type)[0] * believed_s
 
     def speeds_of_job(
         self,
@@ -212,10 +214,13 @@ class ProfileBook:
             return table
         if len(measured) == 1:
             ratio = self._ratio(job_type, measured[0])
-            return {size: ratio * step_s for size, step_s in table.items()}
-        correct = self._correct(job_type, measured, gpu_type)
-        mean = correct[0]
-        return {size: correct.get(size, mean) * step_s for size, step_s in table.items()}
+        else:
+            ratio = self._correct(job_type, measured, gpu_type)[0]
+        found = {size: ratio * step_s for size, step_s in table.items()}
+        for seen in measured:
+            if seen.gpu_type == gpu_type and seen.gpus in found:
+                found[seen.gpus] = seen.seconds_per_step
+        return found
 
     def _ratio(self, job_type: str | None, one: Measured) -> float:
         """Measured over believed time of a step."""

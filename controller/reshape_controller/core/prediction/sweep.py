@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from heapq import nsmallest
 
-from reshape_controller.core.model import HostId
 from reshape_controller.core.plan import HostView, JobView
-from reshape_controller.core.prediction import bounds, candidates, moves
+from reshape_controller.core.prediction import candidates
 from reshape_controller.core.prediction.candidates import Candidate, Rank
 from reshape_controller.core.prediction.forecast import Forecast, Outlook
-from reshape_controller.core.prediction.givers import Giver, Givers, near_and_far
-from reshape_controller.core.prediction.predictor import end_ms, to_ms
+from reshape_controller.core.prediction.givers import Giver, Givers, look
+from reshape_controller.core.prediction.growth import Growth
+from reshape_controller.core.prediction.predictor import to_ms
 
 NEAREST = 8
 """So many of the jobs that were ruled out are weighed all the same, for people to see."""
@@ -48,13 +48,54 @@ class Far:
 
     jobs: list[tuple[int, JobView]]
     """Each with a figure that is the smaller, the nearer it is to being worth it."""
-    weigh: Callable[[Iterable[JobView]], Swept]
+    look: Starts | Growths
 
     def nearest(self) -> list[Rank]:
         """The options of those that lack least, for people to see; if they are quick."""
         near = nsmallest(NEAREST, self.jobs, key=lambda entry: (entry[0], entry[1].id))
-        swept = self.weigh([job for _, job in near])
+        swept = self.look.weigh([job for _, job in near])
         return swept.worth + swept.others
+
+
+@dataclass(frozen=True, slots=True)
+class Starts:
+    """Single-victim starts of a newcomer. ``base``: the makespan and the sum of completion times of
+    the best option that reshapes nobody."""
+
+    outlook: Outlook
+    newcomer: JobView
+    givers: Givers
+    base: tuple[int, int]
+
+    def weigh(self, jobs: Iterable[JobView]) -> Swept:
+        """Every one that takes GPUs from one of ``jobs``."""
+        givers = [self.givers.of(job) for job in jobs]
+        if not givers:
+            return _none()
+        return _swept(self.outlook, self.newcomer, givers, self.base)
+
+
+@dataclass(frozen=True, slots=True)
+class Growths:
+    """Growths and moves of running jobs, with nobody queued."""
+
+    forecast: Forecast
+    hosts: list[HostView]
+    least_ms: Callable[[int], int]
+    base: tuple[int, int]
+
+    def weigh(self, jobs: Iterable[JobView]) -> Swept:
+        """Every one of ``jobs``."""
+        found, fits = _none(), candidates.Fits(self.hosts)
+        by_id = {host.id: host for host in self.hosts}
+        for job in jobs:
+            own = by_id.get(job.host) if job.host is not None else None
+            _grown(found, self.forecast, job, own, fits, self.least_ms, self.base)
+        return found
+
+
+def _none() -> Swept:
+    return Swept([], [], [])
 
 
 def sweep(
@@ -66,22 +107,15 @@ def sweep(
     *,
     gate: bool,
 ) -> Swept:
-    """Weigh every single-victim start of ``newcomer``. ``base``: the makespan and the sum of
-    completion times of the best option that reshapes nobody. With ``gate``, jobs none of whose
-    options can save enough are not weighed."""
-    here = {host.id: host for host in hosts}
-
-    def weigh(jobs: Iterable[JobView]) -> Swept:
-        return _swept(outlook, newcomer, here, [givers.of(job) for job in jobs], base)
-
-    if gate:
-        near, ruled_out, far = near_and_far(outlook, newcomer, here, givers, base)
-    else:
-        near = [job for host in hosts for job in givers.donors.get(host.id, ())]
-        ruled_out, far = 0, []
-    found = weigh(near)
-    found.ruled_out = ruled_out
-    found.far = Far(far, weigh) if far else None
+    """Weigh every single-victim start of ``newcomer`` (see ``Starts``). With ``gate``, jobs none of
+    whose options can save enough are not weighed."""
+    starts = Starts(outlook, newcomer, givers, base)
+    if not gate:
+        return starts.weigh([job for host in hosts for job in givers.on(host)])
+    looked = look(outlook, newcomer, hosts, givers, base)
+    found = starts.weigh(looked.near)
+    found.ruled_out = looked.ruled_out
+    found.far = Far(looked.far, starts) if looked.far else None
     return found
 
 
@@ -93,25 +127,12 @@ def sweep_growths(
     forecast = outlook.forecast
     if outlook.others or outlook.rest_ms:
         return Swept([], [], list(candidates.growths(forecast, hosts)))
-    fits = candidates.Fits(hosts)
-    by_id = {host.id: host for host in hosts}
-
-    def weigh(jobs: Iterable[JobView]) -> Swept:
-        found = Swept([], [], [])
-        for job in jobs:
-            own = by_id.get(job.host) if job.host is not None else None
-            _grown(found, forecast, job, own, fits, least_ms, base)
-        return found
-
-    growth = bounds.Growth(forecast.predictor, forecast.snapshot, least_ms)
-    jobs = moves.growable(forecast.snapshot)
-    if forecast.snapshot.explained:
-        near, far = growth.near_and_far(jobs)
-    else:
-        near, far = growth.near(jobs), []
-    found = weigh(near)
-    found.ruled_out = len(jobs) - len(near)
-    found.far = Far(far, weigh) if far else None
+    growths, growth = Growths(forecast, hosts, least_ms, base), Growth(forecast, least_ms)
+    near = growth.near()
+    found = growths.weigh(near)
+    found.ruled_out = growth.count - len(near)
+    far = growth.far() if forecast.snapshot.explained else []
+    found.far = Far(far, growths) if far else None
     return found
 
 
@@ -125,7 +146,7 @@ def _grown(
     base: tuple[int, int],
 ) -> None:
     """Every growth and move of a job, with nobody queued."""
-    before = end_ms(job)
+    before = forecast.end_ms(job)
     least, floor = least_ms(before), forecast.latest_but((job.id,))
     ends_s: dict[tuple[str, bool], dict[int, float]] = {}
     for size, host in candidates.larger(job, own, fits):
@@ -150,17 +171,16 @@ each."""
 def _swept(
     outlook: Outlook,
     newcomer: JobView,
-    hosts: dict[HostId, HostView],
     givers: Iterable[Giver],
     base: tuple[int, int],
 ) -> Swept:
     """Weigh every single-victim start that takes GPUs from one of ``givers``."""
-    predictor = outlook.forecast.predictor
+    forecast, predictor = outlook.forecast, outlook.forecast.predictor
     rows: list[_Row] = []
     ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
     for giver in givers:
         assert giver.job.host is not None
-        host = hosts[giver.job.host]
+        host = forecast.snapshot.hosts[forecast.numbers[giver.job.host]]
         if newcomer.sizes[-1] <= host.idle:
             continue
         key = (host.gpu_type, host.idle, giver.release_s)
@@ -171,7 +191,7 @@ def _swept(
                 if size > host.idle
             ]
         rows.append((host, giver, ends[key]))
-    found = Swept([], [], [])
+    found = _none()
     _weigh(found, outlook, newcomer, rows, base)
     return found
 

@@ -18,7 +18,6 @@ from reshape_controller.core.plan import JobView, Option, Plan
 from reshape_controller.core.prediction import moves
 from reshape_controller.core.prediction.candidates import Candidate, Rank
 from reshape_controller.core.prediction.forecast import Outlook
-from reshape_controller.core.prediction.predictor import end_ms
 from reshape_controller.core.prediction.sweep import Far, Swept
 
 WAITING_KEPT_MAX = 16
@@ -68,7 +67,7 @@ class Weighing:
         """Whether somebody will look at the options."""
         self._least_ms = least_ms
         self._nothing = nothing
-        self.quiet = sorted(self.weigh(candidate) for candidate in quiet)
+        self.quiet = sorted([self.weigh(candidate) for candidate in quiet])
         self.base: Rank | Nothing = self.quiet[0] if self.quiet else Nothing(*outlook.waits())
 
     def weigh(self, candidate: Candidate) -> Rank:
@@ -78,6 +77,7 @@ class Weighing:
     def worth(self, option: Rank, reshaped: Sequence[JobView]) -> bool:
         """Whether a reshape saves enough: in the makespan, or in the sum of completion times
         while the makespan does not rise."""
+        end_ms = self.outlook.forecast.end_ms
         least = self._least_ms(max([end_ms(job) for job in reshaped]))
         shorter = self.base.makespan_ms - option.makespan_ms
         sooner = self.base.total_ms - option.total_ms
@@ -103,19 +103,9 @@ class Weighing:
         order of what each could be at best, until none can beat the best so far."""
         done: list[Rank] = []
         costly: list[tuple[Rank, Candidate]] = []
-
-        def take(candidate: Candidate) -> None:
-            nonlocal best
-            option = self.weigh(candidate)
-            done.append(option)
-            if (best is None or option < best) and (
-                not gate or self.worth(option, candidate.reshaped)
-            ):
-                best = option
-
         for candidate in found:
             if self.outlook.known(candidate.changes):
-                take(candidate)
+                best = self._better(candidate, done, best, gate=gate)
             else:
                 bound = self.outlook.bound(candidate.ends, candidate.changes)
                 costly.append((candidate.ranked(*bound), candidate))
@@ -123,18 +113,28 @@ class Weighing:
             if best is not None and at_best[:2] > best[:2]:
                 break
             if not gate or self.worth(at_best, candidate.reshaped):
-                take(candidate)
+                best = self._better(candidate, done, best, gate=gate)
         return best, done
+
+    def _better(
+        self, candidate: Candidate, done: list[Rank], best: Rank | None, *, gate: bool
+    ) -> Rank | None:
+        """The better of a candidate, which is weighed, and the ``best`` of those that are
+        ``done``."""
+        option = self.weigh(candidate)
+        done.append(option)
+        better = best is None or option < best
+        return option if better and (not gate or self.worth(option, candidate.reshaped)) else best
 
     def option(self, entry: Rank | Nothing) -> Option:
         """An option as it is kept."""
         makespan_s, total_s = entry.makespan_ms / 1000, entry.total_ms / 1000
         if isinstance(entry, Nothing):
             return Option((), makespan_s, self._nothing, total_s)
-        running = self.outlook.forecast.running
-        reshaped = [running[donor] for donor, _ in entry.shrinks]
-        if not reshaped and entry.job in running:
-            reshaped = [running[entry.job]]
+        forecast = self.outlook.forecast
+        reshaped = [forecast.running(donor) for donor, _ in entry.shrinks]
+        if not reshaped and entry.job in forecast.tenures.by_job:
+            reshaped = [forecast.running(entry.job)]
         better = bool(reshaped) and entry[:2] < self.base[:2]
         too_little = better and not self.worth(entry, reshaped)
         refused = "would save too little" if too_little else ""
@@ -185,6 +185,6 @@ class Weighing:
         else:
             text = f"{job.spec.name} moves from {gpus(job.size)} of {job.host} to {size} of {host}"
         for donor, keeps in chosen.shrinks:
-            giver = self.outlook.forecast.running[donor]
+            giver = self.outlook.forecast.running(donor)
             text += f"; {giver.spec.name} goes from {giver.size} to {keeps}"
         return text

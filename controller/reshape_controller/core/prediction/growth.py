@@ -1,0 +1,173 @@
+"""What growing a running job could bring at best, from its pace alone.
+
+Does: for each of many running jobs a bound of every size that it could get, in a few operations, so
+that only those are weighed that could be worth it. Never: weighs anything, or is on the wrong side
+(tests compare with every option). State: what does not change with time is kept on a job's pace.
+
+A job with ``left`` steps that goes on with steps that are longer by ``d`` ends ``left * d`` and its
+stop and start later. The most favourable of its sizes gives the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import JobView
+from reshape_controller.core.prediction.alike import NO_SIZE_S, SLACK_MS, Alike, Tenure
+from reshape_controller.core.prediction.forecast import Forecast
+from reshape_controller.core.prediction.pace import Pace
+from reshape_controller.core.prediction.predictor import Predictor
+
+Rooms = tuple[tuple[str, int], ...]
+"""GPU types, each with the most GPUs that a job could get on one host."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """What it depends on who may be worth growing, but for idle GPUs."""
+
+    least_ms: Callable[[int], int]
+    tables: object
+    """What is known of their type's speeds."""
+
+
+class Growth:
+    """What more GPUs could bring to running jobs at best, with the GPUs that are idle now."""
+
+    def __init__(self, forecast: Forecast, least_ms: Callable[[int], int]) -> None:
+        """``least_ms`` gives what has to be saved, from what the job has left."""
+        snapshot = forecast.snapshot
+        self._predictor, self._least_ms = forecast.predictor, least_ms
+        self._now_s, self._now_ms = snapshot.now_s, forecast.now_ms
+        self._known: dict[tuple[Alike, int], float] = {}
+        self._mechanism, self._tenures = snapshot.mechanism, forecast.tenures
+        self._idle = [host.idle for host in snapshot.hosts]
+        most: dict[str, int] = {}
+        for host in snapshot.hosts:
+            if host.idle > most.get(host.gpu_type, -1):
+                most[host.gpu_type] = host.idle
+        self._rooms: Rooms = tuple(sorted(most.items()))
+        self._most = max(most.values(), default=0)
+
+    @property
+    def count(self) -> int:
+        """Running jobs that may get more GPUs."""
+        return sum([len(alike.row) for alike in self._growable()])
+
+    def near(self) -> list[JobView]:
+        """Those for which it could be worth it.
+
+        What a job would save and what it had to save both fall in a straight line while it trains,
+        and at its end it would save nothing and lose the costs of a reshape: two lines that are
+        apart at both ends do not cross. So a job for which it is not worth it now needs no second
+        look, until it has another view, other speeds are known, or more GPUs are idle.
+        """
+        found: list[JobView] = []
+        for alike in self._growable():
+            if not alike.trains:
+                found += [tenure.job for _, _, tenure in alike.row if not self._idle[tenure.host]]
+            elif alike.size <= self._most:  # else they can get more on their own host only
+                found += [tenure.job for tenure in self._open(alike) if not self._idle[tenure.host]]
+        for number, jobs in enumerate(self._tenures.on_host):
+            for tenure in jobs.values() if self._idle[number] else ():
+                if _may_grow(tenure) and self._lacks_ms(tenure) <= 0:
+                    found.append(tenure.job)
+        return found
+
+    def _open(self, alike: Alike) -> list[Tenure]:
+        """Those of jobs that are alike that are not ruled out."""
+        tables, known = self._predictor.answers(alike.row[0][2].job).tables, alike.asked
+        if (
+            not isinstance(known, Asked)
+            or known.tables is not tables
+            or known.least_ms != self._least_ms
+        ):
+            alike.asked = Asked(self._least_ms, tables)
+            alike.open.clear()
+        sizes = tuple([_largest(alike.sizes, most) for _, most in self._rooms])
+        jobs = alike.open.get(sizes)
+        if jobs is None:
+            jobs = [tenure for _, _, tenure in alike.row]
+        elif not jobs:
+            return jobs
+        still: list[Tenure] = []
+        for tenure in jobs:
+            if self._tenures.by_job.get(tenure.job.id) is tenure:
+                short = tenure.stay_s * 1000.0 <= SLACK_MS  # rounding could decide at its end
+                if short or self._lacks_ms(tenure) <= 0:
+                    still.append(tenure)
+        alike.open[sizes] = still
+        return still
+
+    def far(self) -> list[tuple[int, JobView]]:
+        """The others, with what they lack (ms)."""
+        tenures = [tenure for alike in self._growable() for _, _, tenure in alike.row]
+        lacks = [(self._lacks_ms(tenure), tenure.job) for tenure in tenures]
+        return [entry for entry in lacks if entry[0] > 0]
+
+    def _growable(self) -> list[Alike]:
+        if self._mechanism is Mechanism.NONE:
+            return []
+        return [alike for alike in self._tenures.alike.values() if alike.growable]
+
+    def _lacks_ms(self, tenure: Tenure) -> int:
+        """What a job lacks at its best size; 0, if nobody knows when it ends."""
+        if tenure.alike is None or not tenure.alike.trains:
+            return 0
+        train_s = tenure.until_s - self._now_s
+        if train_s < 0.0:
+            train_s = 0.0
+        gain_s = train_s * self._faster(tenure, tenure.alike, 0) - tenure.leave_s
+        idle = self._idle[tenure.host]
+        if idle:
+            stays = self._mechanism is not Mechanism.TERMINATE
+            own_s = train_s * self._faster(tenure, tenure.alike, idle)
+            gain_s = max(gain_s, own_s - (tenure.stay_s if stays else tenure.leave_s))
+        least = self._least_ms(tenure.left_ms(self._now_ms))
+        return least - int(gain_s * 1000.0) - SLACK_MS
+
+    def _faster(self, tenure: Tenure, alike: Alike, idle: int) -> float:
+        """By what part a step of a job is shorter at most with the GPUs that are idle on its own
+        host, or, without any, on another. It is the same for all that are alike."""
+        if alike.mixed:
+            return self._faster_of(tenure.job, idle)
+        key = (alike, idle)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._faster_of(tenure.job, idle)
+        return known
+
+    def _faster_of(self, job: JobView, idle: int) -> float:
+        pace = self._predictor.pace(job)
+        rooms = ((job.gpu_type, job.size + idle),) if idle else self._rooms
+        return _faster_s(self._predictor, job, pace, rooms) / pace.step_s
+
+
+def _largest(sizes: tuple[int, ...], most: int) -> int:
+    """The largest of sizes that are in order for which ``most`` GPUs are enough."""
+    largest = 0
+    for size in sizes:
+        if size <= most:
+            largest = size
+    return largest
+
+
+def _may_grow(tenure: Tenure) -> bool:
+    return tenure.alike is not None and tenure.alike.growable
+
+
+def _faster_s(predictor: Predictor, job: JobView, pace: Pace, rooms: Rooms) -> float:
+    """By how much a step is shorter at most, on GPUs of types of which there are so many."""
+    shortest_s, largest = NO_SIZE_S, job.sizes[-1] if job.sizes else 0
+    for kind, most in rooms:
+        room = (kind, most if most < largest else largest)
+        step_s = pace.shortest_s.get(room)
+        if step_s is None:
+            speeds_s = predictor.speeds_s(job, kind)
+            possible = [speeds_s[size] for size in job.sizes if job.size <= size <= most]
+            step_s = pace.shortest_s[room] = min(possible, default=NO_SIZE_S)
+        if step_s < shortest_s:
+            shortest_s = step_s
+    return pace.step_s - shortest_s
