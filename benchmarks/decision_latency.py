@@ -7,7 +7,7 @@ and keeps nothing from an earlier decision; ``after_one_report``: it has seen al
 the daemon's has. ``wall_ms`` is of ``policy.decide`` alone, ``cpu_ms``
 the processor time of the same calls (on a busy machine the two differ). ``snapshot_ms`` is what
 the engine takes to make the snapshot: cold, and again after one of a thousand jobs reported (views
-of jobs that did not change are kept; nothing else is kept between decisions).
+of jobs that did not change are kept).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.plan import HostView, JobView, Policy, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Kept, Policy, Snapshot
 from reshape_controller.core.prediction.profiles import Measured, ProfileBook
 from reshape_controller.core.prediction.recorded import default_curve
 from reshape_controller.policies import make_policy
@@ -138,12 +138,18 @@ def figures(milliseconds: list[float]) -> dict[str, float]:
     }
 
 
-def after_one_report(seen: Snapshot) -> Snapshot:
-    """A second later; one job has reported."""
-    first = seen.running[0]
+def after_one_report(policy: Policy, seen: Snapshot) -> Snapshot:
+    """A second after a decision, which kept what it could; one job has reported."""
+    kept, first = Kept(), seen.running[0]
+    kept.show(seen.queued, seen.running)
+    seen = replace(seen, kept=kept, kept_places=seen.places)
+    policy.decide(seen)
     progress = replace(first.progress, step=first.progress.step + 3)
     reported = replace(first, progress=progress, progress_at_s=seen.now_s + 1.0)
-    return replace(seen, now_s=seen.now_s + 1.0, running=(reported, *seen.running[1:]))
+    kept.running[first.id] = reported
+    running = (reported, *seen.running[1:])
+    kept.show(seen.queued, running)
+    return replace(seen, now_s=seen.now_s + 1.0, running=running)
 
 
 def measured(
@@ -156,8 +162,7 @@ def measured(
     for seed in range(repeats):
         seen = make(seed)
         if again:
-            policy.decide(seen)
-            seen = after_one_report(seen)
+            seen = after_one_report(policy, seen)
         gc.collect()
         start, start_cpu = time.perf_counter(), time.process_time()
         plan = policy.decide(seen)

@@ -72,11 +72,13 @@ class Cluster:
         sizes: Sequence[int] | None = None,
         left: int | None = 1000,
         max_wait_s: float | None = None,
+        kind: str | None = None,
         **more: Any,
     ) -> JobView:
-        """``speed``: seconds per step by size (``speeds``: by GPU type); ``left``: steps; any field
-        of the view."""
+        """``speed``: seconds per step by size (``speeds``: by GPU type); ``left``: steps; ``kind``:
+        its type, which else is its own; any field of the view."""
         self.place += 1
+        kind = kind or f"type of {name}"
         by_type = speeds or {gpu_type: speed for gpu_type, _ in self.hosts.values()}
         sizes = tuple(speed if sizes is None else sizes)
         points = tuple(
@@ -84,15 +86,13 @@ class Cluster:
             for gpu_type, curve in by_type.items()
             for gpus, seconds in curve.items()
         )
-        self.book = self.book.with_profile(
-            Profile(f"type of {name}", speed=points, overhead=self.overhead)
-        )
+        self.book = self.book.with_profile(Profile(kind, speed=points, overhead=self.overhead))
         spec = JobSpec(
             name,
             ("train",),
             sizes,
             Length(LengthUnit.STEPS, float(left)) if left is not None else None,
-            job_type=f"type of {name}",
+            job_type=kind,
             max_wait_s=max_wait_s,
         )
         fields: dict[str, Any] = {

@@ -1,7 +1,7 @@
 """Random clusters as a policy sees them, partly used and with a queue.
 
 Speeds are multiples of a quarter second and steps are whole, so that no sum is rounded and two ways
-of adding up agree to the millisecond.
+of adding up agree to the millisecond; but for jobs that are ``alike``, whose speeds were measured.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_controller.core.prediction.profiles import Measured
 from tests.clusters import COSTS, FREE, Cluster
 
 SIZES: tuple[tuple[int, ...], ...] = (
@@ -30,8 +31,9 @@ STEPS = st.integers(1, 400)
 
 
 @st.composite
-def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
-    """One to three hosts of one or two GPU types, partly used, and a queue."""
+def clusters(draw: st.DrawFn, queued: int = 5, alike: bool = False) -> Snapshot:
+    """One to three hosts of one or two GPU types, partly used, and a queue. With ``alike`` jobs are
+    of few types; else each is of its own."""
     kinds = draw(st.lists(st.sampled_from(["P100", "V100"]), min_size=1, max_size=3))
     totals = draw(st.lists(st.integers(1, 8), min_size=len(kinds), max_size=len(kinds)))
     hosts = {f"h{n}": entry for n, entry in enumerate(zip(kinds, totals, strict=True))}
@@ -41,6 +43,11 @@ def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
         draw(st.sampled_from([Mechanism.SIDECAR, Mechanism.SIDECAR, Mechanism.TERMINATE])),
         seed=draw(st.integers(0, 9)),
     )
+    known: list[dict[str, Any]] = []
+    if alike:
+        several = st.sampled_from([(1, 2), (1, 2, 4), (1, 2, 4, 8)])
+        for number in range(draw(st.integers(1, 2))):
+            known.append({**job(draw, cluster, draw(several)), "kind": f"kind {number}"})
     for name, (_, total) in hosts.items():
         left = total
         while left and draw(st.integers(0, 4)):
@@ -49,17 +56,29 @@ def clusters(draw: st.DrawFn, queued: int = 5) -> Snapshot:
             left -= size
             sizes = draw(st.sampled_from([sizes for sizes in SIZES if size in sizes]))
             more = job(draw, cluster, sizes)
+            fitting_kinds = [kind for kind in known if size in kind["sizes"]]
+            if fitting_kinds:
+                more = {**draw(st.sampled_from(fitting_kinds)), "left": draw(STEPS)}
+                more["measured"] = draw(measured(more["sizes"], hosts[name][0]))
             more["only_host"] = draw(st.sampled_from([None, name]))
             more["unfit_on"] = draw(unfit_on([other for other in hosts if other != name]))
             cluster.runs(f"run-{cluster.place:02d}", size, on=name, **more)
     for _ in range(draw(st.integers(0, queued))):
         sizes = draw(st.sampled_from(SIZES))
         more = job(draw, cluster, sizes)
+        if known:
+            more = {**draw(st.sampled_from(known)), "left": draw(STEPS)}
         more["only_host"] = draw(st.sampled_from([None, None, *hosts, "drained"]))
         more["unfit_on"] = draw(unfit_on([*hosts, "drained"]))
         more["max_wait_s"] = draw(st.sampled_from([None, None, None, 0.0]))
         cluster.waits(f"new-{cluster.place:02d}", **more)
     return cluster.snapshot()
+
+
+def measured(sizes: tuple[int, ...], kind: str) -> st.SearchStrategy[tuple[Measured, ...]]:
+    """What a job has told of its speed at none, one or several of its sizes."""
+    seen = st.dictionaries(st.sampled_from(sizes), SPEEDS, max_size=len(sizes))
+    return seen.map(lambda found: tuple(Measured(kind, n, s, 5) for n, s in found.items()))
 
 
 def unfit_on(hosts: list[str]) -> st.SearchStrategy[tuple[HostId, ...]]:

@@ -134,7 +134,7 @@ LATER = st.lists(st.tuples(st.floats(0.0, 400.0), IDLE), min_size=2, max_size=5)
 
 @settings(max_examples=1000, deadline=None)
 @given(
-    snapshot=clusters(queued=0),
+    snapshot=st.one_of(clusters(queued=0), clusters(queued=0, alike=True)),
     later=LATER,
     gain=st.sampled_from([0.0, 0.05, 0.5]),
 )
