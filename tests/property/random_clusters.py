@@ -26,6 +26,7 @@ SIZES: tuple[tuple[int, ...], ...] = (
     (4, 8),
     (1, 2, 4, 8),
 )
+MECHANISMS = 4 * [Mechanism.SIDECAR] + 2 * [Mechanism.TERMINATE] + [Mechanism.NONE]
 SPEEDS = st.integers(1, 40).map(lambda quarters: quarters / 4)
 STEPS = st.integers(1, 400)
 
@@ -40,7 +41,7 @@ def clusters(draw: st.DrawFn, queued: int = 5, alike: bool = False) -> Snapshot:
     cluster = Cluster(
         hosts,
         draw(st.sampled_from([FREE, COSTS])),
-        draw(st.sampled_from([Mechanism.SIDECAR, Mechanism.SIDECAR, Mechanism.TERMINATE])),
+        draw(st.sampled_from(MECHANISMS)),
         seed=draw(st.integers(0, 9)),
     )
     known: list[dict[str, Any]] = []

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot, Target
 from reshape_controller.core.prediction import candidates, moves
 from reshape_controller.core.prediction import forecast as forecasts
@@ -74,6 +75,8 @@ def single_victims(snapshot: Snapshot, newcomer: JobView) -> list[tuple[Target, 
     """Brute force over every host, victim, size, and size of the victim. A victim that can give to
     this newcomer without a rest leaves none; another leaves as small a rest as it can."""
     found: list[tuple[Target, ...]] = []
+    if snapshot.mechanism is Mechanism.NONE:
+        return found
     for host, victim in itertools.product(snapshot.hosts, snapshot.running):
         if victim.host != host.id or victim.frozen:
             continue

@@ -108,8 +108,6 @@ class Growth:
         return [entry for entry in lacks if entry[0] > 0]
 
     def _growable(self) -> list[Alike]:
-        if self._mechanism is Mechanism.NONE:
-            return []
         return [alike for alike in self._tenures.alike.values() if alike.growable]
 
     def _lacks_ms(self, tenure: Tenure) -> int:

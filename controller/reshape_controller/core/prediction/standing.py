@@ -25,7 +25,7 @@ class Standing:
         self.places = snapshot.places
         self._now_s = -inf
         self._book: ProfileBook | None = None
-        self.tenures = Tenures(self.places)
+        self.tenures = Tenures(self.places, snapshot.mechanism)
         self.waits = Waits()
 
     @staticmethod

@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
-from reshape_controller.core.model import JobId
+from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.places import Places
 from reshape_controller.core.plan import JobView
 from reshape_controller.core.prediction.alike import Alike, Likeness, Tenure
@@ -32,8 +32,8 @@ class _Type:
 class Tenures:
     """One for each list of hosts."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
+    def __init__(self, places: Places, mechanism: Mechanism) -> None:
+        self._places, self._reshapes = places, mechanism is not Mechanism.NONE
         self.by_job: dict[JobId, Tenure] = {}
         self.on_host: list[dict[JobId, Tenure]] = [{} for _ in places.type_of]
         self.used = [0] * len(places.type_of)
@@ -80,7 +80,7 @@ class Tenures:
         if host >= 0:
             self.on_host[host][job.id] = tenure
             self.used[host] += job.size
-        if host >= 0 and not job.frozen:
+        if host >= 0 and self._reshapes and not job.frozen:
             self._join(tenure, pace.trains)
         else:
             self._unnamed[job.id] = tenure
