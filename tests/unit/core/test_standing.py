@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.core.model import JobId
-from reshape_controller.core.plan import Kept, Snapshot
+import pytest
+
+from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.plan import Kept, Snapshot, Target
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.predictor import Predictor
-from reshape_controller.core.prediction.profiles import Measured
+from reshape_controller.core.prediction.profiles import Learned, Measured
 from reshape_controller.core.prediction.waits import Waits, is_overdue
-from tests.clusters import COSTS, Cluster
+from reshape_controller.policies.adaptive import Adaptive
+from tests.clusters import COSTS, FLAT, Cluster
 
 TAIL_MS = 10_000
 """The end of a job by COSTS: checkpoint, process stop and job stop."""
@@ -114,3 +117,52 @@ def test_who_waited_too_long_is_told_in_the_order_of_the_queue_and_who_will_next
     assert waits.next_s(now_s, 10.0) == float("inf")
     assert waits.overdue(snapshot.queued, now_s, 10.0) == []
     assert not waits.same
+
+
+def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_more_gpus_are_idle() -> None:
+    """The job's own host is full; another has one idle GPU at first, and then four."""
+    cluster = Cluster(hosts={"a": ("V100", 1), "b": ("V100", 4)}, overhead=COSTS)
+    cluster.runs("job", 1, left=1000)
+    snapshot = replace(kept(cluster.snapshot()), explained=False)
+    one, four = (
+        replace(snapshot, hosts=(snapshot.hosts[0], replace(snapshot.hosts[1], idle=idle)))
+        for idle in (1, 4)
+    )
+    wanted = (Target(JobId("job"), 4, HostId("b")),)
+    assert [Adaptive().decide(seen).targets for seen in (one, four, one, four)] == [
+        (),
+        wanted,
+        (),
+        wanted,
+    ]
+
+
+def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_its_type_learns() -> None:
+    """Its own end stays, for it was measured at its size; what two GPUs bring is learned."""
+    told = (Measured("V100", 1, 4.0, 9),)
+    cluster = Cluster(hosts={"a": ("V100", 1), "b": ("V100", 2)}, overhead=COSTS)
+    cluster.runs("job", 1, speed=FLAT, left=1000, measured=told)
+    before = replace(kept(cluster.snapshot()), explained=False)
+    assert Adaptive().decide(before).targets == ()
+    faster = Learned("type of job", speed=(Measured("V100", 1, 4.0), Measured("V100", 2, 1.0)))
+    after = replace(before, profiles=before.profiles.with_learned(faster))
+    assert Adaptive().decide(after).targets == (Target(JobId("job"), 2, HostId("b")),)
+
+
+@pytest.mark.parametrize("explained", [True, False])
+@pytest.mark.parametrize("first", ["loses-nothing", "loses-much"])
+def test_of_jobs_that_are_alike_each_counts_with_the_speeds_that_were_measured_of_it(
+    first: str, explained: bool
+) -> None:
+    """One of them is as fast on one GPU as on two, whichever trains longer."""
+    cluster = Cluster(hosts={"a": ("V100", 4)}, overhead=COSTS)
+    for name, alone_s in (("loses-nothing", 1.0), ("loses-much", 20.0)):
+        told = (Measured("V100", 2, 1.0, 9), Measured("V100", 1, alone_s, 9))
+        left = 2000 if name == first else 2100
+        cluster.runs(name, 2, speed={1: 2.0, 2: 1.0}, left=left, measured=told, kind="same")
+    cluster.waits("newcomer", speed={1: 1.0}, left=100)
+    snapshot = replace(cluster.snapshot(), explained=explained)
+    assert Adaptive().decide(snapshot).targets == (
+        Target(JobId("newcomer"), 1, HostId("a")),
+        Target(JobId("loses-nothing"), 1, HostId("a")),
+    )
