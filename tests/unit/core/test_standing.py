@@ -128,13 +128,9 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_more_gpus_are_
         replace(snapshot, hosts=(snapshot.hosts[0], replace(snapshot.hosts[1], idle=idle)))
         for idle in (1, 4)
     )
-    wanted = (Target(JobId("job"), 4, HostId("b")),)
-    assert [Adaptive().decide(seen).targets for seen in (one, four, one, four)] == [
-        (),
-        wanted,
-        (),
-        wanted,
-    ]
+    policy, wanted = Adaptive(), (Target(JobId("job"), 4, HostId("b")),)
+    plans = [policy.decide(seen).targets for seen in (one, four, one, four)]
+    assert plans == [(), wanted, (), wanted]
 
 
 def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_its_type_learns() -> None:
@@ -142,11 +138,11 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_its_type_learn
     told = (Measured("V100", 1, 4.0, 9),)
     cluster = Cluster(hosts={"a": ("V100", 1), "b": ("V100", 2)}, overhead=COSTS)
     cluster.runs("job", 1, speed=FLAT, left=1000, measured=told)
-    before = replace(kept(cluster.snapshot()), explained=False)
-    assert Adaptive().decide(before).targets == ()
+    policy, before = Adaptive(), replace(kept(cluster.snapshot()), explained=False)
+    assert policy.decide(before).targets == ()
     faster = Learned("type of job", speed=(Measured("V100", 1, 4.0), Measured("V100", 2, 1.0)))
     after = replace(before, profiles=before.profiles.with_learned(faster))
-    assert Adaptive().decide(after).targets == (Target(JobId("job"), 2, HostId("b")),)
+    assert policy.decide(after).targets == (Target(JobId("job"), 2, HostId("b")),)
 
 
 @pytest.mark.parametrize("explained", [True, False])
