@@ -234,7 +234,7 @@ class _Decision:
         snapshot = self._snapshot
         if snapshot.explained or snapshot.queued:
             return False
-        growth = Growth(self._forecast, self._policy.least_ms)
+        growth = Growth(snapshot, self._predictor, self._policy.least_ms)
         return not (moves.pinned(snapshot) or growth.near())
 
     def _pinned(self, weighing: Weighing, job: JobView) -> Plan | None:

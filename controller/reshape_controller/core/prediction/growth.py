@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import JobView
+from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.prediction.alike import NO_SIZE_S, SLACK_MS, Alike, Tenure
-from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.pace import Pace
-from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.prediction.predictor import Predictor, to_ms
+from reshape_controller.core.prediction.standing import Standing
 
 Rooms = tuple[tuple[str, int], ...]
 """GPU types, each with the most GPUs that a job could get on one host."""
@@ -36,13 +36,16 @@ class Asked:
 class Growth:
     """What more GPUs could bring to running jobs at best, with the GPUs that are idle now."""
 
-    def __init__(self, forecast: Forecast, least_ms: Callable[[int], int]) -> None:
-        """``least_ms`` gives what has to be saved, from what the job has left."""
-        snapshot = forecast.snapshot
-        self._predictor, self._least_ms = forecast.predictor, least_ms
-        self._now_s, self._now_ms = snapshot.now_s, forecast.now_ms
+    def __init__(
+        self, snapshot: Snapshot, predictor: Predictor, least_ms: Callable[[int], int]
+    ) -> None:
+        """``least_ms`` gives what has to be saved, from what the job has left. It takes no
+        forecast: most decisions without a queue end here."""
+        self._predictor, self._least_ms = predictor, least_ms
+        self._now_s, self._now_ms = snapshot.now_s, to_ms(snapshot.now_s)
         self._known: dict[tuple[Alike, int], float] = {}
-        self._mechanism, self._tenures = snapshot.mechanism, forecast.tenures
+        self._mechanism = snapshot.mechanism
+        self._tenures = Standing.of(snapshot, predictor).tenures
         self._idle = [host.idle for host in snapshot.hosts]
         most: dict[str, int] = {}
         for host in snapshot.hosts:

@@ -127,7 +127,8 @@ def sweep_growths(
     forecast = outlook.forecast
     if outlook.others or outlook.rest_ms:
         return Swept([], [], list(candidates.growths(forecast, hosts)))
-    growths, growth = Growths(forecast, hosts, least_ms, base), Growth(forecast, least_ms)
+    growths = Growths(forecast, hosts, least_ms, base)
+    growth = Growth(forecast.snapshot, forecast.predictor, least_ms)
     near = growth.near()
     found = growths.weigh(near)
     found.ruled_out = growth.count - len(near)
