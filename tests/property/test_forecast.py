@@ -21,7 +21,7 @@ from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.prediction.sweep import Swept, sweep, sweep_growths
 from reshape_controller.core.prediction.weighing import Weighing
 from reshape_controller.policies.adaptive import Adaptive
-from tests.clusters import Reference
+from tests.clusters import Cluster, Reference
 from tests.property.random_clusters import clusters, fit_hosts
 
 LISTED = st.sampled_from([1, 3, 64])
@@ -241,6 +241,31 @@ def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
     for newcomer in snapshot.queued:
         found = candidates.from_one(forecast, newcomer, list(snapshot.hosts), donors)
         assert set(map(asked, found)) == set(single_victims(snapshot, newcomer))
+
+
+@given(
+    left=st.lists(st.integers(1, 60), max_size=8), queue=st.lists(st.integers(1, 60), max_size=8)
+)
+@settings(max_examples=300, deadline=None)
+def test_jobs_of_one_gpu_take_the_gpus_that_are_free_first(
+    left: list[int], queue: list[int]
+) -> None:
+    """One host with eight GPUs; seconds."""
+    cluster = Cluster(hosts={"a": ("V100", 8)})
+    for number, seconds in enumerate(left):
+        cluster.runs(f"run-{number}", 1, speed={1: 1.0}, left=seconds)
+    for number, seconds in enumerate(queue):
+        cluster.waits(f"new-{number}", speed={1: 1.0}, left=seconds)
+    free = sorted([*left, *[0] * (8 - len(left))])
+    ends = []
+    for seconds in queue:
+        ends.append(free.pop(0) + seconds)
+        free = sorted([*free, ends[-1]])
+    snapshot = cluster.snapshot()
+    _, listed = Forecast(snapshot, Predictor(snapshot)).queue
+    assert listed.ends_ms == [1000 * end for end in ends]
+    assert (listed.sum_ms, listed.last_ms) == (1000 * sum(ends), 1000 * max(ends, default=0))
+    assert listed.busy_ms == 1000 * sum(queue)
 
 
 @given(snapshot=clusters(), steps=st.integers(1, 400))
