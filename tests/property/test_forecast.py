@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,6 +18,7 @@ from reshape_controller.core.prediction import forecast as forecasts
 from reshape_controller.core.prediction.candidates import Candidate
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.givers import Givers
+from reshape_controller.core.prediction.growth import Growth
 from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.prediction.sweep import Swept, sweep, sweep_growths
 from reshape_controller.core.prediction.weighing import Weighing
@@ -158,7 +160,7 @@ def compare(snapshot: Snapshot, listed: int) -> None:
     reference = Reference(snapshot, None, listed)
     for option in candidates.growths(forecast, hosts):
         assert grown.weigh(option.ends, option.changes) == reference.weigh(asked(option))
-    swept = sweep_growths(grown, hosts, lambda left: 1, grown.waits())
+    swept = sweep_growths(grown, hosts, growth_of(forecast, lambda left: 1), grown.waits())
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     ranked = swept.worth + swept.others + ruled_out.others
@@ -166,6 +168,10 @@ def compare(snapshot: Snapshot, listed: int) -> None:
     again = [wanted[rank.targets].ranked(*reference.weigh(rank.targets)) for rank in ranked]
     assert again == ranked
     assert {*(rank.targets for rank in ranked), *map(asked, swept.costly)} == set(wanted)
+
+
+def growth_of(forecast: Forecast, least_ms: Callable[[int], int]) -> Growth:
+    return Growth(forecast.snapshot, forecast.predictor, least_ms)
 
 
 def asked(option: Candidate) -> tuple[Target, ...]:
@@ -225,7 +231,8 @@ def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
 ) -> None:
     forecast = Forecast(snapshot, Predictor(snapshot))
     outlook, hosts = forecast.outlook(), list(snapshot.hosts)
-    swept = sweep_growths(outlook, hosts, lambda left: least + left // 20, outlook.waits())
+    growth = growth_of(forecast, lambda left: least + left // 20)
+    swept = sweep_growths(outlook, hosts, growth, outlook.waits())
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     weighed = swept.worth + swept.others + ruled_out.others

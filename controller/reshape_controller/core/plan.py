@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
 """All that the prediction of a job that has not begun depends on: its type, length and batch, its
 optional numbers of GPUs, and those of them that may be used."""
-RENEWED_MIN = 1000
-"""More renewed views than this, and twice the jobs, are not followed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +82,8 @@ class HostView:
 
 Renewed = dict[JobId, JobView | None]
 """Jobs whose view was renewed; None: it is not among these jobs any more."""
+RENEWED_MIN = 1000
+"""More renewed views than this, and twice the jobs, are not followed one by one."""
 
 
 @dataclass(slots=True, eq=False)
@@ -129,6 +129,7 @@ class Snapshot:
     kept_places: Places | None = field(default=None, compare=False, repr=False)
     """Of these hosts, by somebody who knows that they are the same as before."""
     kept: Kept | None = field(default=None, compare=False, repr=False)
+    """By the state of which it is."""
 
     @property
     def places(self) -> Places:

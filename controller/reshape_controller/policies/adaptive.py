@@ -207,16 +207,13 @@ class _Decision:
         """Idle GPUs that nobody in the queue can use go to a running job, if it is worth it."""
         if self._most_idle == 0 or self._nobody_grows():
             return None
-        weighing = Weighing(
-            self._forecast.outlook(), self._policy.least_ms, "change nothing", quiet=[]
-        )
+        outlook = self._forecast.outlook()
+        weighing = Weighing(outlook, self._policy.least_ms, "change nothing", quiet=[])
         for job in moves.pinned(self._snapshot):
             plan = self._pinned(weighing, job)
             if plan is not None:
                 return plan
-        swept = sweep_growths(
-            weighing.outlook, self._hosts, self._policy.least_ms, weighing.base[:2]
-        )
+        swept = sweep_growths(outlook, self._hosts, self._growth, weighing.base[:2])
         found = weighing.best_of(swept, gate=True)
         if found.best is not None:
             job = self._forecast.running(found.best.job)
@@ -234,8 +231,7 @@ class _Decision:
         snapshot = self._snapshot
         if snapshot.explained or snapshot.queued:
             return False
-        growth = Growth(snapshot, self._predictor, self._policy.least_ms)
-        return not (moves.pinned(snapshot) or growth.near())
+        return not (moves.pinned(snapshot) or self._growth.near)
 
     def _pinned(self, weighing: Weighing, job: JobView) -> Plan | None:
         """A pinned job gets its size as soon as it is idle on its host."""
@@ -263,6 +259,10 @@ class _Decision:
     def _forecast(self) -> Forecast:
         """Made when there is something to weigh."""
         return Forecast(self._snapshot, self._predictor)
+
+    @cached_property
+    def _growth(self) -> Growth:
+        return Growth(self._snapshot, self._predictor, self._policy.least_ms)
 
     @cached_property
     def _givers(self) -> Givers:

@@ -25,7 +25,7 @@ NO_SIZE_S = 1e9
 UNKNOWN_MS = -(10**15)
 """What a job loses of which that is not known, or that may even end sooner."""
 
-Likeness = tuple[int, str | None, int, tuple[int, ...], bool, bool, bool]
+Traits = tuple[int, str | None, int, tuple[int, ...], bool, bool, bool]
 """GPU type by number, job type, size and sizes; whether the job trains, its length is known,
 and whether its speed was measured at several sizes: how much slower it would be is its own then."""
 
@@ -76,28 +76,55 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Bar:
-    """What a job has to bring to be worth a closer look, as far as that is the same for all."""
+class Rules:
+    """What it depends on what a job needs, but for the job."""
 
     now_s: float
     now_ms: int
-    shorter_ms: int
-    """By so much all would end sooner at best."""
     least_ms: Callable[[int], int]
     """What has to be saved, from what a job has left."""
-    apart: Apart
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gain:
+    """What GPUs of a running job bring at best, in milliseconds."""
+
+    saves_ms: int
+    """So much in sum, less what the job loses."""
+    late_ms: int
+    """Until then somebody else in the queue has use for GPUs."""
+    shorter_ms: int
+    """By so much all end sooner."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Needs:
+    """What a job needs to be worth a closer look."""
+
+    end_ms: int
+    """When it will have left, from now."""
+    least_ms: int
+    """What its reshape has to save."""
+    saved_ms: int
+    """What a newcomer has to save for it at least."""
+
+    def are_met(self, gain: Gain) -> bool:
+        """Whether enough is saved in sum, or the job frees GPUs that somebody in the queue could
+        use, or its end brings that of all as much forward as it has to."""
+        return (
+            self.saved_ms <= gain.saves_ms
+            or self.end_ms <= gain.late_ms
+            or self.least_ms <= gain.shorter_ms
+        )
 
 
 class Alike:
-    """Running jobs of a likeness, those first that train least."""
+    """Running jobs of the same traits, those first that train least."""
 
-    def __init__(self, likeness: Likeness) -> None:
-        self.likeness = likeness
-        self.kind, self.job_type, self.size, self.sizes, self.trains, self.growable, self.mixed = (
-            likeness
-        )
-        size, sizes = self.size, self.sizes
-        self.gifts = tuple([size - keeps for keeps in sizes if keeps < size])
+    def __init__(self, traits: Traits) -> None:
+        self.traits = traits
+        self.kind, _, self.size, self.sizes, self.trains, self.growable, self.mixed = traits
+        self.gifts = tuple([self.size - keeps for keeps in self.sizes if keeps < self.size])
         """How many GPUs each can give, the most first."""
         self.gift = (self.kind, self.gifts)
         self.row: list[tuple[float, JobId, Tenure]] = []
@@ -153,67 +180,42 @@ class Alike:
         """How many that are."""
         return len(self.row) - apart.counts.get(self, 0)
 
-    def first(self, now_s: float, now_ms: int, least_ms: Callable[[int], int]) -> First:
-        """What the first of them needs."""
-        tenure = self.row[0][2]
-        end = tenure.left_ms(now_ms)
-        least = least_ms(end)
-        return First(self, end, least, needs_ms(tenure, self._slower, now_s, least))
+    def first(self, rules: Rules) -> Needs:
+        """What the first of them needs: no more than any other."""
+        return needs(self.row[0][2], self._slower, rules)
 
-    def near(self, bar: Bar, saves: int, late: int) -> list[JobView]:
-        """Those of which GPUs can be worth taking (``is_near``)."""
+    def near(self, gain: Gain, rules: Rules, apart: Apart) -> list[JobView]:
+        """Those of which GPUs can be worth taking. Who trains longer loses more, ends later and
+        has more to save."""
         found: list[JobView] = []
         for _, name, tenure in self.row:
-            if not is_near(tenure, self._slower, bar, saves, late):
+            if not needs(tenure, self._slower, rules).are_met(gain):
                 break
-            if self.mixed and not is_near(tenure, tenure.slower, bar, saves, late):
+            if self.mixed and not needs(tenure, tenure.slower, rules).are_met(gain):
                 continue
-            if name not in bar.apart.names:
+            if name not in apart.names:
                 found.append(tenure.job)
         return found
 
-    def far(self, bar: Bar, saves: int, late: int) -> list[tuple[int, JobView]]:
+    def far(self, gain: Gain, rules: Rules, apart: Apart) -> list[tuple[int, JobView]]:
         """The others, with what a newcomer has to save for each at least."""
         found: list[tuple[int, JobView]] = []
         for _, name, tenure in self.row:
-            slower = tenure.slower if self.mixed else self._slower
-            if name not in bar.apart.names and not is_near(tenure, slower, bar, saves, late):
-                least = bar.least_ms(tenure.left_ms(bar.now_ms))
-                found.append((needs_ms(tenure, slower, bar.now_s, least), tenure.job))
+            own = needs(tenure, tenure.slower if self.mixed else self._slower, rules)
+            if name not in apart.names and not own.are_met(gain):
+                found.append((own.saved_ms, tenure.job))
         return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class First:
-    """The first of jobs that are alike, which needs least, in milliseconds from now."""
-
-    alike: Alike
-    end_ms: int
-    least_ms: int
-    needs_ms: int
-
-    def is_near(self, saves: int, late: int, shorter: int) -> bool:
-        """See the function of that name."""
-        return self.needs_ms <= saves or self.end_ms <= late or self.least_ms <= shorter
-
-
-def is_near(tenure: Tenure, slower: float, bar: Bar, saves: int, late: int) -> bool:
-    """Whether so much is saved in sum that it could be worth it to make a job ``slower``, or the
-    job frees GPUs until it is ``late`` for somebody in the queue, or its end brings that of all as
-    much forward as it has to. If this does not hold, it does for none that trains longer."""
-    end = tenure.left_ms(bar.now_ms)
-    if end <= late:
-        return True
-    least = bar.least_ms(end)
-    return least <= bar.shorter_ms or needs_ms(tenure, slower, bar.now_s, least) <= saves
-
-
-def needs_ms(tenure: Tenure, slower: float, now_s: float, least_ms: int) -> int:
-    """What a newcomer has to save for a job at least."""
+def needs(tenure: Tenure, slower: float, rules: Rules) -> Needs:
+    """What a job needs whose steps get longer by the part ``slower``."""
+    end = tenure.left_ms(rules.now_ms)
+    least = rules.least_ms(end)
     if slower < 0.0:
-        return UNKNOWN_MS
-    loss_s = (tenure.until_s - now_s) * slower if tenure.until_s > now_s else 0.0
-    return int((loss_s + tenure.stay_s) * 1000.0) - SLACK_MS + least_ms
+        return Needs(end, least, UNKNOWN_MS)
+    train_s = tenure.until_s - rules.now_s
+    loss_s = train_s * slower if train_s > 0.0 else 0.0
+    return Needs(end, least, int((loss_s + tenure.stay_s) * 1000.0) - SLACK_MS + least)
 
 
 def _slower(predictor: Predictor, job: JobView) -> float:

@@ -6,13 +6,21 @@ options can save enough, by their bounds. Never: weighs an option. State: figure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
-from reshape_controller.core.prediction.alike import SLACK_MS, Apart, Bar, First, Tenure
+from reshape_controller.core.prediction.alike import (
+    SLACK_MS,
+    Alike,
+    Apart,
+    Gain,
+    Needs,
+    Rules,
+    Tenure,
+)
 from reshape_controller.core.prediction.forecast import Forecast, Outlook
 from reshape_controller.core.prediction.predictor import to_ms
 
@@ -44,17 +52,17 @@ class Givers:
         what the victim has left."""
         self.apart = Apart(apart)
         self.forecast, self.least_ms = forecast, least_ms
+        self.rules = Rules(forecast.snapshot.now_s, forecast.now_ms, least_ms)
         self._made: dict[JobId, Giver] = {}
 
     @cached_property
-    def first(self) -> list[First]:
-        """The first of each of those that are alike."""
-        forecast, found = self.forecast, []
-        now_s, now_ms = forecast.snapshot.now_s, forecast.now_ms
-        for alike in forecast.tenures.alike.values():
+    def first(self) -> list[tuple[Alike, Needs]]:
+        """Those that are alike, with what the first of them needs."""
+        found: list[tuple[Alike, Needs]] = []
+        for alike in self.forecast.tenures.alike.values():
             if alike.gifts:
-                alike.renew(forecast.predictor)
-                found.append(alike.first(now_s, now_ms, self.least_ms))
+                alike.renew(self.forecast.predictor)
+                found.append((alike, alike.first(self.rules)))
         return found
 
     def on(self, host: HostView) -> list[JobView]:
@@ -98,13 +106,20 @@ class Givers:
         return min([predictor.released_s(cost) for cost in costs], default=0.0)
 
     @cached_property
-    def beside_idle(self) -> list[Tenure]:
-        """Running jobs on hosts with idle GPUs."""
-        on_host, found = self.forecast.tenures.on_host, []
-        for number, host in enumerate(self.forecast.snapshot.hosts):
-            if host.idle:
-                found += list(on_host[number].values())
-        return found
+    def beside_idle(self) -> tuple[list[JobView], Apart]:
+        """``split`` for a newcomer that may be on any host."""
+        return self.split(self.forecast.snapshot.hosts)
+
+    def split(self, hosts: Sequence[HostView]) -> tuple[list[JobView], Apart]:
+        """Those on the ones of ``hosts`` with idle GPUs; and whom to leave out for those on the
+        full ones: all on others, and who is not asked at all."""
+        numbers, on_host = self.forecast.numbers, self.forecast.tenures.on_host
+        full = {numbers[host.id]: None for host in hosts if not host.idle}
+        if len(full) == len(on_host):
+            return [], self.apart
+        here = [job for host in hosts if host.idle for job in self.on(host)]
+        rest = [jobs.values() for number, jobs in enumerate(on_host) if number not in full]
+        return here, Apart([*self.apart.tenures, *[one for jobs in rest for one in jobs]])
 
     def _make(self, job: JobView) -> Giver:
         forecast, predictor = self.forecast, self.forecast.predictor
@@ -147,57 +162,50 @@ def look(
     found, forecast, queue = Looked([], []), outlook.forecast, outlook.if_started
     if not forecast.tenures.alike:
         return found
-    apart = givers.apart
-    beside = givers.beside_idle
-    if len(hosts) < len(forecast.numbers):
-        beside = [*beside, *_elsewhere(forecast, hosts)]
-    if beside:
-        found.near += [job for host in hosts if host.idle for job in givers.on(host)]
-        apart = Apart([*apart.tenures, *beside])
+    anywhere = len(hosts) == len(forecast.numbers)
+    here, apart = givers.beside_idle if anywhere else givers.split(hosts)
+    found.near += here
     shorter = base[0] - max(queue.last_ms, forecast.latest[0][0])
-    bar = Bar(forecast.snapshot.now_s, forecast.now_ms, shorter, givers.least_ms, apart)
     waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
-    gains = _Gains(outlook, newcomer, givers.release_s, waits)
-    for first in givers.first:
-        alike = first.alike
+    gains, rules = _Gains(outlook, newcomer, givers.release_s, waits, shorter), givers.rules
+    for alike, first in givers.first:
         if alike.gifts[0] < newcomer.sizes[0]:
             continue
-        late, saves = gains.late_ms[alike.kind], gains.saves(alike.gift)
-        if saves is None:
+        gain = gains.of(alike.gift)
+        if gain is None:
             found.near += alike.all(apart)
             continue
-        found.ruled_out += alike.count(apart)
-        if first.is_near(saves, late, shorter):
-            close = alike.near(bar, saves, late)
-            found.near += close
-            found.ruled_out -= len(close)
+        close = alike.near(gain, rules, apart) if first.are_met(gain) else []
+        found.near += close
+        found.ruled_out += alike.count(apart) - len(close)
         if forecast.snapshot.explained:
-            found.far += alike.far(bar, saves, late)
+            found.far += alike.far(gain, rules, apart)
     return found
 
 
 class _Gains:
     """What GPUs of running jobs can bring to a newcomer."""
 
-    def __init__(self, outlook: Outlook, newcomer: JobView, release_s: float, waits: int) -> None:
-        """``waits``: the completion time of a newcomer that waits, with what that costs others."""
+    def __init__(
+        self, outlook: Outlook, newcomer: JobView, release_s: float, waits: int, shorter: int
+    ) -> None:
+        """``waits``: the completion time of a newcomer that waits, with what that costs others;
+        ``shorter``: by how much all would end sooner at best."""
         self._outlook, self._newcomer = outlook, newcomer
-        self._release_s, self._waits = release_s, waits
-        self._known: dict[tuple[int, tuple[int, ...]], int | None] = {}
+        self._release_s, self._waits, self._shorter = release_s, waits, shorter
+        self._known: dict[tuple[int, tuple[int, ...]], Gain | None] = {}
         types = outlook.forecast.types
-        self.late_ms = outlook.reach.late_ms if outlook.others else [-1] * len(types)
-        """Until when GPUs of each type are of use to somebody else who waits."""
+        self._late_ms = outlook.reach.late_ms if outlook.others else [-1] * len(types)
 
-    def saves(self, gift: tuple[int, tuple[int, ...]]) -> int | None:
-        """By how much a job that starts on GPUs of a type, so many as can be given, ends sooner at
-        best; None: what that is worth is not said here."""
+    def of(self, gift: tuple[int, tuple[int, ...]]) -> Gain | None:
+        """Of so many GPUs of a type as can be given; None: that is not said here."""
         known = self._known
         if gift not in known:
-            known[gift] = self._saves(*gift)
+            known[gift] = self._of(*gift)
         return known[gift]
 
-    def _saves(self, kind: int, gifts: tuple[int, ...]) -> int | None:
-        job, alone = self._newcomer, not self._outlook.others
+    def _of(self, kind: int, gifts: tuple[int, ...]) -> Gain | None:
+        job, alone, late = self._newcomer, not self._outlook.others, self._late_ms[kind]
         sizes = [size for size in job.sizes if size in gifts]
         if alone and not sizes:
             sizes = [size for size in job.sizes if size <= gifts[0]]
@@ -207,12 +215,4 @@ class _Gains:
         name, predictor = forecast.types[kind], forecast.predictor
         end_s = min([predictor.incoming_s(job, name, size) for size in sizes]) + self._release_s
         end = to_ms(end_s) - SLACK_MS
-        return None if end <= self.late_ms[kind] else self._waits - end
-
-
-def _elsewhere(forecast: Forecast, hosts: Iterable[HostView]) -> list[Tenure]:
-    """Running jobs on others than ``hosts``."""
-    numbers, on_host = forecast.numbers, forecast.tenures.on_host
-    here = {numbers[host.id]: None for host in hosts}
-    rest = [jobs for number, jobs in enumerate(on_host) if number not in here]
-    return [tenure for jobs in rest for tenure in jobs.values()]
+        return None if end <= late else Gain(self._waits - end, late, self._shorter)

@@ -1,17 +1,18 @@
-"""What growing a running job could bring at best, from its pace alone.
+"""What more GPUs could bring to running jobs at best, so that few need a closer look.
 
-Does: for each of many running jobs a bound of every size that it could get, in a few operations, so
-that only those are weighed that could be worth it. Never: weighs anything, or is on the wrong side
-(tests compare with every option). State: what does not change with time is kept on a job's pace.
+Does: for each running job a bound of every size that it could get, in a few operations; who was
+ruled out is not asked again while that holds. Never: weighs anything, or is on the wrong side
+(tests compare with every option). State: who is open is kept with the jobs that are alike.
 
-A job with ``left`` steps that goes on with steps that are longer by ``d`` ends ``left * d`` and its
-stop and start later. The most favourable of its sizes gives the bound.
+A job with ``left`` seconds to train whose steps get shorter by the part ``faster`` ends
+``left * faster`` sooner, and its stop and start later. The most favourable of its sizes counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
@@ -34,14 +35,14 @@ class Asked:
 
 
 class Growth:
-    """What more GPUs could bring to running jobs at best, with the GPUs that are idle now."""
+    """One per decision: with the GPUs that are idle now."""
 
     def __init__(
         self, snapshot: Snapshot, predictor: Predictor, least_ms: Callable[[int], int]
     ) -> None:
         """``least_ms`` gives what has to be saved, from what the job has left. It takes no
         forecast: most decisions without a queue end here."""
-        self._predictor, self._least_ms = predictor, least_ms
+        self._predictor, self.least_ms = predictor, least_ms
         self._now_s, self._now_ms = snapshot.now_s, to_ms(snapshot.now_s)
         self._known: dict[tuple[Alike, int], float] = {}
         self._mechanism = snapshot.mechanism
@@ -59,6 +60,7 @@ class Growth:
         """Running jobs that may get more GPUs."""
         return sum([len(alike.row) for alike in self._growable()])
 
+    @cached_property
     def near(self) -> list[JobView]:
         """Those for which it could be worth it.
 
@@ -85,9 +87,9 @@ class Growth:
         if (
             not isinstance(known, Asked)
             or known.tables is not tables
-            or known.least_ms != self._least_ms
+            or known.least_ms != self.least_ms
         ):
-            alike.asked = Asked(self._least_ms, tables)
+            alike.asked = Asked(self.least_ms, tables)
             alike.open.clear()
         sizes = tuple([_largest(alike.sizes, most) for _, most in self._rooms])
         jobs = alike.open.get(sizes)
@@ -126,7 +128,7 @@ class Growth:
             stays = self._mechanism is not Mechanism.TERMINATE
             own_s = train_s * self._faster(tenure, tenure.alike, idle)
             gain_s = max(gain_s, own_s - (tenure.stay_s if stays else tenure.leave_s))
-        least = self._least_ms(tenure.left_ms(self._now_ms))
+        least = self.least_ms(tenure.left_ms(self._now_ms))
         return least - int(gain_s * 1000.0) - SLACK_MS
 
     def _faster(self, tenure: Tenure, alike: Alike, idle: int) -> float:

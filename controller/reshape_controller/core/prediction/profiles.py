@@ -193,9 +193,7 @@ class ProfileBook:
         believed_s = self.seconds_per_step(job_type, gpu_type, gpus)
         if not measured:
             return believed_s
-        if len(measured) == 1:
-            return self._ratio(job_type, measured[0]) * believed_s
-        return self._correct(job_type, measured, gpu_type)[0] * believed_s
+        return self._ratio(job_type, measured, gpu_type) * believed_s
 
     def speeds_of_job(
         self,
@@ -212,25 +210,21 @@ class ProfileBook:
             answers.tables[gpu_type, sizes] = table
         if not measured:
             return table
-        if len(measured) == 1:
-            ratio = self._ratio(job_type, measured[0])
-        else:
-            ratio = self._correct(job_type, measured, gpu_type)[0]
+        ratio = self._ratio(job_type, measured, gpu_type)
         found = {size: ratio * step_s for size, step_s in table.items()}
         for seen in measured:
             if seen.gpu_type == gpu_type and seen.gpus in found:
                 found[seen.gpus] = seen.seconds_per_step
         return found
 
-    def _ratio(self, job_type: str | None, one: Measured) -> float:
-        """Measured over believed time of a step."""
-        return one.seconds_per_step / self.seconds_per_step(job_type, one.gpu_type, one.gpus)
-
-    def _correct(
-        self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str
-    ) -> dict[int, float]:
-        """The same at each measured size, and the mean under 0 (see ``_corrections``)."""
-        return _corrections(measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n))
+    def _ratio(self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str) -> float:
+        """Measured over believed time of a step, where nothing was measured (``_corrections``)."""
+        if len(measured) == 1:  # as most are
+            one = measured[0]
+            believed_s = self.seconds_per_step(job_type, one.gpu_type, one.gpus)
+            return one.seconds_per_step / believed_s
+        found = _corrections(measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n))
+        return found[0]
 
     def overhead(self, job_type: str | None) -> Overhead:
         """Seconds of starts, saves and stops of a job of the type."""

@@ -120,18 +120,16 @@ def sweep(
 
 
 def sweep_growths(
-    outlook: Outlook, hosts: list[HostView], least_ms: Callable[[int], int], base: tuple[int, int]
+    outlook: Outlook, hosts: list[HostView], growth: Growth, base: tuple[int, int]
 ) -> Swept:
     """Weigh growths and moves of running jobs that could save enough; with a queue, none is cheap
     to weigh."""
     forecast = outlook.forecast
     if outlook.others or outlook.rest_ms:
         return Swept([], [], list(candidates.growths(forecast, hosts)))
-    growths = Growths(forecast, hosts, least_ms, base)
-    growth = Growth(forecast.snapshot, forecast.predictor, least_ms)
-    near = growth.near()
-    found = growths.weigh(near)
-    found.ruled_out = growth.count - len(near)
+    growths = Growths(forecast, hosts, growth.least_ms, base)
+    found = growths.weigh(growth.near)
+    found.ruled_out = growth.count - len(growth.near)
     far = growth.far() if forecast.snapshot.explained else []
     found.far = Far(far, growths) if far else None
     return found

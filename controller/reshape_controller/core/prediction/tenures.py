@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.places import Places
 from reshape_controller.core.plan import JobView
-from reshape_controller.core.prediction.alike import Alike, Likeness, Tenure
+from reshape_controller.core.prediction.alike import Alike, Tenure, Traits
+from reshape_controller.core.prediction.pace import Pace
 from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.prediction.profiles import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
@@ -46,7 +47,7 @@ class Tenures:
         """Jobs whose ends are no moments."""
         self.sum_ms = self.busy_sum_ms = self.busy = 0
         """Sums of the moments; of those on hosts for each GPU; and how many GPUs that are."""
-        self.alike: dict[Likeness, Alike] = {}
+        self.alike: dict[Traits, Alike] = {}
         """Jobs that a plan may name."""
         self.reshaped: dict[JobId, Tenure] = {}
         """Jobs that could give GPUs, but were reshaped or refused to be."""
@@ -76,7 +77,7 @@ class Tenures:
             job, host, kind, end, is_moment, pace.until_s, pace.own, pace.stay_s, leave_s
         )
         self.by_job[job.id] = tenure
-        self._of_type(predictor, job).jobs[job.id] = tenure
+        self._of_type(job, pace).jobs[job.id] = tenure
         if host >= 0:
             self.on_host[host][job.id] = tenure
             self.used[host] += job.size
@@ -109,7 +110,7 @@ class Tenures:
         if alike is not None:
             alike.drop(tenure)
             if not alike.row:
-                del self.alike[alike.likeness]
+                del self.alike[alike.traits]
             self.reshaped.pop(job_id, None)
         else:
             del self._unnamed[job_id]
@@ -155,7 +156,7 @@ class Tenures:
 
     def _join(self, tenure: Tenure, trains: bool) -> None:
         job = tenure.job
-        likeness = (
+        traits = (
             tenure.kind,
             job.spec.job_type,
             job.size,
@@ -164,18 +165,17 @@ class Tenures:
             job.growable,
             len(job.measured) > 1,
         )
-        alike = self.alike.get(likeness)
+        alike = self.alike.get(traits)
         if alike is None:
-            alike = self.alike[likeness] = Alike(likeness)
+            alike = self.alike[traits] = Alike(traits)
         alike.put(tenure)
         tenure.alike = alike
         if alike.gifts and (job.reshaped_at_s is not None or job.no_shrink_before_s > 0.0):
             self.reshaped[job.id] = tenure
 
-    def _of_type(self, predictor: Predictor, job: JobView) -> _Type:
+    def _of_type(self, job: JobView, pace: Pace) -> _Type:
         kind = job.spec.job_type
         known = self._types.get(kind)
         if known is None:
-            pace = predictor.pace(job)
             known = self._types[kind] = _Type(pace.answers, pace.cost)
         return known
