@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from native import copies, fields, kept, options, values
+from native import constants, copies, fields, kept, options, values
 from native.source import Source, named
 
 DRESSING = "_dressing"
@@ -35,12 +35,12 @@ def translate(text: str, name: str) -> str:
         elif options.has_options(cls):
             options.write(source, cls)
             written = True
+    constant = constants.write(source)
+    if written or constant:
+        source.add_after(_last_import(source), "from typing import Any as _Any, Final as _Final\n")
     if written:
         package = name.partition("/")[0]
-        source.add_after(
-            _last_import(source),
-            f"from typing import Any as _Any, Final as _Final\nfrom {package} import {DRESSING}\n",
-        )
+        source.add_after(_last_import(source), f"from {package} import {DRESSING}\n")
     copies.write(source)
     return source.result()
 

@@ -20,6 +20,7 @@ from native import staging
 from native.module import translate
 from tests.compiled.plugin import HOOK, ROOT, WHEEL, modules, names
 from tests.unit.native import portrait
+from tests.unit.native.samples import HEAD, both
 
 PORTRAIT = Path(portrait.__file__)
 
@@ -97,3 +98,26 @@ def test_what_the_build_needs_is_what_the_lock_has() -> None:
     lock = (ROOT / "requirements.lock").read_text()
     missing = [pin for pin in HOOK["dependencies"] if f"\n{pin} \\" not in lock]
     assert missing == []
+
+
+CONSTANTS = """
+LEAST = 3
+_ONE, _TWO = LEAST + 1, (LEAST +
+    2)
+PAIR = (1.5, 2.5)
+CHANGES = 1
+CHANGES = 2
+lower = 4
+
+
+def told() -> tuple[object, ...]:
+    return LEAST, _ONE, _TWO, PAIR, CHANGES, lower
+"""
+
+
+def test_constants_are_marked_and_keep_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in both(CONSTANTS, monkeypatch):
+        assert module.told() == (3, 4, 5, (1.5, 2.5), 2, 4)
+    text = translate(HEAD + CONSTANTS, "sample/one.py")
+    marked = [line.partition(":")[0] for line in text.splitlines() if ": _Final = " in line]
+    assert marked == ["LEAST", "_ONE", "_TWO"]
