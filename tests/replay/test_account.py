@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Stage
-from reshape_controller.core.state import State, Touched
+from reshape_controller.core.state import State
+from reshape_controller.core.touched import Touched
 from reshape_controller.replay.account import Account, Use
 from tests.replay_bed import job, run, scene
 

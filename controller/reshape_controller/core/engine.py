@@ -37,7 +37,8 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Touched, Turn
+from reshape_controller.core.state import State, Turn
+from reshape_controller.core.touched import Touched
 from reshape_sidecar.wire import Desired
 
 
@@ -85,6 +86,7 @@ class Engine:
             self.state.wake_at_s = None
         else:
             self.state.wake_at_s = max(plan.wake_at_s, turn.now_s + PLAN_AGAIN_MIN_S)
+        self.state.looked_up_to = plan.looked_up_to
         if not plan.targets:
             self.state.plan_wanted = False
             self._say_why_it_waits(plan)
@@ -203,8 +205,17 @@ class Engine:
         job = Job(event.job, event.spec, self.state.next_place, turn.now_s, reason="is queued")
         self.state.next_place += 1
         self.state.put_job(job)
-        self.state.plan_wanted = True
+        if not self._is_looked_past(job):
+            self.state.plan_wanted = True
         turn.note(job, "submitted", f"{job.spec.name} by {job.spec.user or 'unknown'}")
+
+    def _is_looked_past(self, job: Job) -> bool:
+        """Whether a job that comes now stands where the newest plan would look at nobody."""
+        last = self.state.looked_up_to
+        known = self.state.jobs.get(last) if last is not None else None
+        if known is None or job.spec.max_wait_s is not None:
+            return False
+        return job.spec.priority <= known.spec.priority
 
     def _container_seen(
         self, turn: Turn, event: ev.FilesFound | ev.LaunchFailed | ev.ContainerGone

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
+from reshape_controller.core.prediction.lengths import total_steps
 from reshape_controller.core.prediction.profiles import (
     COST_WEIGHT,
     SPEED_WEIGHT,
@@ -20,6 +21,7 @@ from reshape_controller.core.prediction.profiles import (
     blend,
     measure,
 )
+from reshape_controller.core.prediction.trend import Trend, as_before
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State, Turn
@@ -34,6 +36,8 @@ STRAGGLE_COUNT = 3
 """Measurements at a size before the job may be called straggling."""
 TYPE_EVERY = 10
 """Of so many measurements of a job at a size, its type learns one."""
+LENGTH_NEWS = 0.05
+"""A job's length that was believed to be other by more than this part is reason to plan again."""
 ACCURACIES_MAX = 64
 """Points of an accuracy curve that are kept; older ones are thinned out."""
 
@@ -75,7 +79,8 @@ def observe(turn: Turn, before: Job, seen: Observed) -> None:
     if job.stage is not Stage.TRAINING or seen.generation != job.generation:
         return
     if before.stage is not Stage.TRAINING:
-        job = replace(_started(turn, before, job, seen.times), progress_at_s=turn.now_s)
+        job = _started(turn, before, job, seen.times)
+        job = replace(job, progress_at_s=turn.now_s, trend=None)
     turn.state.put_job(trains_on(turn, before, job, seen))
 
 
@@ -86,8 +91,22 @@ def trains_on(turn: Turn, before: Job, job: Job, seen: Observed) -> Job:
     if seen.progress.step > before.progress.step:
         job = _moved_on(turn, job, seen.progress.seconds_per_step)
     if before.progress.total_steps is None and job.progress.total_steps is not None:
-        turn.state.plan_wanted = True
-    return _accuracy_seen(job, seen)
+        believed = total_steps(turn.state.profiles, job.spec, before.progress, job.curve)
+        if believed is None or abs(believed - job.progress.total_steps) > LENGTH_NEWS * believed:
+            turn.state.plan_wanted = True
+    return _accuracy_seen(_on_trend(turn, job), seen)
+
+
+def _on_trend(turn: Turn, job: Job) -> Job:
+    """With a new trend, if what was reported was not to be expected of the one that it has."""
+    trend, at_s = job.trend, job.progress_at_s
+    if at_s is None or job.host is None:
+        return job
+    if trend is not None:
+        gpu_type = turn.state.hosts[job.host].gpu_type
+        if trend.expects(job.progress, at_s, job.measured, gpu_type, len(job.gpus)):
+            return job
+    return replace(job, trend=Trend(job.progress, at_s, job.measured))
 
 
 def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
@@ -173,10 +192,12 @@ def _moved_on(turn: Turn, job: Job, seconds: float | None) -> Job:
         learned = state.profiles.learned_of(kind)
         # A type of which nothing is known takes its first job's word as it is: that is its probe.
         prior_s = believed_s / batches if known or learned.speed else None
-        speed = measure(
-            learned.speed, gpu_type, size, seconds / batches, prior_s=prior_s, weight=TYPE_WEIGHT
+        before = learned.heard or learned.speed
+        heard = measure(
+            before, gpu_type, size, seconds / batches, prior_s=prior_s, weight=TYPE_WEIGHT
         )
-        state.profiles = state.profiles.with_learned(replace(learned, speed=speed))
+        speed = learned.speed if as_before(learned.speed, heard) else heard
+        state.profiles = state.profiles.with_learned(replace(learned, speed=speed, heard=heard))
     return job
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NewType
 
 from reshape_controller.core.prediction.profiles import Curve, Measured
+from reshape_controller.core.prediction.trend import Trend
 from reshape_controller.core.states import (
     ChangeKind,
     DeadlineKind,
@@ -224,6 +225,8 @@ class Job:
     """When ``progress.step`` was last seen to move in the process that trains now."""
     measured: tuple[Measured, ...] = ()
     """Seconds per step at the sizes that it has trained on."""
+    trend: Trend | None = None
+    """The newest report that told something new, in the process that trains now."""
     straggling: bool = False
     """Its steps take far longer than its profile says."""
     reshape_cost_s: float | None = None

@@ -50,6 +50,7 @@ class JobView:
     """After a refused save."""
     reshaped_at_s: float | None
     progress: Progress
+    """Of a job that trains: as told by the newest report that told something new (``Trend``)."""
     growable: bool = True
     """Its length is known, so that it can be said what more GPUs would bring."""
     gpu_type: str = ""
@@ -62,7 +63,7 @@ class JobView:
     trains: bool = False
     """A process of it trains now."""
     progress_at_s: float | None = None
-    """When ``progress.step`` was last seen to move; None while it does not train."""
+    """When ``progress.step`` was seen to move; None while it does not train."""
     measured: tuple[Measured, ...] = ()
     reshape_cost_s: float | None = None
     curve: Curve | None = None
@@ -128,6 +129,8 @@ class Snapshot:
     """What the predictor keeps of jobs that have not begun, for others that are alike."""
     kept_places: Places | None = field(default=None, compare=False, repr=False)
     """Of these hosts, by somebody who knows that they are the same as before."""
+    kept_idle: tuple[HostView, ...] | None = field(default=None, compare=False, repr=False)
+    """In the same way, those with idle GPUs."""
     kept: Kept | None = field(default=None, compare=False, repr=False)
     """By the state of which it is."""
 
@@ -135,6 +138,13 @@ class Snapshot:
     def places(self) -> Places:
         """The hosts by number."""
         return self.kept_places or Places.of((host.id, host.gpu_type) for host in self.hosts)
+
+    @property
+    def idle(self) -> tuple[HostView, ...]:
+        """The hosts with idle GPUs. Most decisions are made while there are few."""
+        if self.kept_idle is not None:
+            return self.kept_idle
+        return tuple(host for host in self.hosts if host.idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +188,9 @@ class Plan:
     once if none of its options could save enough."""
     wake_at_s: float | None = None
     """Of an empty plan: ask again at this time, even if nothing happens until then."""
+    looked_up_to: JobId | None = None
+    """Of an empty plan: a job that is queued behind this one from now on, and waits no shorter than
+    others, is no reason to ask again."""
 
 
 class Policy(Protocol):

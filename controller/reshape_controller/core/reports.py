@@ -39,7 +39,10 @@ def take(turn: Turn, seen: Observed) -> None:
     )
     if job.stage is _TRAINING and seen.phase is _RUNNING:
         # Most reports are of a job that trains on: nothing of the rest can be in them.
-        turn.state.put_job(learning.trains_on(turn, before, job, seen))
+        job = learning.trains_on(turn, before, job, seen)
+        on_trend = job.trend is not None and job.trend is before.trend
+        shown = not (on_trend and before.answered and before.reachable)
+        turn.state.put_job(job, shown=shown)
     else:
         turn.state.put_job(job)
         _move_on(turn, job.id, seen)
@@ -90,7 +93,8 @@ def settle(turn: Turn, job: Job) -> None:
     elif drained:
         endings.leave(turn, job, f"{job.host} is drained", after=JobState.SUBMITTED)
     elif not endings.leave_unseen(turn, job):
-        turn.state.plan_wanted = True
+        if attempts.can_be_named(turn, job):
+            turn.state.plan_wanted = True
         if job.donation is not None:
             handover.advance(turn, job.donation.to)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -27,26 +27,16 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.prediction.profiles import Learned, ProfileBook
 from reshape_controller.core.record import HistoryEntry, PhaseCost
+from reshape_controller.core.touched import Touched, others
 from reshape_controller.core.views import Views
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
 _PART_ROWS = 1000
+_IDLE = GpuState.IDLE
+"""An enum finds its members slowly, so what is asked of every GPU has a name here."""
 DUE_MAX = 4
 """Deadlines that are kept for each job and GPU; with more, those that were taken back go."""
-
-
-class Touched:
-    """Ids changed since they were last taken, in the order of first change."""
-
-    __slots__ = ("gpus", "hosts", "job_types", "jobs")
-
-    def __init__(self) -> None:
-        self.jobs: dict[JobId, None] = {}
-        self.gpus: dict[GpuId, None] = {}
-        self.hosts: dict[HostId, None] = {}
-        self.job_types: dict[str, None] = {}
-        """Types of which something else is known than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +50,7 @@ class _Head:
     plan_wanted: bool
     seed: int = 0
     wake_at_s: float | None = None
+    looked_up_to: JobId | None = None
 
 
 class State:
@@ -76,6 +67,8 @@ class State:
         self.seed = 0
         self.wake_at_s: float | None = None
         """When to plan again although nothing may have happened."""
+        self.looked_up_to: JobId | None = None
+        """Behind this queued job the newest plan looked at nobody, and would not."""
         self._profiles = ProfileBook()
         self.views = Views()
         self.jobs: dict[JobId, Job] = {}
@@ -86,6 +79,7 @@ class State:
         self.unasked: dict[JobId, None] = {}
         """Jobs that wait for GPUs of running jobs which were not asked yet."""
         self._unanswered: dict[JobId, None] = {}
+        self._idle: dict[GpuId, None] = {}
         self._touched = Touched()
         self._due: list[tuple[float, str]] = []
 
@@ -98,13 +92,18 @@ class State:
     def profiles(self, book: ProfileBook) -> None:
         before, self._profiles = self._profiles, book
         if book.profiles is not before.profiles:
-            self._touched.job_types |= _others(before.profiles, book.profiles)
-        self._touched.job_types |= _others(before.learned, book.learned)
+            self._touched.job_types |= others(before.profiles, book.profiles)
+        self._touched.job_types |= others(before.learned, book.learned)
 
     @property
     def observing(self) -> bool:
         """Whether some attempt has not answered since the controller started (R6)."""
         return bool(self._unanswered)
+
+    @property
+    def any_idle(self) -> bool:
+        """Whether some GPU is nobody's and nobody's next."""
+        return bool(self._idle)
 
     def gpus_of_host(self, host: HostId) -> Iterator[Gpu]:
         """The GPUs of a host, by index."""
@@ -113,14 +112,10 @@ class State:
 
     def idle_gpus(self, host: HostId) -> tuple[GpuId, ...]:
         """GPUs of a host that are nobody's and nobody's next, by index."""
-        return tuple(
-            gpu.id
-            for gpu in self.gpus_of_host(host)
-            if gpu.state is GpuState.IDLE and gpu.promised_to is None
-        )
+        return tuple(gpu for gpu in self.hosts[host].gpus if gpu in self._idle)
 
-    def put_job(self, job: Job) -> None:
-        """Replace a job."""
+    def put_job(self, job: Job, *, shown: bool = True) -> None:
+        """Replace a job. ``shown``: whether a policy may see something else of it than before."""
         job_id, hand_over, deadline = job.id, job.hand_over, job.deadline
         before = self.jobs.get(job_id)
         if job.answered:
@@ -133,7 +128,8 @@ class State:
             self.unasked.pop(job_id, None)
         self._touched.jobs[job_id] = None
         self.jobs[job_id] = job
-        self.views.job_changed(job_id)
+        if shown:
+            self.views.job_changed(job_id)
         if deadline is not None and (before is None or before.deadline is not deadline):
             self._await(deadline.at_s, job_id)
 
@@ -149,6 +145,10 @@ class State:
     def put_gpu(self, gpu: Gpu) -> None:
         self._touched.gpus[gpu.id] = None
         self.gpus[gpu.id] = gpu
+        if gpu.state is _IDLE and gpu.promised_to is None:
+            self._idle[gpu.id] = None
+        else:
+            self._idle.pop(gpu.id, None)
         self.views.host_changed(gpu.host)
         if gpu.verify_by_s is not None:
             self._await(gpu.verify_by_s, gpu.id)
@@ -195,6 +195,7 @@ class State:
             self.plan_wanted,
             self.seed,
             self.wake_at_s,
+            self.looked_up_to,
         )
         rows = [codec.dumps(v) for v in (*self.hosts.values(), *self.gpus.values())]
         rows += [codec.dumps(row) for row in self.profiles.rows()]
@@ -211,6 +212,7 @@ class State:
         state.mechanism, state.limits = head.mechanism, head.limits
         state.next_place, state.plan_wanted = head.next_place, head.plan_wanted
         state.seed, state.wake_at_s = head.seed, head.wake_at_s
+        state.looked_up_to = head.looked_up_to
         known: list[Profile | Learned] = []
         for part in parts[1:]:
             for line in part.split("\n"):
@@ -238,11 +240,6 @@ class State:
             return True
         gpu = self.gpus.get(GpuId(key))
         return gpu is not None and gpu.verify_by_s == at_s
-
-
-def _others(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, None]:
-    """Keys under which something else is than before."""
-    return {key: None for key in {**before, **after} if before.get(key) is not after.get(key)}
 
 
 def _bare(job: Job) -> Job:

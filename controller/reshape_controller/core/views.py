@@ -94,6 +94,7 @@ class Views:
         self._queued, self._running = _Row(self._kept.queued), _Row(self._kept.running)
         self._rows: dict[JobId, tuple[_Row, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
+        self._idle: dict[HostId, HostView] = {}
         self._places: Places | None = None
         self._alike: dict[Likeness, Pace] = {}
 
@@ -116,6 +117,8 @@ class Views:
         fresh = not self._hosts.keys() <= self._host_views.keys()
         for host in self._hosts:
             self._renew_host(state, host)
+        if self._hosts:
+            self._idle = dict(sorted(self._idle.items()))
         if fresh:
             self._host_views = dict(sorted(self._host_views.items()))
         self._jobs, self._hosts = {}, {}
@@ -135,6 +138,7 @@ class Views:
             explained=explained,
             alike=self._alike,
             kept_places=self._places,
+            kept_idle=tuple(self._idle.values()),
             kept=self._kept,
         )
 
@@ -155,6 +159,7 @@ class Views:
 
     def _renew_host(self, state: State, host_id: HostId) -> None:
         host, before = state.hosts.get(host_id), self._host_views.get(host_id)
+        self._idle.pop(host_id, None)
         if host is None or not host.present or host.drained:
             if before is not None:
                 del self._host_views[host_id]
@@ -162,7 +167,9 @@ class Views:
             return
         if before is None or before.gpu_type != host.gpu_type:
             self._places = None
-        self._host_views[host_id] = _host_view(state, host)
+        view = self._host_views[host_id] = _host_view(state, host)
+        if view.idle:
+            self._idle[host_id] = view
 
 
 def _host_view(state: State, host: Host) -> HostView:
@@ -194,6 +201,9 @@ def _later_host(state: State, job: Job) -> HostId | None:
 def _view(state: State, job: Job, size: int) -> JobView:
     host = _later_host(state, job)
     trains = job.stage is _TRAINING
+    progress, at_s, measured = job.progress, job.progress_at_s, job.measured
+    if trains and job.trend is not None:
+        progress, at_s, measured = job.trend.progress, job.trend.at_s, job.trend.measured
     return JobView(
         id=job.id,
         spec=job.spec,
@@ -209,15 +219,15 @@ def _view(state: State, job: Job, size: int) -> JobView:
         not_before_s=waits_until(job),
         no_shrink_before_s=job.refused_until_s,
         reshaped_at_s=job.reshaped_at_s,
-        progress=job.progress,
+        progress=progress,
         growable=job.spec.length is not None or job.progress.total_steps is not None,
         gpu_type=state.hosts[host].gpu_type if host is not None else "",
         only_host=job.only_host,
         unfit_on=job.unfit_on,
         pinned=job.pinned is not None,
         trains=trains,
-        progress_at_s=job.progress_at_s if trains else None,
-        measured=job.measured,
+        progress_at_s=at_s if trains else None,
+        measured=measured,
         reshape_cost_s=job.reshape_cost_s,
         curve=job.curve,
     )

@@ -9,10 +9,8 @@ reasons. Never: counts a cost twice (costs are in the predicted times). State: n
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cached_property
 
-from reshape_controller.core.explain import gpus
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
 from reshape_controller.core.prediction import candidates, moves
@@ -24,6 +22,7 @@ from reshape_controller.core.prediction.predictor import Predictor
 from reshape_controller.core.prediction.sweep import sweep, sweep_growths
 from reshape_controller.core.prediction.waits import is_overdue
 from reshape_controller.core.prediction.weighing import Found, Nothing, Weighing
+from reshape_controller.policies.empty import EmptyPlan
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""
@@ -85,20 +84,17 @@ class _Decision:
         self._policy = policy
         self._snapshot = snapshot
         self._predictor = Predictor(snapshot)
-        self._hosts = list(snapshot.hosts)
-        self._most_idle = moves.most_idle(self._hosts)
-        self._waiting = Plan()
-        self._wake_at_s = math.inf
+        self._hosts, self._idle = list(snapshot.hosts), list(snapshot.idle)
+        """Hosts that are not held for somebody, and those of them with idle GPUs."""
+        self._most_idle = moves.most_idle(self._idle)
+        self._empty = EmptyPlan(snapshot.now_s)
         self._weighed_for = 0
         self._looked_for = 0
         self._apart = self._cooling() if snapshot.queued else []
 
     def make(self) -> Plan:
         plan = self._start_overdue() or self._start_in_time() or self._grow()
-        if plan is not None:
-            return plan
-        wake_at_s = None if math.isinf(self._wake_at_s) else self._wake_at_s
-        return replace(self._waiting, wake_at_s=wake_at_s)
+        return plan if plan is not None else self._empty.made()
 
     def _start_overdue(self) -> Plan | None:
         """Queued jobs that waited too long come first."""
@@ -106,7 +102,7 @@ class _Decision:
         if not snapshot.queued:
             return None
         waits = self._forecast.waits
-        self._wake(waits.next_s(snapshot.now_s, usual_s))
+        self._empty.wake(waits.next_s(snapshot.now_s, usual_s))
         for newcomer in waits.overdue(snapshot.queued, snapshot.now_s, usual_s):
             if self._all_is_kept():
                 break
@@ -120,12 +116,16 @@ class _Decision:
     def _start_in_time(self) -> Plan | None:
         """The others in queue order."""
         seen, usual_s = self._snapshot, self._policy.max_wait_s
-        for newcomer in seen.queued if not self._all_is_kept() else ():
+        if self._all_is_kept():
+            self._empty.looked_up_to(seen.queued[-1], usual_s)
+            return None
+        for newcomer in seen.queued:
             if is_overdue(newcomer, seen.now_s, usual_s) or not moves.may_start(seen, newcomer):
                 continue
             if self._can_only_wait(newcomer):
                 if self._most_idle == 0:
-                    break  # and so can all behind it
+                    self._empty.looked_up_to(newcomer, usual_s)  # and so can all behind it
+                    break
                 continue
             plan = self._start(newcomer, overdue=False)
             if plan is not None:
@@ -134,11 +134,11 @@ class _Decision:
 
     def _all_is_kept(self) -> bool:
         """Whether nobody else can start, and why was said."""
-        return not self._hosts and self._waiting.about is not None
+        return not self._hosts and self._empty.says_why
 
     def _can_only_wait(self, newcomer: JobView) -> bool:
         """Whether it fits nowhere, enough jobs were looked at, and why jobs wait was said."""
-        if newcomer.sizes[0] <= self._most_idle or self._waiting.about is None:
+        if newcomer.sizes[0] <= self._most_idle or not self._empty.says_why:
             return False
         return self._looked_for >= LOOKED_MAX or self._weighed_for >= NEWCOMERS_MAX
 
@@ -147,17 +147,18 @@ class _Decision:
         fits = newcomer.sizes[0] <= self._most_idle
         reshapes = self._may_reshape(newcomer, always=overdue or fits)
         if not fits and not reshapes:
-            self._nothing_fits(newcomer)
+            self._empty.nothing_fits(newcomer)
             return None
         hosts = self._hosts_for(newcomer)
-        idle = list(candidates.on_idle(self._forecast, newcomer, hosts)) if fits else []
+        beside = self._idle if hosts is self._hosts else [host for host in hosts if host.idle]
+        idle = list(candidates.on_idle(self._forecast, newcomer, beside)) if fits else []
         outlook = self._forecast.outlook(newcomer)
         weighing = Weighing(outlook, self._policy.least_ms, "wait", idle)
         found = Found()
         if reshapes:
             found = self._reshapes(weighing, newcomer, hosts, overdue=overdue)
         if not idle and not found.count:
-            self._nothing_fits(newcomer)
+            self._empty.nothing_fits(newcomer)
             return None
         better = [] if found.best is None else [found.best]
         if overdue:
@@ -213,7 +214,7 @@ class _Decision:
             plan = self._pinned(weighing, job)
             if plan is not None:
                 return plan
-        swept = sweep_growths(outlook, self._hosts, self._growth, weighing.base[:2])
+        swept = sweep_growths(outlook, self._idle, self._growth, weighing.base[:2])
         found = weighing.best_of(swept, gate=True)
         if found.best is not None:
             job = self._forecast.running(found.best.job)
@@ -235,7 +236,7 @@ class _Decision:
 
     def _pinned(self, weighing: Weighing, job: JobView) -> Plan | None:
         """A pinned job gets its size as soon as it is idle on its host."""
-        host = next((host for host in self._hosts if host.id == job.host), None)
+        host = next((host for host in self._idle if host.id == job.host), None)
         size = job.sizes[-1] if job.sizes else 0
         if host is None or not job.size < size <= job.size + host.idle:
             return None
@@ -252,7 +253,7 @@ class _Decision:
         at_s = job.no_shrink_before_s
         if at_s <= self._snapshot.now_s and job.reshaped_at_s is not None:
             at_s = self._policy.cool_at_s(self._predictor, job)
-            self._wake(at_s)
+            self._empty.wake(at_s)
         return at_s <= self._snapshot.now_s
 
     @cached_property
@@ -273,28 +274,16 @@ class _Decision:
         own = {host.id for host in moves.hosts_for(self._snapshot, newcomer)}
         least = newcomer.sizes[0]
         kept = [host for host in self._hosts if host.id not in own or host.usable < least]
-        if len(kept) < len(self._hosts) and self._waiting.reason_code != "holds-for-overdue":
-            text = f"{newcomer.spec.name} waited too long: GPUs that become idle are kept for it"
-            self._waiting = Plan((), "holds-for-overdue", text, newcomer.id)
+        if len(kept) < len(self._hosts):
+            self._empty.is_kept_for(newcomer)
         self._hosts = kept
-        self._most_idle = moves.most_idle(kept)
-
-    def _nothing_fits(self, newcomer: JobView) -> None:
-        """Nobody can give the newcomer what it needs."""
-        if self._waiting.about is None:
-            text = (
-                f"{newcomer.spec.name} waits: no host that takes jobs has the "
-                f"{gpus(newcomer.sizes[0])} that it needs at least, idle or from one running job"
-            )
-            self._waiting = Plan((), "waits-nothing-fits", text, newcomer.id)
+        self._idle = [host for host in self._idle if host in kept]
+        self._most_idle = moves.most_idle(self._idle)
 
     def _waits(
         self, job: JobView, code: str, text: str, weighing: Weighing, found: Found, count: int
     ) -> None:
         """Remember why the first of those that wait does so."""
-        if self._waiting.about is None:
-            self._waiting = Plan((), code, text, job.id, weighing.waiting(found), weighed=count)
-
-    def _wake(self, at_s: float) -> None:
-        if at_s > self._snapshot.now_s:
-            self._wake_at_s = min(self._wake_at_s, at_s)
+        if not self._empty.says_why:
+            options = weighing.waiting(found)
+            self._empty.because(Plan((), code, text, job.id, options, weighed=count))

@@ -21,7 +21,8 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.state import State, Touched
+from reshape_controller.core.state import State
+from reshape_controller.core.touched import Touched
 from reshape_controller.core.views import is_queued
 
 

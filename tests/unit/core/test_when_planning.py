@@ -1,10 +1,13 @@
-"""When a decision is wanted around the end of a job: once its GPUs are somebody's to have."""
+"""When a decision is wanted: as soon as one can be other than the last one, and not before."""
 
 from __future__ import annotations
 
+import pytest
+
 from reshape_controller.core import events as ev
-from reshape_controller.core.model import JobId
+from reshape_controller.core.model import JobId, Mechanism, Stage
 from reshape_controller.core.plan import Plan
+from reshape_controller.core.state import State
 from tests.hand_over_scenes import two_jobs
 from tests.world import World
 
@@ -47,3 +50,79 @@ def test_gpus_that_never_came_back_are_a_reason_to_decide() -> None:
     world.wait(world.engine.state.limits.verify_s + 1.0)
     assert world.gpu_states() == ["quarantined"] * 4
     assert world.engine.wants_plan()
+
+
+def started(*sizes: int, gpus: int, mechanism: Mechanism = Mechanism.SIDECAR) -> World:
+    """A job starts on so many of four GPUs, and nothing was to be decided until its first step."""
+    world = World().boot(4)
+    world.engine.state.mechanism = mechanism
+    world.submit("a", *sizes)
+    world.new_containers[JobId("a")] = {"slow_init": True}
+    world.plan(("a", gpus))
+    decided(world)
+    world.container("a").slow_init = False
+    return world
+
+
+def test_a_first_step_is_no_reason_to_decide_where_nobody_can_give_or_get_gpus() -> None:
+    world = started(4, gpus=4)
+    world.settle()
+    assert world.job("a").stage is Stage.TRAINING
+    assert not world.engine.wants_plan()
+
+
+@pytest.mark.parametrize(("sizes", "gpus"), [((2, 4), 4), ((2,), 2)])
+def test_a_first_step_is_one_where_the_job_can_give_or_gpus_are_idle(
+    sizes: tuple[int, ...], gpus: int
+) -> None:
+    world = started(*sizes, gpus=gpus)
+    world.settle()
+    assert world.engine.wants_plan()
+
+
+def test_a_first_step_is_none_under_a_mechanism_that_reshapes_nobody() -> None:
+    world = started(2, 4, gpus=2, mechanism=Mechanism.NONE)
+    world.settle()
+    assert not world.engine.wants_plan()
+
+
+def looked_up_to(name: str) -> World:
+    """``a`` trains on all GPUs, ``b`` with priority 5 waits, and nobody behind was looked at."""
+    world = World().boot(4)
+    world.running("a", 4, 1, 2, 4)
+    world.submit("b", 2, priority=5)
+    world.apply(Plan(looked_up_to=JobId(name)))
+    world.auto = False
+    return world
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted"),
+    [
+        ({}, False),
+        ({"priority": 5}, False),
+        ({"priority": 6}, True),
+        ({"max_wait_s": 10.0}, True),
+    ],
+)
+def test_who_comes_behind_all_that_are_looked_at_is_no_reason_to_decide(
+    fields: dict[str, object], wanted: bool
+) -> None:
+    world = looked_up_to("b")
+    world.submit("c", 2, **fields)
+    assert world.engine.wants_plan() is wanted
+
+
+def test_the_newest_plan_counts_and_the_one_up_to_whom_it_looked_has_to_wait_still() -> None:
+    world = looked_up_to("b")
+    world.apply(Plan())
+    world.submit("c", 2)
+    assert world.engine.wants_plan()
+    world = looked_up_to("gone")
+    world.submit("c", 2)
+    assert world.engine.wants_plan()
+
+
+def test_up_to_whom_was_looked_survives_a_dump() -> None:
+    state = State.load(looked_up_to("b").engine.state.dump())
+    assert state.looked_up_to == "b"

@@ -65,7 +65,8 @@ class Candidate:
 
 
 def on_idle(forecast: Forecast, newcomer: JobView, hosts: list[HostView]) -> Iterator[Candidate]:
-    """Starts that reshape nobody: each size, on each GPU type the host that it fills best."""
+    """Starts that reshape nobody: each size, on each GPU type the host that it fills best.
+    ``hosts``: at least those with idle GPUs on which it may be."""
     fits = Fits(hosts)
     for size in newcomer.sizes:
         for host in fits.beside(size):
@@ -178,7 +179,8 @@ def from_several(
 
 
 def growths(forecast: Forecast, hosts: list[HostView]) -> Iterator[Candidate]:
-    """A running job takes idle GPUs of its host, or moves to the GPUs of another that are idle."""
+    """A running job takes idle GPUs of its host, or moves to the GPUs of another that are idle.
+    ``hosts``: at least those with idle GPUs."""
     by_id = {host.id: host for host in hosts}
     fits = Fits(hosts)
     for job in moves.growable(forecast.snapshot):

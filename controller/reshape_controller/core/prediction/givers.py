@@ -86,10 +86,9 @@ class Givers:
         for alike in self.forecast.tenures.alike.values():
             if alike.gifts and alike.gifts[0] > most and alike.count(self.apart):
                 most = alike.gifts[0]
-        for host in self.forecast.snapshot.hosts:
-            if host.idle:
-                gifts = [job.size - job.sizes[0] for job in self.on(host)]
-                most = max(most, host.idle + max(gifts, default=0))
+        for host in self.forecast.snapshot.idle:
+            gifts = [job.size - job.sizes[0] for job in self.on(host)]
+            most = max(most, host.idle + max(gifts, default=0))
         return most
 
     def of(self, job: JobView) -> Giver:
@@ -108,18 +107,26 @@ class Givers:
     @cached_property
     def beside_idle(self) -> tuple[list[JobView], Apart]:
         """``split`` for a newcomer that may be on any host."""
-        return self.split(self.forecast.snapshot.hosts)
+        idle = self.forecast.snapshot.idle
+        return self._split(idle, [self.forecast.numbers[host.id] for host in idle])
 
     def split(self, hosts: Sequence[HostView]) -> tuple[list[JobView], Apart]:
         """Those on the ones of ``hosts`` with idle GPUs; and whom to leave out for those on the
         full ones: all on others, and who is not asked at all."""
-        numbers, on_host = self.forecast.numbers, self.forecast.tenures.on_host
+        numbers = self.forecast.numbers
         full = {numbers[host.id]: None for host in hosts if not host.idle}
-        if len(full) == len(on_host):
+        rest = [number for number in numbers.values() if number not in full]
+        return self._split([host for host in hosts if host.idle], rest)
+
+    def _split(
+        self, idle: Sequence[HostView], left_out: Sequence[int]
+    ) -> tuple[list[JobView], Apart]:
+        if not left_out:
             return [], self.apart
-        here = [job for host in hosts if host.idle for job in self.on(host)]
-        rest = [jobs.values() for number, jobs in enumerate(on_host) if number not in full]
-        return here, Apart([*self.apart.tenures, *[one for jobs in rest for one in jobs]])
+        on_host = self.forecast.tenures.on_host
+        here = [job for host in idle for job in self.on(host)]
+        rest = [one for number in left_out for one in on_host[number].values()]
+        return here, Apart([*self.apart.tenures, *rest])
 
     def _make(self, job: JobView) -> Giver:
         forecast, predictor = self.forecast, self.forecast.predictor

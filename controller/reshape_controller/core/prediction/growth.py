@@ -46,13 +46,15 @@ class Growth:
         self._now_s, self._now_ms = snapshot.now_s, to_ms(snapshot.now_s)
         self._known: dict[tuple[Alike, int], float] = {}
         self._mechanism = snapshot.mechanism
-        self._tenures = Standing.of(snapshot, predictor).tenures
-        self._idle = [host.idle for host in snapshot.hosts]
-        most: dict[str, int] = {}
-        for host in snapshot.hosts:
-            if host.idle > most.get(host.gpu_type, -1):
+        standing = Standing.of(snapshot, predictor)
+        self._tenures, numbers = standing.tenures, standing.places.numbers
+        self._idle = {numbers[host.id]: host.idle for host in snapshot.idle}
+        """By the number of the host; those that have some."""
+        most = dict.fromkeys(standing.places.types, 0)
+        for host in snapshot.idle:
+            if host.idle > most[host.gpu_type]:
                 most[host.gpu_type] = host.idle
-        self._rooms: Rooms = tuple(sorted(most.items()))
+        self._rooms: Rooms = tuple(most.items())
         self._most = max(most.values(), default=0)
 
     @property
@@ -72,11 +74,11 @@ class Growth:
         found: list[JobView] = []
         for alike in self._growable():
             if not alike.trains:
-                found += [tenure.job for _, _, tenure in alike.row if not self._idle[tenure.host]]
+                found += [one.job for _, _, one in alike.row if one.host not in self._idle]
             elif alike.size <= self._most:  # else they can get more on their own host only
-                found += [tenure.job for tenure in self._open(alike) if not self._idle[tenure.host]]
-        for number, jobs in enumerate(self._tenures.on_host):
-            for tenure in jobs.values() if self._idle[number] else ():
+                found += [one.job for one in self._open(alike) if one.host not in self._idle]
+        for number in self._idle:
+            for tenure in self._tenures.on_host[number].values():
                 if _may_grow(tenure) and self._lacks_ms(tenure) <= 0:
                     found.append(tenure.job)
         return found
@@ -123,7 +125,7 @@ class Growth:
         if train_s < 0.0:
             train_s = 0.0
         gain_s = train_s * self._faster(tenure, tenure.alike, 0) - tenure.leave_s
-        idle = self._idle[tenure.host]
+        idle = self._idle.get(tenure.host, 0)
         if idle:
             stays = self._mechanism is not Mechanism.TERMINATE
             own_s = train_s * self._faster(tenure, tenure.alike, idle)

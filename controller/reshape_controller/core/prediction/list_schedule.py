@@ -69,8 +69,8 @@ class Reach:
 
 class Scheduler:
     """Greedy list scheduling: each job in turn where and when it ends first, at its smallest size;
-    of equals on the GPU type that comes first in the alphabet, and there on the host that is free
-    first, or has the lower number.
+    of equals on the GPU type that comes first in the alphabet, and there on the host with the lower
+    number.
 
     For each size and GPU type there is a heap of hosts by when so many of their GPUs are free. Time
     and host are one whole number: comparing pairs would take longer than all the rest.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
+from reshape_controller.core.prediction.lengths import total_steps
 from reshape_controller.core.prediction.pace import Pace, Waiting
 from reshape_controller.core.prediction.profiles import DEFAULT_WORK_S, Answers
 from reshape_profiles.schema import Overhead
@@ -134,20 +135,7 @@ class Predictor:
 
     def total_steps(self, job: JobView) -> float | None:
         """Iterations of the whole job; None while nobody can know."""
-        length, progress = job.spec.length, job.progress
-        if length is not None and length.unit is LengthUnit.TARGET_ACCURACY:
-            curve = job.curve or self._book.learned_of(job.spec.job_type).curve
-            return curve.step_of(length.value) if curve is not None else None
-        if progress.total_steps is not None:
-            return float(progress.total_steps)
-        if length is None:
-            return None
-        if length.unit is LengthUnit.STEPS:
-            return length.value
-        profile = self._book.of(job.spec.job_type)
-        recorded = profile.steps_per_epoch if profile is not None else None
-        per_epoch = progress.steps_per_epoch or (recorded and recorded / self._batches(job))
-        return length.value * per_epoch if per_epoch else None
+        return total_steps(self._book, job.spec, job.progress, job.curve)
 
     def train_s(self, job: JobView, gpu_type: str, size: int) -> float:
         """Training that is left, on ``size`` GPUs of a type from now on."""

@@ -60,12 +60,15 @@ class Learned:
 
     job_type: str
     speed: tuple[Measured, ...] = ()
+    """What predictions use; they are not made anew for each job that was heard."""
     job_init_s: float | None = None
     process_init_s: float | None = None
     checkpoint_s: float | None = None
     process_stop_s: float | None = None
     job_stop_s: float | None = None
     curve: Curve | None = None
+    heard: tuple[Measured, ...] = ()
+    """What ``speed`` becomes as soon as it is other by more than a little."""
 
 
 def blend(old: float | None, new: float, weight: float) -> float:
@@ -126,8 +129,10 @@ class ProfileBook:
         kind, known = learned.job_type, {**self.learned, learned.job_type: learned}
         answers = dict(self.answered)
         before = answers.pop(kind, None)
-        if before is not None:
-            old = self.learned_of(kind)
+        old = self.learned_of(kind)
+        if before is not None and replace(old, heard=learned.heard) == learned:
+            answers[kind] = before
+        elif before is not None:
             same = learned.speed == old.speed and learned.curve == old.curve
             kept = (before.seconds, before.tables) if same else ()
             answers[kind] = Answers(before.recorded, *kept)

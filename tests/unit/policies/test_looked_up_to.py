@@ -1,0 +1,53 @@
+"""Behind whom ``adaptive`` looks at nobody: a job that comes there is no reason to decide again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reshape_controller.policies import make_policy
+from reshape_controller.policies.adaptive import MAX_WAIT_S, NEWCOMERS_MAX
+from tests.clusters import Cluster
+
+ADAPTIVE = make_policy("adaptive")
+
+
+def queue(count: int, *, gpus: int = 4, **more: Any) -> Cluster:
+    """A long job has four of ``gpus`` GPUs and had better keep them; ``count`` short ones wait."""
+    cluster = Cluster({"a": ("V100", gpus)}).runs("long", 4, left=4000, sizes=(1, 2, 4))
+    for number in range(count):
+        cluster.waits(f"job{number}", speed={2: 1.0}, left=100, **more)
+    return cluster
+
+
+def test_enough_newcomers_were_looked_at_and_no_gpu_is_idle() -> None:
+    plan = ADAPTIVE.decide(queue(NEWCOMERS_MAX + 2).snapshot())
+    assert plan.reason_code == "waits-gain-too-small"
+    assert plan.looked_up_to == f"job{NEWCOMERS_MAX}"
+
+
+def test_a_short_queue_is_looked_at_to_its_end() -> None:
+    plan = ADAPTIVE.decide(queue(NEWCOMERS_MAX).snapshot())
+    assert plan.reason_code == "waits-gain-too-small"
+    assert plan.looked_up_to is None
+
+
+def test_an_idle_gpu_may_be_anybodys() -> None:
+    """The next one might be content with it."""
+    plan = ADAPTIVE.decide(queue(NEWCOMERS_MAX + 2, gpus=5).snapshot())
+    assert plan.reason_code == "waits-gain-too-small"
+    assert plan.looked_up_to is None
+
+
+def test_it_is_asked_again_before_somebody_who_comes_now_has_waited_too_long() -> None:
+    """Nobody in this queue wakes it in time."""
+    patient = queue(NEWCOMERS_MAX + 2, max_wait_s=2.0 * MAX_WAIT_S)
+    assert ADAPTIVE.decide(patient.snapshot()).looked_up_to is None
+    usual = ADAPTIVE.decide(queue(NEWCOMERS_MAX + 2).snapshot())
+    assert usual.wake_at_s == 10_000.0 + MAX_WAIT_S
+
+
+def test_while_all_hosts_are_held_for_an_overdue_job_nobody_else_is_looked_at() -> None:
+    cluster = Cluster().runs("one", 2, sizes=(2,)).runs("two", 2, sizes=(2,))
+    cluster.waits("big", speed={4: 1.0}, max_wait_s=0.0).waits("small", speed={1: 1.0})
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert (plan.reason_code, plan.looked_up_to) == ("holds-for-overdue", "small")
