@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core import learning
 from reshape_controller.core.engine import Step
 from reshape_controller.core.limits import Limits
-from reshape_controller.core.model import JobId, Mechanism, Stage
+from reshape_controller.core.model import JobId, Length, LengthUnit, Mechanism, Stage
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.prediction.profiles import (
     DEFAULT_OVERHEAD,
@@ -17,7 +18,7 @@ from reshape_controller.core.prediction.profiles import (
 )
 from reshape_controller.core.prediction.recorded import default_curve
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.state import State
+from reshape_controller.core.state import State, Turn
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import PhaseTimes, Progress
@@ -289,6 +290,30 @@ def test_an_empty_plan_may_ask_to_be_woken() -> None:
     assert not found.engine.wants_plan()
     found.wait(2.0)
     assert found.engine.wants_plan()
+
+
+@pytest.mark.parametrize(
+    ("length", "wanted"),
+    [
+        (None, True),
+        (Length(LengthUnit.STEPS, 1000.0), False),
+        (Length(LengthUnit.EPOCHS, 10.0), False),
+        (Length(LengthUnit.EPOCHS, 9.0), True),
+    ],
+)
+def test_a_length_is_news_if_nobody_knew_it_or_believed_another_one(
+    length: Length | None, wanted: bool
+) -> None:
+    """The profile has 100 steps in an epoch; the process says that it makes 1,000."""
+    found = World().boot(4)
+    found.event(ev.ProfileRecorded(replace(KIND, steps_per_epoch=100)))
+    found.running("job", 2, 2, 4, job_type="kind", length=length)
+    job, state = found.job("job"), found.engine.state
+    before = replace(job, progress=Progress(step=1))
+    seen = replace(found.container("job").observed(), progress=Progress(step=2, total_steps=1000))
+    state.plan_wanted = False
+    learning.trains_on(Turn(state, found.now_s, tells=True), before, job, seen)
+    assert state.plan_wanted is wanted
 
 
 def test_the_length_of_a_job_that_becomes_known_is_reason_to_plan_again() -> None:

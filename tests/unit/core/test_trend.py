@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.model import JobId
 from reshape_controller.core.prediction.trend import NEWS
 from reshape_controller.core.state import State
 from reshape_profiles.schema import Profile, SpeedPoint
@@ -89,16 +90,38 @@ def test_small_differences_add_up_until_they_are_seen() -> None:
     assert 2 <= len(set(seen)) < len(seen)
 
 
-def test_another_process_begins_another_trend() -> None:
+@pytest.mark.parametrize("why", ["restart", "silence"])
+def test_the_first_word_for_long_is_seen_even_if_it_was_to_be_expected(why: str) -> None:
+    """Until then the job is frozen, for nobody knows whether it is still there."""
     found = world()
-    before = found.job("job").trend
+    found.auto = False
+    if why == "restart":
+        found.event(ev.ControllerStarted(2, "test", found.mechanism, found.limits))
+    else:
+        found.event(ev.SideCarFellSilent(JobId("job"), 1))
+    (view,) = found.engine.snapshot().running
+    assert view.frozen
+    trend = found.job("job").trend
+    report(found, 70, after_s=50 * STEP_S)
+    assert found.job("job").trend is trend
+    (view,) = found.engine.snapshot().running
+    assert not view.frozen
+
+
+def test_another_process_begins_another_trend() -> None:
+    """Though it goes on where the one before was, it may be slower."""
+    found = world()
+    report(found, 920, after_s=900 * STEP_S)
+    before, now = found.job("job").trend, found.container("job")
+    assert before is not None
+    assert before.progress.step <= 20
+    now.saved_step = 920
     found.crash("job")
     found.settle()
-    report(found, 21, after_s=5.0)
     after = found.job("job").trend
     assert after is not None
-    assert after != before
-    assert after.at_s == found.now_s
+    assert (after.at_s, after.progress.step) == (found.now_s, found.job("job").progress.step)
+    assert after.progress.step >= 920
 
 
 def test_what_a_type_learned_is_used_once_it_is_news() -> None:
