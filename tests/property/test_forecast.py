@@ -7,14 +7,12 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot, Target
 from reshape_controller.core.prediction import candidates, moves
-from reshape_controller.core.prediction import forecast as forecasts
 from reshape_controller.core.prediction.candidates import Candidate
 from reshape_controller.core.prediction.forecast import Forecast
 from reshape_controller.core.prediction.givers import Givers
@@ -119,13 +117,7 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
     snapshot: Snapshot, listed: int
 ) -> None:
     """``listed``: how many queued jobs are scheduled one by one; the others are an area."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forecasts, "LISTED_MAX", listed)
-        compare(snapshot, listed)
-
-
-def compare(snapshot: Snapshot, listed: int) -> None:
-    forecast = Forecast(snapshot, Predictor(snapshot))
+    forecast = Forecast(snapshot, Predictor(snapshot), listed)
     hosts = list(snapshot.hosts)
     for newcomer in snapshot.queued:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
@@ -200,25 +192,23 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
     def least_ms(left_ms: int) -> int:
         return least + left_ms // 20
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(forecasts, "LISTED_MAX", listed)
-        forecast = Forecast(snapshot, Predictor(snapshot))
-        hosts = list(snapshot.hosts)
-        giving = Givers(forecast, (), least_ms)
-        for newcomer in snapshot.queued:
-            if all(host.usable < min(newcomer.sizes) for host in hosts):
-                continue
-            outlook = forecast.outlook(newcomer)
-            idle = list(candidates.on_idle(forecast, newcomer, hosts))
-            base = Weighing(outlook, least_ms, "wait", idle).base[:2]
-            every = sweep(outlook, newcomer, hosts, giving, base, gate=False)
-            swept = sweep(outlook, newcomer, hosts, giving, base, gate=True)
-            ruled_out = weigh_far(swept)
-            assert not ruled_out.worth
-            assert not ruled_out.costly
-            assert sorted(swept.worth) == sorted(every.worth)
-            assert sorted(swept.others + ruled_out.others) == sorted(every.others)
-            assert set(map(asked, swept.costly)) == set(map(asked, every.costly))
+    forecast = Forecast(snapshot, Predictor(snapshot), listed)
+    hosts = list(snapshot.hosts)
+    giving = Givers(forecast, (), least_ms)
+    for newcomer in snapshot.queued:
+        if all(host.usable < min(newcomer.sizes) for host in hosts):
+            continue
+        outlook = forecast.outlook(newcomer)
+        idle = list(candidates.on_idle(forecast, newcomer, hosts))
+        base = Weighing(outlook, least_ms, "wait", idle).base[:2]
+        every = sweep(outlook, newcomer, hosts, giving, base, gate=False)
+        swept = sweep(outlook, newcomer, hosts, giving, base, gate=True)
+        ruled_out = weigh_far(swept)
+        assert not ruled_out.worth
+        assert not ruled_out.costly
+        assert sorted(swept.worth) == sorted(every.worth)
+        assert sorted(swept.others + ruled_out.others) == sorted(every.others)
+        assert set(map(asked, swept.costly)) == set(map(asked, every.costly))
 
 
 @given(

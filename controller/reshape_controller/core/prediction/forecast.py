@@ -34,7 +34,10 @@ class Forecast:
     """One per decision; ``outlook`` of it for each newcomer. It holds until the next one of the
     same state is made: how the jobs stand is renewed in place."""
 
-    def __init__(self, snapshot: Snapshot, predictor: Predictor) -> None:
+    def __init__(
+        self, snapshot: Snapshot, predictor: Predictor, listed_max: int = LISTED_MAX
+    ) -> None:
+        """``listed_max``: queued jobs that are list-scheduled one by one."""
         self.snapshot = snapshot
         self.predictor = predictor
         self.now_ms = to_ms(snapshot.now_s)
@@ -57,7 +60,7 @@ class Forecast:
         self._without: dict[int, Listed] = {}
         self._see_running()
         if self.free.most:
-            self._see_queued()
+            self._see_queued(listed_max)
 
     def running(self, job: JobId) -> JobView:
         """A running job by its id."""
@@ -98,13 +101,13 @@ class Forecast:
             self.latest.pop()
         return self.latest[-1][0] if len(self.latest) == LATEST else -1
 
-    def _see_queued(self) -> None:
+    def _see_queued(self, listed_max: int) -> None:
         listed, predictor, types = self.listed, self.predictor, self.types
         rest_ms = 0
         for job in self.snapshot.queued:
             if not self._counts(job):
                 continue
-            if len(listed) >= LISTED_MAX:
+            if len(listed) >= listed_max:
                 rest_ms = self._queued_ms()
                 break
             waiting = predictor.waiting(job, types)
