@@ -15,7 +15,6 @@ from reshape_controller.core.model import (
     HostId,
     Job,
     JobState,
-    Mechanism,
     Stage,
 )
 from reshape_controller.core.replacing import replace
@@ -55,17 +54,6 @@ def desired_of(state: State, job: Job) -> Desired | None:
         save_deadline_s=save_deadline_s(state, job),
         kill_after_s=state.limits.kill_after_s,
     )
-
-
-def can_be_named(turn: Turn, job: Job) -> bool:
-    """Whether a plan could name a job that has settled: it starts, gives GPUs or takes idle ones.
-    If not, nothing can be decided now that could not be before."""
-    if job.stage is not Stage.TRAINING:
-        return True
-    if turn.state.mechanism is Mechanism.NONE:
-        return False
-    sizes = job.sizes
-    return turn.state.any_idle or (bool(sizes) and sizes[0] < len(job.gpus))
 
 
 def until(turn: Turn, kind: DeadlineKind, length_s: float) -> Deadline:

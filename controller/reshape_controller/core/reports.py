@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from reshape_controller.core import attempts, endings, giving_up, handover, learning
 from reshape_controller.core.explain import gpus
-from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Stage
+from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Turn
+from reshape_controller.core.state import State, Turn
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
 
 # An enum finds its members slowly, so what is asked of every report has a name here.
@@ -93,10 +93,21 @@ def settle(turn: Turn, job: Job) -> None:
     elif drained:
         endings.leave(turn, job, f"{job.host} is drained", after=JobState.SUBMITTED)
     elif not endings.leave_unseen(turn, job):
-        if attempts.can_be_named(turn, job):
+        if _can_be_named(turn.state, job):
             turn.state.plan_wanted = True
         if job.donation is not None:
             handover.advance(turn, job.donation.to)
+
+
+def _can_be_named(state: State, job: Job) -> bool:
+    """Whether a plan could name a job that has settled: it starts, gives GPUs or takes idle ones.
+    If not, nothing can be decided now that could not be before."""
+    if job.stage is not _TRAINING:
+        return True
+    if state.mechanism is Mechanism.NONE:
+        return False
+    sizes = job.sizes
+    return state.any_idle or (bool(sizes) and sizes[0] < len(job.gpus))
 
 
 def _initialized(turn: Turn, job: Job, seen: Observed) -> None:

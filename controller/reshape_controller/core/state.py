@@ -27,7 +27,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.prediction.profiles import Learned, ProfileBook
 from reshape_controller.core.record import HistoryEntry, PhaseCost
-from reshape_controller.core.touched import Touched, others
+from reshape_controller.core.touched import Touched
 from reshape_controller.core.views import Views
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
@@ -92,8 +92,8 @@ class State:
     def profiles(self, book: ProfileBook) -> None:
         before, self._profiles = self._profiles, book
         if book.profiles is not before.profiles:
-            self._touched.job_types |= others(before.profiles, book.profiles)
-        self._touched.job_types |= others(before.learned, book.learned)
+            self._touched.see_types(before.profiles, book.profiles)
+        self._touched.see_types(before.learned, book.learned)
 
     @property
     def observing(self) -> bool:
@@ -112,7 +112,7 @@ class State:
 
     def idle_gpus(self, host: HostId) -> tuple[GpuId, ...]:
         """GPUs of a host that are nobody's and nobody's next, by index."""
-        return tuple(gpu for gpu in self.hosts[host].gpus if gpu in self._idle)
+        return tuple([gpu for gpu in self.hosts[host].gpus if gpu in self._idle])
 
     def put_job(self, job: Job, *, shown: bool = True) -> None:
         """Replace a job. ``shown``: whether a policy may see something else of it than before."""

@@ -23,7 +23,8 @@ class Touched:
         self.job_types: dict[str, None] = {}
         """Types of which something else is known than before."""
 
-
-def others(before: Mapping[str, object], after: Mapping[str, object]) -> dict[str, None]:
-    """Keys under which something else is than before."""
-    return {key: None for key in {**before, **after} if before.get(key) is not after.get(key)}
+    def see_types(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
+        """What is known of job types, before and after: those with another value changed."""
+        for kind in {**before, **after}:
+            if before.get(kind) is not after.get(kind):
+                self.job_types[kind] = None

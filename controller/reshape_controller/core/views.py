@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
 # An enum finds its members slowly, so what is asked of every job and GPU has a name here.
-_IDLE, _READY, _TRAINING = GpuState.IDLE, Stage.READY, Stage.TRAINING
+_READY, _TRAINING = Stage.READY, Stage.TRAINING
 _QUEUED_STATES = (JobState.SUBMITTED, JobState.INITIALIZED)
 _QUEUED_STAGES = (Stage.NONE, Stage.READY)
 
@@ -173,12 +173,10 @@ class Views:
 
 
 def _host_view(state: State, host: Host) -> HostView:
-    idle = usable = 0
+    usable = 0
     for gpu_id in host.gpus:
-        gpu = state.gpus[gpu_id]
-        if gpu.state is _IDLE:
-            idle += gpu.promised_to is None
-        usable += gpu.state not in _UNUSABLE
+        usable += state.gpus[gpu_id].state not in _UNUSABLE
+    idle = len(state.idle_gpus(host.id))
     return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
 
 

@@ -271,13 +271,13 @@ class _Decision:
 
     def _hold(self, newcomer: JobView) -> None:
         """Nobody else gets GPUs of a host on which a job could start that waited too long."""
-        own = {host.id for host in moves.hosts_for(self._snapshot, newcomer)}
-        least = newcomer.sizes[0]
-        kept = [host for host in self._hosts if host.id not in own or host.usable < least]
+        own, least = moves.hosts_for(self._snapshot, newcomer), newcomer.sizes[0]
+        held = {host.id for host in own if host.usable >= least}
+        kept = [host for host in self._hosts if host.id not in held]
         if len(kept) < len(self._hosts):
             self._empty.is_kept_for(newcomer)
         self._hosts = kept
-        self._idle = [host for host in self._idle if host in kept]
+        self._idle = [host for host in self._idle if host.id not in held]
         self._most_idle = moves.most_idle(self._idle)
 
     def _waits(

@@ -48,9 +48,8 @@ class EmptyPlan:
             self._looked_up_to = job.id
 
     def because(self, plan: Plan) -> None:
-        """The first reason counts."""
-        if not self.says_why:
-            self._plan = plan
+        """This is why; the first reason counts, so ask before whether it ``says_why``."""
+        self._plan = plan
 
     def nothing_fits(self, newcomer: JobView) -> None:
         """Nobody can give the newcomer what it needs."""
@@ -59,10 +58,10 @@ class EmptyPlan:
                 f"{newcomer.spec.name} waits: no host that takes jobs has the "
                 f"{gpus(newcomer.sizes[0])} that it needs at least, idle or from one running job"
             )
-            self._plan = Plan((), "waits-nothing-fits", text, newcomer.id)
+            self.because(Plan((), "waits-nothing-fits", text, newcomer.id))
 
     def is_kept_for(self, newcomer: JobView) -> None:
         """GPUs are kept for somebody who waited too long, which comes before other reasons."""
         if self._plan.reason_code != HOLDS:
             text = f"{newcomer.spec.name} waited too long: GPUs that become idle are kept for it"
-            self._plan = Plan((), HOLDS, text, newcomer.id)
+            self.because(Plan((), HOLDS, text, newcomer.id))

@@ -32,7 +32,7 @@ from reshape_profiles.schema import DEFAULT_TYPE, Profile
 
 ROUNDS_AT_ONCE_MAX = 10_000
 """Rounds at one moment: more mean that engine and world answer each other for ever."""
-COLLECT_AFTER = 100_000
+COLLECT_AFTER = 20_000
 """Values that are made, and not freed yet, before cycles are looked for."""
 NEVER_S = 1e10
 LIMITS = Limits(
