@@ -8,6 +8,7 @@ State: none.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from native import constants, copies, fields, kept, options, values
 from native.source import Source, named
@@ -19,10 +20,11 @@ KNOWN = {*TRANSLATED, "field", "replace"}
 """What is found by its name."""
 
 
-def translate(text: str, name: str) -> str:
+def translate(text: str, name: str, copied: Iterable[copies.Names] = ()) -> str:
     """The translated text of a module. ``name`` is its path from its package on, and what errors
-    call it. Raises Refused."""
+    call it; ``copied``: which fields other modules replace together. Raises Refused."""
     source = Source(text, name)
+    together = {*copied, *copies.asked(source.tree)}
     classes = [node for node in source.tree.body if isinstance(node, ast.ClassDef)]
     _refuse_hidden(source, classes)
     written = False
@@ -30,7 +32,7 @@ def translate(text: str, name: str) -> str:
         decorator = fields.decorator_of(cls)
         kept.write(source, cls)
         if decorator is not None:
-            values.write(source, cls, decorator)
+            values.write(source, cls, decorator, together)
             written = True
         elif options.has_options(cls):
             options.write(source, cls)

@@ -7,10 +7,12 @@ originals, or copies what is no source. State: the files that it writes.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from native import copies
 from native.module import DRESSING, translate
 
 
@@ -46,6 +48,8 @@ def compiled_modules(root: Path, entries: Sequence[str], left_out: Sequence[str]
 def stage(root: Path, packages: Sequence[str], modules: Sequence[Path], folder: Path) -> Staged:
     """Lay the packages into ``folder``, the modules translated. Raises Refused."""
     chosen, names = set(modules), []
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in modules]
+    copied = set().union(*map(copies.asked, trees))
     for package in packages:
         home = (root / package).parent
         used = False
@@ -53,7 +57,7 @@ def stage(root: Path, packages: Sequence[str], modules: Sequence[Path], folder: 
             name = path.relative_to(home).as_posix()
             text = path.read_text(encoding="utf-8")
             if path in chosen:
-                text = translate(text, name)
+                text = translate(text, name, copied)
                 names.append(name)
                 used = True
             _write(folder / name, text)

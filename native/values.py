@@ -8,13 +8,18 @@ docs/decisions/0060-the-deciding-code-can-be-compiled.md says. State: none.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
+from native import copies
 from native.fields import Field, Value, field_nodes, read
 from native.source import Source
 
 
-def write(source: Source, cls: ast.ClassDef, decorator: ast.expr) -> None:
-    """Translate one dataclass. Raises Refused."""
+def write(
+    source: Source, cls: ast.ClassDef, decorator: ast.expr, copied: Iterable[copies.Names] = ()
+) -> None:
+    """Translate one dataclass. ``copied``: which fields are replaced together somewhere. Raises
+    Refused."""
     value = read(source, cls, decorator)
     source.put_decorator(decorator, "")
     for node, field in zip(field_nodes(cls), value.fields, strict=True):
@@ -27,7 +32,7 @@ def write(source: Source, cls: ast.ClassDef, decorator: ast.expr) -> None:
         parts.append(_hash(value))
     if "__repr__" not in value.has:
         parts.append(_repr(value))
-    parts += [_replace(value), _reduce(value)]
+    parts += [_replace(value), *_copies(value, copied), _reduce(value)]
     names = "".join(f"{field.name!r}, " for field in value.given)
     body = [f"__match_args__: _Final = ({names.rstrip()})", *parts]
     indented = "".join(f"\n{_indented(part)}\n" for part in body)
@@ -106,6 +111,21 @@ def _replace(value: Value) -> str:
         f"    copy = {_anew(value)}\n"
         f"    _dressing.changed(copy, _{value.name}_given, changes)\n"
         "    return copy"
+    )
+
+
+def _copies(value: Value, copied: Iterable[copies.Names]) -> list[str]:
+    """A method for each set of fields that the class has."""
+    given = {field.name: field for field in value.given}
+    return [_copy(value, names) for names in sorted(copied) if given.keys() >= set(names)]
+
+
+def _copy(value: Value, names: copies.Names) -> str:
+    other = "".join(f", {field.name}: {field.kind}" for field in value.given if field.name in names)
+    fields = [field.name if field.name in names else f"self.{field.name}" for field in value.given]
+    return (
+        f"def {copies.method(names)}(self, *{other}) -> {value.name}:\n"
+        f"    return {value.name}({', '.join(fields)})"
     )
 
 

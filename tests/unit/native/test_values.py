@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import inspect
@@ -10,6 +11,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from native import copies
 from native.module import translate
 from tests.unit.native.samples import HEAD, both
 
@@ -261,5 +263,34 @@ def text_of(text: str) -> str:
     assert repr(original.named(original.Pair(5))) == repr(translated.named(translated.Pair(5)))
     assert translated.text_of("a") == "b"
     shown = translate(HEAD + text, "sample/pair.py")
-    assert "        return (\n            self if self.x else self).__replace__(\n" in shown
-    assert "(self).__replace__( x=0)" in shown
+    assert "        return (\n            self if self.x else self)._with_x__y(\n" in shown
+    assert "(self)._with_x( x=0)" in shown
+
+
+def test_a_class_has_a_method_for_what_other_modules_replace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = """
+@dataclass(frozen=True, slots=True)
+class Pair:
+    x: int
+    y: int = 0
+    kept: object = field(default=None, init=False, compare=False)
+
+
+def with_fields(pair: Pair, **fields: int) -> Pair:
+    return replace(pair, **fields)
+"""
+    asked = copies.asked(ast.parse(HEAD + "def f(a, b):\n    return replace(a, y=1, x=b)\n"))
+    assert asked == {("x", "y")}
+    shown = translate(HEAD + text, "sample/pair.py", {*asked, ("y",), ("y", "z"), ("kept",)})
+    defined = [line.strip() for line in shown.splitlines() if "def _with_" in line]
+    assert defined == [
+        "def _with_x__y(self, *, x: int, y: int) -> Pair:",
+        "def _with_y(self, *, y: int) -> Pair:",
+    ]
+    original, translated = both(text, monkeypatch)
+    for module in (original, translated):
+        assert repr(module.with_fields(module.Pair(1), y=2)) == "Pair(x=1, y=2, kept=None)"
+        with pytest.raises(TypeError):
+            module.with_fields(module.Pair(1), z=2)
