@@ -136,7 +136,7 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
             bound = outlook.bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
-        giving = Givers(forecast, (), lambda left: 1)
+        giving = Givers(forecast, [], lambda left: 1)
         swept = sweep(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
         ranked = sorted(swept.worth + swept.others)
         single = {
@@ -194,7 +194,7 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
 
     forecast = Forecast(snapshot, Predictor(snapshot), listed)
     hosts = list(snapshot.hosts)
-    giving = Givers(forecast, (), least_ms)
+    giving = Givers(forecast, [], least_ms)
     for newcomer in snapshot.queued:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
             continue

@@ -104,7 +104,7 @@ class Engine:
     def _say_why_it_waits(self, plan: Plan) -> None:
         job = self.state.jobs.get(plan.about) if plan.about is not None else None
         if job is not None and job.stage is Stage.NONE and plan.text not in ("", job.reason):
-            self.state.put_job(replace(job, reason=plan.text))
+            self.state.put_job(replace(job, reason=plan.text), shown=False)
 
     def next_deadline_s(self, until_s: float = inf) -> float | None:
         """When ``DeadlinesDue`` is to be sent; None while nothing is awaited up to ``until_s``."""

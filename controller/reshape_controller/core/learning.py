@@ -18,6 +18,7 @@ from reshape_controller.core.prediction.profiles import (
     TYPE_WEIGHT,
     Curve,
     Measured,
+    at_size,
     blend,
     measure,
 )
@@ -151,7 +152,8 @@ def _tell_costs(
 
 
 def _note_start(turn: Turn, job: Job, cost: PhaseCost) -> None:
-    turn.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
+    if turn.tells:
+        turn.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
 
 
 def _phase_text(cost: PhaseCost) -> str:
@@ -184,7 +186,8 @@ def _moved_on(turn: Turn, job: Job, seconds: float | None) -> Job:
     prior_s = believed_s if known else None
     measured = measure(job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT)
     job = replace(job, measured=measured, progress_at_s=turn.now_s)
-    here = next(e for e in measured if e.gpus == size and e.gpu_type == gpu_type)
+    here = at_size(measured, gpu_type, size)
+    assert here is not None
     if known:
         job = _judge(turn, job, here, believed_s)
     settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling

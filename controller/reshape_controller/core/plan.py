@@ -123,8 +123,9 @@ class Snapshot:
     profiles: ProfileBook = field(default_factory=ProfileBook)
     seed: int = 0
     explained: bool = True
-    """Whether somebody will look at the options of the plan. What is done is the same: a policy may
-    leave them out, and name nobody in a plan that leaves running jobs as they are."""
+    """Whether somebody will look at the options of the plan, and at the text of one that does
+    something. What is done is the same: a policy may leave these out, and name nobody in a plan
+    that leaves running jobs as they are."""
     alike: dict[Likeness, Pace] = field(default_factory=dict, compare=False, repr=False)
     """What the predictor keeps of jobs that have not begun, for others that are alike."""
     kept_places: Places | None = field(default=None, compare=False, repr=False)

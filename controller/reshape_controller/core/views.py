@@ -95,6 +95,8 @@ class Views:
         self._rows: dict[JobId, tuple[_Row, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
         self._idle: dict[HostId, HostView] = {}
+        self._shown: tuple[tuple[HostView, ...], tuple[HostView, ...]] = ((), ())
+        """Both, as snapshots have them."""
         self._places: Places | None = None
         self._alike: dict[Likeness, Pace] = {}
 
@@ -117,11 +119,13 @@ class Views:
         fresh = not self._hosts.keys() <= self._host_views.keys()
         for host in self._hosts:
             self._renew_host(state, host)
-        if self._hosts:
-            self._idle = dict(sorted(self._idle.items()))
         if fresh:
             self._host_views = dict(sorted(self._host_views.items()))
-        self._jobs, self._hosts = {}, {}
+        if self._hosts:
+            self._idle = dict(sorted(self._idle.items()))
+            self._shown = tuple(self._host_views.values()), tuple(self._idle.values())
+        self._jobs.clear()
+        self._hosts.clear()
         if self._places is None:
             views = self._host_views.values()
             self._places = Places.of((view.id, view.gpu_type) for view in views)
@@ -132,13 +136,13 @@ class Views:
             mechanism=state.mechanism,
             queued=queued,
             running=running,
-            hosts=tuple(self._host_views.values()),
+            hosts=self._shown[0],
             profiles=state.profiles,
             seed=state.seed,
             explained=explained,
             alike=self._alike,
             kept_places=self._places,
-            kept_idle=tuple(self._idle.values()),
+            kept_idle=self._shown[1],
             kept=self._kept,
         )
 

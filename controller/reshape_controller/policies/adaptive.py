@@ -137,10 +137,12 @@ class _Decision:
         return not self._hosts and self._empty.says_why
 
     def _can_only_wait(self, newcomer: JobView) -> bool:
-        """Whether it fits nowhere, enough jobs were looked at, and why jobs wait was said."""
+        """Whether it fits nowhere, nobody gives GPUs or enough jobs were looked at, and why jobs
+        wait was said."""
         if newcomer.sizes[0] <= self._most_idle or not self._empty.says_why:
             return False
-        return self._looked_for >= LOOKED_MAX or self._weighed_for >= NEWCOMERS_MAX
+        enough = self._looked_for >= LOOKED_MAX or self._weighed_for >= NEWCOMERS_MAX
+        return enough or (self._most_idle == 0 and self._givers.most == 0)
 
     def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
         """Weigh every way to start a queued job; None: it waits."""
@@ -253,7 +255,7 @@ class _Decision:
         at_s = job.no_shrink_before_s
         if at_s <= self._snapshot.now_s and job.reshaped_at_s is not None:
             at_s = self._policy.cool_at_s(self._predictor, job)
-            self._empty.wake(at_s)
+        self._empty.wake(at_s)
         return at_s <= self._snapshot.now_s
 
     @cached_property

@@ -47,5 +47,7 @@ class Agenda(Generic[Entry]):
         """Remove and give every entry up to ``now_s``, in order."""
         found: list[Entry] = []
         while self._moments and self._moments[0] <= now_s:
-            found += self._entries.pop(heappop(self._moments))
+            at_s = heappop(self._moments)
+            found += self._entries[at_s]
+            del self._entries[at_s]
         return found

@@ -6,6 +6,7 @@ import random
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobId, Mechanism
+from reshape_controller.core.plan import Plan
 from reshape_controller.core.state import State
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
 from tests.world import World
@@ -36,6 +37,15 @@ def test_the_view_of_a_job_that_did_not_change_is_kept() -> None:
     third = world.engine.snapshot()
     assert third.running[0].progress.step == 5
     assert third.queued[0] is first.queued[0]
+
+
+def test_what_is_said_of_a_job_that_waits_is_nothing_that_policies_see() -> None:
+    world = World().boot(1)
+    world.submit("a", 2)
+    before = world.engine.snapshot().queued[0]
+    world.apply(Plan((), "waits", "a waits for a second GPU", JobId("a")))
+    assert world.job("a").reason == "a waits for a second GPU"
+    assert world.engine.snapshot().queued[0] is before
 
 
 def test_the_queue_is_in_order_of_priority_then_of_submission() -> None:

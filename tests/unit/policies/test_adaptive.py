@@ -123,6 +123,16 @@ def test_a_job_that_was_reshaped_is_not_shrunk_again_within_five_times_its_cost(
     assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
 
 
+def test_a_job_that_refused_to_be_shrunk_is_asked_again_when_it_may_be() -> None:
+    cluster = Cluster().runs("job1", 4, speed=PAPER, no_shrink_before_s=10_050.0)
+    cluster.now_s = 10_000.0
+    cluster.waits("job2", speed=PAPER)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert (plan.targets, plan.wake_at_s) == ((), 10_050.0)
+    cluster.now_s = 10_050.0
+    assert "job2" in said(ADAPTIVE.decide(cluster.snapshot()).targets)
+
+
 def test_a_job_that_was_just_reshaped_may_grow() -> None:
     cluster = Cluster(overhead=COSTS).runs("job", 2, reshaped_at_s=9_999.0, reshape_cost_s=30.0)
     assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 4}

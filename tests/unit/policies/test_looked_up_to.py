@@ -38,6 +38,16 @@ def test_an_idle_gpu_may_be_anybodys() -> None:
     assert plan.looked_up_to is None
 
 
+def test_where_nobody_can_give_a_gpu_nobody_else_is_looked_at() -> None:
+    """The first of them is told why it waits; that holds for whoever stands behind."""
+    cluster = Cluster().runs("one", 2, sizes=(2,)).runs("two", 2, sizes=(2, 4))
+    for number in range(3):
+        cluster.waits(f"job{number}", speed={1: 1.0})
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert (plan.reason_code, plan.about) == ("waits-nothing-fits", "job0")
+    assert plan.looked_up_to == "job1"
+
+
 def test_it_is_asked_again_before_somebody_who_comes_now_has_waited_too_long() -> None:
     """Nobody in this queue wakes it in time."""
     patient = queue(NEWCOMERS_MAX + 2, max_wait_s=2.0 * MAX_WAIT_S)

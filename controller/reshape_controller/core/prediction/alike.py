@@ -11,7 +11,7 @@ and its stop and start later. The most favourable of its smaller sizes gives the
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from reshape_controller.core.model import JobId
@@ -63,7 +63,7 @@ class Tenure:
 class Apart:
     """Jobs that are not asked for GPUs now."""
 
-    def __init__(self, tenures: Sequence[Tenure]) -> None:
+    def __init__(self, tenures: list[Tenure]) -> None:
         self.tenures = tenures
         self.names: dict[JobId, None] = {}
         self.counts: dict[Alike, int] = {}

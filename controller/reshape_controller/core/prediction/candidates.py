@@ -148,9 +148,11 @@ def from_several(
     size = min(newcomer.sizes)
     predictor = forecast.predictor
     for host in hosts:
-        here = sorted(donors.get(host.id, ()), key=lambda job: (-forecast.end_ms(job), job.id))
+        here = donors.get(host.id, [])
+        if len(here) < 2:
+            continue
         missing, shrinks = size - host.idle, []
-        for donor in here:
+        for donor in sorted(here, key=lambda job: (-forecast.end_ms(job), job.id)):
             sizes = [keeps for keeps in donor.sizes if 0 < donor.size - keeps <= missing]
             if missing <= 0 or not sizes:
                 continue
@@ -229,7 +231,7 @@ class Fits:
     def __init__(self, hosts: list[HostView]) -> None:
         self._hosts = hosts
         self._most = moves.most_idle(hosts)
-        self._best: dict[int, dict[str, list[HostView]]] = {}
+        self._best: dict[int, list[list[HostView]]] = {}
 
     def beside(self, size: int, without: HostId | None = None) -> list[HostView]:
         """These hosts, ``without`` not counted; GPU types in alphabetical order."""
@@ -237,13 +239,20 @@ class Fits:
             return []
         best = self._best.get(size)
         if best is None:
-            best = self._best[size] = {}
-            enough = [host for host in self._hosts if host.idle >= size]
-            for host in sorted(enough, key=lambda host: (host.idle, host.id)):
-                two = best.setdefault(host.gpu_type, [])
-                if len(two) < 2:
-                    two.append(host)
+            best = self._best[size] = self._two_of_each(size)
         found = []
-        for kind in sorted(best):
-            found += [host for host in best[kind] if host.id != without][:1]
+        for two in best:
+            if two[0].id != without:
+                found.append(two[0])
+            elif len(two) > 1:
+                found.append(two[1])
         return found
+
+    def _two_of_each(self, size: int) -> list[list[HostView]]:
+        best: dict[str, list[HostView]] = {}
+        enough = [host for host in self._hosts if host.idle >= size]
+        for host in sorted(enough, key=lambda host: (host.idle, host.id)):
+            two = best.setdefault(host.gpu_type, [])
+            if len(two) < 2:
+                two.append(host)
+        return [best[kind] for kind in sorted(best)]

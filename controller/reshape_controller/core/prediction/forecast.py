@@ -13,7 +13,6 @@ elsewhere; the latest f is a completion time and counts anyway.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 from reshape_controller.core.model import JobId
@@ -81,6 +80,8 @@ class Forecast:
         ends_sum = tenures.sum_ms - tenures.count * now_ms
         free_sum = tenures.busy_sum_ms - tenures.busy * now_ms
         third = -1
+        for end, job_id in tenures.ends[-LATEST:]:
+            third = self._is_late(end - now_ms, job_id)
         for tenure in tenures.from_now.values():
             end = tenure.end_ms
             ends_sum += end
@@ -88,18 +89,17 @@ class Forecast:
                 free_sum += end * tenure.job.size
             if end > third:
                 third = self._is_late(end, tenure.job.id)
-        for end, job_id in tenures.ends[-LATEST:]:
-            if end - now_ms > third:
-                third = self._is_late(end - now_ms, job_id)
         self.ends_sum_ms, self.free_sum_ms = ends_sum, free_sum
 
     def _is_late(self, end: int, job: JobId) -> int:
         """A job ends later than the third of the latest so far; when that ends now."""
-        self.latest.append((end, job))
-        self.latest.sort(reverse=True)
-        if len(self.latest) > LATEST:
-            self.latest.pop()
-        return self.latest[-1][0] if len(self.latest) == LATEST else -1
+        latest, entry = self.latest, (end, job)
+        at = len(latest)
+        while at and latest[at - 1] < entry:
+            at -= 1
+        latest.insert(at, entry)
+        del latest[LATEST:]
+        return latest[-1][0] if len(latest) == LATEST else -1
 
     def _see_queued(self, listed_max: int) -> None:
         listed, predictor, types = self.listed, self.predictor, self.types
@@ -134,7 +134,7 @@ class Forecast:
             return False
         return job.only_host is None or job.only_host in self.numbers
 
-    def latest_but(self, changed: Sequence[JobId]) -> int:
+    def latest_but(self, changed: tuple[JobId, ...]) -> int:
         """The latest completion of the running jobs that are not ``changed``."""
         for end, name in self.latest:
             if name not in changed:
@@ -214,17 +214,17 @@ class Outlook:
         return self._total((), (), self.if_waiting)
 
     def bound(
-        self, ends: Sequence[tuple[JobView, int]], changes: Sequence[Change]
+        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[Change, ...]
     ) -> tuple[int, int]:
         """Neither makespan nor sum can be lower than this (see ``weigh``)."""
         return self._total(ends, changes, self._at_best)
 
-    def known(self, changes: Sequence[Change]) -> bool:
+    def known(self, changes: tuple[Change, ...]) -> bool:
         """Whether the queue fares as if nothing had changed: ``weigh`` is cheap then."""
         return not self.others or all(self._out_of_reach(change) for change in changes)
 
     def weigh(
-        self, ends: Sequence[tuple[JobView, int]], changes: Sequence[Change]
+        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[Change, ...]
     ) -> tuple[int, int]:
         """Makespan and sum of completion times of an option.
 
@@ -236,7 +236,7 @@ class Outlook:
         return self._total(ends, changes, self._scheduler.run(self.others, changes))
 
     def _total(
-        self, ends: Sequence[tuple[JobView, int]], changes: Sequence[Change], listed: Listed
+        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[Change, ...], listed: Listed
     ) -> tuple[int, int]:
         forecast = self.forecast
         makespan, total = listed.last_ms, forecast.ends_sum_ms + listed.sum_ms
@@ -244,7 +244,7 @@ class Outlook:
             if end > makespan:
                 makespan = end
             total += end - forecast.end_ms(job) if job.size else end
-        others = forecast.latest_but([job.id for job, _ in ends])
+        others = forecast.latest_but(tuple([job.id for job, _ in ends]))
         if others > makespan:
             makespan = others
         if (self.rest_ms or listed.bound) and forecast.gpus:
@@ -264,7 +264,7 @@ class Outlook:
             return True
         if base.touched is None or host in base.touched:
             return False
-        times = self.forecast.free.after([change])[host]
+        times = self.forecast.free.after((change,))[host]
         for size, limit in base.late_by_size_ms[gpu_type].items():
             if size <= len(times) and times[size - 1] <= limit:
                 return False

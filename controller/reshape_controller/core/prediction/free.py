@@ -2,12 +2,10 @@
 
 Does: merges idle GPUs, those whose jobs' ends are moments, and the others; for a GPU type or for a
 host. Never: predicts when a job ends: tenures have that. State: figures of one forecast. Times are
-whole milliseconds from now.
+whole milliseconds from now, but for those of a GPU type: these are moments, as tenures have them.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from reshape_controller.core.places import Places
 from reshape_controller.core.plan import HostView
@@ -21,31 +19,32 @@ class Free:
     """The usable GPUs of all hosts."""
 
     def __init__(
-        self, tenures: Tenures, places: Places, hosts: Sequence[HostView], now_ms: int
+        self, tenures: Tenures, places: Places, hosts: tuple[HostView, ...], now_ms: int
     ) -> None:
-        self.places = places
-        self.counts: list[int] = []
+        self.places, self.now_ms = places, now_ms
+        self.counts = tenures.used.copy()
         """GPUs by host."""
-        self.gpus = self.most = 0
-        """All of them, and the most of one host."""
-        self._tenures, self._now_ms = tenures, now_ms
-        self._idle: list[int] = []
+        self._tenures = tenures
+        self._idle = [0] * len(hosts)
         self._idle_of_type = [0] * len(places.types)
         self._of_host: dict[int, list[int]] = {}
-        self._of_type: dict[int, tuple[int, list[int]]] = {}
-        used, type_of = tenures.used, places.type_of
+        self._moments: list[list[int]] = []
+        self._asked = -1
+        """So many GPUs of each type are in there."""
+        gpus = most = 0
         for number, host in enumerate(hosts):
-            usable = host.usable if host.usable > host.idle else host.idle
-            idle = usable - used[number]
-            if idle < 0:
-                idle = 0
-            count = used[number] + idle
-            self.counts.append(count)
-            self._idle.append(idle)
-            self._idle_of_type[type_of[number]] += idle
-            self.gpus += count
-            if count > self.most:
-                self.most = count
+            count, usable = self.counts[number], host.usable
+            if host.idle > usable:
+                usable = host.idle
+            if usable > count:
+                self._idle[number] = usable - count
+                self._idle_of_type[places.type_of[number]] += usable - count
+                self.counts[number] = count = usable
+            gpus += count
+            if count > most:
+                most = count
+        self.gpus, self.most = gpus, most
+        """All of them, and the most of one host."""
 
     def of_host(self, host: int) -> list[int]:
         """When each GPU of a host is free, ascending."""
@@ -53,12 +52,12 @@ class Free:
         if times is None:
             times = [0] * self._idle[host]
             for tenure in self._tenures.on_host[host].values():
-                times += [tenure.left_ms(self._now_ms)] * tenure.job.size
+                times += [tenure.left_ms(self.now_ms)] * tenure.job.size
             times.sort()
             self._of_host[host] = times
         return times
 
-    def after(self, changes: Sequence[Change]) -> dict[int, list[int]]:
+    def after(self, changes: tuple[Change, ...]) -> dict[int, list[int]]:
         """The same of the hosts that change, with the changes."""
         found: dict[int, list[int]] = {}
         for host, gone, come in changes:
@@ -68,23 +67,25 @@ class Free:
             found[host] = sorted([*times, *come])
         return found
 
-    def of_type(self, kind: int, count: int) -> list[int]:
-        """When the first so many GPUs of a type (or more, or all that there are) are free,
+    def moments(self, kind: int, count: int) -> list[int]:
+        """At which the first so many GPUs of a type (or more, or all that there are) are free,
         ascending."""
-        asked, times = self._of_type.get(kind, (-1, []))
-        if asked < count:
-            asked = count + self.most
-            times = self._first(kind, asked)
-            self._of_type[kind] = (asked, times)
-        return times
+        if self._asked < count:
+            self._asked = count + self.most
+            self._moments = self._first(self._asked)
+        return self._moments[kind]
 
-    def _first(self, kind: int, count: int) -> list[int]:
-        tenures, now_ms = self._tenures, self._now_ms
-        times = [end - now_ms for end in tenures.free[kind][:count]]
-        times += [0] * self._idle_of_type[kind]
+    def _first(self, count: int) -> list[list[int]]:
+        tenures, now_ms = self._tenures, self.now_ms
+        rows = [
+            [now_ms] * self._idle_of_type[kind] + row[:count]
+            for kind, row in enumerate(tenures.free)
+        ]
         for tenure in tenures.from_now.values():
-            if tenure.kind == kind:
-                times += [tenure.end_ms] * tenure.job.size
-        times.sort()
-        del times[count:]
-        return times
+            if tenure.host >= 0:
+                for _ in range(tenure.job.size):
+                    rows[tenure.kind].append(now_ms + tenure.end_ms)
+        for row in rows:
+            row.sort()
+            del row[count:]
+        return rows

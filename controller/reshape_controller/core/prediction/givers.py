@@ -6,7 +6,7 @@ options can save enough, by their bounds. Never: weighs an option. State: figure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -37,7 +37,7 @@ class Giver:
     others_ms: int
     """When the last of the others ends."""
     release_s: float
-    keeps: tuple[tuple[int, int, int, tuple[tuple[JobId, int]]], ...]
+    keeps: list[tuple[int, int, int, tuple[tuple[JobId, int]]]]
     """Smaller sizes: the size, what it takes from the job, when the job ends then, and the two as
     an option has them."""
 
@@ -46,7 +46,7 @@ class Givers:
     """The running jobs that may give GPUs. What it takes to weigh one is made when one is."""
 
     def __init__(
-        self, forecast: Forecast, apart: Sequence[Tenure], least_ms: Callable[[int], int]
+        self, forecast: Forecast, apart: list[Tenure], least_ms: Callable[[int], int]
     ) -> None:
         """``apart``: jobs that are not asked now; ``least_ms`` gives what has to be saved, from
         what the victim has left."""
@@ -74,10 +74,24 @@ class Givers:
                 found.append(tenure.job)
         return found
 
+    def among(self, hosts: list[HostView]) -> list[JobView]:
+        """Those on any of ``hosts``."""
+        forecast = self.forecast
+        alike = [one for one in forecast.tenures.alike.values() if one.gifts]
+        found = [job for one in alike for job in one.all(self.apart)]
+        if len(hosts) == len(forecast.numbers):
+            return found
+        asked = {host.id for host in hosts}
+        return [job for job in found if job.host in asked]
+
     @cached_property
     def donors(self) -> dict[HostId, list[JobView]]:
-        """Those on each host."""
-        return {host.id: self.on(host) for host in self.forecast.snapshot.hosts}
+        """Those on each host that has any."""
+        found: dict[HostId, list[JobView]] = {}
+        for job in self.among(list(self.forecast.snapshot.hosts)):
+            assert job.host is not None
+            found.setdefault(job.host, []).append(job)
+        return found
 
     @cached_property
     def most(self) -> int:
@@ -108,9 +122,9 @@ class Givers:
     def beside_idle(self) -> tuple[list[JobView], Apart]:
         """``split`` for a newcomer that may be on any host."""
         idle = self.forecast.snapshot.idle
-        return self._split(idle, [self.forecast.numbers[host.id] for host in idle])
+        return self._split(list(idle), [self.forecast.numbers[host.id] for host in idle])
 
-    def split(self, hosts: Sequence[HostView]) -> tuple[list[JobView], Apart]:
+    def split(self, hosts: list[HostView]) -> tuple[list[JobView], Apart]:
         """Those on the ones of ``hosts`` with idle GPUs; and whom to leave out for those on the
         full ones: all on others, and who is not asked at all."""
         numbers = self.forecast.numbers
@@ -118,9 +132,7 @@ class Givers:
         rest = [number for number in numbers.values() if number not in full]
         return self._split([host for host in hosts if host.idle], rest)
 
-    def _split(
-        self, idle: Sequence[HostView], left_out: Sequence[int]
-    ) -> tuple[list[JobView], Apart]:
+    def _split(self, idle: list[HostView], left_out: list[int]) -> tuple[list[JobView], Apart]:
         if not left_out:
             return [], self.apart
         on_host = self.forecast.tenures.on_host
@@ -132,11 +144,11 @@ class Givers:
         forecast, predictor = self.forecast, self.forecast.predictor
         before = forecast.end_ms(job)
         then_s = predictor.reshaped_to_s(job, job.gpu_type)
-        keeps = tuple(
+        keeps = [
             (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
             for size in job.sizes
             if size < job.size
-        )
+        ]
         others, release_s = forecast.latest_but((job.id,)), predictor.release_s(job)
         return Giver(job, before, self.least_ms(before), others, release_s, keeps)
 

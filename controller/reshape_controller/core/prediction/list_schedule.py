@@ -8,8 +8,7 @@ told. State: when GPUs are free, as given.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
@@ -24,8 +23,8 @@ NEVER_MS = 1 << 60
 class Listed:
     """What came of a list schedule."""
 
-    jobs: Sequence[Waiting] = ()
-    ends_ms: Sequence[int] = ()
+    jobs: list[Waiting] = field(default_factory=list)
+    ends_ms: list[int] = field(default_factory=list)
     """When each of the jobs ends; -1: no host can hold it."""
     sum_ms: int = 0
     last_ms: int = 0
@@ -44,14 +43,16 @@ class Reach:
         self._listed = listed
         self._types = types
         self.touched = listed.touched
-        self.late_ms = [-1] * types
+        self.late_ms: list[int] = []
         """For each GPU type."""
-        late_ms, ends_ms = self.late_ms, listed.ends_ms
-        for place, job in enumerate(listed.jobs):
-            end, takes_ms = ends_ms[place], job.takes_ms
-            for number in range(types):
-                if end - takes_ms[number] > late_ms[number]:
-                    late_ms[number] = end - takes_ms[number]
+        jobs, ends_ms = listed.jobs, listed.ends_ms
+        for kind in range(types):
+            late = -1
+            for place, end in enumerate(ends_ms):
+                start = end - jobs[place].takes_ms[kind]
+                if start > late:
+                    late = start
+            self.late_ms.append(late)
 
     @cached_property
     def late_by_size_ms(self) -> list[dict[int, int]]:
@@ -76,7 +77,7 @@ class Scheduler:
     and host are one whole number: comparing pairs would take longer than all the rest.
     """
 
-    def __init__(self, free: Free, listed: Sequence[Waiting]) -> None:
+    def __init__(self, free: Free, listed: list[Waiting]) -> None:
         """``listed``: every job that will ever be scheduled."""
         self._free = free
         self._sizes = sorted({job.size for job in listed})
@@ -95,7 +96,7 @@ class Scheduler:
             heapify(head)
         return heads
 
-    def run(self, listed: Sequence[Waiting], changes: Sequence[Change] = ()) -> Listed:
+    def run(self, listed: list[Waiting], changes: tuple[Change, ...] = ()) -> Listed:
         """Schedule ``listed``, with ``changes`` of when GPUs are free."""
         if self._single:
             return self._run_singles(listed, changes)
@@ -138,10 +139,10 @@ class Scheduler:
                 last = end
         return Listed(listed, ends, total, last, busy, frozenset(touched).difference(changed))
 
-    def _run_singles(self, listed: Sequence[Waiting], changes: Sequence[Change]) -> Listed:
+    def _run_singles(self, listed: list[Waiting], changes: tuple[Change, ...]) -> Listed:
         """The same where every job takes one GPU. It does not matter then which of a type that is:
         those that become free come one after the other, beside those of jobs that are placed."""
-        rows = self._rows(len(listed), changes)
+        rows, now_ms = self._rows(len(listed), changes), self._free.now_ms
         pools = [_Pool(row, len(listed)) for row in rows]
         ends: list[int] = []
         busy = total = last = 0
@@ -155,19 +156,20 @@ class Scheduler:
             if chosen < 0:
                 ends.append(-1)
                 continue
+            pools[chosen].take(end)
+            end -= now_ms
             ends.append(end)
             busy += takes_ms[chosen]
             total += end
             if end > last:
                 last = end
-            pools[chosen].take(end)
         return Listed(listed, ends, total, last, busy, None)
 
-    def _rows(self, count: int, changes: Sequence[Change]) -> list[list[int]]:
-        """By GPU type, when the first so many GPUs are free."""
-        free, type_of = self._free, self._free.places.type_of
+    def _rows(self, count: int, changes: tuple[Change, ...]) -> list[list[int]]:
+        """By GPU type, the moments at which the first so many GPUs are free."""
+        free, type_of, now_ms = self._free, self._free.places.type_of, self._free.now_ms
         more = sum([len(gone) for _, gone, _ in changes])
-        rows = [free.of_type(kind, count + more) for kind in range(len(free.places.types))]
+        rows = [free.moments(kind, count + more) for kind in range(len(free.places.types))]
         copied: dict[int, None] = {}
         for host, gone, come in changes:
             kind = type_of[host]
@@ -176,11 +178,11 @@ class Scheduler:
                 rows[kind] = rows[kind].copy()
             row = rows[kind]
             for time in gone:
-                at = bisect_left(row, time)
+                at = bisect_left(row, now_ms + time)
                 if at < len(row):
                     del row[at]
             for time in come:
-                insort(row, time)
+                insort(row, now_ms + time)
         return rows
 
     def _push(self, heads: dict[int, list[list[int]]], host: int, times: list[int]) -> None:
@@ -191,7 +193,7 @@ class Scheduler:
 
 
 class _Pool:
-    """The GPUs of a type, each free at a time of ``row`` or when the job that has it ends."""
+    """The GPUs of a type, each free at a moment of ``row`` or when the job that has it ends."""
 
     def __init__(self, row: list[int], count: int) -> None:
         """``count``: no more of them are taken."""

@@ -97,6 +97,14 @@ def measure(
     return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight)))
 
 
+def at_size(measured: tuple[Measured, ...], gpu_type: str, gpus: int) -> Measured | None:
+    """What was measured at a size, if anything was."""
+    for entry in measured:
+        if entry.gpus == gpus and entry.gpu_type == gpu_type:
+            return entry
+    return None
+
+
 @dataclass(slots=True, eq=False)
 class Answers:
     """What a book has answered about a type. As soon as something else is known of the type there

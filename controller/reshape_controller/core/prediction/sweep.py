@@ -32,13 +32,14 @@ class Swept:
     others: list[Rank]
     costly: list[Candidate]
     ruled_out: int = 0
-    """Jobs none of whose options can save enough; they were not weighed."""
+    """Jobs none of whose options can save enough, which were not weighed; and options that save too
+    little, if nobody asks which."""
     far: Far | None = None
     """These jobs, if somebody will look at them."""
 
     @property
     def count(self) -> int:
-        """Options, and jobs that were ruled out."""
+        """Options, and jobs of which none was weighed."""
         return len(self.worth) + len(self.others) + len(self.costly) + self.ruled_out
 
 
@@ -60,19 +61,20 @@ class Far:
 @dataclass(frozen=True, slots=True)
 class Starts:
     """Single-victim starts of a newcomer. ``base``: the makespan and the sum of completion times of
-    the best option that reshapes nobody."""
+    the best option that reshapes nobody; ``all_kept``: those that save too little as well."""
 
     outlook: Outlook
     newcomer: JobView
     givers: Givers
     base: tuple[int, int]
+    all_kept: bool = True
 
     def weigh(self, jobs: Iterable[JobView]) -> Swept:
         """Every one that takes GPUs from one of ``jobs``."""
         givers = [self.givers.of(job) for job in jobs]
         if not givers:
             return _none()
-        return _swept(self.outlook, self.newcomer, givers, self.base)
+        return _swept(self.outlook, self.newcomer, givers, self.base, all_kept=self.all_kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +111,13 @@ def sweep(
 ) -> Swept:
     """Weigh every single-victim start of ``newcomer`` (see ``Starts``). With ``gate``, jobs none of
     whose options can save enough are not weighed."""
-    starts = Starts(outlook, newcomer, givers, base)
+    all_kept = not gate or outlook.forecast.snapshot.explained
+    starts = Starts(outlook, newcomer, givers, base, all_kept)
     if not gate:
-        return starts.weigh([job for host in hosts for job in givers.on(host)])
+        return starts.weigh(givers.among(hosts))
     looked = look(outlook, newcomer, hosts, givers, base)
     found = starts.weigh(looked.near)
-    found.ruled_out = looked.ruled_out
+    found.ruled_out += looked.ruled_out
     found.far = Far(looked.far, starts) if looked.far else None
     return found
 
@@ -172,6 +175,8 @@ def _swept(
     newcomer: JobView,
     givers: Iterable[Giver],
     base: tuple[int, int],
+    *,
+    all_kept: bool,
 ) -> Swept:
     """Weigh every single-victim start that takes GPUs from one of ``givers``."""
     forecast, predictor = outlook.forecast, outlook.forecast.predictor
@@ -191,12 +196,18 @@ def _swept(
             ]
         rows.append((host, giver, ends[key]))
     found = _none()
-    _weigh(found, outlook, newcomer, rows, base)
+    _weigh(found, outlook, newcomer, rows, base, all_kept=all_kept)
     return found
 
 
 def _weigh(
-    found: Swept, outlook: Outlook, newcomer: JobView, rows: list[_Row], base: tuple[int, int]
+    found: Swept,
+    outlook: Outlook,
+    newcomer: JobView,
+    rows: list[_Row],
+    base: tuple[int, int],
+    *,
+    all_kept: bool,
 ) -> None:
     """One long loop on purpose: it runs thousands of times."""
     forecast, queue = outlook.forecast, outlook.if_started
@@ -231,8 +242,11 @@ def _weigh(
                     makespan = max(makespan, -(-(area + more) // gpus))
                 shorter = base_makespan - makespan
                 saves = shorter >= least or (shorter >= 0 and base_total - total >= least)
-                rank = Rank(makespan, total, size, name, size, host.id, given)
-                (worth if saves else others)(rank)
+                if saves or all_kept:
+                    rank = Rank(makespan, total, size, name, size, host.id, given)
+                    (worth if saves else others)(rank)
+                else:
+                    found.ruled_out += 1
         if not exact:
             _spare(found, outlook, newcomer, host, giver, [size for size, _ in ends], base)
 

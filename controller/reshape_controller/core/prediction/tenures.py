@@ -93,7 +93,8 @@ class Tenures:
         if host >= 0:
             row = self.free[kind]
             at = bisect_left(row, end)
-            row[at:at] = [end] * job.size
+            for _ in range(job.size):
+                row.insert(at, end)
             self.busy += job.size
             self.busy_sum_ms += job.size * end
 
@@ -123,7 +124,8 @@ class Tenures:
         if tenure.host >= 0:
             row = self.free[tenure.kind]
             at = bisect_left(row, end)
-            del row[at : at + job.size]
+            for _ in range(job.size):
+                row.pop(at)
             self.busy -= job.size
             self.busy_sum_ms -= job.size * end
 

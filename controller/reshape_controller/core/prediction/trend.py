@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core.prediction.profiles import Measured
+from reshape_controller.core.prediction.profiles import Measured, at_size
 from reshape_sidecar.wire import Progress
 
 NEWS = 0.01
@@ -55,8 +55,8 @@ class Trend:
             return False
         if not as_before(self.measured, measured):
             return False
-        own = [one for one in self.measured if one.gpus == gpus and one.gpu_type == gpu_type]
-        if not own:
+        own = at_size(self.measured, gpu_type, gpus)
+        if own is None:
             return False
-        steps = (at_s - self.at_s) / own[0].seconds_per_step
+        steps = (at_s - self.at_s) / own.seconds_per_step
         return abs(progress.step - before.step - steps) <= 1.0 + NEWS * steps

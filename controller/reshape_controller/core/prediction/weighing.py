@@ -7,7 +7,7 @@ given. State: the base of one comparison.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import nsmallest
@@ -74,7 +74,7 @@ class Weighing:
         """What a candidate brings."""
         return candidate.ranked(*self.outlook.weigh(candidate.ends, candidate.changes))
 
-    def worth(self, option: Rank, reshaped: Sequence[JobView]) -> bool:
+    def worth(self, option: Rank, reshaped: list[JobView]) -> bool:
         """Whether a reshape saves enough: in the makespan, or in the sum of completion times
         while the makespan does not rise."""
         end_ms = self.outlook.forecast.end_ms
@@ -91,13 +91,13 @@ class Weighing:
         best, costly = self._weigh_all(swept.costly, gate=gate, best=best)
         return Found(best, quick, costly, swept.count, swept.far)
 
-    def best_of_all(self, found: Sequence[Candidate], *, gate: bool) -> Found:
+    def best_of_all(self, found: list[Candidate], *, gate: bool) -> Found:
         """The best of candidates, weighed as far as they can win."""
         best, weighed = self._weigh_all(found, gate=gate, best=None)
         return Found(best, [], weighed, len(weighed))
 
     def _weigh_all(
-        self, found: Sequence[Candidate], *, gate: bool, best: Rank | None
+        self, found: list[Candidate], *, gate: bool, best: Rank | None
     ) -> tuple[Rank | None, list[Rank]]:
         """Weigh what can win against ``best``: first what is cheap to weigh; of the rest, in the
         order of what each could be at best, until none can beat the best so far."""
@@ -144,7 +144,7 @@ class Weighing:
         """The plan that takes ``chosen``, an option of ``job``; ``found``: what there was beside
         the quiet ones."""
         options, number = self._beside(chosen, found) if self.explained else ((), None)
-        text = self._text(job, chosen)
+        text = self._text(job, chosen) if self.explained else ""
         return Plan(chosen.targets, code, text, job.id, options, number, weighed)
 
     def _beside(self, chosen: Rank, found: Found) -> tuple[tuple[Option, ...], int]:
