@@ -170,6 +170,8 @@ def test_after_its_longest_wait_a_job_is_started_whatever_the_gain() -> None:
     plan = ADAPTIVE.decide(cluster.snapshot())
     assert said(plan.targets) == {"job2": 2, "job1": 2}
     assert plan.reason_code == "shrinks-for-overdue"
+    unseen = ADAPTIVE.decide(replace(cluster.snapshot(), explained=False))
+    assert unseen.targets == plan.targets, "also where nobody looks at what saves too little"
 
 
 def test_a_job_that_waited_too_long_may_take_gpus_of_several_running_ones() -> None:
