@@ -37,10 +37,10 @@ from reshape_controller import compiled
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.policies import PRESETS, make_policy
-from reshape_controller.replay.generate import RECIPES
+from reshape_controller.replay.generate import RECIPES, SIZES
 from reshape_controller.replay.inputs import Costs, cluster_of
 from reshape_controller.replay.setup import Setup
-from reshape_controller.replay.shell import replay
+from reshape_controller.replay.shell import Scene, replay
 from reshape_profiles.chart import line_chart
 from reshape_profiles.loader import bundled
 
@@ -83,8 +83,8 @@ class TimeUp(Exception):
     """A row took longer than its limit."""
 
 
-def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row:
-    """Replay once in this process."""
+def scene_of(gpus: int, jobs: int, last_s: float, sizes: tuple[int, ...] = SIZES) -> Scene:
+    """Jobs of set one on half V100, half P100."""
     hosts = max(1, gpus // GPUS_PER_HOST // 2)
     bundle = bundled()
     setup = Setup(
@@ -94,8 +94,14 @@ def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row
         RECIPES["one"],
         jobs=jobs,
         last_s=last_s,
+        sizes=sizes,
     )
-    scene = setup.scene(0)
+    return setup.scene(0)
+
+
+def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row:
+    """Replay once in this process."""
+    scene = scene_of(gpus, jobs, last_s)
     preset = PRESETS[policy]
     chosen = make_policy(preset.policy)
     took_s: list[float] = []

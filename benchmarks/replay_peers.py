@@ -25,14 +25,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from replay import BARS, GPUS_PER_HOST, apart
+from replay import BARS, apart, scene_of
 
+from reshape_controller import compiled
 from reshape_controller.policies import PRESETS, make_policy
-from reshape_controller.replay.generate import RECIPES
-from reshape_controller.replay.inputs import Costs, cluster_of
-from reshape_controller.replay.setup import Setup
 from reshape_controller.replay.shell import replay
-from reshape_profiles.loader import bundled
 
 GPUS, JOBS, LAST_S, _, LIMIT_S = BARS[2]
 ROUND_S = 360
@@ -86,19 +83,8 @@ print(json.dumps({"wall_s": round(wall_s, 2), "jobs_ended": len(rows)}), file=sy
 
 def write_jobs(path: Path) -> None:
     """The jobs as Alibaba's simulator reads them, each on one GPU."""
-    hosts = GPUS // GPUS_PER_HOST // 2
-    bundle = bundled()
-    setup = Setup(
-        bundle,
-        cluster_of(f"{hosts}*8xV100+{hosts}*8xP100"),
-        Costs("paper", dict(bundle.costs)["paper"]),
-        RECIPES["one"],
-        jobs=JOBS,
-        last_s=LAST_S,
-        sizes=(1,),
-    )
-    preset = PRESETS["default"]
-    rows = replay(setup.scene(0), make_policy(preset.policy), preset.mechanism).jobs
+    preset, scene = PRESETS["default"], scene_of(GPUS, JOBS, LAST_S, sizes=(1,))
+    rows = replay(scene, make_policy(preset.policy), preset.mechanism).jobs
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS.split())
@@ -130,6 +116,7 @@ def main() -> None:
     parser.add_argument("--alibaba", type=Path)
     parser.add_argument("--gavel", type=Path)
     given = parser.parse_args()
+    print(f"the deciding code is {compiled.text()}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         jobs = Path(folder) / "jobs.csv"
         write_jobs(jobs)
