@@ -52,7 +52,7 @@ print(json.dumps({"wall_s": round(wall_s, 2), "jobs_ended": done[0], "makespan_s
 """
 GAVEL = """
 import csv, json, random, sys, time, types
-folder, trace, gpus, jobs, round_s = sys.argv[1:]
+folder, trace, gpus, round_s = sys.argv[1:]
 for name in ("matrix_completion", "runtime", "runtime.rpc", "runtime.rpc.scheduler_server",
              "runtime.rpc.scheduler_client"):  # what a simulation does not use
     sys.modules[name] = types.ModuleType(name)
@@ -73,9 +73,9 @@ planned = scheduler.Scheduler(
 )
 half = int(gpus) // 2
 begin_s = time.perf_counter()
-end_s = planned.simulate({"v100": half, "p100": half, "k80": 0},
-                         [float(row["submit_time"]) for row in rows], made,
-                         num_gpus_per_server={"v100": 8, "p100": 8, "k80": 8})
+planned.simulate({"v100": half, "p100": half, "k80": 0},
+                 [float(row["submit_time"]) for row in rows], made,
+                 num_gpus_per_server={"v100": 8, "p100": 8, "k80": 8})
 wall_s = time.perf_counter() - begin_s
 print(json.dumps({"wall_s": round(wall_s, 2), "jobs_ended": len(rows)}), file=sys.__stderr__)
 """
@@ -125,8 +125,8 @@ def main() -> None:
             peer("alibaba, shortest first", ALIBABA, given.python, *own, 0)
             peer("alibaba, in order", ALIBABA, given.python, *own, 8)
         if given.gavel:
-            own = (given.gavel.resolve(), jobs, GPUS, JOBS)
-            peer("gavel, max_min_fairness_perf", GAVEL, given.python, *own, ROUND_S)
+            own = (given.gavel.resolve(), jobs, GPUS, ROUND_S)
+            peer("gavel, max_min_fairness_perf", GAVEL, given.python, *own)
     row = apart("adaptive", GPUS, JOBS, LAST_S, LIMIT_S)
     kept = {name: row[name] for name in ("wall_s", "jobs_ended", "makespan_s")}
     print(json.dumps({"simulator": "reshape, adaptive", "gpus": GPUS} | kept))

@@ -22,7 +22,7 @@ Names = tuple[str, ...]
 
 def asked(tree: ast.Module) -> set[Names]:
     """Which fields are replaced together in a module."""
-    return {_names(call) for call in _calls(tree) if all(entry.arg for entry in call.keywords)}
+    return {names for call in _calls(tree) if (names := _names(call)) is not None}
 
 
 def method(names: Names) -> str:
@@ -36,9 +36,9 @@ def write(source: Source) -> None:
     for call in calls:
         if len(call.args) != 1 or not call.keywords or isinstance(call.args[0], ast.Starred):
             source.refuse(call, "replace without one value and fields", "name the fields")
-        name = method(_names(call)) if all(entry.arg for entry in call.keywords) else ANY
+        names = _names(call)
         source.put(call.func, "")
-        source.put_comma_after(call.args[0], f").{name}(")
+        source.put_comma_after(call.args[0], f").{ANY if names is None else method(names)}(")
     called = {call.func for call in calls}
     for node in ast.walk(source.tree) if _is_imported(source.tree) else ():
         if isinstance(node, ast.Name) and node.id == NAME and node not in called:
@@ -57,5 +57,7 @@ def _is_imported(tree: ast.Module) -> bool:
     return NAME in {entry.name for node in imports if node.module in HOMES for entry in node.names}
 
 
-def _names(call: ast.Call) -> Names:
-    return tuple(sorted(entry.arg or "" for entry in call.keywords))
+def _names(call: ast.Call) -> Names | None:
+    """None: not all of them are known before it runs."""
+    names = [entry.arg for entry in call.keywords if entry.arg is not None]
+    return tuple(sorted(names)) if len(names) == len(call.keywords) else None

@@ -116,8 +116,8 @@ def _replace(value: Value) -> str:
 
 def _copies(value: Value, copied: Iterable[copies.Names]) -> list[str]:
     """A method for each set of fields that the class has."""
-    given = {field.name: field for field in value.given}
-    return [_copy(value, names) for names in sorted(copied) if given.keys() >= set(names)]
+    given = {field.name for field in value.given}
+    return [_copy(value, names) for names in sorted(copied) if given.issuperset(names)]
 
 
 def _copy(value: Value, names: copies.Names) -> str:

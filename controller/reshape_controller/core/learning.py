@@ -74,8 +74,9 @@ def observe(turn: Turn, before: Job, seen: Observed) -> None:
     up = before.stage is Stage.LAUNCHING and job.stage in (Stage.READY, Stage.STARTING)
     if up and launch is not None and before.watched:
         took_s = turn.now_s - (launch.at_s - launch.length_s)
-        believed = turn.state.profiles.overhead(job.spec.job_type)
-        _note_start(turn, job, PhaseCost("job start", believed.job_init_s, took_s))
+        if turn.tells:
+            believed = turn.state.profiles.overhead(job.spec.job_type)
+            _note_start(turn, job, PhaseCost("job start", believed.job_init_s, took_s))
         _learn_costs(turn.state, job, job_init_s=took_s)
     if job.stage is not Stage.TRAINING or seen.generation != job.generation:
         return
@@ -152,8 +153,7 @@ def _tell_costs(
 
 
 def _note_start(turn: Turn, job: Job, cost: PhaseCost) -> None:
-    if turn.tells:
-        turn.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
+    turn.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
 
 
 def _phase_text(cost: PhaseCost) -> str:
