@@ -13,6 +13,7 @@ from reshape_controller.store.protocol import (
     StoreError,
     UnknownPage,
 )
+from reshape_sidecar.codec import CodecError, UnknownTag
 
 SNAPSHOTS_KEPT = 2
 PAGE_ROWS_MAX = 1000
@@ -21,6 +22,19 @@ READ_BYTES_MAX = 4 * 1024 * 1024
 """One reading of the inbox ends with the request that reaches it."""
 NO_PLACE = -1
 """Place of a rejected record, which never stood in the queue."""
+
+
+class OtherVersion(CodecError):
+    """Record ``seq`` is whole, and ``error`` says what in it does not fit this version's types."""
+
+    def __init__(self, seq: int, error: CodecError) -> None:
+        super().__init__(error.path, error.message)
+        self.seq = seq
+        self.error = error
+
+    def at(self, location: str) -> StoreError:
+        """The error for people, of a store at ``location``."""
+        return other_version(f"{location}: record {self.seq} of the log", self.error)
 
 
 class Damaged(Exception):
@@ -54,10 +68,17 @@ def unknown_page(after: str) -> UnknownPage:
     )
 
 
-def other_version(seq: int, error: Exception) -> StoreError:
-    """The error of a record that is whole and that this version cannot read."""
+def other_version(what: str, error: CodecError) -> StoreError:
+    """The error of ``what`` (a record or a snapshot), which is whole, and which this version cannot
+    read."""
+    if isinstance(error, UnknownTag):
+        return StoreError(
+            f"{what} has type {error.tag!r} at {error.path}, which this version does not know: a "
+            "newer version wrote it; nothing was changed; remedy: start that version, or restore "
+            "the backup from before it"
+        )
     return StoreError(
-        f"record {seq} of the log is whole but was written by another version ({error}); "
+        f"{what} is whole but was written by another version ({error}); "
         "nothing was changed; remedy: use that version"
     )
 

@@ -36,7 +36,7 @@ from reshape_controller.store import (
     mongo_projections,
     mongo_schema,
 )
-from reshape_controller.store.form import Damaged
+from reshape_controller.store.form import Damaged, OtherVersion
 from reshape_controller.store.mongo_address import MongoAddress, parse
 from reshape_controller.store.mongo_hints import Hints
 from reshape_controller.store.mongo_log import Database
@@ -145,7 +145,7 @@ class MongoStore:
         try:
             async for record in mongo_log.read(self._database(), after_seq):
                 yield record
-        except (Damaged, PyMongoError) as error:
+        except (Damaged, PyMongoError, CodecError) as error:
             raise self._translated(error) from None
 
     async def write_snapshot(self, seq: int, parts: tuple[str, ...]) -> None:
@@ -259,6 +259,8 @@ class MongoStore:
         if isinstance(error, Damaged):
             remedy = "put a backup in its place (mongorestore)"
             return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
+        if isinstance(error, OtherVersion):
+            return error.at(self.location)
         code, said = _cause(error)
         if isinstance(error, CodecError):
             text = "a projection cannot be read; remedy: reshape db check"

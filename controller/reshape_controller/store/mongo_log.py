@@ -15,7 +15,7 @@ from pymongo.errors import DuplicateKeyError
 
 from reshape_controller.core.record import LogRecord
 from reshape_controller.store.digest import GENESIS, body_of, digest_of, record_of
-from reshape_controller.store.form import SNAPSHOTS_KEPT, Damaged, check_parts, other_version
+from reshape_controller.store.form import SNAPSHOTS_KEPT, Damaged, OtherVersion, check_parts
 from reshape_controller.store.protocol import SeqTaken, StoreBehind, StoreError
 from reshape_sidecar.codec import CodecError
 
@@ -168,4 +168,4 @@ def _decode(document: dict[str, Any]) -> LogRecord:
     try:
         return record_of(str(document.get("body")).encode(), str(document.get("digest")))
     except CodecError as error:
-        raise other_version(document["_id"], error) from None
+        raise OtherVersion(document["_id"], error) from None

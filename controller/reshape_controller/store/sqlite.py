@@ -25,7 +25,7 @@ from reshape_controller.store import (
     sqlite_place,
     sqlite_projections,
 )
-from reshape_controller.store.form import Damaged
+from reshape_controller.store.form import Damaged, OtherVersion
 from reshape_controller.store.protocol import (
     Changes,
     Decision,
@@ -243,6 +243,8 @@ class SqliteStore:
             return function()
         except Damaged as damage:
             raise sqlite_file.corrupt(self.path, damage.last_good_seq, str(damage)) from None
+        except OtherVersion as other:
+            raise other.at(str(self.path)) from None
         except CodecError as error:
             raise StoreError(
                 f"{self.path}: a projection cannot be read ({error}); remedy: reshape db check"

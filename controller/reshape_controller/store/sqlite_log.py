@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from reshape_controller.core.record import LogRecord
 from reshape_controller.store.digest import GENESIS, body_of, digest_of, record_of
-from reshape_controller.store.form import SNAPSHOTS_KEPT, Damaged, check_parts, other_version
+from reshape_controller.store.form import SNAPSHOTS_KEPT, Damaged, OtherVersion, check_parts
 from reshape_controller.store.protocol import (
     SeqTaken,
     StoreBehind,
@@ -142,4 +142,4 @@ def _decode(seq: int, digest: str, body: bytes) -> LogRecord:
     try:
         return record_of(body, digest)
     except CodecError as error:
-        raise other_version(seq, error) from None
+        raise OtherVersion(seq, error) from None
