@@ -46,11 +46,8 @@ PROJECTIONS = (Decision, HistoryEntry, JobRow, ProfileRow)
 WIRE = (AttemptSpec, Desired, HookReport, LaunchSpec, Observed, Request, Status)
 FILES = (Address, Claim, ExitFile, InitFile, Inventory, Manifest, Memory, Training)
 BUNDLES = (Cluster, Costs, Moment)
-HTTP = (
-    ErrorBody,
-    views.DecisionView,
-    *(entry.answer for entry in OPERATIONS if entry.answer is not None),
-)
+ANSWERS = (entry.answer for entry in OPERATIONS)
+HTTP = (ErrorBody, views.DecisionView, *filter(dataclasses.is_dataclass, ANSWERS))
 ROOTS = (*LOG, *PROJECTIONS, *WIRE, *FILES, *BUNDLES, *HTTP)
 
 
