@@ -77,8 +77,8 @@ def hash_of(workload: str, label: str, seed: int) -> str:
 
 def outcome(result: Result) -> Iterator[str]:
     """Figures of the jobs, the reshapes and the whole."""
-    for entry in (*result.jobs, *result.reshapes, result.metrics):
-        yield json.dumps(astuple(entry))
+    tuples = [*map(astuple, result.jobs), *map(astuple, result.reshapes), astuple(result.metrics)]
+    yield from map(json.dumps, tuples)
     yield json.dumps([result.length_errors, result.pending, result.engine_events])
 
 
