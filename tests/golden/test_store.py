@@ -16,7 +16,7 @@ from reshape_controller.core.state import State
 from reshape_controller.live.audit import audit
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.digest import body_of, record_of
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite.store import SqliteStore
 
 PACKED = Path(__file__).with_name("store.sqlite.xz")
 EXPECTED = Path(__file__).with_name("store.json")

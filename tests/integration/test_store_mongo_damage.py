@@ -10,11 +10,11 @@ import pytest
 
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.digest import body_of, digest_of
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import SeqTaken, StoreBehind, StoreCorrupt, StoreError
-from tests.mongo_bed import Database, run
-from tests.store_bed import fill
-from tests.store_values import record, records
+from tests.support.mongo_bed import Database, run
+from tests.support.store_bed import fill
+from tests.support.store_values import record, records
 
 pytestmark = pytest.mark.mongo
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reshape_controller.live.election import Candidate
+from reshape_controller.live.leadership import Candidate
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, Seen
 
 

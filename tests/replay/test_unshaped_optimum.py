@@ -13,7 +13,7 @@ from reshape_controller.replay.inputs import ReplayError, WorkJob
 from reshape_controller.replay.shell import Scene
 from tests.replay.moldable import Way, unshaped_optimum_s, ways
 from tests.replay.oracle import optimum_s
-from tests.replay_bed import FREE, ROUND, job, run, scene
+from tests.support.replay_bed import FREE, ROUND, job, run, scene
 
 POLICIES = ("default", "adaptive+none", "paper+none", "optimus+none")
 ROUNDING_S = 0.1

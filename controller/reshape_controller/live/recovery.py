@@ -14,8 +14,8 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.live.projection import changes_of, profile_row
+from reshape_controller.store.conventions import other_version
 from reshape_controller.store.digest import GENESIS
-from reshape_controller.store.form import other_version
 from reshape_controller.store.protocol import Changes, ProfileRow, Store, StoreCorrupt
 from reshape_sidecar import codec
 

@@ -17,14 +17,14 @@ from reshape_controller.core.events import ProfileRecorded
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.live import recovery
-from reshape_controller.store import sqlite_file
 from reshape_controller.store.digest import body_of, digest_of, seal
 from reshape_controller.store.protocol import InboxItem, StoreError
-from reshape_controller.store.sqlite import SqliteStore
-from reshape_controller.store.sqlite_recover import check, recover
-from tests import store_bed
-from tests.store_bed import fill
-from tests.store_values import changes, job_row, profile_row, record, records
+from reshape_controller.store.sqlite import file as sqlite_file
+from reshape_controller.store.sqlite.recover import check, recover
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support import store_bed
+from tests.support.store_bed import fill
+from tests.support.store_values import changes, job_row, profile_row, record, records
 
 
 def run(path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
@@ -248,8 +248,8 @@ def test_a_write_that_the_system_refuses_is_an_error_with_a_remedy(tmp_path: Pat
 import asyncio, resource, sys
 from pathlib import Path
 from reshape_controller.store.protocol import StoreError
-from reshape_controller.store.sqlite import SqliteStore
-from tests.store_values import record
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.store_values import record
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]))
