@@ -54,7 +54,7 @@ class Context:
     """What the handlers work with; one per daemon."""
 
     control: Control
-    link: SidecarHub
+    hub: SidecarHub
     tokens: Tokens
     operator_token: str
     host_names: frozenset[str]
