@@ -136,7 +136,7 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
 
 async def settled(loop: Loop) -> None:
     """Wait until nothing waits for the loop and it has planned all it wants."""
-    while loop._waiting or loop.engine.wants_plan():
+    while loop._queue or loop.engine.wants_plan():
         await asyncio.sleep(0.01)
     await loop.commit(ev.HostUndrained(HOST))
 
@@ -160,7 +160,7 @@ def grown(loop: Loop, hub: SidecarHub) -> dict[str, int]:
         "ended": len(state.ended),
         "views": len(state.views),
         "link": len(hub.jobs()),
-        "waiting": len(loop._waiting),
+        "waiting": len(loop._queue),
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
     }
 

@@ -55,7 +55,7 @@ async def appended(store: MongoStore) -> None:
     try:
         await store.append(SECOND)
     except SeqTaken as taken:
-        if taken.found != SECOND:
+        if taken.existing != SECOND:
             raise
 
 

@@ -77,7 +77,7 @@ class Control:
         return job.id
 
     async def halt(self, key: str, user: str) -> JobId:
-        """Let a job save, release its GPUs and wait. Raises UnknownJob, Conflict, NotReady."""
+        """Have a job save, give its GPUs back and wait. Raises UnknownJob, Conflict, NotReady."""
         job = await self._live(key, "halted")
         await self._commit(ev.HaltRequested(job.id, user))
         return job.id

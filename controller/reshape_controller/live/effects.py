@@ -219,13 +219,13 @@ class Effects:
         until_s = loop.time() + RELEASE_ROUND_S
         while True:
             try:
-                release = await self._launcher.check_release(
+                found = await self._launcher.check_release(
                     check.job, check.attempt, check.generation, tuple(check.gpus)
                 )
             except Exception as error:
                 log.warning("release-check-failed", job=check.job, error=repr(error))
-                release = ReleaseCheck(False, f"it cannot be checked: {error!r}")
-            if release.empty:
+                found = ReleaseCheck(False, f"it cannot be checked: {error!r}")
+            if found.empty:
                 self._post(
                     ev.ReleaseVerified(check.job, check.attempt, check.generation, check.gpus)
                 )
@@ -235,9 +235,7 @@ class Effects:
             await asyncio.sleep(RELEASE_POLL_S)
         self._tasks.pop(_release_key(check), None)  # the engine answers with the same check
         self._post(
-            ev.ReleaseNotEmpty(
-                check.job, check.attempt, check.generation, check.gpus, release.reason
-            )
+            ev.ReleaseNotEmpty(check.job, check.attempt, check.generation, check.gpus, found.reason)
         )
 
     def _post_ends(
@@ -256,9 +254,9 @@ class Effects:
         self._attempts -= expected - newest.keys()
         grace_s = state.limits.kill_after_s
         for old in statuses:
-            owner = state.jobs.get(JobId(old.job))
-            if old.running and owner is not None and old.attempt < owner.attempt:
-                self._begin_removal(owner.id, old.attempt, grace_s, "a later attempt goes on")
+            found = state.jobs.get(JobId(old.job))
+            if old.running and found is not None and old.attempt < found.attempt:
+                self._begin_removal(found.id, old.attempt, grace_s, "a later attempt goes on")
         for key, job in newest.items():
             if key not in expected:
                 continue

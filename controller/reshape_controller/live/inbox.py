@@ -36,7 +36,7 @@ log = structlog.get_logger("reshape.inbox")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _Submission:
     """A record on its way into the log."""
 
     item: str
@@ -53,13 +53,13 @@ async def watch(loop: Loop, admission: Admission, control: Control) -> None:
         due_s = clock() + POLL_S
         try:
             items = await loop.store.requests(REQUESTS_MAX)
-            loop.journal.answered()
+            loop.journal.on_success()
             await _take(loop, admission, control, items)
             deferred = ""
             if len(items) == REQUESTS_MAX:
                 continue  # more are waiting
         except StoreError as error:
-            loop.journal.failed(str(error))
+            loop.journal.on_failure(str(error))
             log.error("inbox-unreadable", error=str(error))
         except Fenced:
             raise
@@ -74,7 +74,7 @@ async def _take(
     loop: Loop, admission: Admission, control: Control, items: tuple[InboxItem, ...]
 ) -> None:
     """Carry out items in order; records between two requests share an append."""
-    entries: list[_Entry] = []
+    entries: list[_Submission] = []
     try:
         for item in items:
             if item.kind == RequestKind.SUBMIT:
@@ -92,28 +92,28 @@ async def _take(
         _release_names(admission, entries)
 
 
-async def _entry(loop: Loop, admission: Admission, item: InboxItem) -> _Entry:
+async def _entry(loop: Loop, admission: Admission, item: InboxItem) -> _Submission:
     """Parse and admit a submitted record. Raises StoreError, NotReady."""
     try:
         spec = from_json(item.body)
         job = job_id(spec.name, item.id)
         if await _is_in_log(loop, job):
-            return _Entry(item.id, None)
+            return _Submission(item.id, None)
         admission.admit(spec)
     except (RecordInvalid, Refused) as error:
         return await _rejection(loop, item, error.errors)
-    return _Entry(item.id, ev.JobSubmitted(job, spec), spec)
+    return _Submission(item.id, ev.JobSubmitted(job, spec), spec)
 
 
-async def _rejection(loop: Loop, item: InboxItem, errors: tuple[FieldError, ...]) -> _Entry:
+async def _rejection(loop: Loop, item: InboxItem, errors: tuple[FieldError, ...]) -> _Submission:
     name, user = _author(item.body)
     job = job_id(name, item.id)
     if await _is_in_log(loop, job):
-        return _Entry(item.id, None)
-    return _Entry(item.id, ev.JobRejected(job, name, errors, user))
+        return _Submission(item.id, None)
+    return _Submission(item.id, ev.JobRejected(job, name, errors, user))
 
 
-async def _commit(loop: Loop, admission: Admission, entries: list[_Entry]) -> None:
+async def _commit(loop: Loop, admission: Admission, entries: list[_Submission]) -> None:
     """Post all entries, wait until they are in the log, acknowledge them together."""
     if not entries:
         return
@@ -130,7 +130,7 @@ async def _commit(loop: Loop, admission: Admission, entries: list[_Entry]) -> No
     _release_names(admission, entries)
 
 
-def _release_names(admission: Admission, entries: list[_Entry]) -> None:
+def _release_names(admission: Admission, entries: list[_Submission]) -> None:
     for entry in entries:
         if entry.admitted is not None:
             admission.entered(entry.admitted)
@@ -141,7 +141,7 @@ async def _is_in_log(loop: Loop, job: JobId) -> bool:
     """Whether the log has this job. Raises StoreError, and NotReady while that is unknown."""
     if job in loop.engine.state.jobs:
         return True
-    if loop.journal.owes_projections:
+    if loop.journal.has_pending_projections:
         raise NotReady("the projections are behind the log, and an item may be in it already")
     row = await loop.store.job(job)
     return row is not None and row.id == job

@@ -192,7 +192,7 @@ class WorkerGroup:
         for report in self._reports:
             if report is not None and _is_down(report) and not _stops(chief, report.generation):
                 return report
-        if _ended_after_refusal(chief):
+        if _left_after_refusal(chief):
             return replace(chief, phase=Phase.CRASHED, error="it left though it had refused to")
         return None
 
@@ -217,7 +217,7 @@ def _oldest_generation(reports: list[Observed]) -> int:
     return min((report.generation for report in reports), default=0)
 
 
-def _ended_after_refusal(chief: Observed) -> bool:
+def _left_after_refusal(chief: Observed) -> bool:
     outcome = chief.outcome
     refused = outcome is not None and outcome.kind is OutcomeKind.REFUSED
     over = chief.stopped_generation >= chief.generation
