@@ -15,7 +15,7 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuState, JobId, Stage
 from reshape_controller.core.record import LogRecord
-from reshape_controller.live import control as desk_module
+from reshape_controller.live import control as control_module
 from reshape_controller.live import effects as effects_module
 from reshape_controller.live import inbox
 from reshape_controller.live import leadership as leadership_module
@@ -226,7 +226,7 @@ def test_a_job_that_is_in_the_log_and_not_shown_yet_is_not_said_to_be_unknown(
 def test_a_name_is_taken_for_as_long_as_its_job_may_still_be_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk_module, "COMMIT_WAIT_S", 0.2)
+    monkeypatch.setattr(control_module, "COMMIT_WAIT_S", 0.2)
 
     async def scenario() -> None:
         launcher = FakeLauncher()

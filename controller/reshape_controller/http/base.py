@@ -132,10 +132,10 @@ class Gate(tornado.web.RequestHandler):
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Finish with an error, in one form for all errors, Tornado's own included."""
         error = kwargs.get("exc_info", (None, None, None))[1]
-        known = api_error(error) if isinstance(error, Exception) else None
-        if known is None:
-            known = ApiError(status_code, _own_error(status_code, error))
-        self.answer(known.body, known.status)
+        failure = api_error(error) if isinstance(error, Exception) else None
+        if failure is None:
+            failure = ApiError(status_code, _own_error(status_code, error))
+        self.answer(failure.body, failure.status)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if isinstance(value, tornado.web.HTTPError) or api_error(value) is not None:

@@ -168,7 +168,7 @@ async def _extra(
     """Names and number of rows that the log does not account for."""
     if begin.seq:
         return (), 0  # without the log's beginning, older rows cannot be told from extra ones
-    extra = [name async for name in store.shown() if not log_rows.has(name)]
+    extra = [name async for name in store.row_names() if not log_rows.has(name)]
     if await store.last_seq() != end_seq:
         return (), 0  # the log grew meanwhile: one of them may be a new row
     if extra and repair:

@@ -192,7 +192,7 @@ class Control:
             posted.add_done_callback(lambda _: on_settled())
         try:
             async with asyncio.timeout(COMMIT_WAIT_S):
-                shown = await asyncio.shield(posted)
+                readable = await asyncio.shield(posted)
         except Stopped as error:
             raise NotReady(f"{error}; ask again, after a look at `reshape get`") from error
         except TimeoutError:
@@ -201,7 +201,7 @@ class Control:
                 f"the store did not take the request within {COMMIT_WAIT_S:.0f} s ({why}); "
                 "it may still be accepted: look with `reshape get` before asking again"
             ) from None
-        if not shown:
+        if not readable:
             raise NotReady(
                 "the request was accepted and is in the log, but the store cannot show it now: "
                 "look with `reshape get` later, and do not ask again"

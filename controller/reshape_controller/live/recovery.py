@@ -90,15 +90,15 @@ async def recover(store: Store) -> Recovered:
 async def _repair_profiles(store: Store, engine: Engine, seq: int) -> None:
     """Write missing rows of job types: an older version that made the store had none."""
     book = engine.state.profiles
-    shown = {row.job_type: row for row in await store.profiles()}
+    present = {row.job_type: row for row in await store.profiles()}
     rows = (profile_row(engine, kind, seq) for kind in {**book.profiles, **book.learned})
-    missing = tuple(row for row in rows if not _shows(shown.get(row.job_type), row))
+    missing = tuple(row for row in rows if not _shows(present.get(row.job_type), row))
     if missing:
         await store.project(Changes(seq, engine.state.now_s, profiles=missing))
 
 
-def _shows(shown: ProfileRow | None, row: ProfileRow) -> bool:
-    return shown is not None and (shown.profile, shown.learned) == (row.profile, row.learned)
+def _shows(present: ProfileRow | None, row: ProfileRow) -> bool:
+    return present is not None and (present.profile, present.learned) == (row.profile, row.learned)
 
 
 def redo(engine: Engine, record: LogRecord) -> tuple[tuple[Command, ...], tuple[HistoryEntry, ...]]:

@@ -230,14 +230,14 @@ class Store(Protocol):
         """Rows of all job types, by type."""
 
     # --- the projections against the log (live.audit)
-    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
-        """Names (``jobs/ID``, ``history/SEQ-NUMBER``) of the rows in ``wanted`` that are missing or
+    async def differing(self, expected: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        """Names (``jobs/ID``, ``history/SEQ-NUMBER``) of the expected rows that are missing or
         differ, without those that an append after ``end_seq`` has written."""
 
-    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
-        """Make the rows exactly ``wanted``, but for rows newer than ``end_seq``."""
+    async def rewrite(self, expected: tuple[Changes, ...], end_seq: int) -> None:
+        """Make the rows exactly ``expected``, but for rows newer than ``end_seq``."""
 
-    def shown(self) -> AsyncIterator[str]:
+    def row_names(self) -> AsyncIterator[str]:
         """Names of all rows, in any order."""
 
     async def forget(self, names: tuple[str, ...]) -> None:

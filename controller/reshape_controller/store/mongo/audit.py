@@ -40,25 +40,25 @@ class _Comparison:
     identity: object
     fields: Document
     """Expected fields."""
-    shown: Document | None
+    actual: Document | None
     """The document as read; None: it is missing."""
     stamp: str
     """Name of the field with the document's seq."""
 
 
 async def differing(
-    database: Database, wanted: tuple[Changes, ...], end_seq: int
+    database: Database, expected_changes: tuple[Changes, ...], end_seq: int
 ) -> tuple[str, ...]:
     """Names of the expected documents that are missing or differ."""
-    return tuple(each.name for each in await _wrong(database, wanted, end_seq))
+    return tuple(each.name for each in await _wrong(database, expected_changes, end_seq))
 
 
-async def rewrite(database: Database, wanted: tuple[Changes, ...], end_seq: int) -> None:
+async def rewrite(database: Database, expected_changes: tuple[Changes, ...], end_seq: int) -> None:
     """Write the expected documents that are missing or differ."""
-    for wrong in await _wrong(database, wanted, end_seq):
+    for wrong in await _wrong(database, expected_changes, end_seq):
         collection = wrong.name.partition("/")[0]
         # Only if no later append has written it since it was read.
-        seq = wrong.shown.get(wrong.stamp) if wrong.shown is not None else None
+        seq = wrong.actual.get(wrong.stamp) if wrong.actual is not None else None
         as_read = {"_id": wrong.identity, wrong.stamp: seq}
         write = UpdateOne(as_read, {"$set": wrong.fields}, upsert=True)
         await projections.write_all(database[collection], [write])
@@ -99,24 +99,24 @@ async def forget(database: Database, rows: tuple[str, ...]) -> None:
 
 
 async def _wrong(
-    database: Database, wanted: tuple[Changes, ...], end_seq: int
+    database: Database, expected_changes: tuple[Changes, ...], end_seq: int
 ) -> list[_Comparison]:
     """The documents that are missing or differ. They are read before the end of the log, which a
     daemon writes first: a document that it writes meanwhile is then known to be newer."""
-    compared = [each for changes in wanted async for each in _jobs(database, changes)]
+    compared = [each for changes in expected_changes async for each in _jobs(database, changes)]
     by_collection: dict[str, dict[str, Document]] = {}
-    for changes in wanted:
+    for changes in expected_changes:
         for collection, identity, fields in documents.documents_of(changes):
             by_collection.setdefault(collection, {})[identity] = fields
     for collection, expected in by_collection.items():
         for some in _chunks(expected):
-            shown = {
+            actual = {
                 document["_id"]: document
                 async for document in database[collection].find({"_id": {"$in": list(some)}})
             }
             compared += [
                 _Comparison(
-                    f"{collection}/{identity}", identity, fields, shown.get(identity), "seq"
+                    f"{collection}/{identity}", identity, fields, actual.get(identity), "seq"
                 )
                 for identity, fields in some.items()
             ]
@@ -138,14 +138,14 @@ def _flat(document: Document) -> Document:
 
 
 def _differs(comparison: _Comparison, end_seq: int, newest: int) -> bool:
-    shown = comparison.shown
-    if shown is None:
+    actual = comparison.actual
+    if actual is None:
         return True
-    seq = shown.get(comparison.stamp)
+    seq = actual.get(comparison.stamp)
     if isinstance(seq, int) and end_seq < seq <= newest:
         return False
     return any(
-        name not in shown or shown[name] != value for name, value in comparison.fields.items()
+        name not in actual or actual[name] != value for name, value in comparison.fields.items()
     )
 
 

@@ -37,12 +37,12 @@ def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
 def fields_of(row: JobRow) -> Document:
     """Fields of a job's document: those for users, and below ``reshape`` those of the store."""
     own = {f"reshape.{name}": value for name, value in _own(row).items()}
-    return {**_shown(row), **own}
+    return {**_user_fields(row), **own}
 
 
-def _shown(row: JobRow) -> Document:
+def _user_fields(row: JobRow) -> Document:
     """Fields for users."""
-    shown: Document = {
+    fields: Document = {
         "name": row.name,
         "user": row.user,
         "state": row.state.value,
@@ -52,7 +52,7 @@ def _shown(row: JobRow) -> Document:
         ],
     }
     if row.job is not None:
-        shown |= {
+        fields |= {
             "reason": row.job.reason,
             "number_of_gpus": len(row.job.gpus),
             "gpu_ids": list(row.job.gpus),
@@ -61,7 +61,7 @@ def _shown(row: JobRow) -> Document:
             "host": row.job.host,
             "step": row.job.progress.step,
         }
-    return shown
+    return fields
 
 
 def order_of(row: JobRow) -> str:

@@ -26,8 +26,8 @@ def documents(row: ProfileRow) -> dict[str, Document]:
 async def profiles(database: Database) -> tuple[ProfileRow, ...]:
     """Rows of all job types, by type."""
     ours = {"seq": {"$gt": 0}}
-    found = await database[SPEED].find(ours, {"body": 1}).sort("_id", 1).to_list()
-    return tuple(codec.loads(ProfileRow, str(document.get("body"))) for document in found)
+    rows = await database[SPEED].find(ours, {"body": 1}).sort("_id", 1).to_list()
+    return tuple(codec.loads(ProfileRow, str(document.get("body"))) for document in rows)
 
 
 def _speed(row: ProfileRow) -> Document:

@@ -162,8 +162,8 @@ async def job_documents(
     if not rows:
         return []
     places: dict[str, Any] = {}
-    known = {"reshape.id": {"$in": [row.id for row in rows]}}
-    async for document in database.jobs.find(known, {"reshape.id": 1, "reshape.key": 1}):
+    query = {"reshape.id": {"$in": [row.id for row in rows]}}
+    async for document in database.jobs.find(query, {"reshape.id": 1, "reshape.key": 1}):
         if not is_copy(document):
             places[own_of(document)["id"]] = document["_id"]
     by_key = {row.id[-REQUEST_KEY_LENGTH:]: row.id for row in rows if row.id not in places}

@@ -113,8 +113,8 @@ async def _answer(
         where["request_size"] = size
     change: Document = {"$unset": dict.fromkeys(_FIELDS, "")}
     if refusal:
-        shown = word if isinstance(word, str) and len(word) < 100 else type(word).__name__
-        change["$set"] = {"request_error": {"request": shown, "message": refusal}}
+        text = word if isinstance(word, str) and len(word) < 100 else type(word).__name__
+        change["$set"] = {"request_error": {"request": text, "message": refusal}}
     else:
         change["$unset"]["request_error"] = ""
     try:

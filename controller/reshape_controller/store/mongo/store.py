@@ -187,13 +187,13 @@ class MongoStore:
         return await self._on(mongo_profiles.profiles)
 
     # --- the projections against the log
-    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
-        return await self._on(audit.differing, wanted, end_seq)
+    async def differing(self, expected: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        return await self._on(audit.differing, expected, end_seq)
 
-    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
-        await self._on(audit.rewrite, wanted, end_seq)
+    async def rewrite(self, expected: tuple[Changes, ...], end_seq: int) -> None:
+        await self._on(audit.rewrite, expected, end_seq)
 
-    async def shown(self) -> AsyncIterator[str]:
+    async def row_names(self) -> AsyncIterator[str]:
         try:
             async for name in audit.names(self._database()):
                 yield name
@@ -257,7 +257,7 @@ class MongoStore:
             return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
         if isinstance(error, OtherVersion):
             return error.at(self.location)
-        code, said = _cause(error)
+        code, message = _cause(error)
         if isinstance(error, CodecError):
             text = "a projection cannot be read; remedy: reshape db check"
         elif isinstance(error, (ConfigurationError, InvalidName, OSError)):
@@ -276,7 +276,7 @@ class MongoStore:
         else:
             text = "failed; remedy: see the server's log"
         what, _, remedy = text.partition("; remedy: ")
-        detail = self._address.brief(said)
+        detail = self._address.brief(message)
         return StoreError(f"{self.location}: {what} ({detail}); remedy: {remedy}")
 
 

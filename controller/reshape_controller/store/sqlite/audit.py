@@ -31,16 +31,16 @@ _KEY = ("id",)
 
 
 def differing(
-    connection: sqlite3.Connection, wanted: tuple[Changes, ...], end_seq: int
+    connection: sqlite3.Connection, expected: tuple[Changes, ...], end_seq: int
 ) -> tuple[str, ...]:
     """Names of the expected rows that are missing or differ."""
-    return tuple(name for name, *_ in _wrong(connection, wanted, end_seq))
+    return tuple(name for name, *_ in _wrong(connection, expected, end_seq))
 
 
-def rewrite(connection: sqlite3.Connection, wanted: tuple[Changes, ...], end_seq: int) -> None:
+def rewrite(connection: sqlite3.Connection, expected: tuple[Changes, ...], end_seq: int) -> None:
     """Write the expected rows that are missing or differ."""
     with transaction(connection):
-        for _, table, values in _wrong(connection, wanted, end_seq):
+        for _, table, values in _wrong(connection, expected, end_seq):
             key = _key(table, values)
             connection.execute(f"DELETE FROM {table} WHERE {_where(table)}", key)
             marks = ",".join("?" * len(values))
@@ -67,11 +67,11 @@ def forget(connection: sqlite3.Connection, rows: tuple[str, ...]) -> None:
 
 
 def _wrong(
-    connection: sqlite3.Connection, wanted: tuple[Changes, ...], end_seq: int
+    connection: sqlite3.Connection, expected: tuple[Changes, ...], end_seq: int
 ) -> list[tuple[str, str, tuple[object, ...]]]:
     newest = last_seq(connection)
     wrong = []
-    for changes in wanted:
+    for changes in expected:
         for table, values in rows_of(changes):
             key = _key(table, values)
             query = f"SELECT {', '.join(_COLUMNS[table])} FROM {table} WHERE {_where(table)}"

@@ -141,13 +141,13 @@ class SqliteStore:
         return await self._on(projections.profiles)
 
     # --- the projections against the log
-    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
-        return await self._on(audit.differing, wanted, end_seq)
+    async def differing(self, expected: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        return await self._on(audit.differing, expected, end_seq)
 
-    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
-        await self._on(audit.rewrite, wanted, end_seq)
+    async def rewrite(self, expected: tuple[Changes, ...], end_seq: int) -> None:
+        await self._on(audit.rewrite, expected, end_seq)
 
-    async def shown(self) -> AsyncIterator[str]:
+    async def row_names(self) -> AsyncIterator[str]:
         for name in await self._on(audit.names):
             yield name
 
