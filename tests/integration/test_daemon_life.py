@@ -246,12 +246,14 @@ def test_a_job_that_crashes_at_once_fails_and_its_log_says_why(bed: Bed) -> None
     assert "no such layer" in bed.reshape("logs", "broken").stdout
 
 
-def test_a_halted_job_gives_its_gpus_back_and_resumes_where_it_saved(bed: Bed) -> None:
+def test_a_paused_job_gives_its_gpus_back_and_resumes_where_it_saved(bed: Bed) -> None:
     bed.up()
     job = bed.submit("pausing", steps=100_000)
     bed.reaches(job, "running", size=4)
-    assert bed.reshape("halt", job).returncode == 0
+    done = bed.reshape("pause", job)
+    assert (done.returncode, "pause requested" in done.stdout) == (0, True), done
     bed.reaches(job, "halted", size=0)
+    assert "paused" in bed.reshape("get").stdout
     assert bed.reshape("resume", job).returncode == 0
     bed.reaches(job, "running", size=4)
     log = eventually(lambda: bed.reshape("logs", job).stdout, text="the new container's log")

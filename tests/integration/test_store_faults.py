@@ -91,7 +91,7 @@ def test_a_cut_of_a_minute_makes_the_daemon_not_ready_and_touches_no_training(
         assert "meanwhile" not in names, "what was refused was not accepted behind our back"
         assert {"long", "after"} <= names
         untouched(bed, job, pid, started)
-        assert bed.reshape("halt", job).returncode == 0
+        assert bed.reshape("pause", job).returncode == 0
         bed.reaches(job, "halted")
 
 

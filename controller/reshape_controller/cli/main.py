@@ -34,7 +34,7 @@ COMMANDS = {
     "describe": "jobs.commands",
     "logs": "jobs.commands",
     "cancel": "jobs.commands",
-    "halt": "jobs.commands",
+    "pause": "jobs.commands",
     "resume": "jobs.commands",
     "pin": "jobs.pin",
     "unpin": "jobs.pin",
@@ -51,6 +51,8 @@ COMMANDS = {
     "version": "about",
 }
 """The module of each command, in which a function has the command's name."""
+ALIASES = {"halt": "pause"}
+"""Older names of commands, hidden from the help."""
 GROUPS = {
     "profile": "profiles.commands",
     "workload": "replays.workload",
@@ -73,11 +75,14 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    wanted = words[0] if words and words[0] in {*COMMANDS, *GROUPS} else None
+    wanted = words[0] if words and words[0] in {*COMMANDS, *ALIASES, *GROUPS} else None
     app.callback()(_keep_the_name if wanted else _module("about").root)
     for name, module in COMMANDS.items():
         if wanted in (None, name):
             app.command(name)(getattr(_module(module), name))
+    for alias, name in ALIASES.items():
+        if wanted in (None, alias):
+            app.command(alias, hidden=True)(getattr(_module(COMMANDS[name]), name))
     for name, module in GROUPS.items():
         if wanted in (None, name):
             app.add_typer(getattr(_module(module), f"{name}_app"), name=name)

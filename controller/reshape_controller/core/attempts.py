@@ -152,7 +152,7 @@ def without_container(tx: Transaction, job: Job, reason: str) -> Job:
     over = job.state.terminal
     after = JobState.HALTED if job.halt_wanted else job.after_end
     if job.halt_wanted:
-        reason = "halted on request"
+        reason = "paused on request"
     elsewhere = job.only_host not in (None, job.host)
     stays = job.only_host is not None and (elsewhere or job.started_at_s is not None)
     if stays:

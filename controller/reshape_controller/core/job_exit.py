@@ -143,7 +143,7 @@ def container_gone(tx: Transaction, job: Job, reason: str, exit_code: int | None
         if job.change is not None and job.change.kind is ChangeKind.GROW:
             job = handover_abort.leave(tx, job)
         if job.halt_wanted:
-            job = handover_abort.abort(tx, job, "halted on request")
+            job = handover_abort.abort(tx, job, "paused on request")
         if job.hand_over is not None:
             kept = tuple(gpu for gpu in job.gpus if gpu in job.hand_over.gpus)
             gpu_ledger.promise(tx, kept, job.id)

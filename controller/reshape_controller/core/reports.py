@@ -90,7 +90,7 @@ def settle(tx: Transaction, job: Job) -> None:
     if job.halt_wanted:
         job = replace(job, halt_wanted=False)
         tx.state.put_job(job)
-        job_exit.leave(tx, job, "halted on request", after=JobState.HALTED)
+        job_exit.leave(tx, job, "paused on request", after=JobState.HALTED)
     elif drained:
         job_exit.leave(tx, job, f"{job.host} is drained", after=JobState.SUBMITTED)
     elif not job_exit.leave_unseen(tx, job):

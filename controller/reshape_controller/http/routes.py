@@ -12,7 +12,7 @@ from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
 from reshape_controller.http.views import HostView, JobView
 
-JOB_ACTIONS = ("cancel", "halt", "resume")
+JOB_ACTIONS = ("cancel", "pause", "resume", "halt")
 
 OPERATIONS = (
     Operation(
@@ -28,8 +28,13 @@ OPERATIONS = (
     ),
     Operation("get", "/v1/jobs/{key}", "Show a job, by id or name", JobView),
     *(
-        Operation("post", f"/v1/jobs/{{key}}/{action}", f"{action.capitalize()} a job", JobView)
-        for action in JOB_ACTIONS
+        Operation("post", f"/v1/jobs/{{key}}/{action}", summary, JobView, deprecated=deprecated)
+        for action, summary, deprecated in (
+            ("cancel", "Cancel a job", False),
+            ("pause", "Pause a job: save a checkpoint and release its GPUs", False),
+            ("resume", "Resume a paused job: queue it again", False),
+            ("halt", "Deprecated alias of pause", True),
+        )
     ),
     Operation(
         "post",

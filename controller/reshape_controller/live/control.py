@@ -76,17 +76,17 @@ class Control:
         return job.id
 
     async def halt(self, key: str, user: str) -> JobId:
-        """Have a job save, give its GPUs back and wait. Raises UnknownJob, Conflict, NotReady."""
-        job = await self._live(key, "halted")
+        """Pause a job: save, then release its GPUs. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "paused")
         await self._commit(ev.HaltRequested(job.id, user))
         return job.id
 
     async def resume(self, key: str, user: str) -> JobId:
-        """Queue a halted job again. Raises UnknownJob, Conflict, NotReady."""
+        """Resume a paused job: queue it again. Raises UnknownJob, Conflict, NotReady."""
         job = await self._live(key, "resumed")
         halting = job.halt_wanted or JobState.HALTED in (job.state, job.after_end)
         if not halting:
-            raise Conflict(f"{job.id} is {job.state.value}, not halted; nothing to resume")
+            raise Conflict(f"{job.id} is {job.state.value}, not paused; nothing to resume")
         await self._commit(ev.ResumeRequested(job.id, user))
         return job.id
 

@@ -78,7 +78,7 @@ class StoreBehind(StoreLost):
 
 
 class RequestKind(StrEnum):
-    """What somebody may ask for through the inbox."""
+    """Requests that the inbox accepts. ``pause`` is read as ``halt``."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
@@ -89,6 +89,10 @@ class RequestKind(StrEnum):
     UNDRAIN = "undrain"
     CLEAR = "clear"
     PROFILE = "profile"
+
+    @classmethod
+    def _missing_(cls, value: object) -> RequestKind | None:
+        return cls.HALT if value == "pause" else None
 
 
 def request_key(request: str) -> str:

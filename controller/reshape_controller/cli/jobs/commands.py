@@ -1,4 +1,4 @@
-"""Commands about jobs: get, describe, logs, cancel, halt, resume.
+"""Commands about jobs: get, describe, logs, cancel, pause, resume.
 
 Does: asks the daemon and prints. Never: decides, or touches the store. State: none.
 """
@@ -26,7 +26,7 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import Output, console, emit, note
 from reshape_controller.cli.signals import ended_in_order
-from reshape_controller.cli.words import one_line
+from reshape_controller.cli.words import one_line, state_word
 from reshape_controller.http.views import History, JobPage, JobView
 
 LIVE_STATES = "submitted,initialized,running,adjusting,halted"
@@ -116,20 +116,22 @@ def cancel(job: JobArgument, home: HomeOption = None, output: OutputOption = Non
     _act("cancel", job, home, output)
 
 
-def halt(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Have a job save, give its GPUs back and wait."""
-    _act("halt", job, home, output)
+def pause(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Pause a job: save a checkpoint and release its GPUs."""
+    _act("pause", job, home, output)
 
 
 def resume(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Queue a halted job again."""
+    """Resume a paused job: queue it again, to train on from its checkpoint."""
     _act("resume", job, home, output)
 
 
 def _act(action: str, job: str, home: str | None, output: str | None) -> None:
     config = settings(home, output)
     view = client(config).post(JobView, f"/v1/jobs/{job}/{action}")
-    emit(view, form(config), lambda: f"{view.id}: {one_line(view.reason) or view.state}")
+    emit(
+        view, form(config), lambda: f"{view.id}: {one_line(view.reason) or state_word(view.state)}"
+    )
 
 
 def _list(asked: Client, every: bool, after: str | None) -> JobPage:

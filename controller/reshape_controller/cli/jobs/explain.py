@@ -18,7 +18,7 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import emit, grid
-from reshape_controller.cli.words import clock, one_line
+from reshape_controller.cli.words import clock, one_line, state_word
 from reshape_controller.http.views import Decisions, DecisionView, JobView
 
 
@@ -28,7 +28,8 @@ def explanation_of(
     """The newest decision in full (all of them with ``every``), the earlier ones in a line each."""
     parts: list[RenderableType] = [
         Text.assemble(
-            (job.id, "bold"), f"  {job.state}: {one_line(job.reason) or 'nothing is pending'}"
+            (job.id, "bold"),
+            f"  {state_word(job.state)}: {one_line(job.reason) or 'nothing is pending'}",
         )
     ]
     if not decisions:

@@ -19,7 +19,7 @@ from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import Output, emit, note
-from reshape_controller.cli.words import one_line
+from reshape_controller.cli.words import one_line, state_word
 from reshape_controller.http.views import JobView
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
@@ -50,7 +50,7 @@ def submit(
         job = _until_ended(asked, job)
     emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
     if wait and job.state != "completed":
-        what = f"{job.id} is {job.state}: {one_line(job.reason)}"
+        what = f"{job.id} is {state_word(job.state)}: {one_line(job.reason)}"
         raise failed(Exit.FAILED, what, job.log_folder or job.id, _after_failure(job))
 
 

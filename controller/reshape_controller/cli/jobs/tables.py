@@ -9,7 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
-from reshape_controller.cli.words import bar, clock, duration, figure, moment, one_line, size
+from reshape_controller.cli.words import (
+    bar,
+    clock,
+    duration,
+    figure,
+    moment,
+    one_line,
+    size,
+    state_word,
+)
 from reshape_controller.core.explanation import gpus
 from reshape_controller.http.views import EventView, JobView
 
@@ -54,7 +63,7 @@ class JobsTable:
             shaped = f"▲{job.reshape_ups} ▼{job.reshape_downs}"
             table.add_row(
                 job.id,
-                Text(job.state, STATE_STYLES.get(job.state, "")),
+                Text(state_word(job.state), STATE_STYLES.get(job.state, "")),
                 gpus_text(job),
                 progress_text(job, BAR_CELLS if wide else 0),
                 *((shaped, duration(age_s(job, self.now_s))) if wide else ()),
@@ -99,7 +108,7 @@ def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> Rende
     title = Text.assemble(
         (job.id, "bold"),
         "  ",
-        (job.state, STATE_STYLES.get(job.state, "")),
+        (state_word(job.state), STATE_STYLES.get(job.state, "")),
         "  ",
         one_line(job.reason),
     )

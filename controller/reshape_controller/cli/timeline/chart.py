@@ -51,7 +51,7 @@ LOOKS = {
     "initializing": Look("container starts", "oo"),
     "initialized": Look("initialised, waits for GPUs", "--"),
     "queued": Look("queued", "", "0.6"),
-    "halted": Look("halted", "++"),
+    "halted": Look("paused", "++"),
     "ending": Look("container ends", "||"),
     "quarantined": Look("quarantined or lost", "**"),
     "lost": Look("quarantined or lost", "**"),
