@@ -176,7 +176,7 @@ def test_savings_are_told_of_the_papers_pairs_or_of_the_first_policy(
     ("label", "what"),
     [
         ("nobody", "is no preset"),
-        ("nobody+sidecar", "no policy 'nobody'"),
+        ("nobody+sidecar", "unknown policy 'nobody'"),
         ("adaptive+magic", "is no mechanism"),
         ("optimus", "is no preset"),
     ],

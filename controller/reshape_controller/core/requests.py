@@ -66,5 +66,5 @@ def _pin(tx: Transaction, job: Job, size: int | None, user: str) -> None:
     job = replace(job, pinned=size)
     tx.state.put_job(job)
     tx.state.plan_wanted = True
-    what = "all its sizes" if size is None else f"{gpus(size)} and no other size"
+    what = "may use all its GPU counts" if size is None else f"fixed at {gpus(size)}"
     tx.note(job, "pinned", f"{what}, by {user}")

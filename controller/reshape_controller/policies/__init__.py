@@ -69,9 +69,11 @@ def make_policy(text: str, **options: object) -> Policy:
     for entry in filter(None, rest.split(",")):
         option, _, value = entry.partition("=")
         if not option or not value:
-            raise UnknownPolicy(f"policy {text!r}: {entry!r} is no option; write NAME:OPTION=VALUE")
+            raise UnknownPolicy(
+                f"policy {text!r}: {entry!r} is not an option; write NAME:OPTION=VALUE"
+            )
         if option in said:
-            raise UnknownPolicy(f"policy {text!r}: {option} is there twice; keep one")
+            raise UnknownPolicy(f"policy {text!r}: {option} appears twice; keep one")
         said.add(option)
         options[option] = value
     make: Callable[..., Policy] | None = BUILT_IN.get(name)
@@ -79,7 +81,7 @@ def make_policy(text: str, **options: object) -> Policy:
         for found in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
             make = found.load()
     if make is None:
-        raise UnknownPolicy(f"no policy {name!r}; there are {', '.join(policy_names())}")
+        raise UnknownPolicy(f"unknown policy {name!r}; use one of {', '.join(policy_names())}")
     taken = signature(make)
     try:
         taken.bind(**options)

@@ -59,7 +59,7 @@ def test_doctor_looks_at_the_settings_that_no_option_of_it_has(
     monkeypatch.setenv("RESHAPE_POLICY", "nope")
     ok, said = doctors_findings(tmp_path / "home", capsys)["settings"]
     assert not ok
-    assert "no policy 'nope'" in said
+    assert "unknown policy 'nope'" in said
 
 
 def test_doctor_looks_for_the_secrets_that_several_daemons_share(

@@ -28,7 +28,9 @@ def test_a_quarantined_gpu_comes_back_only_on_an_operators_word(tmp_path: Path) 
             it.launcher.occupied = True
             await it.post("/v1/jobs/first/cancel")
             found = await states(it, {"quarantined"})
-            assert {gpu["reason"] for gpu in found} == {"its release could not be verified in time"}
+            assert {gpu["reason"] for gpu in found} == {
+                "could not verify in time that no process uses it"
+            }
             await it.post("/v1/jobs", {**RECORD, "name": "second", "optional_gpus": [2]})
             for gpu in ("gpu-0", "gpu-1"):
                 assert (await it.get("/v1/jobs/second")).json["state"] != "running"

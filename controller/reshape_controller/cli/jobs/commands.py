@@ -129,9 +129,10 @@ def resume(job: JobArgument, home: HomeOption = None, output: OutputOption = Non
 def _act(action: str, job: str, home: str | None, output: str | None) -> None:
     config = settings(home, output)
     view = client(config).post(JobView, f"/v1/jobs/{job}/{action}")
-    emit(
-        view, form(config), lambda: f"{view.id}: {one_line(view.reason) or state_word(view.state)}"
-    )
+    text = one_line(view.reason) or state_word(view.state)
+    if action == "pause" and view.state != "halted":  # its reason may be an older one
+        text = f"pause requested; now {view.state}: {text}"
+    emit(view, form(config), lambda: f"{view.id}: {text}")
 
 
 def _list(asked: Client, every: bool, after: str | None) -> JobPage:
