@@ -150,7 +150,7 @@ def test_a_name_that_a_living_job_has_is_rejected(shared: Bed) -> None:
 
 
 COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
-    "no such file": (("submit", "gone.yaml"), 2, "no such file", "gone.yaml", "job record"),
+    "no such file": (("submit", "gone.yaml"), 2, "does not exist", "gone.yaml", "job record"),
     "a folder as file": (("submit", "code"), 2, "cannot be read", "code", "job record"),
     "no such job": (("describe", "nobody"), 3, "'nobody'", "home", "reshape get"),
     "no such job to cancel": (("cancel", "nobody"), 3, "'nobody'", "home", "reshape get"),
@@ -228,7 +228,7 @@ def test_a_home_that_others_may_write_is_refused(shared: Bed) -> None:
     open_home.mkdir()
     open_home.chmod(0o777)
     answer = said(shared, "up", "--simulated-gpus", "1", "--home", "open")
-    answer.must_be(1, "others may write", "open", "chmod 700")
+    answer.must_be(1, "other users can write", "open", "chmod 700")
 
 
 def test_a_token_file_that_others_may_read_is_refused(shared: Bed) -> None:
@@ -262,7 +262,7 @@ def test_a_machine_without_gpu_says_so_and_how_to_go_on(shared: Bed) -> None:
 CONFIGS: dict[str, tuple[str, str, str]] = {
     "unknown setting": ("prot: 1\n", "'prot'", "port"),
     "wrong type": ("port: many\n", "'many'", "port"),
-    "no settings": ("- 1\n", "no settings", "port: 7470"),
+    "no settings": ("- 1\n", "not a list of settings", "port: 7470"),
     "no YAML": ("port: [\n", "read as YAML: line 2", "port: 7470"),
     "a setting twice": ("port: 1\nport: 2\n", "line 2: 'port' is there twice", "port: 7470"),
 }

@@ -27,7 +27,7 @@ def test_a_job_is_pinned_and_unpinned_by_the_command_and_bad_input_has_its_exit_
     job = bed.submit("job", steps=100_000)
     bed.reaches(job, "running", size=4)
     done = bed.reshape("pin", "job", "4")
-    assert (done.returncode, done.stdout) == (0, f"{job}: is kept to 4 GPUs\n")
+    assert (done.returncode, done.stdout) == (0, f"{job}: is fixed at 4 GPUs\n")
     assert bed.job(job)["pinned"] == 4
     wrong = bed.reshape("pin", "job", "3")
     assert wrong.returncode == 5
@@ -36,7 +36,7 @@ def test_a_job_is_pinned_and_unpinned_by_the_command_and_bad_input_has_its_exit_
     assert bed.reshape("pin", "nobody", "2").returncode == 3
     assert bed.reshape("pin", "job", "two").returncode == 2
     done = bed.reshape("unpin", "job")
-    assert (done.returncode, done.stdout) == (0, f"{job}: may have 2 or 4 GPUs\n")
+    assert (done.returncode, done.stdout) == (0, f"{job}: may use 2 or 4 GPUs\n")
     bed.reshape("cancel", "job")
     bed.reaches(job, "cancelled")
     ended = bed.reshape("pin", "job", "2")

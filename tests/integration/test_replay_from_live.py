@@ -37,7 +37,7 @@ def test_what_becomes_of_the_queue_is_told_and_nothing_is_changed(bed: Bed) -> N
     there = bed.reshape("replay", "--from-live", "--add-host", "8xB300")
     assert "no profile has speeds of first, second on B300" in there.stderr
     shown = bed.reshape(*words)
-    assert "4 GPUs more on each host" in shown.stdout
+    assert "with 4 GPUs added to each host" in shown.stdout
     state = bed.reshape("get", second)
     assert "submitted" in state.stdout
     other = bed.json("replay", "--from-live", "--policy", "default")

@@ -56,7 +56,7 @@ def test_costs_are_measured_by_reshapes_and_say_where_they_are_from(bed: Bed) ->
     assert len(document["provenance"]["samples_s"]["checkpoint_s"]) == 2
     again = bed.reshape("profile", "costs", "--out", "mine.json")
     assert again.returncode == 2
-    assert "there is a file already" in again.stderr
+    assert "the file exists already" in again.stderr
 
 
 def test_a_workload_is_replayed_and_lived_through_with_inputs_that_were_frozen(bed: Bed) -> None:

@@ -136,7 +136,7 @@ def test_a_pin_without_a_whole_size_is_answered_and_does_not_stay(
         found = user.jobs.find_one({})
         assert found is not None
         assert not {"request", "request_size"} & set(found)
-        assert "request_size is no whole number" in found["request_error"]["message"]
+        assert "request_size is not a whole number" in found["request_error"]["message"]
 
     run(address, work)
 

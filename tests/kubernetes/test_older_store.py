@@ -58,7 +58,7 @@ def test_a_store_that_pods_are_ahead_of_is_refused_until_the_right_one_is_back(
 
     put(daemon, None)
     said = refused(daemon)
-    assert "ahead of this store, so it is an older or another one" in said, said
+    assert "newer than this store, which is old or another one" in said, said
     assert f"{job} (attempt 1)" in said
     assert f"kubectl -n {daemon.namespace.name} delete job " in said
 

@@ -69,7 +69,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
     app = typer.Typer(
         name="reshape",
-        help="Elastic GPU training: change a job's number of GPUs inside its living container.",
+        help="Elastic GPU training: change a job's GPU count without restarting its container.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -140,12 +140,12 @@ def _no_room(error: Exception) -> CliError | None:
         return None
     what = f"writing failed: {error.strerror}"
     where = str(error.filename or "stdout, or the file that the command writes")
-    return failed(Exit.FAILED, what, where, "make room there, or write elsewhere")
+    return failed(Exit.FAILED, what, where, "free space there, or write elsewhere")
 
 
 def _defect(error: Exception) -> CliError:
     what = f"reshape has a defect: {type(error).__name__}: {error}"
-    remedy = f"report it with what is shown when you run it again with {DEBUG}=1"
+    remedy = f"report it with the output of the same command under {DEBUG}=1"
     return failed(Exit.FAILED, what, " ".join(sys.argv), remedy)
 
 

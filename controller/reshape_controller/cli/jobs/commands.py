@@ -40,22 +40,30 @@ FOLLOW_WAIT_S = 20.0
 def get(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="Id or name.", callback=one_of("job", "get", "JOB")),
+        typer.Argument(
+            metavar="[JOB]",
+            help="Job id or name; default: all jobs.",
+            callback=one_of("job", "get", "JOB"),
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
-    every: Annotated[bool, typer.Option("--all", "-a", help="All jobs, however many.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="List all jobs, without the limit of 200.")
+    ] = False,
     after: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="The next ones after this job.",
+            help="List the jobs that follow this one.",
             callback=one_of("job", "get", "--after"),
         ),
     ] = None,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List jobs, or one."""
+    """List all jobs, or show one."""
     config = settings(home, output)
     asked = client(config)
     if watch and form(config) is Output.TABLE:
@@ -72,7 +80,7 @@ def get(
 
 
 def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Show everything about a job."""
+    """Show everything about a job: GPUs, progress, errors, history."""
     config = settings(home, output)
     asked = client(config)
     view = asked.get(JobView, f"/v1/jobs/{job}")
@@ -85,14 +93,18 @@ def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = N
 
 def logs(
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until its end.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until the job ends.")
+    ] = False,
     tail: Annotated[
-        int, typer.Option("--tail", "-n", min=0, help="Begin with so many lines.")
+        int, typer.Option("--tail", "-n", min=0, help="Number of lines to begin with.")
     ] = 200,
-    file: Annotated[str, typer.Option("--file", help="Which of its log files.")] = "training.log",
+    file: Annotated[
+        str, typer.Option("--file", help="Log file to show; agent.log is the SideCar's.")
+    ] = "training.log",
     home: HomeOption = None,
 ) -> None:
-    """Show a job's log, also of one that has ended or crashed."""
+    """Show the log of a job, also after it ended or crashed."""
     asked = client(settings(home))
     query: dict[str, object] = {"file": file, "tail": tail}
     asked.patience_s = PATIENCE_S if follow else 0.0
@@ -112,7 +124,7 @@ def logs(
 
 
 def cancel(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Cancel a job."""
+    """Cancel a job for good. Its checkpoints stay."""
     _act("cancel", job, home, output)
 
 
@@ -122,7 +134,7 @@ def pause(job: JobArgument, home: HomeOption = None, output: OutputOption = None
 
 
 def resume(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Resume a paused job: queue it again, to train on from its checkpoint."""
+    """Resume a paused job from its checkpoint: queue it again."""
     _act("resume", job, home, output)
 
 
@@ -154,7 +166,7 @@ def _what_else(page: JobPage, after: str | None) -> str:
             f"the next: reshape get --after {page.next_after}; all: reshape get --all"
         )
     if after is not None:
-        return f"these are the last that have not ended, of {page.total} jobs"
+        return f"no further jobs that have not ended; {page.total} jobs in all"
     return f"{page.total - len(page.jobs)} ended jobs are not shown; --all shows them"
 
 

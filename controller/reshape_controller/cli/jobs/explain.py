@@ -33,7 +33,7 @@ def explanation_of(
         )
     ]
     if not decisions:
-        parts += [Text(), Text("no decision about it was made yet")]
+        parts += [Text(), Text("the policy has not decided about this job yet")]
         return Group(*parts)
     full = decisions if every else decisions[-1:]
     earlier = decisions[: len(decisions) - len(full)]
@@ -56,11 +56,13 @@ def _lines(decisions: tuple[DecisionView, ...]) -> Table:
 
 def explain(
     job: JobArgument,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Every decision in full.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Show every decision in full.")
+    ] = False,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show why a job has its GPUs: the decisions about it and what was weighed."""
+    """Explain a job's GPU count: decisions and compared options."""
     config = settings(home, output)
     asked = client(config)
     view = asked.get(JobView, f"/v1/jobs/{job}")

@@ -118,9 +118,9 @@ def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> Rende
         return Group(*parts)
     parts.append(_facts(job, now_s))
     if job.error and job.state != "completed":
-        parts += [Text(), Text("newest error", "bold"), Text(_indented(job.error))]
+        parts += [Text(), Text("last error", "bold"), Text(_indented(job.error))]
     if any(value is not None for value in _phases(job).values()):
-        parts += [Text(), Text("newest start or reshape", "bold"), _phase_line(job)]
+        parts += [Text(), Text("last start or reshape", "bold"), _phase_line(job)]
     if job.gpu_use:
         parts += [Text(), Text("GPU memory (NVML)", "bold")]
         parts += [
@@ -160,7 +160,7 @@ def _facts(job: JobView, now_s: float) -> Table:
 
 
 def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
-    struck = f"; struck: {', '.join(map(str, job.struck))}" if job.struck else ""
+    struck = f"; failed to start on: {', '.join(map(str, job.struck))}" if job.struck else ""
     here = f" on {job.host}" if job.host else ""
     process = f"{job.phase}, pid {job.pid}" if job.pid else (job.phase or "")
     return [
@@ -169,7 +169,7 @@ def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
         ("command", " ".join(job.command)),
         ("code", job.code or ""),
         ("checkpoints", job.checkpoints or ""),
-        ("length", job.length or "not said"),
+        ("length", job.length or "unknown"),
         ("GPUs", f"{gpus_text(job)}{here}{struck}"),
         ("which", ", ".join(job.gpus)),
         ("next", _next(job)),
