@@ -51,6 +51,6 @@ def test_a_gpu_that_is_not_quarantined_is_not_cleared(tmp_path: Path) -> None:
             assert "reshape gpus" in idle.json["hint"]
             unknown = await it.post("/v1/gpus/gpu-9/clear")
             assert (unknown.code, unknown.json["code"]) == (404, "not-found")
-            assert "no GPU 'gpu-9'" in unknown.json["message"]
+            assert "unknown GPU 'gpu-9'" in unknown.json["message"]
 
     asyncio.run(test())

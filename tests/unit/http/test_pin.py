@@ -70,7 +70,7 @@ def test_a_size_that_the_job_cannot_have_is_refused_with_those_that_it_can(
         await it.post("/v1/jobs", RECORD)
         answer = await it.post("/v1/jobs/job/pin", {"size": size})
         assert (answer.code, answer.json["code"], answer.json["path"]) == (422, "rejected", "size")
-        assert answer.json["hint"] == "one of: 2, 4; all of them again: reshape unpin"
+        assert answer.json["hint"] == "use one of: 2, 4; to allow all: reshape unpin"
         assert (await it.get("/v1/jobs/job")).json["pinned"] is None
 
     run(tmp_path, test)
