@@ -126,7 +126,7 @@ def test_a_server_that_is_not_there_is_an_error_with_its_address(
     assert refused.stderr.partition("error: ")[2].splitlines()[:3] == [
         "does not answer (127.0.0.1:9: [Errno 111] Connect call failed ('127.0.0.1', 9))",
         "  where:  mongodb://127.0.0.1:9/mine",
-        "  remedy: look whether it runs and can be reached",
+        "  remedy: check that it runs and can be reached",
     ], "one line each, without the driver's own picture of its servers"
     assert "s3same" not in refused.stdout + refused.stderr
 
