@@ -57,7 +57,7 @@ def test_what_needs_a_shell_is_refused_and_named(text: str, token: str) -> None:
     with pytest.raises(RecordInvalid) as caught:
         command_of(text)
     (error,) = caught.value.errors
-    assert f"needs a shell for {token}, and no shell is used" in error.message
+    assert f"uses {token}, which needs a shell" in error.message
     assert "script" in error.hint
 
 
