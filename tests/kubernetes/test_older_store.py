@@ -53,8 +53,8 @@ def test_a_store_that_pods_are_ahead_of_is_refused_until_the_right_one_is_back(
 
     put(daemon, older)
     said = refused(daemon)
-    assert f"the SideCar of job {job} (attempt 1) was told epoch 2 generation" in said, said
-    assert "an older store was put back" in said
+    assert f"the SideCar of job {job} (attempt 1) knows epoch 2 generation" in said, said
+    assert "the store is an older copy" in said
 
     put(daemon, None)
     said = refused(daemon)
