@@ -188,7 +188,7 @@ def test_gpus_that_a_later_start_does_not_show_are_left_and_kept_until_one_shows
     assert (less["gpus"], less["failures"], less["steps_lost"]) == (["sim-0", "sim-1"], 0, 0)
     gpus = {gpu["id"]: gpu for gpu in bed.json("gpus")["gpus"]}
     assert [gpus[name]["state"] for name in sorted(gpus)] == ["in use"] * 2 + ["lost"] * 2
-    assert gpus["sim-3"]["reason"].startswith("local does not show it; repair it, or allow more")
+    assert gpus["sim-3"]["reason"].startswith("local does not report it; repair it or raise --gpus")
     assert "gpus-not-found" in bed.log.read_text()
     bed.stop()
     bed.up("--simulated-gpus", "4")

@@ -31,7 +31,7 @@ def test_a_job_is_pinned_and_unpinned_by_the_command_and_bad_input_has_its_exit_
     assert bed.job(job)["pinned"] == 4
     wrong = bed.reshape("pin", "job", "3")
     assert wrong.returncode == 5
-    assert f"3 is none of the numbers of GPUs that {job} may have" in wrong.stderr
+    assert f"3 is not a GPU count of {job}" in wrong.stderr
     assert "one of: 2, 4" in wrong.stderr
     assert bed.reshape("pin", "nobody", "2").returncode == 3
     assert bed.reshape("pin", "job", "two").returncode == 2

@@ -73,7 +73,7 @@ def test_without_a_daemon_a_job_or_a_host_of_that_name_it_says_so(bed: Bed) -> N
     bed.up()
     empty = bed.reshape("replay", "--from-live")
     assert empty.returncode == 1
-    assert "nothing to continue" in empty.stderr
+    assert "no unfinished job" in empty.stderr
     nowhere = bed.reshape("replay", "--from-live", "--drain", "mars")
     assert nowhere.returncode == 2
     assert "there are local" in nowhere.stderr

@@ -229,7 +229,7 @@ def test_a_gpu_type_may_begin_with_a_digit(gpu_type: str) -> None:
 
 @pytest.mark.parametrize("text", ["8x8xV100", "4x1080", "4x-V100"])
 def test_what_is_no_gpu_type_is_refused(text: str) -> None:
-    with pytest.raises(ReplayError, match="is no host"):
+    with pytest.raises(ReplayError, match="is not a host"):
         cluster_of(text)
 
 

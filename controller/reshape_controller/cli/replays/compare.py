@@ -78,8 +78,7 @@ class Comparisons:
 def compare(
     context: typer.Context,
     bundles: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[A B]", help="Two result folders (--out) to compare."),
+        list[Path] | None, typer.Argument(metavar="[A B]", help="Two result folders (--out).")
     ] = None,
     workloads: Annotated[
         list[str] | None,
@@ -92,10 +91,10 @@ def compare(
     ] = None,
     policies: Annotated[
         str, typer.Option(metavar="A,B", help="Presets or POLICY+MECHANISM, separated by commas.")
-    ] = (POLICIES),
+    ] = POLICIES,
     seeds: Annotated[
-        str, typer.Option(metavar="30|5-9|1,4", help="Number of seeds, or the seeds.")
-    ] = "30",
+        str, typer.Option(metavar="30|5-9|1,4", help="Number of seeds, or a list.")
+    ] = ("30"),
     cluster: ClusterOption = None,
     costs: CostsOption = "paper",
     profiles: ProfilesOption = None,
