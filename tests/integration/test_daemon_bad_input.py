@@ -264,7 +264,7 @@ CONFIGS: dict[str, tuple[str, str, str]] = {
     "wrong type": ("port: many\n", "'many'", "port"),
     "no settings": ("- 1\n", "not a list of settings", "port: 7470"),
     "no YAML": ("port: [\n", "read as YAML: line 2", "port: 7470"),
-    "a setting twice": ("port: 1\nport: 2\n", "line 2: 'port' is there twice", "port: 7470"),
+    "a setting twice": ("port: 1\nport: 2\n", "line 2: 'port' appears twice", "port: 7470"),
 }
 
 

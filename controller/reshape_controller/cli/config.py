@@ -74,12 +74,12 @@ SETTINGS = (
     Setting("sidecar_bind", None, "ADDRESS:PORT on which the daemon listens for pods"),
     Setting("sidecar_url", None, "URL under which pods reach sidecar_bind; default: that address"),
     Setting("lease", None, "Kubernetes Lease with which several daemons elect a leader"),
-    Setting("preset", "adaptive", "preset: a policy with a mechanism, such as adaptive"),
+    Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
     Setting("policy", None, "policy in place of the preset's"),
     Setting(
         "mechanism",
         None,
-        "mechanism in place of the preset's: sidecar, terminate or none",
+        "how jobs reshape, in place of the preset's way: sidecar, terminate or none",
         choices=("sidecar", "terminate", "none"),
     ),
     Setting(

@@ -35,7 +35,7 @@ def _check_gpu(state: State, gpu: Gpu) -> None:
     _require(owned == (gpu.owner is not None), f"{gpu.id}: {gpu.state} with owner {gpu.owner}")
     owner = state.jobs.get(gpu.owner) if gpu.owner is not None else None
     if gpu.state is GpuState.IN_USE:
-        _require(owner is not None and gpu.id in owner.gpus, f"{gpu.id}: not in its owner")
+        _require(owner is not None and gpu.id in owner.gpus, f"{gpu.id}: its owner lacks it")
     if gpu.state is GpuState.RESERVED:
         _require(owner is not None and _awaits(owner, gpu), f"{gpu.id}: no use of it is planned")
     if gpu.state is GpuState.RELEASING:
@@ -61,7 +61,7 @@ def _check_job(state: State, job: Job) -> None:
         found = state.gpus[gpu]
         _require(found.state is GpuState.IN_USE and found.owner == job.id, f"{name}: lost {gpu}")
         _require(found.host == job.host, f"{name}: {gpu} is on {found.host}")
-    _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: no size of its own")
+    _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: not its GPU count")
     _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: has no GPUs in this stage")
     _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: has GPUs and no container")
     _require(job.stage not in _WAITS or job.deadline is not None, f"{name}: has no deadline")
@@ -79,7 +79,7 @@ def _check_job(state: State, job: Job) -> None:
         _require(knows, f"{name}: {job.donation.to} does not expect its GPUs")
     if job.hand_over is not None:
         hosts = {state.gpus[gpu].host for gpu in job.hand_over.gpus}
-        _require(len(hosts) == 1, f"{name}: a hand-over over {len(hosts)} hosts")
+        _require(len(hosts) == 1, f"{name}: a hand-over spans {len(hosts)} hosts")
         _require(len(job.hand_over.gpus) in job.spec.optional_gpus, f"{name}: gets no size")
         _require(not job.state.terminal, f"{name}: has ended, but gets GPUs")
 

@@ -44,7 +44,9 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "adaptive": Preset("adaptive", Mechanism.SIDECAR, "our scheduler, inside living containers"),
+    "adaptive": Preset(
+        "adaptive", Mechanism.SIDECAR, "this project's scheduler, inside running containers"
+    ),
     "paper": Preset("paper", Mechanism.SIDECAR, "the paper's algorithms 1 and 2 as printed"),
     "termination": Preset(
         "optimus", Mechanism.TERMINATE, "the paper's comparison: only grows, by restarting jobs"
@@ -52,7 +54,7 @@ PRESETS: dict[str, Preset] = {
     "case-study-termination": Preset(
         "paper", Mechanism.TERMINATE, "the paper's case study: shrinks and grows by restarting jobs"
     ),
-    "default": Preset("default", Mechanism.NONE, "a fixed number of GPUs for each job, as without"),
+    "default": Preset("default", Mechanism.NONE, "no reshaping: a fixed GPU count for each job"),
 }
 
 

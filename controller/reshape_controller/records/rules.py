@@ -47,7 +47,7 @@ def missing_files(
     folder = Path(code)
     if not folder.is_dir():
         if code_given is not None:
-            yield FieldError("code", f"there is no folder {code}", "give the script's folder")
+            yield FieldError("code", f"folder {code} does not exist", "give the script's folder")
         return
     script = script_of(command)
     if script is None or "{" in script:
@@ -56,7 +56,7 @@ def missing_files(
     if not path.is_file():
         yield FieldError(
             "command",
-            f"script missing: there is no file {path}",
+            f"script missing: {path} does not exist",
             "give the script's path within code, or set code to its folder",
         )
 

@@ -16,7 +16,7 @@ LASTING = ("InvalidImageName", "ErrImageNeverPull")
 """Reasons of a waiting container that neither waiting nor another attempt cures."""
 NO_SUCH_IMAGE = "code = NotFound"
 """In the message of a failed pull: the registry answered, and has no such image."""
-IN_ORDER = "it ended in order, as after a deletion or an eviction"
+IN_ORDER = "it ended normally, as after a deletion or an eviction"
 """What is left to say of a Job whose pod is gone and had saved."""
 MESSAGE_CHARS_MAX = 600
 SELECTED_NODE = "volume.kubernetes.io/selected-node"

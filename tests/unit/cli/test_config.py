@@ -76,7 +76,7 @@ def test_a_wrong_value_in_the_file_names_the_file(env: dict[str, str], text: str
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("port: 1\nhome: x\nport: 2\n", "line 3: 'port' is there twice"),
+        ("port: 1\nhome: x\nport: 2\n", "line 3: 'port' appears twice"),
         ("port: [", "line 1: "),
         ("port: 1\n---\nport: 2\n", "line 2: a second document begins"),
         ("home: 2026-13-45\n", "month must be in 1..12"),

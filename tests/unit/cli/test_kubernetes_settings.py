@@ -138,7 +138,7 @@ def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> 
         ("namespace: a\nnode_labels: {a: 'b,c=d'}", "node_labels.a"),
         ("- a", "the file"),
         ("a: [", "line 1"),
-        ("namespace: a\nnamespace: b", "line 2: 'namespace' is there twice"),
+        ("namespace: a\nnamespace: b", "line 2: 'namespace' appears twice"),
     ],
 )
 def test_a_wrong_cluster_file_names_the_field(cluster: Path, text: str, field: str) -> None:

@@ -51,7 +51,7 @@ def costs(
     ] = Path("costs.json"),
     output: OutputOption = None,
 ) -> None:
-    """Measure what starts, saves and stops of a job cost under the local launcher."""
+    """Measure how long starts, saves and stops of a job take (local launcher)."""
     shown = form(settings(None, output))
     new_file(into, "--out")
     before = os.getloadavg()

@@ -121,7 +121,7 @@ def up(
     sidecar_url: SidecarUrlOption = None,
     lease: LeaseOption = None,
     preset: Annotated[
-        str | None, typer.Option(help="Preset: a policy with a mechanism, such as adaptive.")
+        str | None, typer.Option(help="Preset of policy and mechanism, such as adaptive.")
     ] = None,
     policy: Annotated[
         str | None,
@@ -129,7 +129,9 @@ def up(
     ] = None,
     mechanism: Annotated[
         str | None,
-        typer.Option(help="Mechanism in place of the preset's: sidecar, terminate or none."),
+        typer.Option(
+            help="How jobs reshape, in place of the preset's way: sidecar, terminate or none."
+        ),
     ] = None,
     seed: Annotated[
         int | None,
