@@ -171,9 +171,9 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
     "both kinds of GPUs": (
         ("up", "--simulated-gpus", "1", "--gpus", "1"),
         2,
-        "at once",
+        "cannot be used together",
         "--gpus",
-        "one of them",
+        "one of the two",
     ),
     "no such preset": (
         ("up", "--simulated-gpus", "1", "--preset", "magic"),
@@ -199,7 +199,13 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
     ),
     "no span": (("timeline", "--last", "soon"), 2, "'soon'", "--last", "10m"),
     "unknown form": (("get", "-o", "xml"), 2, "'xml'", "flag --output", "json"),
-    "no store to check": (("db", "check", "gone.sqlite"), 3, "no store", "gone.sqlite", "--home"),
+    "no store to check": (
+        ("db", "check", "gone.sqlite"),
+        3,
+        "does not exist",
+        "gone.sqlite",
+        "--home",
+    ),
 }
 
 
@@ -256,7 +262,7 @@ def test_without_any_daemon_the_way_to_start_one_is_told(shared: Bed) -> None:
 
 @pytest.mark.skipif(bool(gpu.visible()), reason="this machine has a GPU")
 def test_a_machine_without_gpu_says_so_and_how_to_go_on(shared: Bed) -> None:
-    said(shared, "up", "--home", "none").must_be(1, "shows no GPU", "up", "--simulated-gpus 4")
+    said(shared, "up", "--home", "none").must_be(1, "no GPU found", "up", "--simulated-gpus 4")
 
 
 CONFIGS: dict[str, tuple[str, str, str]] = {

@@ -311,7 +311,10 @@ def test_secrets_are_for_their_owner_only_and_never_shown(bed: Bed) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "other", "knows"),
-    [("--port", "1", "know port"), ("--bind", "127.0.0.2", "know 127.0.0.1, not 127.0.0.2")],
+    [
+        ("--port", "1", "reach the daemon at port"),
+        ("--bind", "127.0.0.2", "at 127.0.0.1, not 127.0.0.2"),
+    ],
 )
 def test_a_place_that_running_jobs_do_not_know_is_refused(
     bed: Bed, flag: str, other: str, knows: str
