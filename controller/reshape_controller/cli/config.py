@@ -79,7 +79,7 @@ SETTINGS = (
     Setting(
         "mechanism",
         None,
-        "how jobs reshape, in place of the preset's way: sidecar, terminate or none",
+        "how jobs reshape, not as the preset: sidecar, terminate or none",
         choices=("sidecar", "terminate", "none"),
     ),
     Setting(

@@ -66,7 +66,7 @@ def test_costs_of_a_file_are_named_after_set_and_file(tmp_path: Path) -> None:
         (None, "unknown set of costs"),
         ('{"costs": {}}', "has 0 sets"),
         (f'{{"costs": {{"here": {{{COST}}}}}}}', "job_stop_s missing"),
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
     ],
 )
 def test_what_is_no_file_of_one_set_is_refused(tmp_path: Path, text: str | None, what: str) -> None:

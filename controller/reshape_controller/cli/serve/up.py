@@ -129,15 +129,10 @@ def up(
     ] = None,
     mechanism: Annotated[
         str | None,
-        typer.Option(
-            help="How jobs reshape, in place of the preset's way: sidecar, terminate or none."
-        ),
+        typer.Option(help="How jobs reshape, not as the preset: sidecar, terminate or none."),
     ] = None,
     seed: Annotated[
-        int | None,
-        typer.Option(
-            help="Random seed for policies that need one; default: drawn once and logged."
-        ),
+        int | None, typer.Option(help="Random seed of the policy; default: drawn once, logged.")
     ] = None,
     device_truth: Annotated[
         str | None, typer.Option(metavar="FILE", help="File with the step times of simulated GPUs.")
