@@ -371,7 +371,7 @@ def test_an_event_that_the_engine_cannot_take_fails_its_sender_alone(
             )
             with pytest.raises(ZeroDivisionError):
                 await daemon.tasks[0]
-            with pytest.raises(CannotTake, match="cannot take PinRequested"):
+            with pytest.raises(CannotTake, match="failed on PinRequested"):
                 await bad
             with pytest.raises(Stopped, match="before it could answer"):
                 await good
