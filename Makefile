@@ -13,7 +13,7 @@ WORKERS ?= 2
 test test-compiled kubernetes kubernetes-workers: WORKERS = 3
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers compiled test-compiled bench-replay bench-kubernetes clean
+.PHONY: help setup demo test check quick test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers compiled test-compiled bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -38,6 +38,9 @@ check: setup  ## Format, lint, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+quick: check  ## The checks and the unit tests of the deciding code, under a minute: run it after each edit
+	$(BIN)/python -m pytest -q tests/unit/core tests/unit/policies tests/unit/test_tidy.py
 
 test-tensorflow: setup  ## The tests that start real TensorFlow processes
 	$(PYTEST) -m "tensorflow and not mongo"

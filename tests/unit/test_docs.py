@@ -253,9 +253,10 @@ def anchors(path: Path) -> set[str]:
 
 
 def test_every_test_that_the_documents_name_is_there() -> None:
-    code = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    files = [path for name in ("tests", "examples") for path in (ROOT / name).rglob("*.py")]
+    code = "\n".join(path.read_text() for path in files)
     defined = set(re.findall(r"def (test_\w+)", code))
-    defined |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    defined |= {path.stem for path in files if path.stem.startswith("test_")}
     named = {
         (path.name, name)
         for path in documents()
