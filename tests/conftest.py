@@ -12,6 +12,7 @@ import pytest
 BEDS = [f"tests.{path.stem}" for path in Path(__file__).parent.glob("*_bed.py")]
 pytest.register_assert_rewrite(*BEDS)  # their assertions say what they found, as those of tests do
 
+import tests.gate  # noqa: E402, F401 (its Hypothesis profile holds for all tests)
 from tests.mongo_bed import Database  # noqa: E402
 from tests.mongo_server import any_server, fresh_database  # noqa: E402
 
