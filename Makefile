@@ -22,9 +22,9 @@ PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-re
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
-$(VENV)/.ready: requirements.lock pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+# Third-party packages come from a cache of this user's if another checkout has installed them.
+$(VENV)/.ready: requirements.lock pyproject.toml .ci/environment.py
+	$(PYTHON) .ci/environment.py requirements.lock $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -50,9 +50,8 @@ test-tensorflow: setup  ## The tests that start real TensorFlow processes
 test-pytorch: setup $(TORCH)/.ready  ## The tests that start real PyTorch processes (installs it: 4.5 GB)
 	$(PYTEST) -m "pytorch$(AND_GATE)" tests/integration/pytorch
 
-$(TORCH)/.ready: requirements-pytorch.lock
-	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --require-hashes -r requirements-pytorch.lock
+$(TORCH)/.ready: requirements-pytorch.lock .ci/environment.py
+	$(PYTHON) .ci/environment.py requirements-pytorch.lock $(TORCH) --no-cache-dir --no-deps
 	@touch $@
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
