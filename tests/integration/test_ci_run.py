@@ -153,12 +153,11 @@ def test_all_runs_every_part_whole(tree: Path) -> None:
         ("docs/jobs.md", set()),
     ],
 )
-@pytest.mark.parametrize("committed", [True, False])
 def test_a_changed_path_pulls_its_tiers_whole_and_no_other(
-    tree: Path, path: str, pulled: set[str], committed: bool
+    tree: Path, path: str, pulled: set[str]
 ) -> None:
     change(tree, path)
-    if committed:
+    if path.endswith(".py"):  # one that is not committed counts as well
         commit(tree)
     code, said = run(tree)
     assert code == 0, said
