@@ -24,7 +24,7 @@ from pathlib import Path
 import leftovers
 import scope
 from check_commits import unchecked
-from parts import ALL_MIN, GATE_MIN, PARTS, SETUP, Gate, Part
+from parts import PARTS, SETUP, Gate, Part
 from scope import Scope
 
 OUT = Path("out/ci")
@@ -98,6 +98,7 @@ class Run:
         self._lines: list[str] = []
         self._times: list[dict[str, object]] = []
         self._beside: dict[str, subprocess.Popen[bytes]] = {}
+        self._budget_min = 0.0
         self._begin_s = time.monotonic()
         self._mark = f"CI_RUN_ID=reshape-ci-{secrets.token_hex(8)}"
         name, _, value = self._mark.partition("=")
@@ -141,42 +142,43 @@ class Run:
             self._line("left out", part, remark="; `.ci/run all` runs it")
         elif part.after and self._results.get(part.after) != "ok":
             self._line("not run", part, remark=f"; it needs: {part.after}")
-        elif whole:
-            self._carry_out(
-                part, part.command, part.all_min, pulled_by and f"; {pulled_by} changed"
-            )
         else:
-            remark = f"; {part.gate.value}, `.ci/run all` runs it whole"
-            self._carry_out(part, (*part.command, "GATE=1"), part.gate_min, remark)
+            self._carry_out(part, whole, pulled_by and f"; {pulled_by} changed")
 
-    def _carry_out(
-        self, part: Part, command: tuple[str, ...], budget_min: float, remark: str
-    ) -> None:
+    def _carry_out(self, part: Part, whole: bool, remark: str) -> None:
+        command = part.command if whole else (*part.command, "GATE=1")
+        if not whole:
+            remark = f"; {part.gate.value}, `.ci/run all` runs it whole"
         print(f"== {part.name}: {' '.join(command)}", flush=True)
         begin_s = time.monotonic()
-        if part.beside:
-            code = self._wait_beside(part)
-        else:
-            process = self._start(command)
-            try:
-                code = self._signals.wait(process)
-            except Interrupted:
-                end(process)
-                self._result(FAILED, part, begin_s, budget_min, "; interrupted")
-                raise
+        try:
+            code = self._wait_beside(part) if part.beside else self._code_of(command)
+        except Interrupted:
+            self._result(FAILED, part, whole, begin_s, f"{remark}; interrupted")
+            raise
         if code:
             print(f"== {FAILED}: {part.name} (exit code {code})", flush=True)
             remark = f"{remark} (exit code {code})"
-        self._result(FAILED if code else "ok", part, begin_s, budget_min, remark)
+        self._result(FAILED if code else "ok", part, whole, begin_s, remark)
         for other in PARTS:
             if other.beside and other.after == part.name and not code and self._mode != "fast":
                 self._start_beside(other)
 
-    def _start(self, command: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    def _code_of(self, command: tuple[str, ...]) -> int:
+        """Run a command; its exit code, as a shell gives it. Raises Interrupted."""
         words = [word for text in command for word in (sorted(glob.glob(text)) or [text])]
-        return subprocess.Popen(
-            words, env=self._environ, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        try:
+            process = subprocess.Popen(
+                words, env=self._environ, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+        except OSError as error:
+            print(error, flush=True)
+            return 127
+        try:
+            return self._signals.wait(process)
+        except Interrupted:
+            end(process)
+            raise
 
     def _start_beside(self, part: Part) -> None:
         """Start a part that others go before: Go builds for many minutes."""
@@ -212,21 +214,21 @@ class Run:
         else:
             found += self._cluster_left()
         print(found, end="", flush=True)
-        self._result(FAILED if found else "ok", Part(name, ()), begin_s, 0, "")
+        self._result(FAILED if found else "ok", Part(name, ()), True, begin_s, "")
 
     def _cluster_left(self) -> str:
         if self._mode == "fast" or self._results.get(SETUP) != "ok":
             return ""
         return leftovers.of_cluster(self._environ)
 
-    def _result(
-        self, result: str, part: Part, begin_s: float, budget_min: float, remark: str
-    ) -> None:
+    def _result(self, result: str, part: Part, whole: bool, begin_s: float, remark: str) -> None:
         took_s = time.monotonic() - begin_s
+        budget_min = part.all_min if whole else part.gate_min
+        self._budget_min += budget_min
         self._results[part.name] = result
         self._times.append(
-            {"part": part.name, "result": result, "took_s": round(took_s, 1),
-             "budget_min": budget_min, "whole": Gate.MARKED.value not in remark}
+            {"part": part.name, "result": result, "whole": whole, "took_s": round(took_s, 1),
+             "budget_min": budget_min}
         )  # fmt: skip
         self._line(result, part, took_s, budget_min, remark)
 
@@ -237,12 +239,11 @@ class Run:
 
     def _summarize(self, record: str) -> None:
         took_s = time.monotonic() - self._begin_s
-        budget_min = ALL_MIN if self._scope.whole else GATE_MIN
         print("== summary (budgets are those of two free cores)")
         print(self._scope.base)
         for text in self._lines:
             print(text)
-        print(line("all", took_s, budget_min, "parts together"))
+        print(line("all", took_s, self._budget_min, "parts together"))
         for text in (unchecked(), record):
             if text:
                 print(text)
