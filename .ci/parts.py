@@ -100,7 +100,10 @@ PARTS = (
     Part(
         "MongoDB tier (make test-mongo)", make("test-mongo"), 1, 3,
         gate=Gate.MARKED, after=SETUP,
-        pulled_by=("controller/reshape_controller/store/", "tests/contract/", "tests/mongo/"),
+        pulled_by=(
+            "controller/reshape_controller/store/", "examples/demo/", "tests/contract/",
+            "tests/e2e/", "tests/mongo/",
+        ),
     ),
     Part("wheel in empty environments", python("tests/wheel/check.py"), 2, 2, after=SETUP),
     Part(
