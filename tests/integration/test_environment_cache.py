@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 class Builder:
     """Builds what looks like an environment, and counts how often."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait_s: float = 0) -> None:
         self.built = 0
+        self._wait_s = wait_s
 
     def __call__(self, folder: Path) -> None:
         self.built += 1
+        time.sleep(self._wait_s)
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").symlink_to(sys.executable)
         tool = folder / "bin" / "tool"
@@ -150,7 +153,7 @@ def test_what_python_compiles_again_is_no_damage(
 def test_of_two_checkouts_at_once_one_builds_and_the_other_waits(
     environment: Any, entries: Path, tmp_path: Path
 ) -> None:
-    build = Builder()
+    build = Builder(wait_s=0.5)
     threads = [
         threading.Thread(
             target=environment.provide, args=(tmp_path / str(number), NAME, entries, build)
