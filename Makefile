@@ -76,7 +76,7 @@ $(COMPILED)/.ready: $(VENV)/.ready $(COMPILED_OF)
 
 # Sources must not win over what was compiled of them.
 TESTS_COMPILED = tests/compiled/told.py tests/property tests/replay tests/unit/core tests/unit/policies tests/unit/replay \
-	tests/unit/live tests/unit/cli/test_doctor.py tests/unit/test_codec.py tests/integration/test_daemon_life.py tests/integration/test_presets.py
+	tests/unit/live tests/unit/cli/test_doctor.py tests/unit/test_codec.py tests/golden tests/integration/test_daemon_life.py tests/integration/test_presets.py
 test-compiled: compiled  ## The tests of the deciding code and of replays, on the compiled code
 	PYTHONPATH=$(COMPILED) $(PYTEST) -p tests.compiled.plugin -o "pythonpath=$(COMPILED) ." -m "not interpreted and not tensorflow and not pytorch and not mongo and not kubernetes" $(TESTS_COMPILED)
 

@@ -11,7 +11,7 @@ import sys
 
 from scope import GitError, git
 
-START = "a1ec80ccc5d6037075681ae67e219d70d9d827c1"
+START = "371d512719541703576c6b4053875c122df57926"
 """The last commit that the rule does not hold for."""
 LENGTH_MAX = 72
 TYPES = (

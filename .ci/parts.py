@@ -13,12 +13,14 @@ GATE_MIN = 25
 ALL_MIN = 50
 """Minutes of `.ci/run all` on two free cores."""
 
-EVERYTHING = (".ci/", "Makefile", "requirements.lock", "tests/conftest.py", "tests/gate.py")
+EVERYTHING = (".ci/", "Makefile", "requirements.lock", "tests/conftest.py", "tests/support/gate.py")
 """A change below one of these runs every tier whole."""
 DECIDING = (
     "controller/reshape_controller/core/",
     "controller/reshape_controller/policies/",
     "controller/reshape_controller/replay/",
+    "controller/reshape_controller/scheduling/",
+    "tests/golden/",
     "tests/property/",
     "tests/replay/",
 )

@@ -15,9 +15,9 @@ import json
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import make_policy
 from reshape_controller.replay.generate import RECIPES, generate
+from reshape_controller.replay.ground_truth import truth_of
 from reshape_controller.replay.inputs import Costs, cluster_of
 from reshape_controller.replay.shell import Scene, replay
-from reshape_controller.replay.truth import truth_of
 from reshape_profiles.loader import bundled
 
 SETTINGS = (

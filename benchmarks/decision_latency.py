@@ -41,9 +41,8 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.plan import HostView, JobView, Kept, Policy, Snapshot
-from reshape_controller.core.prediction.profiles import Measured, ProfileBook
-from reshape_controller.core.prediction.recorded import default_curve
+from reshape_controller.core.plan import HostView, IndexCache, JobView, Policy, Snapshot
+from reshape_controller.core.profile_book import Measured, ProfileBook, default_curve
 from reshape_controller.policies import make_policy
 from reshape_profiles.chart import line_chart
 from reshape_profiles.schema import Profile, SpeedPoint
@@ -140,9 +139,9 @@ def figures(milliseconds: list[float]) -> dict[str, float]:
 
 def after_one_report(policy: Policy, seen: Snapshot) -> Snapshot:
     """A second after a decision, which kept what it could; one job has reported."""
-    kept, first = Kept(), seen.running[0]
+    kept, first = IndexCache(), seen.running[0]
     kept.show(seen.queued, seen.running)
-    seen = replace(seen, kept=kept, kept_places=seen.places)
+    seen = replace(seen, kept=kept, kept_numbering=seen.numbering)
     policy.decide(seen)
     progress = replace(first.progress, step=first.progress.step + 3)
     reported = replace(first, progress=progress, progress_at_s=seen.now_s + 1.0)

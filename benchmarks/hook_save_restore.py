@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.hook_bed import Job  # noqa: E402
+from tests.support.hook_bed import Job  # noqa: E402
 
 LAYER = 1024
 LAYER_BYTES = 4 * LAYER * (LAYER + 1)

@@ -33,7 +33,7 @@ from pod_times import PodTimes, Seen  # noqa: E402
 from reshape_phases import REST_MAX_S  # noqa: E402
 
 from reshape_controller.cli import config  # noqa: E402
-from reshape_controller.cli.serve.store_place import store_place  # noqa: E402
+from reshape_controller.cli.serve.store_settings import store_place  # noqa: E402
 from reshape_controller.http.timeline import Timeline  # noqa: E402
 from reshape_controller.http.views import History, JobView  # noqa: E402
 from tests.kubernetes.grounds import grounds  # noqa: E402

@@ -28,9 +28,9 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import GpuId, HostId, Job, JobId, JobSpec
 from reshape_controller.core.plan import Plan, Snapshot, Target
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.link import Link
 from reshape_controller.live.loop import Loop, Settings
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.live.sidecar_hub import SidecarHub
+from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_sidecar.wire import Observed, Phase, Progress
 
 HOST = HostId("host-0")
@@ -54,7 +54,7 @@ class Nothing:
     """Effects without effect; the link alone hears what is desired."""
 
     def __init__(self) -> None:
-        self.link: Link | None = None
+        self.link: SidecarHub | None = None
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
         assert self.link is not None
@@ -87,7 +87,7 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
         clock, effects = WallClock(), Nothing()
         loop = Loop(store, Settings(FirstFit()), clock)
         clock_s = [0.0]
-        link = effects.link = Link(loop.post, lambda: clock_s[0], clock.now_s)
+        link = effects.link = SidecarHub(loop.post, lambda: clock_s[0], clock.now_s)
         await loop.start(effects)
         work = asyncio.create_task(loop.run())
         gpus = tuple(GpuId(f"gpu-{n}") for n in range(jobs))
@@ -152,7 +152,7 @@ def timed_ms(work: object, times: int = 20) -> float:
     return round(statistics.median(took) * 1e3, 2)
 
 
-def grown(loop: Loop, link: Link) -> dict[str, int]:
+def grown(loop: Loop, link: SidecarHub) -> dict[str, int]:
     """Sizes of what could grow with time."""
     state = loop.engine.state
     return {

@@ -24,8 +24,8 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-from reshape_launcher import processes
-from reshape_launcher.local import LocalLauncher
+from reshape_launcher.local import processes
+from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import DeviceMode, LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.init.look import init_of

@@ -29,11 +29,11 @@ from pathlib import Path
 from reshape_controller.core.events import JobSubmitted
 from reshape_controller.core.model import Job, JobId, JobSpec
 from reshape_controller.core.record import HistoryEntry, LogRecord
-from reshape_controller.store import sqlite_file
 from reshape_controller.store.digest import GENESIS, body_of, seal
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Changes, JobRow, Store
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite import file as sqlite_file
+from reshape_controller.store.sqlite.store import SqliteStore
 
 SPEC = JobSpec(
     "resnet", ("python", "train.py", "--epochs", "{epochs}"), (1, 2, 4), code="/data/code"
@@ -173,7 +173,7 @@ def machine() -> dict[str, object]:
 
 def conditions(folder: Path) -> dict[str, object]:
     mounts = Path("/proc/self/mounts").read_text()
-    from reshape_controller.store.sqlite_place import filesystem_of
+    from reshape_controller.store.sqlite.lock import filesystem_of
 
     return {
         **machine(),

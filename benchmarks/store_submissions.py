@@ -38,12 +38,12 @@ from reshape_controller.core.model import GpuId, HostId, JobId, JobSpec
 from reshape_controller.live import inbox
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.desk import Desk
+from reshape_controller.live.control import Control
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import InboxItem, Store
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite.store import SqliteStore
 
 POLLS = 100
 SPEC = JobSpec("job", ("python", "train.py", "--epochs", "{epochs}"), (1, 2, 4), code="/data/code")
@@ -141,8 +141,8 @@ async def insert(store: Store, put: Insert, jobs: int) -> dict[str, object]:
     async with Running(store) as loop:
         await loop.commit(host())
         admission = Admission(lambda: loop.engine.state)
-        desk = Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
-        watch = asyncio.create_task(inbox.watch(loop, admission, desk))
+        control = Control(loop, admission, lambda job: None, lambda job: None, lambda job: "")
+        watch = asyncio.create_task(inbox.watch(loop, admission, control))
         for number in range(jobs):
             body = {"name": f"one-{number}", "command": ["a"], "optional_gpus": [1], "code": "/"}
             begin = time.perf_counter()

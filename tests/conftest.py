@@ -9,12 +9,12 @@ from pathlib import Path
 import pymongo
 import pytest
 
-BEDS = [f"tests.{path.stem}" for path in Path(__file__).parent.glob("*_bed.py")]
+BEDS = [f"tests.support.{path.stem}" for path in Path(__file__).parent.glob("support/*_bed.py")]
 pytest.register_assert_rewrite(*BEDS)  # their assertions say what they found, as those of tests do
 
-import tests.gate  # noqa: E402, F401 (its Hypothesis profile holds for all tests)
-from tests.mongo_bed import Database  # noqa: E402
-from tests.mongo_server import any_server, fresh_database  # noqa: E402
+import tests.support.gate  # noqa: E402, F401 (its Hypothesis profile holds for all tests)
+from tests.support.mongo_bed import Database  # noqa: E402
+from tests.support.mongo_server import any_server, fresh_database  # noqa: E402
 
 # A shell that starts the tests in the background has them, and what they start, ignore the first,
 # and nohup the second. A signal that is handled here is as usual in what they start.

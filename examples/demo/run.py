@@ -20,7 +20,7 @@ from watch import Watch
 from reshape_controller.cli import config
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.replays.own_daemon import is_over, own_daemon
-from reshape_controller.cli.serve.store_place import store_place
+from reshape_controller.cli.serve.store_settings import store_place
 from reshape_controller.http.timeline import Timeline
 
 STORE = "RESHAPE_STORE"

@@ -1,0 +1,6 @@
+"""What starts and ends containers. Registers its tags with the codec."""
+
+from reshape_launcher.tags import TAGS
+from reshape_sidecar import codec
+
+codec.register(__name__, TAGS)

@@ -25,7 +25,7 @@ def main() -> None:
     """Apply, and say the API's own words if that fails."""
     module = AnsibleModule({"folder": {"type": "path", "required": True}})
     try:
-        from reshape_launcher.kubernetes.run_folder import apply_from
+        from reshape_launcher.kubernetes.apply import apply_from
     except ImportError as error:
         module.fail_json(msg=f"{error}; ansible_python_interpreter has to be Reshape's own Python")
     try:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from reshape_profiles.hook_reports import listening
-from reshape_sidecar.agent import among, environment, library
+from reshape_sidecar.agent import environment, library, worker_address
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
 from reshape_sidecar.contract import ENV_GENERATION, HookReport
 from reshape_sidecar.init.processes import Marker
@@ -132,7 +132,7 @@ def _environment(spec: AttemptSpec, devices: Sequence[str], folder: Path) -> dic
         socket=folder / SOCKET,
         keep_running=folder / KEEP_RUNNING_FILE,
         now_s=time.monotonic(),
-        free_port=among.free_port(),
+        free_port=worker_address.free_port(),
         library=library.place(folder),
     )
     return {**env, **marker.environment(), ENV_GENERATION: "1"}

@@ -2,11 +2,12 @@
 
 Does: one strict codec for everything that crosses a process border (wire values, log records,
 launch specs). Never: guesses, coerces a string to a number, or ignores an unknown field.
-State: a cache of one decoder per type; nothing else.
+State: the tags that packages have registered, and a cache of one decoder per type.
 
 Supported: dataclasses, StrEnum, NewType, bool, int, float, str, None, ``tuple[T, ...]``,
 fixed ``tuple[A, B]``, unions with None, and unions of dataclasses (told apart by the key ``type``,
-which holds the class name).
+which holds the tag). The tag of a class is in its package's ``tags.py``: a class may be renamed or
+moved, its tag stays.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, TypeVar
+
+from reshape_sidecar.tags import TAGS
 
 T = TypeVar("T")
 Decoder = Callable[[Any, str], Any]
@@ -36,11 +39,41 @@ class CodecError(ValueError):
         self.message = message
 
 
+class UnknownTag(CodecError):
+    """``tag`` stands where a value of a union is due, and none of the union's classes has it."""
+
+    def __init__(self, path: str, tag: object, known: str) -> None:
+        super().__init__(path, f"type {_short(tag)} is none of {known}")
+        self.tag = tag
+
+
+def register(package: str, table: Mapping[str, str]) -> None:
+    """Take in the tags of a package: each stands for a ``module:Class`` within it.
+
+    A package calls this from its ``__init__.py``, which runs before any of its classes exists.
+    """
+    for tag, place in table.items():
+        _tags[f"{package}.{place}"] = tag
+
+
+def tag_of(cls: type) -> str:
+    """Tag of a dataclass. Raises TypeError, with the remedy, if it has none."""
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    if place not in _tags:
+        package = cls.__module__.partition(".")[0]
+        raise TypeError(
+            f"{place} has no tag, so it cannot be stored or sent; remedy: add it to TAGS in "
+            f"{package}/tags.py (a class that was renamed or moved keeps its old tag)"
+        )
+    return _tags[place]
+
+
 def to_value(obj: Any) -> Any:
     """Plain JSON value (dict, list, str, int, float, bool, None) of ``obj``.
 
-    Dataclasses become objects with their class name under ``type``; fields that equal their
-    default are left out, so that new fields do not change old documents.
+    Dataclasses become objects with their tag under ``type``; fields that equal their default are
+    left out, so that new fields do not change old documents. Raises CodecError; TypeError for a
+    dataclass without a tag.
     """
     if obj is None or isinstance(obj, (bool, int)) or type(obj) is str:
         return obj
@@ -55,8 +88,9 @@ def to_value(obj: Any) -> Any:
     if isinstance(obj, (tuple, list)):
         return [to_value(item) for item in obj]
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        out: dict[str, Any] = {"type": type(obj).__name__}
-        for name, default in _fields(type(obj)):
+        tag, fields = _form(type(obj))
+        out: dict[str, Any] = {"type": tag}
+        for name, default in fields:
             value = getattr(obj, name)
             if default is _REQUIRED or value != default:
                 out[name] = to_value(value)
@@ -89,10 +123,12 @@ def loads(kind: type[T], text: str | bytes) -> T:
 
 
 _REQUIRED = object()
+_tags: dict[str, str] = {}
 
 
 @cache
-def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
+def _form(cls: type) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """Tag of a dataclass, and its fields with their defaults."""
     found = []
     for field in dataclasses.fields(cls):
         if field.default is not dataclasses.MISSING:
@@ -102,7 +138,7 @@ def _fields(cls: type) -> tuple[tuple[str, Any], ...]:
         else:
             default = _REQUIRED
         found.append((field.name, default))
-    return tuple(found)
+    return tag_of(cls), tuple(found)
 
 
 @cache
@@ -182,22 +218,26 @@ def _union(args: tuple[Any, ...]) -> Decoder:
     if len(kinds) == 1:
         inner = _decoder(kinds[0])
         return lambda value, path: None if value is None else inner(value, path)
-    by_name = {kind.__name__: _decoder(kind) for kind in kinds}
+    by_tag = {tag_of(kind): _decoder(kind) for kind in kinds}
+    if len(by_tag) < len(kinds):
+        raise TypeError(f"two of {kinds} have one tag; remedy: give the newer class another")
+    known = ", ".join(sorted(by_tag))
 
     def decode(value: Any, path: str) -> Any:
         if value is None and optional:
             return None
-        name = value.get("type") if isinstance(value, dict) else None
-        if not isinstance(name, str) or name not in by_name:
-            raise CodecError(path, f"type {_short(name)} is none of {', '.join(sorted(by_name))}")
-        return by_name[name](value, path)
+        tag = value.get("type") if isinstance(value, dict) else None
+        if not isinstance(tag, str) or tag not in by_tag:
+            raise UnknownTag(path, tag, known)
+        return by_tag[tag](value, path)
 
     return decode
 
 
 def _dataclass(cls: type) -> Decoder:
     hints = typing.get_type_hints(cls)
-    fields = {name: (default, _decoder(hints[name])) for name, default in _fields(cls)}
+    tag, defaults = _form(cls)
+    fields = {name: (default, _decoder(hints[name])) for name, default in defaults}
     required = [name for name, (default, _) in fields.items() if default is _REQUIRED]
 
     def decode(value: Any, path: str) -> Any:
@@ -207,8 +247,8 @@ def _dataclass(cls: type) -> Decoder:
         arguments: dict[str, Any] = {}
         for name, raw in value.items():
             if name == "type" and "type" not in fields:
-                if raw != cls.__name__:
-                    raise CodecError(f"{prefix}type", f"{_short(raw)} is not {cls.__name__}")
+                if raw != tag:
+                    raise UnknownTag(f"{prefix}type", raw, tag)
             elif name in fields:
                 arguments[name] = fields[name][1](raw, f"{prefix}{name}")
             else:
@@ -229,3 +269,6 @@ def _dataclass(cls: type) -> Decoder:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+register(__name__.partition(".")[0], TAGS)

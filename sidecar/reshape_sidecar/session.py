@@ -29,15 +29,15 @@ from reshape_sidecar import checkpoints, device_truth
 from reshape_sidecar.checkpoints import Full, Published
 from reshape_sidecar.claims import CheckpointError, Fenced
 from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.hook import save_barrier
 from reshape_sidecar.hook import settings as hook_settings
-from reshape_sidecar.hook import together
-from reshape_sidecar.hook.interval import SaveInterval
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.save_barrier import SaveBarrier
+from reshape_sidecar.hook.saving import SaveInterval
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.stop import Stop
-from reshape_sidecar.hook.together import Together
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a save that was asked for and failed is tried again."""
@@ -67,9 +67,9 @@ class Session:
             len(settings.devices) * settings.workers,
             complain,
         )
-        self._together: Together | None = None
+        self._together: SaveBarrier | None = None
         if settings.workers > 1:
-            self._together = Together(settings, self._telling, self._stop)
+            self._together = SaveBarrier(settings, self._telling, self._stop)
         self._save_every_steps = save_every_steps or SAVE_EVERY_STEPS
         self._newest: Published | None = None
         self._interval = SaveInterval(time.monotonic())
@@ -85,7 +85,7 @@ class Session:
             if settings.worker == 0:
                 checkpoints.claim(settings.checkpoints, settings.attempt, settings.job)
             else:
-                together.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
+                save_barrier.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
             self._newest = checkpoints.newest(settings.checkpoints)
         if self._newest is not None:
             self.step = self._newest.manifest.step
@@ -174,7 +174,7 @@ class Session:
         self._telling.flush()
         self._stop.leave()
 
-    def _save_together(self, workers: Together, write: Write, now_s: float) -> None:
+    def _save_together(self, workers: SaveBarrier, write: Write, now_s: float) -> None:
         """One of several workers: all save after the same steps, and the chief's save counts."""
         if workers.due(self.step):
             saved = self.save(write)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reshape_controller.core.explain import explain_json
+from reshape_controller.core.explanation import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.policies import PRESETS, make_policy
 from reshape_controller.replay.generate import RECIPES

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Store
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture(

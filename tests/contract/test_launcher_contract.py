@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher.declared import ContainerCosts, DeclaredLauncher
+from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.spec import ContainerStatus, LaunchError, ReleaseCheck
 from reshape_sidecar.wire import Mode, OnSaveTimeout, Phase
-from tests import training_programs as programs
-from tests.sidecar_bed import DEVICES, Bed, bed, eventually
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import DEVICES, Bed, bed, eventually
 
 
 class SlowedBed(Bed):

@@ -13,9 +13,9 @@ from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
 from reshape_controller.store.protocol import Changes, Store
-from tests import store_bed
-from tests.live_fakes import Nothing
-from tests.store_values import job_row, profile_row
+from tests.support import store_bed
+from tests.support.live_fakes import Nothing
+from tests.support.store_values import job_row, profile_row
 
 
 async def lived_in(store: Store) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from reshape_controller.store.protocol import InboxItem, Store
-from tests.store_bed import run
+from tests.support.store_bed import run
 
 
 def test_requests_are_handed_out_oldest_first_until_they_are_acknowledged(

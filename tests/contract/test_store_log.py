@@ -17,8 +17,8 @@ from reshape_controller.store.protocol import (
     StoreBehind,
     StoreError,
 )
-from tests.store_bed import fill, read_all, run
-from tests.store_values import record, records
+from tests.support.store_bed import fill, read_all, run
+from tests.support.store_values import record, records
 
 
 def test_a_new_store_is_empty(make: Callable[[], Store]) -> None:

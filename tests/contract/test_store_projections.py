@@ -8,8 +8,8 @@ import pytest
 
 from reshape_controller.core.model import JobId, JobState
 from reshape_controller.store.protocol import Changes, JobRow, Store, StoreError
-from tests.store_bed import run
-from tests.store_values import changes, job_row
+from tests.support.store_bed import run
+from tests.support.store_values import changes, job_row
 
 
 def test_projections_show_what_changed_and_its_seq(make: Callable[[], Store]) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pymongo
 import pytest
 
-from tests.daemon_bed import ROOT, Bed
-from tests.daemon_bed import bed as make_bed
-from tests.mongo_server import any_server, fresh_database
+from tests.support.daemon_bed import ROOT, Bed
+from tests.support.daemon_bed import bed as make_bed
+from tests.support.mongo_server import any_server, fresh_database
 
 # Of both tiers; .ci/run has it in that of MongoDB (make test-tensorflow leaves it out).
 pytestmark = [pytest.mark.mongo, pytest.mark.tensorflow, pytest.mark.timeout(1200)]

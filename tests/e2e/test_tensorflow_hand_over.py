@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from reshape_controller.core.record import LogRecord
-from reshape_controller.store.sqlite import SqliteStore
-from tests.daemon_bed import ROOT, Bed, eventually, start_of
-from tests.daemon_bed import bed as make_bed
-from tests.fed_log import verify
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.daemon_bed import ROOT, Bed, eventually, start_of
+from tests.support.daemon_bed import bed as make_bed
+from tests.support.fed_log import verify
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 

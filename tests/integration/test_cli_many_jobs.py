@@ -20,9 +20,9 @@ from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
 from reshape_controller.records import parse_record
-from reshape_controller.store.sqlite import SqliteStore
-from tests.daemon_bed import Bed
-from tests.daemon_bed import bed as make_bed
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.daemon_bed import Bed
+from tests.support.daemon_bed import bed as make_bed
 
 pytestmark = pytest.mark.timeout(600)
 

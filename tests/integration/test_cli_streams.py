@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import PROGRAM, Bed
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import PROGRAM, Bed
+from tests.support.daemon_bed import bed as make_bed
 
 
 @pytest.fixture

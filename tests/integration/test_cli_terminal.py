@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.daemon_bed import Bed
-from tests.daemon_bed import bed as make_bed
-from tests.json_schema import problems
+from tests.support.daemon_bed import Bed
+from tests.support.daemon_bed import bed as make_bed
+from tests.support.json_schema import problems
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 READS = (

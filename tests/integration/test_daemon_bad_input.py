@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from reshape_sidecar import gpu
-from tests.daemon_bed import CRASHES, SAVES, Bed
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import CRASHES, SAVES, Bed
+from tests.support.daemon_bed import bed as make_bed
 
 RECORD = {
     "name": "good",

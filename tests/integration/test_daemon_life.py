@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.init.look import init_of
-from tests.daemon_bed import CRASHES, Bed, eventually, start_of
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import CRASHES, Bed, eventually, start_of
+from tests.support.daemon_bed import bed as make_bed
 
 
 @pytest.fixture

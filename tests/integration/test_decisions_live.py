@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.daemon_bed import Bed, eventually
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import Bed, eventually
+from tests.support.daemon_bed import bed as make_bed
 
 
 @pytest.fixture

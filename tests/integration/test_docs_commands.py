@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import DEADLINE_S, Bed, eventually
-from tests.daemon_bed import bed as make_bed
-from tests.docs_commands import ROOT, Command, commands, commands_of, session
+from tests.support.daemon_bed import DEADLINE_S, Bed, eventually
+from tests.support.daemon_bed import bed as make_bed
+from tests.support.docs_commands import ROOT, Command, commands, commands_of, session
 
 SESSIONS = ("README.md", "docs/getting-started.md")
 """Documents whose `reshape` commands are one session with a daemon and TensorFlow jobs."""

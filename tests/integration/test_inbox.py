@@ -18,15 +18,15 @@ from reshape_controller.live import inbox
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.audit import audit
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.desk import Desk
+from reshape_controller.live.control import Control
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.loop import Loop, Settings
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import InboxItem, Store
-from reshape_controller.store.sqlite import SqliteStore
-from tests.live_fakes import Nothing
-from tests.mongo_bed import Database
-from tests.strange_documents import LENIENT, STRANGE, fresh
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.live_fakes import Nothing
+from tests.support.mongo_bed import Database
+from tests.support.strange_documents import LENIENT, STRANGE, fresh
 
 WAIT_S = 60.0
 GOOD = {"name": "good", "command": ["python", "x.py"], "optional_gpus": [1], "epochs": 1}
@@ -54,10 +54,10 @@ async def taken_in(store: Store, insert: Callable[[], None], jobs: int) -> None:
     nothing = Nothing()
     loop = Loop(store, Settings(nothing), WallClock())
     admission = admission_of(loop)
-    desk = Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
+    control = Control(loop, admission, lambda job: None, lambda job: None, lambda job: "")
     await loop.start(nothing)
     work = asyncio.create_task(loop.run())
-    watch = asyncio.create_task(inbox.watch(loop, admission, desk))
+    watch = asyncio.create_task(inbox.watch(loop, admission, control))
     try:
         insert()
         end_s = time.monotonic() + WAIT_S
@@ -177,7 +177,7 @@ def test_a_controller_that_was_taken_over_refuses_nothing(tmp_path: Path) -> Non
         stale, leader = (Loop(store, Settings(nothing), WallClock()) for _ in range(2))
         admissions = [admission_of(stale), admission_of(leader)]
         desks = [
-            Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
+            Control(loop, admission, lambda job: None, lambda job: None, lambda job: "")
             for loop, admission in zip((stale, leader), admissions, strict=True)
         ]
         await stale.start(nothing)
@@ -217,12 +217,12 @@ def test_who_asks_is_told_as_every_table_can_show_it(
         await store.open()
         loop = Loop(store, Settings(nothing), WallClock())
         admission = admission_of(loop)
-        desk = Desk(loop, admission, lambda job: None, lambda job: None, lambda job: "")
+        control = Control(loop, admission, lambda job: None, lambda job: None, lambda job: "")
         await loop.start(nothing)
         work = asyncio.create_task(loop.run())
-        job = await desk.submit(JobSpec("mine", ("x",), (1,)))
+        job = await control.submit(JobSpec("mine", ("x",), (1,)))
         await store.put_request(InboxItem("r1", "halt", json.dumps({"job": job, "user": user})))
-        watch = asyncio.create_task(inbox.watch(loop, admission, desk))
+        watch = asyncio.create_task(inbox.watch(loop, admission, control))
         while (row := await store.job(job)) is None or row.state is not JobState.HALTED:
             await asyncio.sleep(0.02)
         assert row.job is not None

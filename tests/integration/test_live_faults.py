@@ -15,25 +15,25 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuState, JobId, Stage
 from reshape_controller.core.record import LogRecord
-from reshape_controller.live import desk as desk_module
-from reshape_controller.live import executor as executor_module
+from reshape_controller.live import control as desk_module
+from reshape_controller.live import effects as executor_module
 from reshape_controller.live import inbox
 from reshape_controller.live import leadership as leadership_module
 from reshape_controller.live import loop as loop_module
 from reshape_controller.live.admission import Admission, Refused
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.desk import NotReady
+from reshape_controller.live.control import NotReady
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.leadership import Leadership
 from reshape_controller.live.loop import CannotTake, Loop, Settings, Stopped
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.protocol import Changes, StoreError
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_launcher.leases import Lease, Seen
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
 from reshape_sidecar.wire import Observed, Phase
 from tests.integration.test_live_loop import HOST, GiveHalf, running, spec, start
-from tests.live_fakes import FakeLauncher
+from tests.support.live_fakes import FakeLauncher
 
 
 class Faulty(FakeLauncher):
@@ -74,7 +74,7 @@ def test_sidecars_are_missed_also_while_the_launcher_cannot_say_what_runs(tmp_pa
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher, limits=Limits(silent_s=1.0))
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.blind = True
         for sidecar in launcher.running.values():
@@ -93,7 +93,7 @@ def test_a_container_that_never_would_come_up_is_not_launched_again(tmp_path: Pa
         launcher = FakeLauncher()
         launcher.nowhere = True
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first)[0] == "over")
         assert len(launcher.launches) == 1, "the record allows three more"
         gpus = daemon.loop.engine.state.gpus
@@ -110,7 +110,7 @@ def test_a_release_check_that_fails_is_tried_again_and_no_gpu_is_quarantined(
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.checks_that_fail = 3
         launcher.job(first).finish()
@@ -128,9 +128,9 @@ def test_a_container_that_is_being_launched_is_removed_after_its_launch(tmp_path
         launcher = Faulty()
         launcher.may_launch.clear()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.loop.engine.state.jobs[first].stage is Stage.LAUNCHING)
-        await daemon.desk.cancel(first, "ada")
+        await daemon.control.cancel(first, "ada")
         await asyncio.sleep(0.1)
         launcher.may_launch.set()
         await daemon.until(lambda: len(launcher.launches) == 1)
@@ -147,7 +147,7 @@ def test_a_container_that_is_not_listed_is_removed_before_it_counts_as_gone(tmp_
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.forgets = True
         await daemon.until(lambda: (first, 1) in launcher.removed)
@@ -186,7 +186,7 @@ def test_a_store_that_is_slower_than_every_deadline_fails_no_job_and_quarantines
         store = Slow(tmp_path / "store.db")
         daemon = await start(tmp_path, launcher, store, limits)
         store.append_s = 0.8
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         launcher.job(first).finish()
         gpus = daemon.loop.engine.state.gpus
@@ -210,13 +210,13 @@ def test_a_job_that_is_in_the_log_and_not_shown_yet_is_not_said_to_be_unknown(
         daemon = await start(tmp_path, launcher, store)
         store.shows = False
         with pytest.raises(NotReady, match="was accepted and is in the log"):
-            await daemon.desk.submit(spec("first", 4))
+            await daemon.control.submit(spec("first", 4))
         with pytest.raises(Refused, match="'first' is the name of a job"):
-            await daemon.desk.submit(spec("first", 4))
+            await daemon.control.submit(spec("first", 4))
         store.shows = True
         (first,) = daemon.loop.engine.state.jobs
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
-        await daemon.desk.cancel(first, "ann")
+        await daemon.control.cancel(first, "ann")
         await daemon.die()
         await launcher.close()
 
@@ -236,9 +236,9 @@ def test_a_name_is_taken_for_as_long_as_its_job_may_still_be_accepted(
         daemon.loop.post(ev.SideCarFellSilent(JobId("another"), 1))
         await asyncio.sleep(0.1)  # the store has that one, and nothing has been seen of the next
         with pytest.raises(NotReady, match="it may still be accepted"):
-            await daemon.desk.submit(spec("first", 4))
+            await daemon.control.submit(spec("first", 4))
         with pytest.raises(Refused, match="'first' is the name of a job"):
-            await daemon.desk.submit(spec("first", 4))
+            await daemon.control.submit(spec("first", 4))
         store.append_s = 0.0
         await daemon.until(lambda: len(daemon.loop.engine.state.jobs) == 1)
         await daemon.die()
@@ -256,7 +256,7 @@ def test_a_deadline_is_not_over_before_all_that_was_said_by_then_is_heard(
         launcher = Faulty()
         launcher.may_launch.clear()
         daemon = await start(tmp_path, launcher, limits=Limits(early_init_s=1.0))
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.loop.engine.state.jobs[first].stage is Stage.LAUNCHING)
         deadline = daemon.loop.engine.state.jobs[first].deadline
         assert deadline is not None
@@ -314,7 +314,7 @@ def test_a_container_of_an_earlier_attempt_that_still_runs_is_ended(tmp_path: Pa
     async def scenario() -> None:
         launcher = Faulty()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 4))
+        first = await daemon.control.submit(spec("first", 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         earlier = launcher.job(first)
         await daemon.loop.commit(ev.HostCleaned(HOST, "said an operator, who was wrong"))
@@ -336,7 +336,7 @@ def test_a_controller_that_was_stopped_in_order_starts_from_a_snapshot(
 
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            await daemon.desk.submit(spec("first", 4))
+            await daemon.control.submit(spec("first", 4))
             if clean:
                 daemon.loop.stop()
                 await daemon.tasks[0]
@@ -428,7 +428,7 @@ def test_an_inserted_record_that_the_engine_cannot_take_ends_one_daemon_at_most(
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
             admission = Admission(lambda: daemon.loop.engine.state)
-            watch = asyncio.create_task(inbox.watch(daemon.loop, admission, daemon.desk))
+            watch = asyncio.create_task(inbox.watch(daemon.loop, admission, daemon.control))
             with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
                 other.execute("INSERT INTO inbox (kind, body) VALUES ('submit', ?)", (record,))
             with pytest.raises(ZeroDivisionError):

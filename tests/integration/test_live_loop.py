@@ -20,19 +20,19 @@ from reshape_controller.core.plan import Option, Plan, Snapshot, Target
 from reshape_controller.core.record import LogRecord
 from reshape_controller.live.admission import Admission, Refused
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.desk import Conflict, Desk
-from reshape_controller.live.executor import Executor
+from reshape_controller.live.control import Conflict, Control
+from reshape_controller.live.effects import Effects
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
-from reshape_controller.live.link import Link
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.live.recovery import recover
+from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import StoreError
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_sidecar import codec
-from tests.fed_log import verify
-from tests.live_fakes import FakeLauncher
+from tests.support.fed_log import verify
+from tests.support.live_fakes import FakeLauncher
 
 HOST = HostId("host-0")
 GPUS = tuple(GpuId(f"gpu-{i}") for i in range(4))
@@ -68,9 +68,9 @@ class GiveHalf:
 @dataclass
 class Daemon:
     loop: Loop
-    link: Link
-    executor: Executor
-    desk: Desk
+    link: SidecarHub
+    executor: Effects
+    control: Control
     launcher: FakeLauncher
     tasks: list[asyncio.Task[None]]
 
@@ -105,20 +105,20 @@ async def start(
     await store.open()
     clock = WallClock()
     loop = Loop(store, Settings(GiveHalf(), limits=limits or Limits()), clock)
-    link = Link(loop.post, time.monotonic, clock.now_s)
+    link = SidecarHub(loop.post, time.monotonic, clock.now_s)
     launcher.link = link
     for sidecar in launcher.running.values():
         sidecar.link = link
     settings = LaunchSettings("http://127.0.0.1:1", path / "work")
-    executor = Executor(launcher, link, Tokens(b"secret"), settings, loop.post)
+    executor = Effects(launcher, link, Tokens(b"secret"), settings, loop.post)
     admission = Admission(lambda: loop.engine.state)
-    desk = Desk(loop, admission, executor.log_folder, link.observed, executor.trouble)
+    control = Control(loop, admission, executor.log_folder, link.observed, executor.trouble)
     await loop.start(executor)
     tasks = [
         asyncio.create_task(loop.run()),
         asyncio.create_task(executor.watch(lambda: loop.engine)),
     ]
-    daemon = Daemon(loop, link, executor, desk, launcher, tasks)
+    daemon = Daemon(loop, link, executor, control, launcher, tasks)
     await loop.commit(ev.HostAdded(HOST, "V100", GPUS))
     return daemon
 
@@ -147,9 +147,9 @@ async def records(path: Path) -> list[LogRecord]:
 
 
 async def hand_over(daemon: Daemon) -> tuple[JobId, JobId]:
-    first = await daemon.desk.submit(spec("first", 1, 2, 4))
+    first = await daemon.control.submit(spec("first", 1, 2, 4))
     await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
-    second = await daemon.desk.submit(spec("second", 2))
+    second = await daemon.control.submit(spec("second", 2))
     await daemon.until(lambda: daemon.state_of(second) == ("running", 2))
     await daemon.until(lambda: daemon.state_of(first) == ("running", 2))
     return first, second
@@ -161,12 +161,12 @@ def test_a_newcomer_gets_gpus_and_gives_them_back_at_its_end(tmp_path: Path) -> 
             first, second = await hand_over(daemon)
             daemon.launcher.job(second).finish()
             await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
-            row = await daemon.desk.store.job("second")
+            row = await daemon.control.store.job("second")
             assert row is not None
             assert row.state is JobState.COMPLETED
-            kinds = [entry.kind for entry in await daemon.desk.store.history(first)]
+            kinds = [entry.kind for entry in await daemon.control.store.history(first)]
             assert kinds.index("shrink-asked") < kinds.index("grow-asked")
-            decisions = await daemon.desk.store.decisions(second)
+            decisions = await daemon.control.store.decisions(second)
             assert decisions[0].plan.reason_code == "half"
         assert len(daemon.launcher.launches) == 2
 
@@ -178,7 +178,7 @@ def test_what_is_lost_with_a_container_is_counted_from_its_newest_report(tmp_pat
 
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            job = await daemon.desk.submit(spec("first", 4))
+            job = await daemon.control.submit(spec("first", 4))
             await daemon.until(lambda: daemon.state_of(job) == ("running", 4))
             sidecar = daemon.launcher.job(job)
             await daemon.until(lambda: sidecar.observed.progress.step >= 3)
@@ -195,7 +195,7 @@ def test_a_container_is_not_told_of_a_gpu_that_is_not_there(tmp_path: Path) -> N
 
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            job = await daemon.desk.submit(spec("first", 1, 2, 4))
+            job = await daemon.control.submit(spec("first", 1, 2, 4))
             await daemon.until(lambda: daemon.state_of(job) == ("running", 4))
             assert daemon.launcher.job(job).spec.host_devices == GPUS
             await daemon.loop.commit(ev.GpusSeen(HOST, GPUS[:3]))
@@ -209,7 +209,7 @@ def test_the_log_of_a_live_run_gives_the_same_commands_byte_for_byte(tmp_path: P
     async def scenario() -> list[LogRecord]:
         async with running(tmp_path) as daemon:
             first, second = await hand_over(daemon)
-            await daemon.desk.cancel(second, "bob")
+            await daemon.control.cancel(second, "bob")
             await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         return await records(tmp_path)
 
@@ -248,7 +248,7 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
     async def scenario() -> None:
         launcher = FakeLauncher()
         daemon = await start(tmp_path, launcher)
-        first = await daemon.desk.submit(spec("first", 1, 2, 4))
+        first = await daemon.control.submit(spec("first", 1, 2, 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         last_seq = daemon.loop.journal.seq + records_before
         carry_out = daemon.executor.carry_out
@@ -258,7 +258,7 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
                 carry_out(engine, commands)
 
         daemon.executor.carry_out = only_until  # type: ignore[method-assign]
-        await daemon.desk.submit(spec("second", 2))
+        await daemon.control.submit(spec("second", 2))
         end_s = time.monotonic() + 0.7
         while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:
             await asyncio.sleep(0.005)
@@ -315,16 +315,16 @@ def test_while_the_store_fails_nothing_happens_and_afterwards_all_of_it(tmp_path
         store = Moody(tmp_path / "store.db")
         daemon = await start(tmp_path, launcher, store)
         store.failing = True
-        submitting = asyncio.create_task(daemon.desk.submit(spec("first", 4)))
-        await daemon.until(lambda: not daemon.desk.ready()[0])
-        assert "disk full" in daemon.desk.ready()[1]
+        submitting = asyncio.create_task(daemon.control.submit(spec("first", 4)))
+        await daemon.until(lambda: not daemon.control.ready()[0])
+        assert "disk full" in daemon.control.ready()[1]
         assert launcher.launches == []
         assert not submitting.done()
         store.failing = False
         store.lose_reply = True
         first = await submitting
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
-        assert daemon.desk.ready() == (True, "")
+        assert daemon.control.ready() == (True, "")
         assert len(launcher.launches) == 1
         await daemon.die()
         await launcher.close()
@@ -344,8 +344,8 @@ def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) ->
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
             daemon.loop.settings = Settings(Wrong())
-            first = await daemon.desk.submit(spec("first", 4))
-            await daemon.desk.drain(HOST, "ada")
+            first = await daemon.control.submit(spec("first", 4))
+            await daemon.control.drain(HOST, "ada")
             assert daemon.state_of(first) == ("submitted", 0)
         plans = [plan for record in await records(tmp_path) for plan in record.plans]
         assert [p.reason_code for p in plans if p.reason_code == "plan-rejected"]
@@ -357,16 +357,16 @@ def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) ->
 def test_names_of_live_jobs_are_refused_and_ended_jobs_cannot_be_cancelled(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            first = await daemon.desk.submit(spec("first", 4))
+            first = await daemon.control.submit(spec("first", 4))
             with pytest.raises(Refused, match=r"first.*not ended.*another name"):
-                await daemon.desk.submit(spec("first", 2))
+                await daemon.control.submit(spec("first", 2))
             with pytest.raises(Refused, match="8"):
-                await daemon.desk.submit(spec("large", 8))
-            await daemon.desk.cancel("first", "ada")
+                await daemon.control.submit(spec("large", 8))
+            await daemon.control.cancel("first", "ada")
             await daemon.until(lambda: daemon.state_of(first)[0] == "over")
             with pytest.raises(Conflict, match="cancelled"):
-                await daemon.desk.cancel(first, "ada")
-            again = await daemon.desk.submit(spec("first", 4))
+                await daemon.control.cancel(first, "ada")
+            again = await daemon.control.submit(spec("first", 4))
             assert again != first
 
     asyncio.run(scenario())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import Bed
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import Bed
+from tests.support.daemon_bed import bed as make_bed
 
 pytestmark = pytest.mark.timeout(300)
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "parameter_server" / "train.py"

@@ -9,8 +9,8 @@ import pytest
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import PRESETS
-from tests.daemon_bed import Bed
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import Bed
+from tests.support.daemon_bed import bed as make_bed
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from reshape_profiles import loader, table
 from reshape_profiles.schema import AccuracyPoint, Overhead, Profile, SpeedPoint
-from tests.daemon_bed import Bed, bed, eventually, start_of
-from tests.mongo_bed import Database
+from tests.support.daemon_bed import Bed, bed, eventually, start_of
+from tests.support.mongo_bed import Database
 
 MINE = Profile(
     "mine",

@@ -12,8 +12,8 @@ import pytest
 
 from reshape_controller.cli.client import connect
 from reshape_controller.cli.home import Home
-from tests.daemon_bed import Bed
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import Bed
+from tests.support.daemon_bed import bed as make_bed
 
 
 @pytest.fixture

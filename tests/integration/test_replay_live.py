@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from reshape_profiles import files
-from tests import processes
-from tests.daemon_bed import Bed, eventually
-from tests.daemon_bed import bed as make_bed
+from tests.support import processes
+from tests.support.daemon_bed import Bed, eventually
+from tests.support.daemon_bed import bed as make_bed
 
 LIVE = ("--workload", "trace.csv", "--cluster", "4xV100", "--repeats", "1", "--speed-up", "100")
 TRACE = """submit_s,job_type,steps,optional_gpus,name

@@ -10,8 +10,8 @@ from reshape_controller.cli.serve.up import checked
 from reshape_controller.core import events as ev
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
-from reshape_controller.store.sqlite import SqliteStore
-from tests.live_fakes import Nothing
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.live_fakes import Nothing
 
 
 def started(path: Path, seed: int | None = None) -> int:

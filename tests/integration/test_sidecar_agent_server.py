@@ -15,8 +15,8 @@ from reshape_sidecar import codec
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init import files
 from reshape_sidecar.wire import Phase, Progress
-from tests import training_programs as programs
-from tests.sidecar_bed import Bed, bed
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import Bed, bed
 
 
 @pytest.fixture

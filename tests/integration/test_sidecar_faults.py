@@ -13,8 +13,8 @@ import pytest
 
 from reshape_sidecar.agent.memory import MEMORY_FILE
 from reshape_sidecar.wire import Mode, Observed, OutcomeKind, Phase
-from tests import training_programs as programs
-from tests.sidecar_bed import DEVICES, Bed, bed, eventually
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import DEVICES, Bed, bed, eventually
 
 UNLIMITED = resource.RLIM_INFINITY
 

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher.local import LocalLauncher
+from reshape_launcher.local.launcher import LocalLauncher
 from reshape_sidecar import codec
 from reshape_sidecar.agent.reporting import SEQUENCES_PER_BOOT
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, OutcomeKind, Phase
-from tests import training_programs as programs
-from tests.sidecar_bed import DEVICES, Bed, bed, eventually
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import DEVICES, Bed, bed, eventually
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_killing_init_ends_the_job_and_leaves_no_process(job: Bed) -> None:
 
 
 def test_a_new_launcher_on_the_same_folder_knows_the_job(job: Bed) -> None:
-    from reshape_launcher.local import LocalLauncher
+    from reshape_launcher.local.launcher import LocalLauncher
 
     before = job.training(programs.PLAIN)
     job.launcher = LocalLauncher(job.root)
@@ -198,7 +198,7 @@ import asyncio, signal, sys
 for number in (signal.SIGINT, signal.SIGHUP):  # a test run in the background inherits them ignored
     signal.signal(number, signal.SIG_DFL)
 from pathlib import Path
-from reshape_launcher.local import LocalLauncher
+from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 launcher = LocalLauncher(Path(sys.argv[1]))

@@ -12,8 +12,8 @@ import pytest
 from reshape_sidecar import limits
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.wire import Mode, OnSaveTimeout, OutcomeKind, Phase
-from tests import training_programs as programs
-from tests.sidecar_bed import DEVICES, Bed, bed, eventually
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import DEVICES, Bed, bed, eventually
 
 
 @pytest.fixture

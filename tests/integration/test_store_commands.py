@@ -14,8 +14,8 @@ import pymongo
 import pytest
 
 from reshape_profiles import loader
-from tests.daemon_bed import Bed, bed
-from tests.mongo_server import fresh_database
+from tests.support.daemon_bed import Bed, bed
+from tests.support.mongo_server import fresh_database
 
 
 @pytest.fixture(name="bed")

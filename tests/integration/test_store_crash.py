@@ -24,8 +24,8 @@ import pytest
 
 from reshape_controller.store.digest import GENESIS, chain_digest
 from reshape_controller.store.protocol import StoreError
-from reshape_controller.store.sqlite import SqliteStore
-from reshape_controller.store.sqlite_recover import check
+from reshape_controller.store.sqlite.recover import check
+from reshape_controller.store.sqlite.store import SqliteStore
 
 ROOT = Path(__file__).parents[2]
 KILLS = 12
@@ -34,9 +34,9 @@ WAIT_S = 60.0
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tests.store_values import changes, job_row, record
+from tests.support.store_values import changes, job_row, record
 from reshape_controller.store.protocol import InboxItem
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite.store import SqliteStore
 
 def say(*words):
     sys.stdout.write(" ".join(map(str, words)) + chr(10))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.daemon_bed import Bed, bed, eventually
-from tests.mongo_bed import Database
+from tests.support.daemon_bed import Bed, bed, eventually
+from tests.support.mongo_bed import Database
 
 pytestmark = pytest.mark.mongo
 

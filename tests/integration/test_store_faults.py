@@ -13,9 +13,9 @@ from typing import Any
 import pymongo
 import pytest
 
-from tests.daemon_bed import Bed, bed, eventually, start_of
-from tests.mongo_proxy import Proxy
-from tests.mongo_server import server, stop
+from tests.support.daemon_bed import Bed, bed, eventually, start_of
+from tests.support.mongo_proxy import Proxy
+from tests.support.mongo_server import server, stop
 
 pytestmark = [pytest.mark.mongo, pytest.mark.timeout(400)]
 CUT_S = 60.0

@@ -14,8 +14,8 @@ from reshape_controller.core.model import GpuId, HostId
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.store.protocol import StoreBehind
-from reshape_controller.store.sqlite import SqliteStore
-from tests.live_fakes import Nothing
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.live_fakes import Nothing
 
 
 def test_a_store_behind_what_was_acknowledged_stops_the_loop_with_both_seqs(

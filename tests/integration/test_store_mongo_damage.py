@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from reshape_controller.store.mongo import MongoStore
-from reshape_controller.store.protocol import SeqTaken, StoreBehind, StoreCorrupt
-from tests.mongo_bed import Database, run
-from tests.store_bed import fill
-from tests.store_values import record, records
+from reshape_controller.live.recovery import recover
+from reshape_controller.store.digest import body_of, digest_of
+from reshape_controller.store.mongo.store import MongoStore
+from reshape_controller.store.protocol import SeqTaken, StoreBehind, StoreCorrupt, StoreError
+from tests.support.mongo_bed import Database, run
+from tests.support.store_bed import fill
+from tests.support.store_values import record, records
 
 pytestmark = pytest.mark.mongo
 
@@ -41,6 +43,27 @@ def test_a_log_that_was_changed_is_refused_and_left_alone(
     assert caught.value.last_good_seq == good
     assert "mongorestore" in str(caught.value)
     assert list(user.log.find({})) == before
+
+
+def test_a_record_with_an_unknown_tag_is_refused_with_the_tag_the_place_and_the_remedy(
+    address: str, user: Database
+) -> None:
+    first, second = records(2)
+    body = body_of(second).decode().replace('"DeadlinesDue"', '"EventOfTomorrow"')
+    digest = digest_of(first.digest, body.encode())
+
+    async def work(store: MongoStore) -> None:
+        await fill(store, (first, second))
+        user.log.update_one({"_id": 2}, {"$set": {"body": body, "digest": digest}})
+        with pytest.raises(StoreError) as caught:
+            await recover(store)
+        assert str(caught.value) == (
+            f"{store.location}: record 2 of the log has type 'EventOfTomorrow' at events[0], which "
+            "this version does not know: a newer version wrote it; nothing was changed; "
+            "remedy: start that version, or restore the backup from before it"
+        )
+
+    run(address, work)
 
 
 def test_a_damaged_snapshot_is_refused(address: str, user: Database) -> None:

@@ -9,11 +9,11 @@ import pytest
 from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
 from reshape_controller.records import RecordInvalid, from_json
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import InboxItem, StoreError
-from tests.mongo_bed import Database, row_of, run
-from tests.store_values import changes
-from tests.strange_documents import LENIENT, STRANGE, fresh
+from tests.support.mongo_bed import Database, row_of, run
+from tests.support.store_values import changes
+from tests.support.strange_documents import LENIENT, STRANGE, fresh
 
 pytestmark = pytest.mark.mongo
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import InboxItem, SeqTaken, StoreError
-from tests.mongo_bed import run
-from tests.mongo_proxy import Proxy
-from tests.mongo_server import server
-from tests.store_values import changes, job_row, records
+from tests.support.mongo_bed import run
+from tests.support.mongo_proxy import Proxy
+from tests.support.mongo_server import server
+from tests.support.store_values import changes, job_row, records
 
 pytestmark = pytest.mark.mongo
 
@@ -38,7 +38,7 @@ def test_an_address_that_only_the_driver_finds_wrong_is_refused_too(rest: str) -
 def test_a_server_that_is_not_there_is_named_without_the_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("reshape_controller.store.mongo.SELECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("reshape_controller.store.mongo.store.SELECT_TIMEOUT_S", 0.2)
 
     async def main() -> None:
         store = MongoStore("mongodb://ada:sesame@127.0.0.1:9/mine")
@@ -82,8 +82,8 @@ def test_a_caller_that_is_cancelled_at_any_moment_ends(address: str) -> None:
 def test_what_fails_after_its_caller_was_cancelled_is_not_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reshape_controller.store.mongo.REPLY_TIMEOUT_S", 0.5)
-    monkeypatch.setattr("reshape_controller.store.mongo.SELECT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("reshape_controller.store.mongo.store.REPLY_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("reshape_controller.store.mongo.store.SELECT_TIMEOUT_S", 0.5)
     said: list[dict[str, object]] = []
 
     async def main(port: int) -> None:

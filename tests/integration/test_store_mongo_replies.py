@@ -12,12 +12,12 @@ import pytest
 
 from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Changes, InboxItem, SeqTaken, StoreError
-from tests.mongo_bed import Database, row_of
-from tests.mongo_proxy import Proxy
-from tests.mongo_server import Server, fresh_database, server
-from tests.store_values import changes, job_row, records
+from tests.support.mongo_bed import Database, row_of
+from tests.support.mongo_proxy import Proxy
+from tests.support.mongo_server import Server, fresh_database, server
+from tests.support.store_values import changes, job_row, records
 
 pytestmark = pytest.mark.mongo
 WRITES = ("insert", "update", "delete")

@@ -11,9 +11,9 @@ from bson import Int64, Regex
 from bson.datetime_ms import DatetimeMS
 
 from reshape_controller.core.model import JobState
-from reshape_controller.store.mongo import MongoStore
-from tests.mongo_bed import Database, row_of, run
-from tests.store_values import changes
+from reshape_controller.store.mongo.store import MongoStore
+from tests.support.mongo_bed import Database, row_of, run
+from tests.support.store_values import changes
 
 pytestmark = pytest.mark.mongo
 

@@ -11,11 +11,12 @@ from reshape_controller.core.model import JobState
 from reshape_controller.live.admission import job_id
 from reshape_controller.live.audit import audit
 from reshape_controller.records import RecordInvalid, from_json
-from reshape_controller.store import mongo_audit, mongo_log, mongo_projections
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo import audit as mongo_audit
+from reshape_controller.store.mongo import log, projections
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Changes
-from tests.mongo_bed import Database, row_of, run
-from tests.store_values import changes, job_row, records
+from tests.support.mongo_bed import Database, row_of, run
+from tests.support.store_values import changes, job_row, records
 
 pytestmark = pytest.mark.mongo
 PROJECTIONS = (
@@ -154,7 +155,7 @@ def test_a_row_that_a_daemon_writes_while_it_is_compared_is_not_named(
         await store.project(wanted)
 
         async def and_goes_on(database: Any) -> int:
-            seq = await mongo_log.last_seq(database)
+            seq = await log.last_seq(database)
             if seq == 1:
                 await store.append(made[1])
                 await store.project(changes(2, job_row(1, 2)))
@@ -170,7 +171,7 @@ def test_a_row_that_a_daemon_writes_before_it_is_repaired_stays_as_the_daemon_wr
     address: str, user: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = records(2)
-    write = mongo_projections.write_all
+    write = projections.write_all
 
     async def work(store: MongoStore) -> None:
         older, newer = changes(1, job_row(1, 1)), changes(2, job_row(1, 2))
@@ -180,12 +181,12 @@ def test_a_row_that_a_daemon_writes_before_it_is_repaired_stays_as_the_daemon_wr
             user[name].update_many({}, {"$set": {"body": "spoilt", "reshape.body": "spoilt"}})
 
         async def after_the_daemon(*arguments: Any, **more: Any) -> Any:
-            monkeypatch.setattr(mongo_projections, "write_all", write)
+            monkeypatch.setattr(projections, "write_all", write)
             await store.append(made[1])
             await store.project(newer)
             return await write(*arguments, **more)
 
-        monkeypatch.setattr(mongo_projections, "write_all", after_the_daemon)
+        monkeypatch.setattr(projections, "write_all", after_the_daemon)
         await store.rewrite((older,), 1)
         assert await store.last_seq() == 2
         assert (await store.jobs()).rows == newer.jobs

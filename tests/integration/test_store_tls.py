@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import Bed, bed
-from tests.mongo_server import Certificate, certificate, server
+from tests.support.daemon_bed import Bed, bed
+from tests.support.mongo_server import Certificate, certificate, server
 
 pytestmark = pytest.mark.mongo
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from kubernetes import client, config, stream
 
-from tests.daemon_bed import ROOT, SOURCES
 from tests.kubernetes import image, packages
 from tests.kubernetes.api import ApiError
 from tests.kubernetes.claim_folder import ClaimFolder
@@ -29,6 +28,7 @@ from tests.kubernetes.namespace import (
     eventually,
     open_to_all,
 )
+from tests.support.daemon_bed import ROOT, SOURCES
 
 COMMAND = ("python3", "-m", "reshape_controller.cli.main")
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -17,7 +17,7 @@ from tests.kubernetes import claim_folder, image
 from tests.kubernetes.api import ApiError
 from tests.kubernetes.claim_folder import ClaimFolder
 from tests.kubernetes.grounds import Grounds
-from tests.shared_folder import SharedFolder
+from tests.support.shared_folder import SharedFolder
 
 PATIENCE_S = 180.0
 """Everything that is waited for takes seconds; a loaded machine gets more."""

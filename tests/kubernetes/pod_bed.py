@@ -1,4 +1,4 @@
-"""A bed for tests of a launcher whose containers are pods, as ``tests.sidecar_bed`` for local ones.
+"""A bed for tests of a launcher whose containers are pods, as ``sidecar_bed`` for local ones.
 
 Does: launches one job in a namespace, finds its processes, and ends everything when the test is
 over. The nodes are on this machine, so what is left of a pod is found in /proc. Never: touches what
@@ -11,21 +11,21 @@ import asyncio
 from pathlib import Path
 
 from reshape_launcher.kubernetes import pod
-from reshape_launcher.kubernetes.client import connect
-from reshape_launcher.kubernetes.cluster import PodSeen
-from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.api import connect
+from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.kubernetes.values import PodSeen
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import TRAINING_FILE, Training
-from tests.coordinator_double import CoordinatorDouble
 from tests.kubernetes import cgroups
 from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import SHARED, Namespace
-from tests.shared_folder import SharedFolder
-from tests.sidecar_bed import DEVICES, Bed
+from tests.support.coordinator_double import CoordinatorDouble
+from tests.support.shared_folder import SharedFolder
+from tests.support.sidecar_bed import DEVICES, Bed
 
 CONTROLLER = "test"
 

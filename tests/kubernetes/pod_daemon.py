@@ -21,9 +21,9 @@ from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
 from reshape_controller.http.views import JobPage, JobView
-from tests.daemon_bed import PROGRAM, ROOT, SAVES, Bed
 from tests.kubernetes import claim_folder, image
 from tests.kubernetes.namespace import CORE, PACKAGES, SHARED, Namespace, Thing, eventually
+from tests.support.daemon_bed import PROGRAM, ROOT, SAVES, Bed
 
 KERAS = (ROOT / "examples" / "mnist_like" / "train.py").read_text()
 """An unmodified Keras script with MirroredStrategy."""
@@ -124,7 +124,7 @@ class PodDaemon(Bed):
         """
         killed = 0
         while True:
-            life = self.launch(*words, program="tests.killed_daemon")
+            life = self.launch(*words, program="tests.support.killed_daemon")
             while life.poll() is None:
                 if until():
                     self.stop()

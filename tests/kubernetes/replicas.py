@@ -20,9 +20,9 @@ from reshape_controller.cli.client import Client, connect
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.home import Home
 from reshape_controller.http.views import Status
-from tests.daemon_bed import PROGRAM
 from tests.kubernetes.namespace import Namespace, eventually
 from tests.kubernetes.pod_daemon import PodDaemon
+from tests.support.daemon_bed import PROGRAM
 
 LEASE = "reshape"
 LOOK_EVERY_S = 0.5

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.daemon_bed import ROOT
 from tests.kubernetes.pod_daemon import KERAS, Container, PodDaemon
+from tests.support.daemon_bed import ROOT
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 DEMO = ROOT / "examples" / "demo"

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.daemon_bed import SAVES
 from tests.kubernetes import stand_in
 from tests.kubernetes.grounds import Grounds
 from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import Namespace, eventually
 from tests.kubernetes.pod_daemon import PodDaemon, cordon
 from tests.kubernetes.stand_in import Gpu
+from tests.support.daemon_bed import SAVES
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"

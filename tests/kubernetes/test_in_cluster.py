@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.daemon_bed import SAVES
 from tests.kubernetes.controller_pod import ControllerPod
 from tests.kubernetes.deployed import Document, plain, rendered
 from tests.kubernetes.namespace import Namespace, Thing, eventually
-from tests.mongo_proxy import Proxy
+from tests.support.daemon_bed import SAVES
+from tests.support.mongo_proxy import Proxy
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1200)]
 ROLES = ("Role", "ClusterRole")

@@ -22,17 +22,17 @@ from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.records.errors import RecordInvalid
 from reshape_controller.records.limits import TEXT_LENGTH_MAX
 from reshape_controller.records.parse import from_json, from_yaml
-from reshape_launcher.kubernetes.applying import Objects
+from reshape_launcher.kubernetes.apply import Objects
 from reshape_launcher.kubernetes.images import Build
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import DeviceMode, LaunchError
 from reshape_sidecar import codec
 from reshape_sidecar.agent.spec import AttemptSpec
-from tests.hostile_texts import CANARY, HOSTILE, NO_TEXTS
 from tests.kubernetes.namespace import SHARED, Namespace
 from tests.kubernetes.pod_bed import PodBed
 from tests.kubernetes.pod_daemon import BATCH_GROUP, PodDaemon
-from tests.sidecar_bed import bed
+from tests.support.hostile_texts import CANARY, HOSTILE, NO_TEXTS
+from tests.support.sidecar_bed import bed
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 JOB = Job(JobId("a-0123456789"), from_json('{"name":"a","image":"b","optional_gpus":[1]}'), 1, 0.0)

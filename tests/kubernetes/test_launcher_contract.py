@@ -10,7 +10,7 @@ import pytest
 from tests.contract.test_launcher_contract import *  # noqa: F403
 from tests.kubernetes.namespace import Namespace
 from tests.kubernetes.pod_bed import PodBed
-from tests.sidecar_bed import Bed, bed
+from tests.support.sidecar_bed import Bed, bed
 
 pytestmark = pytest.mark.kubernetes
 

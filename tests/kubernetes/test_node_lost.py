@@ -28,7 +28,7 @@ def test_the_job_of_a_lost_node_goes_on_elsewhere_from_its_checkpoint(
     find: Callable[[Node], None],
     steps: int,
 ) -> None:
-    daemon.up(program="tests.impatient_daemon")
+    daemon.up(program="tests.support.impatient_daemon")
     job = daemon.submit_keras("survivor", [4], steps)
     daemon.trains(job, 4)
     before = daemon.container(job)

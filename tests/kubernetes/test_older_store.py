@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import DEADLINE_S
 from tests.kubernetes.pod_daemon import PodDaemon
+from tests.support.daemon_bed import DEADLINE_S
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(900)]
 STORE = "store.sqlite"

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher.kubernetes.bringing import ByPlaybook
+from reshape_launcher.kubernetes.apply import ByPlaybook, Target
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from reshape_launcher.kubernetes.run_folder import Target
 from reshape_launcher.spec import LaunchError
-from tests import training_programs as programs
 from tests.kubernetes.namespace import Namespace
 from tests.kubernetes.pod_bed import PodBed
-from tests.sidecar_bed import Bed, bed
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import Bed, bed
 
 pytestmark = pytest.mark.kubernetes
 

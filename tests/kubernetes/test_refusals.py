@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import training_programs as programs
 from tests.kubernetes.namespace import Namespace
 from tests.kubernetes.pod_bed import PodBed
-from tests.sidecar_bed import Bed, bed, eventually
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import Bed, bed, eventually
 
 pytestmark = pytest.mark.kubernetes
 

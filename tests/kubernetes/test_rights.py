@@ -12,17 +12,17 @@ import pytest
 import yaml
 from kubernetes.config import incluster_config
 
-from reshape_launcher.kubernetes.client import connect
-from reshape_launcher.kubernetes.devices import SimulatedDevices
-from reshape_launcher.kubernetes.examining import findings
+from reshape_launcher.kubernetes.api import connect
+from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.kubernetes.preflight import findings
 from reshape_launcher.kubernetes.rights import Right
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_sidecar.wire import Mode
-from tests import training_programs as programs
 from tests.kubernetes.namespace import Namespace
 from tests.kubernetes.pod_bed import PodBed
-from tests.sidecar_bed import bed
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import bed
 
 pytestmark = pytest.mark.kubernetes
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes.yaml"

@@ -9,9 +9,9 @@ import re
 
 import pytest
 
-from tests.daemon_bed import ROOT
 from tests.kubernetes.namespace import eventually
 from tests.kubernetes.pod_daemon import JOB_TYPE, TENSORFLOW_S, PodDaemon
+from tests.support.daemon_bed import ROOT
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(1800)]
 

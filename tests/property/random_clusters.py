@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
-from reshape_controller.core.prediction.profiles import Measured
-from tests.clusters import COSTS, FREE, Cluster
+from reshape_controller.core.profile_book import Measured
+from tests.support.clusters import COSTS, FREE, Cluster
 
 SIZES: tuple[tuple[int, ...], ...] = (
     (1,),

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reshape_controller.live.election import Candidate
+from reshape_controller.live.leadership import Candidate
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, Seen
-from tests.gate import examples
+from tests.support.gate import examples
 
 
 @dataclass

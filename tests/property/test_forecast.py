@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot, Target
-from reshape_controller.core.prediction import candidates, moves
-from reshape_controller.core.prediction.candidates import Candidate
-from reshape_controller.core.prediction.forecast import Forecast
-from reshape_controller.core.prediction.givers import Givers
-from reshape_controller.core.prediction.growth import Growth
-from reshape_controller.core.prediction.predictor import Predictor
-from reshape_controller.core.prediction.sweep import Swept, sweep, sweep_growths
-from reshape_controller.core.prediction.weighing import Weighing
 from reshape_controller.policies.adaptive import Adaptive
-from tests.clusters import Cluster, Reference
-from tests.gate import examples
+from reshape_controller.scheduling import candidates, legal_moves
+from reshape_controller.scheduling.candidates import Candidate
+from reshape_controller.scheduling.donors import Donors
+from reshape_controller.scheduling.evaluation import (
+    Evaluation,
+    SweptOptions,
+    evaluate_growths,
+    evaluate_shrinks,
+)
+from reshape_controller.scheduling.forecast import Forecast
+from reshape_controller.scheduling.growth import Growth
+from reshape_controller.scheduling.predictor import Predictor
 from tests.property.random_clusters import clusters, fit_hosts
+from tests.support.clusters import Cluster, Reference
+from tests.support.gate import examples
 
 LISTED = st.sampled_from([1, 3, 64])
 """How many queued jobs are scheduled one by one; the others are an area."""
@@ -41,14 +45,14 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     shrinks = [targets for targets in victims if targets[0].host in allowed]
     overdue = newcomer.spec.max_wait_s is not None
     if overdue and not idle and not shrinks:
-        several = candidates.from_several(forecast, newcomer, hosts, moves.donors(snapshot))
+        several = candidates.from_several(forecast, newcomer, hosts, legal_moves.donors(snapshot))
         shrinks = list(map(asked, several))
-    quiet = [(*reference.weigh(t), order(snapshot, t), t) for t in map(asked, idle)]
-    base = min(quiet) if quiet else (*reference.weigh(()), (), ())
+    quiet = [(*reference.evaluate(t), order(snapshot, t), t) for t in map(asked, idle)]
+    base = min(quiet) if quiet else (*reference.evaluate(()), (), ())
     ends = {job.id: reference.predictor.unchanged(job).total_s for job in snapshot.running}
     found = [base]
     for targets in shrinks:
-        makespan, total = reference.weigh(targets)
+        makespan, total = reference.evaluate(targets)
         left_ms = max(round(ends[target.job] * 1000) for target in targets[1:])
         if overdue or worth(policy, (makespan, total), base[:2], left_ms):
             found.append((makespan, total, order(snapshot, targets), targets))
@@ -125,26 +129,26 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
             continue
         reference = Reference(snapshot, newcomer.id, listed)
         outlook = forecast.outlook(newcomer)
-        assert outlook.waits() == reference.weigh(())
-        donors = moves.donors(snapshot)
+        assert outlook.waits() == reference.evaluate(())
+        donors = legal_moves.donors(snapshot)
         for option in (
             *candidates.on_idle(forecast, newcomer, hosts),
             *candidates.from_one(forecast, newcomer, hosts, donors),
             *candidates.from_several(forecast, newcomer, hosts, donors),
         ):
-            weighed = outlook.weigh(option.ends, option.changes)
-            assert weighed == reference.weigh(asked(option)), asked(option)
+            weighed = outlook.evaluate(option.ends, option.changes)
+            assert weighed == reference.evaluate(asked(option)), asked(option)
             bound = outlook.bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
-        giving = Givers(forecast, [], lambda left: 1)
-        swept = sweep(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
+        giving = Donors(forecast, [], lambda left: 1)
+        swept = evaluate_shrinks(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
         ranked = sorted(swept.worth + swept.others)
         single = {
             asked(option): option
             for option in candidates.from_one(forecast, newcomer, hosts, donors)
         }
-        again = [single[rank.targets].ranked(*reference.weigh(rank.targets)) for rank in ranked]
+        again = [single[rank.targets].ranked(*reference.evaluate(rank.targets)) for rank in ranked]
         assert again == ranked
         costly = map(asked, swept.costly)
         assert {*(rank.targets for rank in ranked), *costly} == set(single)
@@ -152,13 +156,13 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
     grown = forecast.outlook()
     reference = Reference(snapshot, None, listed)
     for option in candidates.growths(forecast, hosts):
-        assert grown.weigh(option.ends, option.changes) == reference.weigh(asked(option))
-    swept = sweep_growths(grown, hosts, growth_of(forecast, lambda left: 1), grown.waits())
+        assert grown.evaluate(option.ends, option.changes) == reference.evaluate(asked(option))
+    swept = evaluate_growths(grown, hosts, growth_of(forecast, lambda left: 1), grown.waits())
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     ranked = swept.worth + swept.others + ruled_out.others
     wanted = {asked(option): option for option in candidates.growths(forecast, hosts)}
-    again = [wanted[rank.targets].ranked(*reference.weigh(rank.targets)) for rank in ranked]
+    again = [wanted[rank.targets].ranked(*reference.evaluate(rank.targets)) for rank in ranked]
     assert again == ranked
     assert {*(rank.targets for rank in ranked), *map(asked, swept.costly)} == set(wanted)
 
@@ -172,10 +176,12 @@ def asked(option: Candidate) -> tuple[Target, ...]:
     return option.ranked(0, 0).targets
 
 
-def weigh_far(swept: Swept) -> Swept:
+def weigh_far(swept: SweptOptions) -> SweptOptions:
     """Every option of the jobs that a sweep ruled out."""
     return (
-        swept.far.look.weigh([job for _, job in swept.far.jobs]) if swept.far else Swept([], [], [])
+        swept.far.options.evaluate([job for _, job in swept.far.jobs])
+        if swept.far
+        else SweptOptions([], [], [])
     )
 
 
@@ -195,15 +201,15 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
 
     forecast = Forecast(snapshot, Predictor(snapshot), listed)
     hosts = list(snapshot.hosts)
-    giving = Givers(forecast, [], least_ms)
+    giving = Donors(forecast, [], least_ms)
     for newcomer in snapshot.queued:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
             continue
         outlook = forecast.outlook(newcomer)
         idle = list(candidates.on_idle(forecast, newcomer, hosts))
-        base = Weighing(outlook, least_ms, "wait", idle).base[:2]
-        every = sweep(outlook, newcomer, hosts, giving, base, gate=False)
-        swept = sweep(outlook, newcomer, hosts, giving, base, gate=True)
+        base = Evaluation(outlook, least_ms, "wait", idle).base[:2]
+        every = evaluate_shrinks(outlook, newcomer, hosts, giving, base, gate=False)
+        swept = evaluate_shrinks(outlook, newcomer, hosts, giving, base, gate=True)
         ruled_out = weigh_far(swept)
         assert not ruled_out.worth
         assert not ruled_out.costly
@@ -223,7 +229,7 @@ def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
     forecast = Forecast(snapshot, Predictor(snapshot))
     outlook, hosts = forecast.outlook(), list(snapshot.hosts)
     growth = growth_of(forecast, lambda left: least + left // 20)
-    swept = sweep_growths(outlook, hosts, growth, outlook.waits())
+    swept = evaluate_growths(outlook, hosts, growth, outlook.waits())
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     weighed = swept.worth + swept.others + ruled_out.others
@@ -235,7 +241,7 @@ def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
 @settings(max_examples=examples(150), deadline=None)
 def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
     forecast = Forecast(snapshot, Predictor(snapshot))
-    donors = moves.donors(snapshot)
+    donors = legal_moves.donors(snapshot)
     for newcomer in snapshot.queued:
         found = candidates.from_one(forecast, newcomer, list(snapshot.hosts), donors)
         assert set(map(asked, found)) == set(single_victims(snapshot, newcomer))
@@ -278,6 +284,6 @@ def test_no_makespan_falls_when_a_running_job_has_more_left(snapshot: Snapshot, 
     longer = replace(job.spec.length, value=job.spec.length.value + steps)
     more = replace(job, spec=replace(job.spec, length=longer))
     worse = replace(snapshot, running=(more, *snapshot.running[1:]))
-    assert Reference(snapshot).weigh(()) <= Reference(worse).weigh(())
+    assert Reference(snapshot).evaluate(()) <= Reference(worse).evaluate(())
     quick = [Forecast(s, Predictor(s)).outlook().waits() for s in (snapshot, worse)]
     assert quick[0] <= quick[1]

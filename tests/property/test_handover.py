@@ -14,8 +14,8 @@ from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import GpuState, HostId, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.plan import Plan, Target
 from reshape_sidecar.wire import Observed, OnSaveTimeout
-from tests.gate import examples
-from tests.world import World
+from tests.support.gate import examples
+from tests.support.world import World
 
 JOBS = ("a", "b", "c", "d")
 HOSTS = ("host-0", "host-1")

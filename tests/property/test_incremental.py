@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import JobId, Mechanism
-from reshape_controller.core.plan import Kept, Snapshot
-from reshape_controller.core.prediction.forecast import Forecast
-from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.core.plan import IndexCache, Snapshot
 from reshape_controller.core.state import State
 from reshape_controller.policies import make_policy
+from reshape_controller.scheduling.forecast import Forecast
+from reshape_controller.scheduling.predictor import Predictor
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import Phase
-from tests.gate import examples
 from tests.property.random_clusters import clusters
 from tests.property.test_handover import JOBS, OFTEN, RARELY, SIZES, SOMETIMES, Chaos
+from tests.support.gate import examples
 
 KINDS = ("quick", "slow", None)
 POLICIES = tuple(make_policy(name) for name in ("adaptive", "paper", "optimus", "default"))
@@ -143,9 +143,9 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_it_may_be(
     snapshot: Snapshot, later: list[tuple[float, list[int]]], gain: float
 ) -> None:
     """The same views again and again, while time passes and other numbers of GPUs are idle."""
-    policy, kept = make_policy(f"adaptive:gain={gain}"), Kept()
+    policy, kept = make_policy(f"adaptive:gain={gain}"), IndexCache()
     kept.show(snapshot.queued, snapshot.running)
-    snapshot = replace(snapshot, kept=kept, kept_places=snapshot.places)
+    snapshot = replace(snapshot, kept=kept, kept_numbering=snapshot.numbering)
     for after_s, idle in later:
         hosts = tuple(
             replace(host, idle=min(gpus, host.total), usable=host.total)
@@ -154,5 +154,5 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_it_may_be(
         snapshot = replace(snapshot, now_s=snapshot.now_s + after_s, hosts=hosts)
         anew = replace(snapshot, running=tuple(replace(job) for job in snapshot.running), kept=None)
         unseen = policy.decide(replace(snapshot, explained=False))
-        assert kept.standing is not None or not any(host.idle for host in hosts)
+        assert kept.index is not None or not any(host.idle for host in hosts)
         assert unseen.targets == policy.decide(anew).targets

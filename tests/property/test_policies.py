@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan, Policy, Snapshot
 from reshape_controller.policies import make_policy
-from tests.clusters import COSTS, Cluster
-from tests.gate import examples
 from tests.property.random_clusters import clusters, fit_hosts
+from tests.support.clusters import COSTS, Cluster
+from tests.support.gate import examples
 
 NAMES = ("adaptive", "paper", "optimus", "default")
 POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from reshape_controller.core.model import JobState
 from reshape_controller.store.protocol import Changes
-from reshape_controller.store.sqlite import SqliteStore
-from tests.gate import examples
-from tests.store_values import changes, job_row
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.gate import examples
+from tests.support.store_values import changes, job_row
 
 STATES = (JobState.SUBMITTED, JobState.RUNNING, JobState.COMPLETED, JobState.REJECTED)
 

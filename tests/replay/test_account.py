@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Stage
 from reshape_controller.core.state import State
-from reshape_controller.core.touched import Touched
 from reshape_controller.replay.account import Account, Use
-from tests.replay_bed import job, run, scene
+from tests.support.replay_bed import job, run, scene
 
 
 def use_of(state: State, gpu: Gpu) -> Use:
@@ -32,7 +32,7 @@ def test_gpu_seconds_are_those_of_a_look_at_every_gpu(
     accounts: list[Account] = []
     book = Account.book
 
-    def looked(self: Account, state: State, touched: Touched, now_s: float) -> None:
+    def looked(self: Account, state: State, touched: ChangeSet, now_s: float) -> None:
         if self.done < self.jobs:
             for use in uses.values():
                 seconds[use] += now_s - last_s[0]

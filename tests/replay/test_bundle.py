@@ -13,7 +13,7 @@ import pytest
 
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.replays.folder import held
-from tests.replay_bed import reshape
+from tests.support.replay_bed import reshape
 
 FIGURES = ("figure-06", "figure-07", "figure-08", "figure-09", "figure-10", "figure-11")
 

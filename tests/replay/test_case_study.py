@@ -12,7 +12,7 @@ from reshape_controller.policies import make_policy
 from reshape_controller.replay.case_study import BY_RESTART, COLD, IN_PLACE, PANELS, scene, steps
 from reshape_controller.replay.inputs import WorkJob, Workload
 from reshape_controller.replay.shell import Result, Scene, replay
-from tests.replay_bed import reshape
+from tests.support.replay_bed import reshape
 
 STEP_4_S = 0.1 / 2.4
 STEP_2_S = 0.1 / 1.7

@@ -9,11 +9,11 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import HostId, JobId, Mechanism, Stage
 from reshape_controller.policies import make_policy
-from reshape_controller.replay.continued import What, continued
+from reshape_controller.replay.continuation import QueueChange, continued
 from reshape_controller.replay.inputs import HostSpec, ReplayError
 from reshape_controller.replay.metrics import job_rows
 from reshape_controller.replay.shell import Scene, Shell
-from tests.replay_bed import job, scene
+from tests.support.replay_bed import job, scene
 
 JOBS = (
     job("a", 0.0, 400),
@@ -21,10 +21,10 @@ JOBS = (
     job("c", 100.0, 150, (1, 2)),
     job("d", 120.0, 90, (4,)),
 )
-ADAPTIVE = What(make_policy("adaptive"), Mechanism.SIDECAR)
+ADAPTIVE = QueueChange(make_policy("adaptive"), Mechanism.SIDECAR)
 
 
-def shell_of(given: Scene, what: What) -> Shell:
+def shell_of(given: Scene, what: QueueChange) -> Shell:
     """A replay that has begun, its submissions still to come."""
     shell = Shell(given, what.policy, what.mechanism, 0)
     for entry in given.workload.jobs:
@@ -46,7 +46,7 @@ def until(shell: Shell, at_s: float) -> None:
 def test_a_state_that_goes_on_as_it_is_ends_when_the_replay_ends(
     policy: str, mechanism: Mechanism, at_s: float
 ) -> None:
-    what = What(make_policy(policy), mechanism)
+    what = QueueChange(make_policy(policy), mechanism)
     whole = shell_of(scene(JOBS), what)
     until(whole, at_s)
     parts, stages = whole.engine.state.dump(), [j.stage for j in whole.engine.state.jobs.values()]

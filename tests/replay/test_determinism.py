@@ -17,7 +17,7 @@ from reshape_controller.policies import PRESETS, make_policy
 from reshape_controller.replay.generate import RECIPES, generate
 from reshape_controller.replay.inputs import Costs, cluster_of
 from reshape_controller.replay.shell import Scene, replay
-from reshape_controller.replay.truth import truth_of
+from reshape_controller.replay.ground_truth import truth_of
 from reshape_profiles.loader import bundled
 from reshape_sidecar import codec
 
@@ -28,8 +28,10 @@ workload = generate(recipe, bundle, truth, seed)
 costs = Costs("paper", dict(bundle.costs)["paper"])
 scene = Scene(workload, cluster_of(recipe.cluster), costs, bundle.profiles, truth)
 result = replay(scene, make_policy(preset.policy), preset.mechanism, seed=seed, keep=True)
-for entry in (*result.events, *result.decisions, *result.course, *result.jobs, result.metrics):
+for entry in (*result.events, *result.course, *(one.plan for one in result.decisions)):
     print(codec.dumps(entry))
+for entry in (*result.jobs, result.metrics):
+    print(repr(entry))
 """
 
 

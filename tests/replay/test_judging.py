@@ -14,7 +14,7 @@ from reshape_controller.policies import make_policy
 from reshape_controller.replay.hindsight import judge
 from reshape_controller.replay.sensitivity import variations
 from reshape_profiles.schema import ASSUMED
-from tests.replay_bed import job, reshape, scene
+from tests.support.replay_bed import job, reshape, scene
 
 
 def test_a_growth_that_was_needed_is_seen_to_have_saved() -> None:

@@ -12,7 +12,7 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.events import Event
 from reshape_controller.core.plan import Plan
 from reshape_sidecar import codec
-from tests.replay_bed import job, run, scene
+from tests.support.replay_bed import job, run, scene
 
 CONTROLLER = Path(__file__).resolve().parents[2] / "controller" / "reshape_controller"
 

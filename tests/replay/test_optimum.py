@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.inputs import ReplayError, WorkJob
 from reshape_controller.replay.shell import Scene
-from tests.gate import examples
 from tests.replay.oracle import optimum_s
-from tests.replay_bed import FREE, ROUND, job, run, scene, with_costs
+from tests.support.gate import examples
+from tests.support.replay_bed import FREE, ROUND, job, run, scene, with_costs
 
 PRESETS = ("adaptive", "paper", "termination", "default", "adaptive+terminate", "optimus+sidecar")
 ROUNDING_S = 1e-3

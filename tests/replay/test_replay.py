@@ -7,7 +7,7 @@ import pytest
 from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Result, Scene
-from tests.replay_bed import FREE, LINEAR, ROUND, job, run, scene
+from tests.support.replay_bed import FREE, LINEAR, ROUND, job, run, scene
 
 PRESETS = ("adaptive", "paper", "termination", "default", "adaptive+terminate", "optimus+sidecar")
 

@@ -11,7 +11,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan
 from reshape_controller.policies import make_policy
 from reshape_controller.replay.shell import COLLECT_AFTER, replay
-from tests.replay_bed import job, scene
+from tests.support.replay_bed import job, scene
 
 
 class Asked(Exception):

@@ -15,7 +15,7 @@ from reshape_controller.cli.replays.compare import saved_pairs
 from reshape_controller.replay import setup as setups
 from reshape_controller.replay import sweep as sweeps
 from reshape_controller.replay.rows import CONFIDENCE, Row, interval, over, savings
-from tests.replay_bed import reshape
+from tests.support.replay_bed import reshape
 
 METRICS = (
     *("makespan_s", "mean_jct_s", "median_jct_s", "p95_jct_s", "mean_wait_s", "overhead_ratio"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import PROGRAM, ROOT, SOURCES, eventually, start_of
+from tests.support.daemon_bed import PROGRAM, ROOT, SOURCES, eventually, start_of
 
 
 def workers_of(pid: int) -> dict[int, int | None]:

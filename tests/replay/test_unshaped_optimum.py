@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.inputs import ReplayError, WorkJob
 from reshape_controller.replay.shell import Scene
-from tests.gate import examples
 from tests.replay.moldable import Way, unshaped_optimum_s, ways
 from tests.replay.oracle import optimum_s
-from tests.replay_bed import FREE, ROUND, job, run, scene
+from tests.support.gate import examples
+from tests.support.replay_bed import FREE, ROUND, job, run, scene
 
 POLICIES = ("default", "adaptive+none", "paper+none", "optimus+none")
 ROUNDING_S = 0.1

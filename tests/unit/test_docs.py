@@ -30,9 +30,9 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.state import State
 from reshape_sidecar import limits as sidecar_limits
-from tests.gate import examples
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
-from tests.world import World
+from tests.support.gate import examples
+from tests.support.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
 CORE = ROOT / "controller" / "reshape_controller"
@@ -197,8 +197,9 @@ def test_the_table_of_the_sidecars_deadlines_has_every_limit_with_its_figure() -
 def test_the_table_of_the_core_has_every_module() -> None:
     listed = [plain(row[0]) for row in tables(section(ARCHITECTURE, "Layers"))[1]]
     assert sorted(listed) == sorted(
-        ".".join(path.relative_to(CORE / "core").with_suffix("").parts)
-        for path in (CORE / "core").rglob("*.py")
+        ".".join(path.relative_to(CORE).with_suffix("").parts).removeprefix("core.")
+        for folder in ("core", "scheduling")
+        for path in (CORE / folder).rglob("*.py")
         if path.stem != "__init__"
     )
 
@@ -213,14 +214,14 @@ def calls(name: str) -> Iterator[ast.Call]:
 
 def kinds_in_code() -> set[str]:
     kinds: set[str] = set()
-    expressions = [call.args[1] for call in calls("turn.note")]
+    expressions = [call.args[1] for call in calls("tx.note")]
     for call in calls("HistoryEntry"):
         named = [keyword.value for keyword in call.keywords if keyword.arg == "kind"]
         expressions += named or [call.args[2]]
     for expression in expressions:
         if isinstance(expression, ast.Constant):
             kinds.add(str(expression.value))
-        elif ast.unparse(expression) != "kind":  # Turn.note hands its own argument on
+        elif ast.unparse(expression) != "kind":  # Transaction.note hands its own argument on
             kinds.update(HISTORY_KINDS_BUILT[ast.unparse(expression)])
     return kinds
 

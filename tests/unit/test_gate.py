@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SHOW = "from tests.gate import examples; from hypothesis import settings; "
+SHOW = "from tests.support.gate import examples; from hypothesis import settings; "
 
 
 @pytest.mark.parametrize(("gate", "said"), [("", "1500 30 100"), ("1", "500 10 34")])

@@ -17,14 +17,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("controller", "sidecar", "launcher", "profiles")
-MODULE_LINES_MAX = 300
+MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 70
 TEXT_SUFFIXES = (
     *(".cfg", ".in", ".ini", ".json", ".jsonl", ".lock", ".md"),
     *(".py", ".sh", ".svg", ".toml", ".txt", ".yaml", ".yml"),
 )
 BANNED_NAMES = {"common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
-DECIDING = ("controller/reshape_controller/core", "controller/reshape_controller/policies")
+DECIDING = tuple(
+    f"controller/reshape_controller/{name}" for name in ("core", "scheduling", "policies")
+)
 
 
 def relative(path: Path) -> str:

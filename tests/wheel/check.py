@@ -33,8 +33,8 @@ PACKAGES = {
 SIDECAR_EXTRA = {"reshape-gpu", "tornado", "nvidia-ml-py"}
 CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "torch"}
 OF_OTHER_EXTRAS = {
-    "reshape_launcher.kubernetes.answers",
-    "reshape_launcher.kubernetes.client",
+    "reshape_launcher.kubernetes.api_errors",
+    "reshape_launcher.kubernetes.api",
     "reshape_launcher.kubernetes.leases",
     "reshape_launcher.playbooks.library.reshape_apply",
 }

@@ -43,7 +43,7 @@ COMMANDS = {
     "drain": "jobs.cluster",
     "undrain": "jobs.cluster",
     "status": "jobs.cluster",
-    "explain": "jobs.explain_command",
+    "explain": "jobs.explain",
     "timeline": "timeline.commands",
     "replay": "replays.commands",
     "compare": "replays.compare",

@@ -18,7 +18,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Turn
+from reshape_controller.core.state import State, Transaction
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
 
 
@@ -27,7 +27,7 @@ def save_deadline_s(state: State, job: Job) -> float:
     return max(state.limits.save_min_s, state.limits.save_factor * job.longest_save_s)
 
 
-def reshaped(turn: Turn, job: Job, before: int, after: int) -> Job:
+def reshaped(tx: Transaction, job: Job, before: int, after: int) -> Job:
     """The job with its change of size counted, up or down; a mere move is neither."""
     if after == before:
         return job
@@ -35,7 +35,7 @@ def reshaped(turn: Turn, job: Job, before: int, after: int) -> Job:
         job,
         reshape_ups=job.reshape_ups + (after > before),
         reshape_downs=job.reshape_downs + (after < before),
-        reshaped_at_s=turn.now_s,
+        reshaped_at_s=tx.now_s,
     )
 
 
@@ -56,12 +56,12 @@ def desired_of(state: State, job: Job) -> Desired | None:
     )
 
 
-def until(turn: Turn, kind: DeadlineKind, length_s: float) -> Deadline:
+def until(tx: Transaction, kind: DeadlineKind, length_s: float) -> Deadline:
     """A deadline that starts now."""
-    return Deadline(kind, turn.now_s + length_s, length_s)
+    return Deadline(kind, tx.now_s + length_s, length_s)
 
 
-def launch(turn: Turn, job: Job, host: HostId) -> Job:
+def launch(tx: Transaction, job: Job, host: HostId) -> Job:
     """Start a new attempt on ``host``, without GPUs (early initialisation)."""
     job = replace(
         job,
@@ -80,70 +80,70 @@ def launch(turn: Turn, job: Job, host: HostId) -> Job:
         after_end=JobState.SUBMITTED,
         container_restarts=job.container_restarts + (1 if job.attempt else 0),
         reason=f"its container starts on {host}",
-        deadline=until(turn, DeadlineKind.EARLY_INIT, turn.limits.early_init_s),
+        deadline=until(tx, DeadlineKind.EARLY_INIT, tx.limits.early_init_s),
     )
-    turn.state.put_job(job)
-    turn.commands.append(Launch(turn.state.epoch, job.id, job.attempt, host))
-    turn.note(job, "launched", f"container {job.attempt} launched on {host}")
+    tx.state.put_job(job)
+    tx.commands.append(Launch(tx.state.epoch, job.id, job.attempt, host))
+    tx.note(job, "launched", f"container {job.attempt} launched on {host}")
     return job
 
 
 def ask(
-    turn: Turn, job: Job, mode: Mode, devices: tuple[GpuId, ...] = (), *, force: bool = False
+    tx: Transaction, job: Job, mode: Mode, devices: tuple[GpuId, ...] = (), *, force: bool = False
 ) -> Job:
     """Raise the generation and tell the SideCar what to be. The caller puts the job."""
     job = replace(job, generation=job.generation + 1, mode=mode, devices=devices, force=force)
-    desired = desired_of(turn.state, job)
+    desired = desired_of(tx.state, job)
     if desired is not None:
-        turn.commands.append(SetDesired(desired))
+        tx.commands.append(SetDesired(desired))
     return job
 
 
-def start(turn: Turn, job: Job, gpus: tuple[GpuId, ...], reason: str) -> Job:
+def start(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], reason: str) -> Job:
     """Tell an initialised or crashed attempt to train on ``gpus``, which are its own."""
-    job = ask(turn, job, Mode.RUN, gpus)
+    job = ask(tx, job, Mode.RUN, gpus)
     job = replace(
         job,
         gpus=gpus,
         stage=Stage.STARTING,
         reason=reason,
-        deadline=until(turn, DeadlineKind.FIRST_STEP, turn.limits.first_step_s),
+        deadline=until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s),
     )
-    turn.state.put_job(job)
+    tx.state.put_job(job)
     return job
 
 
-def end(turn: Turn, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
+def end(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
     """Let the SideCar stop what runs and end the container; escalates to removal by deadline."""
-    job = ask(turn, job, Mode.EXIT, force=True)
-    wait_s = save_deadline_s(turn.state, job) + turn.limits.kill_after_s + turn.limits.end_s
+    job = ask(tx, job, Mode.EXIT, force=True)
+    wait_s = save_deadline_s(tx.state, job) + tx.limits.kill_after_s + tx.limits.end_s
     job = replace(
         job,
         stage=Stage.ENDING,
         after_end=after,
         reason=reason,
-        deadline=until(turn, DeadlineKind.END, wait_s),
+        deadline=until(tx, DeadlineKind.END, wait_s),
     )
-    turn.state.put_job(job)
+    tx.state.put_job(job)
     return job
 
 
-def remove(turn: Turn, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
+def remove(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
     """Have the launcher end the container, whatever its SideCar does."""
-    grace_s = turn.limits.kill_after_s
-    turn.commands.append(Remove(turn.state.epoch, job.id, job.attempt, grace_s))
+    grace_s = tx.limits.kill_after_s
+    tx.commands.append(Remove(tx.state.epoch, job.id, job.attempt, grace_s))
     job = replace(
         job,
         stage=Stage.ENDING,
         after_end=after,
         reason=reason,
-        deadline=until(turn, DeadlineKind.REMOVE, grace_s + turn.limits.remove_retry_s),
+        deadline=until(tx, DeadlineKind.REMOVE, grace_s + tx.limits.remove_retry_s),
     )
-    turn.state.put_job(job)
+    tx.state.put_job(job)
     return job
 
 
-def without_container(turn: Turn, job: Job, reason: str) -> Job:
+def without_container(tx: Transaction, job: Job, reason: str) -> Job:
     """Fields of a job whose container is gone: queued again, halted, or over.
 
     Keeps a hand-over: with the mechanism ``terminate`` the job is launched again for it. One that
@@ -175,22 +175,22 @@ def without_container(turn: Turn, job: Job, reason: str) -> Job:
         only_host_because=job.only_host_because if stays else "",
         reason=job.reason if over else reason,
     )
-    turn.state.put_job(job)
+    tx.state.put_job(job)
     if over:
         # No plan for that: what it held made one wanted when it became free.
-        turn.state.drop_job(job)
+        tx.state.drop_job(job)
     else:
-        turn.state.plan_wanted = True
+        tx.state.plan_wanted = True
     return job
 
 
-def finish(turn: Turn, job: Job, state: JobState, reason: str) -> Job:
+def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> Job:
     """The job is over. Its container, if any, is the caller's to end."""
-    job = replace(job, state=state, reason=reason, finished_at_s=turn.now_s, deadline=None)
-    turn.state.put_job(job)
-    turn.note(job, state.value, reason)
+    job = replace(job, state=state, reason=reason, finished_at_s=tx.now_s, deadline=None)
+    tx.state.put_job(job)
+    tx.note(job, state.value, reason)
     if not job.stage.has_gpus:  # those want one when they are free
-        turn.state.plan_wanted = True
+        tx.state.plan_wanted = True
     return job
 
 
@@ -203,27 +203,27 @@ def lost_work(job: Job) -> Job:
     return replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))
 
 
-def count_failure(turn: Turn, job: Job, reason: str) -> Job:
+def count_failure(tx: Transaction, job: Job, reason: str) -> Job:
     """One failure more, unless this is the rest of one: when a worker's container dies, the others'
     processes often fail for it first. The job becomes FAILED when its retries are used up."""
     if job.failed_attempt == job.attempt:
         job = replace(job, reason=reason)
-        turn.state.put_job(job)
+        tx.state.put_job(job)
         return job
     job = replace(job, failures=job.failures + 1, failed_attempt=job.attempt, reason=reason)
-    turn.state.put_job(job)
-    turn.note(job, "failure", reason)
+    tx.state.put_job(job)
+    tx.note(job, "failure", reason)
     if job.failures > job.spec.retries:
         return finish(
-            turn, job, JobState.FAILED, f"{reason} (failure {job.failures}; retries are used up)"
+            tx, job, JobState.FAILED, f"{reason} (failure {job.failures}; retries are used up)"
         )
     return job
 
 
-def back_off(turn: Turn, job: Job) -> Job:
+def back_off(tx: Transaction, job: Job) -> Job:
     """A queued job that failed waits before it may start again."""
-    wait_s = turn.limits.retry_backoff_s * 2.0 ** max(0, job.failures - 1)
-    deadline = until(turn, DeadlineKind.RETRY, min(wait_s, RETRY_BACKOFF_MAX_S))
+    wait_s = tx.limits.retry_backoff_s * 2.0 ** max(0, job.failures - 1)
+    deadline = until(tx, DeadlineKind.RETRY, min(wait_s, RETRY_BACKOFF_MAX_S))
     job = replace(job, deadline=deadline)
-    turn.state.put_job(job)
+    tx.state.put_job(job)
     return job

@@ -5,90 +5,91 @@ Never: takes a GPU from its owner because time has passed.
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts, endings, giving_up, ledger
+from reshape_controller.core import attempts, job_exit
+from reshape_controller.core.coordinator import gpu_ledger, handover_abort
 from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Turn
+from reshape_controller.core.state import Transaction
 
 
-def due(turn: Turn) -> None:
+def due(tx: Transaction) -> None:
     """Carry out the consequence of every deadline that has passed, earliest first."""
-    wake_at_s = turn.state.wake_at_s
-    if wake_at_s is not None and wake_at_s <= turn.now_s:
-        turn.state.wake_at_s, turn.state.plan_wanted = None, True
-    for key in turn.state.take_due(turn.now_s):
-        job = turn.state.jobs.get(JobId(key))
-        if job is not None and job.deadline is not None and job.deadline.at_s <= turn.now_s:
-            _job_due(turn, job, job.deadline)  # unless what came before it gave it another
-        gpu = turn.state.gpus.get(GpuId(key))
+    wake_at_s = tx.state.wake_at_s
+    if wake_at_s is not None and wake_at_s <= tx.now_s:
+        tx.state.wake_at_s, tx.state.plan_wanted = None, True
+    for key in tx.state.take_due(tx.now_s):
+        job = tx.state.jobs.get(JobId(key))
+        if job is not None and job.deadline is not None and job.deadline.at_s <= tx.now_s:
+            _job_due(tx, job, job.deadline)  # unless what came before it gave it another
+        gpu = tx.state.gpus.get(GpuId(key))
         if gpu is not None and gpu.verify_by_s is not None and gpu.state is GpuState.RELEASING:
-            _gpu_due(turn, gpu)
+            _gpu_due(tx, gpu)
 
 
-def rebase(turn: Turn) -> None:
+def rebase(tx: Transaction) -> None:
     """Give every running deadline its full length from now (R6)."""
-    for job in tuple(turn.state.jobs.values()):
+    for job in tuple(tx.state.jobs.values()):
         if job.deadline is not None:
-            deadline = attempts.until(turn, job.deadline.kind, job.deadline.length_s)
-            turn.state.put_job(replace(job, deadline=deadline, watched=False))
-    for gpu in tuple(turn.state.gpus.values()):
+            deadline = attempts.until(tx, job.deadline.kind, job.deadline.length_s)
+            tx.state.put_job(replace(job, deadline=deadline, watched=False))
+    for gpu in tuple(tx.state.gpus.values()):
         if gpu.state is GpuState.RELEASING:
-            turn.state.put_gpu(replace(gpu, verify_by_s=turn.now_s + turn.limits.verify_s))
+            tx.state.put_gpu(replace(gpu, verify_by_s=tx.now_s + tx.limits.verify_s))
 
 
-def put_off(turn: Turn, held_s: float) -> None:
+def put_off(tx: Transaction, held_s: float) -> None:
     """Nobody was heard or told anything for ``held_s`` seconds: no deadline ran meanwhile."""
-    for job in tuple(turn.state.jobs.values()):
+    for job in tuple(tx.state.jobs.values()):
         if job.deadline is not None:
             deadline = replace(job.deadline, at_s=job.deadline.at_s + held_s)
-            turn.state.put_job(replace(job, deadline=deadline, watched=False))
-    for gpu in tuple(turn.state.gpus.values()):
+            tx.state.put_job(replace(job, deadline=deadline, watched=False))
+    for gpu in tuple(tx.state.gpus.values()):
         if gpu.verify_by_s is not None:
-            turn.state.put_gpu(replace(gpu, verify_by_s=gpu.verify_by_s + held_s))
-    turn.note(None, "controller-held-up", f"for {held_s:.0f} s; no deadline ran meanwhile")
+            tx.state.put_gpu(replace(gpu, verify_by_s=gpu.verify_by_s + held_s))
+    tx.note(None, "controller-held-up", f"for {held_s:.0f} s; no deadline ran meanwhile")
 
 
-def _job_due(turn: Turn, job: Job, deadline: Deadline) -> None:
+def _job_due(tx: Transaction, job: Job, deadline: Deadline) -> None:
     waited = f"{deadline.length_s:g} s"
     if deadline.kind is not DeadlineKind.RETRY:
-        turn.note(job, "deadline", f"{deadline.kind.value}: {waited} are over")
+        tx.note(job, "deadline", f"{deadline.kind.value}: {waited} are over")
     match deadline.kind:
         case DeadlineKind.EARLY_INIT:
             reason = f"its SideCar did not initialise within {waited}"
-            endings.launch_failed(turn, job, reason, retryable=True)
+            job_exit.launch_failed(tx, job, reason, retryable=True)
         case DeadlineKind.SAVE_ANSWER:
-            _no_answer(turn, job, deadline)
+            _no_answer(tx, job, deadline)
         case DeadlineKind.STOP:
             reason = f"its process tree was not gone after {waited}"
-            attempts.remove(turn, job, reason, after=job.after_end)
+            attempts.remove(tx, job, reason, after=job.after_end)
         case DeadlineKind.FIRST_STEP:
-            endings.start_hung(turn, job, f"no first step within {waited}{_as_told(job)}")
+            job_exit.start_hung(tx, job, f"no first step within {waited}{_as_told(job)}")
         case DeadlineKind.INITIALIZED_HOLD:
             reason = f"no GPUs for it within {waited} of its initialisation"
-            attempts.remove(turn, job, reason)
+            attempts.remove(tx, job, reason)
         case DeadlineKind.END | DeadlineKind.REMOVE:
-            attempts.remove(turn, job, job.reason, after=job.after_end)
+            attempts.remove(tx, job, job.reason, after=job.after_end)
         case DeadlineKind.RETRY:
-            turn.state.put_job(replace(job, deadline=None))
-            turn.state.plan_wanted = True
+            tx.state.put_job(replace(job, deadline=None))
+            tx.state.plan_wanted = True
 
 
-def _no_answer(turn: Turn, job: Job, deadline: Deadline) -> None:
+def _no_answer(tx: Transaction, job: Job, deadline: Deadline) -> None:
     """Neither ``stopping`` nor ``refused``: take the request back, then wait for either (R2)."""
     assert job.change is not None
     if job.change.withdrawn or not job.reachable:
-        again = attempts.until(turn, deadline.kind, deadline.length_s)
-        turn.state.put_job(replace(job, deadline=again, reason="its SideCar does not answer"))
+        again = attempts.until(tx, deadline.kind, deadline.length_s)
+        tx.state.put_job(replace(job, deadline=again, reason="its SideCar does not answer"))
         return
-    giving_up.take_back(turn, job, f"{job.spec.name} did not answer the request to save")
+    handover_abort.abort_request(tx, job, f"{job.spec.name} did not answer the request to save")
 
 
-def _gpu_due(turn: Turn, gpu: Gpu) -> None:
-    newcomer = turn.state.jobs.get(gpu.promised_to) if gpu.promised_to is not None else None
+def _gpu_due(tx: Transaction, gpu: Gpu) -> None:
+    newcomer = tx.state.jobs.get(gpu.promised_to) if gpu.promised_to is not None else None
     reason = gpu.reason or "its release could not be verified in time"
     if newcomer is not None:
-        giving_up.abandon(turn, newcomer, f"GPU {gpu.id}: {reason}")
-    ledger.quarantine(turn, turn.state.gpus[gpu.id], reason)
+        handover_abort.abort(tx, newcomer, f"GPU {gpu.id}: {reason}")
+    gpu_ledger.quarantine(tx, tx.state.gpus[gpu.id], reason)
 
 
 def _as_told(job: Job) -> str:

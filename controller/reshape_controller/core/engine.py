@@ -13,19 +13,18 @@ from math import inf
 from reshape_controller.core import (
     attempts,
     deadlines,
-    endings,
-    files,
-    handover,
     inventory,
+    job_exit,
     learning,
-    ledger,
-    lighten,
-    planning,
+    plan_validation,
     reports,
     requests,
 )
 from reshape_controller.core import events as ev
+from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
+from reshape_controller.core.coordinator import gpu_ledger, handover
+from reshape_controller.core.coordinator import handover as lighten
 from reshape_controller.core.limits import PLAN_AGAIN_MIN_S
 from reshape_controller.core.model import (
     Gpu,
@@ -37,8 +36,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Turn
-from reshape_controller.core.touched import Touched
+from reshape_controller.core.state import State, Transaction
 from reshape_sidecar.wire import Desired
 
 
@@ -63,9 +61,9 @@ class Engine:
 
     def step(self, event: ev.Event, now_s: float) -> Step:
         """Take in one event. Unknown or late events change nothing."""
-        turn = self._turn(now_s)
-        self._dispatch(turn, event)
-        return self._close(turn)
+        tx = self._turn(now_s)
+        self._dispatch(tx, event)
+        return self._close(tx)
 
     def wants_plan(self) -> bool:
         """Whether something changed that a policy may use, and plans are allowed now (R6)."""
@@ -81,25 +79,25 @@ class Engine:
         Raises PlanRejected, with the state as it was but for the wish to plan, which is dropped,
         and when to plan again, which is the plan's.
         """
-        turn = self._turn(now_s)
+        tx = self._turn(now_s)
         if plan.wake_at_s is None:
             self.state.wake_at_s = None
         else:
-            self.state.wake_at_s = max(plan.wake_at_s, turn.now_s + PLAN_AGAIN_MIN_S)
+            self.state.wake_at_s = max(plan.wake_at_s, tx.now_s + PLAN_AGAIN_MIN_S)
         self.state.looked_up_to = plan.looked_up_to
         if not plan.targets:
             self.state.plan_wanted = False
             self._say_why_it_waits(plan)
-            return self._close(turn)
+            return self._close(tx)
         wanted, self.state.plan_wanted = self.state.plan_wanted, False
-        planning.apply(turn, plan)
+        plan_validation.apply(tx, plan)
         self.state.plan_wanted = wanted
-        turn.note(
+        tx.note(
             self.state.jobs.get(plan.about) if plan.about is not None else None,
             "decided",
             plan.text or plan.reason_code,
         )
-        return self._close(turn)
+        return self._close(tx)
 
     def _say_why_it_waits(self, plan: Plan) -> None:
         job = self.state.jobs.get(plan.about) if plan.about is not None else None
@@ -127,87 +125,87 @@ class Engine:
             if job.stage is Stage.ENDING and job.mode.value != "exit":
                 grace_s = self.state.limits.kill_after_s
                 commands.append(Remove(self.state.epoch, job.id, job.attempt, grace_s))
-        turn = self._turn(self.state.now_s)
-        ledger.check(turn, self._releasing())
-        commands += [c for c in turn.commands if isinstance(c, CheckRelease)]
+        tx = self._turn(self.state.now_s)
+        gpu_ledger.check(tx, self._releasing())
+        commands += [c for c in tx.commands if isinstance(c, CheckRelease)]
         return tuple(commands)
 
-    def take_touched(self) -> Touched:
+    def drain_changes(self) -> ChangeSet:
         """Ids that changed since the last call."""
-        return self.state.take_touched()
+        return self.state.drain_changes()
 
-    def _turn(self, now_s: float) -> Turn:
+    def _turn(self, now_s: float) -> Transaction:
         self.state.now_s = now_s = max(self.state.now_s, now_s)
-        return Turn(self.state, now_s, tells=self._explains)
+        return Transaction(self.state, now_s, tells=self._explains)
 
-    def _close(self, turn: Turn) -> Step:
-        if not (turn.observed_before or self.state.observing):
-            reports.resume_hand_overs(turn)
-        for host in turn.freed:
-            lighten.lighten(turn, host)
-        if not turn.commands and not turn.history:
+    def _close(self, tx: Transaction) -> Step:
+        if not (tx.observed_before or self.state.observing):
+            reports.resume_hand_overs(tx)
+        for host in tx.freed:
+            lighten.use_idle_instead(tx, host)
+        if not tx.commands and not tx.history:
             return _NOTHING
-        return Step(tuple(turn.commands), tuple(turn.history))
+        return Step(tuple(tx.commands), tuple(tx.history))
 
     def _releasing(self) -> tuple[Gpu, ...]:
         return tuple(g for g in self.state.gpus.values() if g.state is GpuState.RELEASING)
 
-    def _dispatch(self, turn: Turn, event: ev.Event) -> None:
+    def _dispatch(self, tx: Transaction, event: ev.Event) -> None:
         match event:
             case ev.SideCarReported(observed):
-                reports.take(turn, observed)
+                reports.take(tx, observed)
             case ev.SideCarFellSilent(job, attempt):
-                reports.silent(turn, job, attempt)
+                reports.silent(tx, job, attempt)
             case ev.DeadlinesDue():
-                deadlines.due(turn)
+                deadlines.due(tx)
             case ev.ControllerHeldUp(held_s):
-                deadlines.put_off(turn, held_s)
+                deadlines.put_off(tx, held_s)
             case ev.ReleaseVerified() | ev.ReleaseNotEmpty():
-                self._release_seen(turn, event)
+                self._release_seen(tx, event)
             case ev.FilesFound() | ev.LaunchFailed() | ev.ContainerGone():
-                self._container_seen(turn, event)
+                self._container_seen(tx, event)
             case ev.JobSubmitted() | ev.JobRejected():
-                self._submitted(turn, event)
+                self._submitted(tx, event)
             case (
                 ev.CancelRequested() | ev.HaltRequested() | ev.ResumeRequested() | ev.PinRequested()
             ):
                 found = self.state.jobs.get(event.job)
                 if found is not None:
-                    requests.take(turn, found, event)
+                    requests.take(tx, found, event)
             case ev.ControllerStarted():
-                self._started(turn, event)
+                self._started(tx, event)
             case ev.ProfileRecorded(profile):
-                learning.recorded(turn, profile)
+                learning.recorded(tx, profile)
             case ev.CurveFitted(job_id, job_type, curve):
-                learning.fitted(turn, job_id, job_type, curve)
+                learning.fitted(tx, job_id, job_type, curve)
             case _:
-                inventory.take(turn, event)
+                inventory.take(tx, event)
 
-    def _started(self, turn: Turn, event: ev.ControllerStarted) -> None:
+    def _started(self, tx: Transaction, event: ev.ControllerStarted) -> None:
         state = self.state
         state.epoch, state.policy = event.epoch, event.policy
         state.mechanism, state.limits = event.mechanism, event.limits
         state.seed = event.seed
-        deadlines.rebase(turn)
+        deadlines.rebase(tx)
         for job in tuple(state.jobs.values()):
             if job.stage not in (Stage.NONE, Stage.LAUNCHING):
                 state.put_job(replace(job, answered=False))
         state.plan_wanted = True
-        turn.note(None, "controller-started", f"epoch {event.epoch}, policy {event.policy}")
+        tx.note(None, "controller-started", f"epoch {event.epoch}, policy {event.policy}")
 
-    def _submitted(self, turn: Turn, event: ev.JobSubmitted | ev.JobRejected) -> None:
+    def _submitted(self, tx: Transaction, event: ev.JobSubmitted | ev.JobRejected) -> None:
         if isinstance(event, ev.JobRejected):
             what = "; ".join(error.told for error in event.errors)
-            turn.history.append(HistoryEntry(event.job, turn.now_s, "rejected", what))
+            tx.history.append(HistoryEntry(event.job, tx.now_s, "rejected", what))
             return
         if event.job in self.state.jobs:
             return
-        job = Job(event.job, event.spec, self.state.next_place, turn.now_s, reason="is queued")
+        job = Job(event.job, event.spec, self.state.next_place, tx.now_s, reason="is queued")
         self.state.next_place += 1
         self.state.put_job(job)
         if not self._is_looked_past(job):
             self.state.plan_wanted = True
-        turn.note(job, "submitted", f"{job.spec.name} by {job.spec.user or 'unknown'}")
+        tx.note(job, "submitted", f"{job.spec.name} by {job.spec.user or 'unknown'}")
 
     def _is_looked_past(self, job: Job) -> bool:
         """Whether a job that comes now stands where the newest plan would look at nobody."""
@@ -218,20 +216,22 @@ class Engine:
         return job.spec.priority <= known.spec.priority
 
     def _container_seen(
-        self, turn: Turn, event: ev.FilesFound | ev.LaunchFailed | ev.ContainerGone
+        self, tx: Transaction, event: ev.FilesFound | ev.LaunchFailed | ev.ContainerGone
     ) -> None:
         job = self.state.jobs.get(event.job)
         if job is None or job.attempt != event.attempt or job.stage is Stage.NONE:
             return
         if isinstance(event, ev.FilesFound):
-            files.found(turn, job, event)
+            job_exit.on_files_found(tx, job, event)
         elif isinstance(event, ev.ContainerGone):
             reason = event.reason or f"its container ended (exit code {event.exit_code})"
-            endings.container_gone(turn, job, reason, event.exit_code)
+            job_exit.container_gone(tx, job, reason, event.exit_code)
         elif job.stage is Stage.LAUNCHING:
-            endings.launch_failed(turn, job, event.reason, retryable=event.retryable)
+            job_exit.launch_failed(tx, job, event.reason, retryable=event.retryable)
 
-    def _release_seen(self, turn: Turn, event: ev.ReleaseVerified | ev.ReleaseNotEmpty) -> None:
+    def _release_seen(
+        self, tx: Transaction, event: ev.ReleaseVerified | ev.ReleaseNotEmpty
+    ) -> None:
         newcomers: dict[JobId, None] = {}
         again: list[Gpu] = []
         for gpu_id in event.gpus:
@@ -247,7 +247,7 @@ class Engine:
                 continue
             if gpu.promised_to is not None:
                 newcomers[gpu.promised_to] = None
-            ledger.free(turn, gpu)
-        ledger.check(turn, tuple(again))
+            gpu_ledger.free(tx, gpu)
+        gpu_ledger.check(tx, tuple(again))
         for newcomer in newcomers:
-            handover.advance(turn, newcomer)
+            handover.advance(tx, newcomer)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from reshape_controller.core.job_length import total_steps
 from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
-from reshape_controller.core.prediction.lengths import total_steps
-from reshape_controller.core.prediction.profiles import (
+from reshape_controller.core.profile_book import (
     COST_WEIGHT,
     SPEED_WEIGHT,
     TYPE_WEIGHT,
@@ -22,10 +22,10 @@ from reshape_controller.core.prediction.profiles import (
     blend,
     measure,
 )
-from reshape_controller.core.prediction.trend import Trend, as_before
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Turn
+from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.trend import Trend, as_before
 from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile
 from reshape_sidecar.wire import Observed, PhaseTimes
 
@@ -43,86 +43,86 @@ ACCURACIES_MAX = 64
 """Points of an accuracy curve that are kept; older ones are thinned out."""
 
 
-def recorded(turn: Turn, profile: Profile) -> None:
+def recorded(tx: Transaction, profile: Profile) -> None:
     """A profile entered the store."""
-    turn.state.profiles = turn.state.profiles.with_profile(profile)
-    turn.state.plan_wanted = True
+    tx.state.profiles = tx.state.profiles.with_profile(profile)
+    tx.state.plan_wanted = True
     figures = f"{len(profile.speed)} speeds, {len(profile.accuracy)} accuracies"
-    turn.note(None, "profile-recorded", f"job type {profile.job_type}: {figures}")
+    tx.note(None, "profile-recorded", f"job type {profile.job_type}: {figures}")
 
 
-def fitted(turn: Turn, job_id: JobId | None, job_type: str, curve: Curve) -> None:
+def fitted(tx: Transaction, job_id: JobId | None, job_type: str, curve: Curve) -> None:
     """The shell fitted an accuracy curve."""
     if job_id is None:
-        known = turn.state.profiles.learned_of(job_type)
-        turn.state.profiles = turn.state.profiles.with_learned(replace(known, curve=curve))
+        known = tx.state.profiles.learned_of(job_type)
+        tx.state.profiles = tx.state.profiles.with_learned(replace(known, curve=curve))
         return
-    job = turn.state.jobs.get(job_id)
+    job = tx.state.jobs.get(job_id)
     if job is not None:
-        turn.state.plan_wanted = turn.state.plan_wanted or job.curve is None
-        turn.state.put_job(replace(job, curve=curve))
-        turn.note(job, "curve-fitted", f"through {curve.points} points of its accuracy")
+        tx.state.plan_wanted = tx.state.plan_wanted or job.curve is None
+        tx.state.put_job(replace(job, curve=curve))
+        tx.note(job, "curve-fitted", f"through {curve.points} points of its accuracy")
 
 
-def observe(turn: Turn, before: Job, seen: Observed) -> None:
+def observe(tx: Transaction, before: Job, seen: Observed) -> None:
     """Learn from a report that the machine has taken in; ``before`` is the job before it."""
-    job = turn.state.jobs.get(before.id)
+    job = tx.state.jobs.get(before.id)
     if job is None or job.attempt != before.attempt:
         return
     launch = before.deadline
     # With its GPUs at hand it is granted them in the same turn, and is never seen as ready.
     up = before.stage is Stage.LAUNCHING and job.stage in (Stage.READY, Stage.STARTING)
     if up and launch is not None and before.watched:
-        took_s = turn.now_s - (launch.at_s - launch.length_s)
-        if turn.tells:
-            believed = turn.state.profiles.overhead(job.spec.job_type)
-            _note_start(turn, job, PhaseCost("job start", believed.job_init_s, took_s))
-        _learn_costs(turn.state, job, job_init_s=took_s)
+        took_s = tx.now_s - (launch.at_s - launch.length_s)
+        if tx.tells:
+            believed = tx.state.profiles.overhead(job.spec.job_type)
+            _note_start(tx, job, PhaseCost("job start", believed.job_init_s, took_s))
+        _learn_costs(tx.state, job, job_init_s=took_s)
     if job.stage is not Stage.TRAINING or seen.generation != job.generation:
         return
     if before.stage is not Stage.TRAINING:
-        job = _started(turn, before, job, seen.times)
-        job = replace(job, progress_at_s=turn.now_s, trend=None)
-    turn.state.put_job(trains_on(turn, before, job, seen))
+        job = _started(tx, before, job, seen.times)
+        job = replace(job, progress_at_s=tx.now_s, trend=None)
+    tx.state.put_job(trains_on(tx, before, job, seen))
 
 
-def trains_on(turn: Turn, before: Job, job: Job, seen: Observed) -> Job:
+def trains_on(tx: Transaction, before: Job, job: Job, seen: Observed) -> Job:
     """The job with what the report of a process that trains teaches of it; the caller puts it."""
     if seen.generation != job.generation:
         return job
     if seen.progress.step > before.progress.step:
-        job = _moved_on(turn, job, seen.progress.seconds_per_step)
+        job = _moved_on(tx, job, seen.progress.seconds_per_step)
     if before.progress.total_steps is None and job.progress.total_steps is not None:
-        believed = total_steps(turn.state.profiles, job.spec, before.progress, job.curve)
+        believed = total_steps(tx.state.profiles, job.spec, before.progress, job.curve)
         if believed is None or abs(believed - job.progress.total_steps) > LENGTH_NEWS * believed:
-            turn.state.plan_wanted = True
-    return _accuracy_seen(_on_trend(turn, job), seen)
+            tx.state.plan_wanted = True
+    return _accuracy_seen(_on_trend(tx, job), seen)
 
 
-def _on_trend(turn: Turn, job: Job) -> Job:
+def _on_trend(tx: Transaction, job: Job) -> Job:
     """With a new trend, if what was reported was not to be expected of the one that it has."""
     trend, at_s = job.trend, job.progress_at_s
     if at_s is None or job.host is None:
         return job
     if trend is not None:
-        gpu_type = turn.state.hosts[job.host].gpu_type
+        gpu_type = tx.state.hosts[job.host].gpu_type
         if trend.expects(job.progress, at_s, job.measured, gpu_type, len(job.gpus)):
             return job
     return replace(job, trend=Trend(job.progress, at_s, job.measured))
 
 
-def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
+def _started(tx: Transaction, before: Job, job: Job, times: PhaseTimes) -> Job:
     """The first step after a start or a reshape: what did it cost?"""
     parts = (times.import_s, times.build_s, times.restore_s, times.first_step_s)
     init_s = sum(part for part in parts if part is not None) if any(parts) else None
     change = before.change
     if change is not None:
-        took_s = turn.now_s - change.asked_at_s if before.watched else None
+        took_s = tx.now_s - change.asked_at_s if before.watched else None
         job = replace(job, reshape_cost_s=took_s)
-    if turn.tells:
-        _tell_costs(turn, job, times, init_s, reshaped=change is not None)
+    if tx.tells:
+        _tell_costs(tx, job, times, init_s, reshaped=change is not None)
     _learn_costs(
-        turn.state,
+        tx.state,
         job,
         process_init_s=init_s,
         checkpoint_s=times.save_s if change is not None else None,
@@ -132,9 +132,9 @@ def _started(turn: Turn, before: Job, job: Job, times: PhaseTimes) -> Job:
 
 
 def _tell_costs(
-    turn: Turn, job: Job, times: PhaseTimes, init_s: float | None, *, reshaped: bool
+    tx: Transaction, job: Job, times: PhaseTimes, init_s: float | None, *, reshaped: bool
 ) -> None:
-    believed = turn.state.profiles.overhead(job.spec.job_type)
+    believed = tx.state.profiles.overhead(job.spec.job_type)
     seen = (
         ("checkpoint", believed.checkpoint_s, times.save_s),
         ("process stop", believed.process_stop_s, times.stop_s),
@@ -147,13 +147,13 @@ def _tell_costs(
         whole = PhaseCost("whole reshape", said, cost_s)
         text = "; ".join(map(_phase_text, phases))
         text = f"took {cost_s:.1f} s, predicted {said:.1f} s" + (f" ({text})" if text else "")
-        turn.note(job, "reshape-cost", text, cost_s, (*phases, whole))
+        tx.note(job, "reshape-cost", text, cost_s, (*phases, whole))
     elif init_s is not None:
-        _note_start(turn, job, phases[-1])
+        _note_start(tx, job, phases[-1])
 
 
-def _note_start(turn: Turn, job: Job, cost: PhaseCost) -> None:
-    turn.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
+def _note_start(tx: Transaction, job: Job, cost: PhaseCost) -> None:
+    tx.note(job, "start-cost", _phase_text(cost), cost.measured_s, (cost,))
 
 
 def _phase_text(cost: PhaseCost) -> str:
@@ -173,11 +173,11 @@ def _learn_costs(state: State, job: Job, **seen_s: float | None) -> None:
         state.profiles = state.profiles.with_learned(replace(known, **moved))
 
 
-def _moved_on(turn: Turn, job: Job, seconds: float | None) -> Job:
+def _moved_on(tx: Transaction, job: Job, seconds: float | None) -> Job:
     """Its steps were seen to move, and take ``seconds`` each, if that was said and can be."""
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
-        return replace(job, progress_at_s=turn.now_s)
-    state, size, kind = turn.state, len(job.gpus), job.spec.job_type
+        return replace(job, progress_at_s=tx.now_s)
+    state, size, kind = tx.state, len(job.gpus), job.spec.job_type
     assert job.host is not None
     gpu_type = state.hosts[job.host].gpu_type
     known = state.profiles.knows_speed(kind, gpu_type)
@@ -185,11 +185,11 @@ def _moved_on(turn: Turn, job: Job, seconds: float | None) -> Job:
     believed_s = state.profiles.seconds_per_step(kind, gpu_type, size) * batches
     prior_s = believed_s if known else None
     measured = measure(job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT)
-    job = replace(job, measured=measured, progress_at_s=turn.now_s)
+    job = replace(job, measured=measured, progress_at_s=tx.now_s)
     here = at_size(measured, gpu_type, size)
     assert here is not None
     if known:
-        job = _judge(turn, job, here, believed_s)
+        job = _judge(tx, job, here, believed_s)
     settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling
     if settled and kind not in (None, DEFAULT_TYPE):
         learned = state.profiles.learned_of(kind)
@@ -204,16 +204,16 @@ def _moved_on(turn: Turn, job: Job, seconds: float | None) -> Job:
     return job
 
 
-def _judge(turn: Turn, job: Job, here: Measured, believed_s: float) -> Job:
+def _judge(tx: Transaction, job: Job, here: Measured, believed_s: float) -> Job:
     """Say so when the job begins or ceases to straggle."""
     ratio = here.seconds_per_step / believed_s
     if not job.straggling and here.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
         job = replace(job, straggling=True)
         text = f"a step takes {here.seconds_per_step:.3g} s, its profile says {believed_s:.3g}"
-        turn.note(job, "straggling", text, ratio)
+        tx.note(job, "straggling", text, ratio)
     elif job.straggling and ratio < STRAGGLE_OVER_RATIO:
         job = replace(job, straggling=False)
-        turn.note(job, "straggling-over", "its steps are as fast as its profile says", ratio)
+        tx.note(job, "straggling-over", "its steps are as fast as its profile says", ratio)
     return job
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from reshape_controller.core.prediction.profiles import Curve, Measured
-from reshape_controller.core.prediction.trend import Trend
+from reshape_controller.core.profile_book import Curve, Measured
 from reshape_controller.core.states import (
     ChangeKind,
     DeadlineKind,
@@ -21,6 +20,7 @@ from reshape_controller.core.states import (
     Mechanism,
     Stage,
 )
+from reshape_controller.core.trend import Trend
 from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress
 
 __all__ = [

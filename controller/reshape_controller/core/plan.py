@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from reshape_controller.core.host_numbering import HostNumbering
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Length, Mechanism
-from reshape_controller.core.places import Places
-from reshape_controller.core.prediction.profiles import Curve, Measured, ProfileBook
+from reshape_controller.core.profile_book import Curve, Measured, ProfileBook
 from reshape_sidecar.wire import Progress
 
 if TYPE_CHECKING:
-    from reshape_controller.core.prediction.pace import Pace
+    from reshape_controller.core.job_estimate import JobEstimate
 
 
 Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
@@ -37,7 +37,7 @@ class JobView:
     host: HostId | None
     frozen: bool
     """No plan may name it."""
-    pace: Pace | None = field(default=None, init=False, compare=False, repr=False)
+    estimate: JobEstimate | None = field(default=None, init=False, compare=False, repr=False)
     """What the predictor made of all this; its cache, and nobody else's. It is here because the
     loops over all jobs read it with what is before it."""
     initialized: bool
@@ -88,23 +88,23 @@ RENEWED_MIN = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Kept:
+class IndexCache:
     """What the forecast of a snapshot keeps for that of the next one of the same state, and which
-    views were renewed meanwhile. A cache of ``prediction.standing``, and of nobody else."""
+    views were renewed meanwhile. A cache of ``scheduling.standing``, and of nobody else."""
 
     running: Renewed = field(default_factory=dict)
     queued: Renewed = field(default_factory=dict)
     shown: tuple[tuple[JobView, ...], tuple[JobView, ...]] = ((), ())
     """Queued and running jobs of the newest snapshot; it is for that one alone."""
-    standing: object = None
+    index: object = None
     """What is kept; None: nothing yet."""
 
     def show(self, queued: tuple[JobView, ...], running: tuple[JobView, ...]) -> None:
         """A snapshot with these views is made. Where no forecast asks, nothing piles up."""
         self.shown = queued, running
         if len(self.running) + len(self.queued) > 2 * (len(queued) + len(running)) + RENEWED_MIN:
-            self.standing = None
-        if self.standing is None:
+            self.index = None
+        if self.index is None:
             self.running.clear()
             self.queued.clear()
 
@@ -126,19 +126,21 @@ class Snapshot:
     """Whether somebody will look at the options of the plan, and at the text of one that does
     something. What is done is the same: a policy may leave these out, and name nobody in a plan
     that leaves running jobs as they are."""
-    alike: dict[Likeness, Pace] = field(default_factory=dict, compare=False, repr=False)
+    estimates: dict[Likeness, JobEstimate] = field(default_factory=dict, compare=False, repr=False)
     """What the predictor keeps of jobs that have not begun, for others that are alike."""
-    kept_places: Places | None = field(default=None, compare=False, repr=False)
+    kept_numbering: HostNumbering | None = field(default=None, compare=False, repr=False)
     """Of these hosts, by somebody who knows that they are the same as before."""
     kept_idle: tuple[HostView, ...] | None = field(default=None, compare=False, repr=False)
     """In the same way, those with idle GPUs."""
-    kept: Kept | None = field(default=None, compare=False, repr=False)
+    kept: IndexCache | None = field(default=None, compare=False, repr=False)
     """By the state of which it is."""
 
     @property
-    def places(self) -> Places:
+    def numbering(self) -> HostNumbering:
         """The hosts by number."""
-        return self.kept_places or Places.of((host.id, host.gpu_type) for host in self.hosts)
+        return self.kept_numbering or HostNumbering.of(
+            (host.id, host.gpu_type) for host in self.hosts
+        )
 
     @property
     def idle(self) -> tuple[HostView, ...]:

@@ -6,44 +6,45 @@ Never: breaks a hand-over past its point of no return. State: fields of the job.
 
 from __future__ import annotations
 
-from reshape_controller.core import endings, giving_up
 from reshape_controller.core import events as ev
-from reshape_controller.core.explain import gpus
+from reshape_controller.core import job_exit
+from reshape_controller.core.coordinator import handover_abort
+from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import Job, JobState, Stage
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Turn
+from reshape_controller.core.state import Transaction
 
 
-def take(turn: Turn, job: Job, event: ev.Event) -> None:
+def take(tx: Transaction, job: Job, event: ev.Event) -> None:
     """Take in one request about a job that has not ended."""
     match event:
         case ev.CancelRequested(_, user):
-            endings.cancel(turn, job, f"cancelled by {user or 'unknown'}")
+            job_exit.cancel(tx, job, f"cancelled by {user or 'unknown'}")
         case ev.HaltRequested(_, user):
-            _halt(turn, job, f"halted by {user or 'unknown'}")
+            _halt(tx, job, f"halted by {user or 'unknown'}")
         case ev.ResumeRequested(_, user):
-            _resume(turn, job, f"resumed by {user or 'unknown'}")
+            _resume(tx, job, f"resumed by {user or 'unknown'}")
         case ev.PinRequested(_, size, user):
-            _pin(turn, job, size, user or "unknown")
+            _pin(tx, job, size, user or "unknown")
 
 
-def _halt(turn: Turn, job: Job, reason: str) -> None:
+def _halt(tx: Transaction, job: Job, reason: str) -> None:
     if job.state.terminal or job.state is JobState.HALTED:
         return
     if job.stage is Stage.NONE:
-        job = giving_up.abandon(turn, job, reason)
-        turn.state.put_job(replace(job, state=JobState.HALTED, reason=reason, deadline=None))
+        job = handover_abort.abort(tx, job, reason)
+        tx.state.put_job(replace(job, state=JobState.HALTED, reason=reason, deadline=None))
     elif job.stage is Stage.ENDING:
-        job = giving_up.abandon(turn, job, reason)
-        turn.state.put_job(replace(job, after_end=JobState.HALTED, reason=reason))
+        job = handover_abort.abort(tx, job, reason)
+        tx.state.put_job(replace(job, after_end=JobState.HALTED, reason=reason))
     elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING):
-        endings.leave(turn, job, reason, after=JobState.HALTED)
+        job_exit.leave(tx, job, reason, after=JobState.HALTED)
     else:
-        turn.state.put_job(replace(job, halt_wanted=True))
-    turn.note(job, "halt-asked", reason)
+        tx.state.put_job(replace(job, halt_wanted=True))
+    tx.note(job, "halt-asked", reason)
 
 
-def _resume(turn: Turn, job: Job, reason: str) -> None:
+def _resume(tx: Transaction, job: Job, reason: str) -> None:
     if job.state.terminal:
         return
     forgiven = replace(job, reason=reason, struck=(), unfit_on=())
@@ -52,18 +53,18 @@ def _resume(turn: Turn, job: Job, reason: str) -> None:
     elif job.after_end is JobState.HALTED:  # on its way there
         job = replace(forgiven, after_end=JobState.SUBMITTED)
     job = replace(job, halt_wanted=False)
-    turn.state.put_job(job)
-    turn.state.plan_wanted = True
-    turn.note(job, "resumed", reason)
+    tx.state.put_job(job)
+    tx.state.plan_wanted = True
+    tx.note(job, "resumed", reason)
 
 
-def _pin(turn: Turn, job: Job, size: int | None, user: str) -> None:
+def _pin(tx: Transaction, job: Job, size: int | None, user: str) -> None:
     if job.state.terminal:
         return
     if size is not None and size not in replace(job, pinned=None).sizes:
         return
     job = replace(job, pinned=size)
-    turn.state.put_job(job)
-    turn.state.plan_wanted = True
+    tx.state.put_job(job)
+    tx.state.plan_wanted = True
     what = "all its sizes" if size is None else f"{gpus(size)} and no other size"
-    turn.note(job, "pinned", f"{what}, by {user}")
+    tx.note(job, "pinned", f"{what}, by {user}")

@@ -2,7 +2,7 @@
 
 Does: holds jobs, GPUs and hosts by id, remembers what a batch touched, and finds the earliest
 deadline. Never: decides anything, or lets a value be changed in place: values are frozen and
-replaced. Only the engine and the functions it calls may hold a ``Turn``.
+replaced. Only the engine and the functions it calls may hold a ``Transaction``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
 
+from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.commands import Command
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
@@ -25,10 +26,9 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
-from reshape_controller.core.prediction.profiles import Learned, ProfileBook
+from reshape_controller.core.profile_book import Learned, ProfileBook
 from reshape_controller.core.record import HistoryEntry, PhaseCost
-from reshape_controller.core.touched import Touched
-from reshape_controller.core.views import Views
+from reshape_controller.core.snapshot_builder import SnapshotBuilder
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
@@ -70,7 +70,7 @@ class State:
         self.looked_up_to: JobId | None = None
         """Behind this queued job the newest plan looked at nobody, and would not."""
         self._profiles = ProfileBook()
-        self.views = Views()
+        self.views = SnapshotBuilder()
         self.jobs: dict[JobId, Job] = {}
         self.gpus: dict[GpuId, Gpu] = {}
         self.hosts: dict[HostId, Host] = {}
@@ -80,7 +80,7 @@ class State:
         """Jobs that wait for GPUs of running jobs which were not asked yet."""
         self._unanswered: dict[JobId, None] = {}
         self._idle: dict[GpuId, None] = {}
-        self._touched = Touched()
+        self._changes = ChangeSet()
         self._due: list[tuple[float, str]] = []
 
     @property
@@ -92,8 +92,8 @@ class State:
     def profiles(self, book: ProfileBook) -> None:
         before, self._profiles = self._profiles, book
         if book.profiles is not before.profiles:
-            self._touched.see_types(before.profiles, book.profiles)
-        self._touched.see_types(before.learned, book.learned)
+            self._changes.see_types(before.profiles, book.profiles)
+        self._changes.see_types(before.learned, book.learned)
 
     @property
     def observing(self) -> bool:
@@ -126,7 +126,7 @@ class State:
             self.unasked[job_id] = None
         else:
             self.unasked.pop(job_id, None)
-        self._touched.jobs[job_id] = None
+        self._changes.jobs[job_id] = None
         self.jobs[job_id] = job
         if shown:
             self.views.job_changed(job_id)
@@ -135,7 +135,7 @@ class State:
 
     def drop_job(self, job: Job) -> None:
         """Forget a job that has ended and left its container."""
-        self._touched.jobs[job.id] = None
+        self._changes.jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
         self.unasked.pop(job.id, None)
@@ -143,7 +143,7 @@ class State:
         self.views.job_changed(job.id)
 
     def put_gpu(self, gpu: Gpu) -> None:
-        self._touched.gpus[gpu.id] = None
+        self._changes.gpus[gpu.id] = None
         self.gpus[gpu.id] = gpu
         if gpu.state is _IDLE and gpu.promised_to is None:
             self._idle[gpu.id] = None
@@ -154,7 +154,7 @@ class State:
             self._await(gpu.verify_by_s, gpu.id)
 
     def put_host(self, host: Host) -> None:
-        self._touched.hosts[host.id] = None
+        self._changes.hosts[host.id] = None
         self.hosts[host.id] = host
         self.views.host_changed(host.id)
 
@@ -177,9 +177,9 @@ class State:
                 due[key] = None
         return tuple(due)
 
-    def take_touched(self) -> Touched:
+    def drain_changes(self) -> ChangeSet:
         """What changed since the last call."""
-        touched, self._touched = self._touched, Touched()
+        touched, self._changes = self._changes, ChangeSet()
         return touched
 
     def dump(self, *, with_env: bool = True) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class State:
                     case Profile() | Learned() as row:
                         known.append(row)
         state.profiles = ProfileBook.from_rows(known)
-        state.take_touched()
+        state.drain_changes()
         return state
 
     def _await(self, at_s: float, key: str) -> None:
@@ -249,7 +249,7 @@ def _bare(job: Job) -> Job:
 _Row = Host | Gpu | Job | Profile | Learned
 
 
-class Turn:
+class Transaction:
     """One event or plan being worked on: the state, the time, and what comes of it."""
 
     __slots__ = ("commands", "freed", "history", "now_s", "observed_before", "state", "tells")

@@ -20,9 +20,9 @@ from reshape_controller.http.json_text import to_json
 from reshape_controller.http.metrics import Metrics
 from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live.clock import Clock
-from reshape_controller.live.desk import Desk
+from reshape_controller.live.control import Control
 from reshape_controller.live.leadership import Leadership
-from reshape_controller.live.link import Link
+from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.records import printable
 from reshape_controller.records.limits import NAME_LENGTH_MAX
@@ -53,8 +53,8 @@ class Access(Protocol):
 class Context:
     """What the handlers work with; one per daemon."""
 
-    desk: Desk
-    link: Link
+    control: Control
+    link: SidecarHub
     tokens: Tokens
     operator_token: str
     host_names: frozenset[str]
@@ -175,7 +175,7 @@ class Handler(Gate):
 
     async def row(self, key: str) -> JobRow:
         """The job with this id or name. Raises UnknownJob."""
-        row = await self.context.desk.store.job(key)
+        row = await self.context.control.store.job(key)
         if row is None:
             raise UnknownJob(f"no job has the id or name {key!r}")
         return row

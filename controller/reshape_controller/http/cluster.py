@@ -7,12 +7,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_controller.http.base import Gate, Handler
+from reshape_controller.http.base import BODY_BYTES_MAX, Gate, Handler, body_json
 from reshape_controller.http.errors import unavailable
 from reshape_controller.http.openapi import version
 from reshape_controller.http.render import gpu_view, host_view
-from reshape_controller.http.views import GpuList, GpuView, Health, HostList, StateView, Status
+from reshape_controller.http.views import (
+    GpuList,
+    GpuView,
+    Health,
+    HostList,
+    ProfileList,
+    ProfilesRecorded,
+    StateView,
+    Status,
+)
 from reshape_controller.store.protocol import Store
+from reshape_profiles.loader import parse
+
+
+class Profiles(Handler):
+    """GET all; POST a document as the files of profiles are."""
+
+    body_bytes_max = 2 * BODY_BYTES_MAX
+
+    async def get(self) -> None:
+        self.answer(ProfileList(await self.context.control.store.profiles()))
+
+    async def post(self) -> None:
+        profiles = parse(body_json(self.request.body), "body").profiles
+        recorded = await self.context.control.record(profiles)
+        same = tuple(p.job_type for p in profiles if p.job_type not in recorded)
+        self.answer(ProfilesRecorded(recorded, same))
 
 
 async def _gpus(store: Store) -> tuple[GpuView, ...]:
@@ -25,21 +50,21 @@ async def _gpus(store: Store) -> tuple[GpuView, ...]:
 
 class Gpus(Handler):
     async def get(self) -> None:
-        self.answer(GpuList(await _gpus(self.context.desk.store)))
+        self.answer(GpuList(await _gpus(self.context.control.store)))
 
 
 class GpuClear(Handler):
     """POST: a quarantined GPU is free again."""
 
     async def post(self, gpu: str) -> None:
-        await self.context.desk.clear(gpu, self.user())
-        (found,) = (view for view in await _gpus(self.context.desk.store) if view.id == gpu)
+        await self.context.control.clear(gpu, self.user())
+        (found,) = (view for view in await _gpus(self.context.control.store) if view.id == gpu)
         self.answer(found)
 
 
 class Hosts(Handler):
     async def get(self) -> None:
-        hosts = await self.context.desk.store.hosts()
+        hosts = await self.context.control.store.hosts()
         self.answer(HostList(tuple(host_view(host) for host in hosts)))
 
 
@@ -47,16 +72,16 @@ class HostAction(Handler):
     """POST drain or undrain."""
 
     async def post(self, host: str, action: str) -> None:
-        desk = self.context.desk
-        await (desk.drain if action == "drain" else desk.undrain)(host, self.user())
-        found = [h for h in await desk.store.hosts() if h.id == host]
+        control = self.context.control
+        await (control.drain if action == "drain" else control.undrain)(host, self.user())
+        found = [h for h in await control.store.hosts() if h.id == host]
         self.answer(host_view(found[0]))
 
 
 class TimelinePage(Handler):
     async def get(self) -> None:
         from_s = self.number("from_s", 0.0, 0.0, 1e12)
-        found = await self.context.timeline.read(self.context.desk.store, from_s)
+        found = await self.context.timeline.read(self.context.control.store, from_s)
         if any(job.ended_at_s is None for job in found.jobs):
             found = replace(found, to_s=max(found.to_s, self.context.clock.now_s()))
         self.answer(found)
@@ -64,24 +89,24 @@ class TimelinePage(Handler):
 
 class StatePage(Handler):
     async def get(self) -> None:
-        self.answer(StateView(self.context.desk.state()))
+        self.answer(StateView(self.context.control.state()))
 
 
 class MetricsPage(Handler):
     async def get(self) -> None:
-        desk, metrics = self.context.desk, self.context.metrics
+        control, metrics = self.context.control, self.context.metrics
         leadership = self.context.leadership
         held = leadership is None or leadership.held
-        text = await metrics.text(desk.store, desk.ready()[0], held)
+        text = await metrics.text(control.store, control.ready()[0], held)
         self.set_header("Content-Type", metrics.content_type)
         self.finish(text)
 
 
 class StatusPage(Handler):
     async def get(self) -> None:
-        desk, leadership = self.context.desk, self.context.leadership
-        ready, reason = desk.ready()
-        epoch, seq = desk.position()
+        control, leadership = self.context.control, self.context.leadership
+        ready, reason = control.ready()
+        epoch, seq = control.position()
         found = Status("leader", ready, version(), reason, epoch, seq)
         if leadership is not None:
             found = replace(
@@ -107,7 +132,7 @@ class Readyz(Handler):
     """Requests are taken: the log was recovered and can be written."""
 
     def get(self) -> None:
-        ready, reason = self.context.desk.ready()
+        ready, reason = self.context.control.ready()
         if not ready:
             raise unavailable("not-ready", f"not ready: {reason}")
         self.answer(Health("ready"))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
 from reshape_controller.core.model import FieldError
-from reshape_controller.live.desk import Conflict, NotReady, Refused
-from reshape_controller.live.link import UnknownAttempt
+from reshape_controller.live.control import Conflict, NotReady, Refused
+from reshape_controller.live.sidecar_hub import UnknownAttempt
 from reshape_controller.records import RecordInvalid
 from reshape_controller.store.protocol import StoreError, UnknownPage
 from reshape_profiles.loader import ProfileError

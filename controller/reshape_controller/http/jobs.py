@@ -27,12 +27,12 @@ class JobHandler(Handler):
 
     def view(self, row: JobRow) -> JobView:
         """The view of a row, with its SideCar's newest report and its container's trouble."""
-        desk = self.context.desk
+        control = self.context.control
         if row.job is None or not row.job.attempt:
             return job_view(row)
-        folder = desk.log_folder(row.job)
+        folder = control.log_folder(row.job)
         where = str(folder) if folder is not None else None
-        return job_view(row, desk.observed(row.id), where, desk.trouble(row.job))
+        return job_view(row, control.observed(row.id), where, control.trouble(row.job))
 
 
 class Jobs(JobHandler):
@@ -43,12 +43,12 @@ class Jobs(JobHandler):
         parse = from_yaml if kind in ("application/yaml", "text/yaml") else from_json
         spec = parse(body_text(self.request.body))
         spec = replace(spec, user=spec.user or self.user())
-        job = await self.context.desk.submit(spec)
+        job = await self.context.control.submit(spec)
         self.set_header("Location", f"/v1/jobs/{job}")
         self.answer(self.view(await self.row(job)), 201)
 
     async def get(self) -> None:
-        page = await self.context.desk.store.jobs(
+        page = await self.context.control.store.jobs(
             limit=self.count("limit", 100, 1, LIMIT_MAX),
             after=self.get_query_argument("after", None),
             states=self._states(),
@@ -77,8 +77,8 @@ class JobAction(JobHandler):
     """POST cancel, halt or resume."""
 
     async def post(self, key: str, action: str) -> None:
-        desk = self.context.desk
-        ask = {"cancel": desk.cancel, "halt": desk.halt, "resume": desk.resume}[action]
+        control = self.context.control
+        ask = {"cancel": control.cancel, "halt": control.halt, "resume": control.resume}[action]
         job = await ask(key, self.user())
         self.answer(self.view(await self.row(job)))
 
@@ -90,7 +90,7 @@ class JobPin(JobHandler):
         body = body_json(self.request.body)
         if not isinstance(body, dict) or list(body) != ["size"]:
             raise bad_request('the body is not {"size": N} or {"size": null}', "body")
-        job = await self.context.desk.pin(key, body["size"], self.user())
+        job = await self.context.control.pin(key, body["size"], self.user())
         self.answer(self.view(await self.row(job)))
 
 
@@ -98,7 +98,7 @@ class JobHistory(JobHandler):
     async def get(self, key: str) -> None:
         row = await self.row(key)
         limit = self.count("limit", LIMIT_MAX, 1, LIMIT_MAX)
-        entries = await self.context.desk.store.history(row.id, limit=limit)
+        entries = await self.context.control.store.history(row.id, limit=limit)
         self.answer(
             History(
                 tuple(
@@ -117,7 +117,7 @@ class JobDecisions(JobHandler):
     async def get(self, key: str) -> None:
         row = await self.row(key)
         limit = self.count("limit", 100, 1, LIMIT_MAX)
-        store = self.context.desk.store
+        store = self.context.control.store
         found = await store.decisions(row.id, limit=limit)
         named = {job: None for decision in found for job in jobs_named(decision)}
         rows = [await store.job(job) for job in named]

@@ -82,7 +82,7 @@ class JobLogs(Handler):
             return None
         found: Chunk | None = None
         for number in range(min(attempt, job.attempt) or job.attempt, job.attempt + 1):
-            folder = self.context.desk.log_folder(replace(job, attempt=number))
+            folder = self.context.control.log_folder(replace(job, attempt=number))
             chunk = read(folder / name, number, start, tail) if folder is not None else None
             if chunk is not None:
                 found = chunk
@@ -96,7 +96,7 @@ class JobLogs(Handler):
         """That of the newest attempt's logs, if it is there to be read."""
         if row.job is None or row.job.attempt == 0:
             return None
-        folder = self.context.desk.log_folder(row.job)
+        folder = self.context.control.log_folder(row.job)
         return folder if folder is not None and folder.is_dir() else None
 
     def _write_chunk(self, chunk: Chunk, ended: bool) -> None:

@@ -13,6 +13,8 @@ import types
 import typing
 from typing import Any
 
+from reshape_sidecar import codec
+
 DISTRIBUTION = "reshape-gpu"
 
 
@@ -106,13 +108,14 @@ def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(kind: type, schemas: dict[str, Any]) -> dict[str, Any]:
-    if kind.__name__ not in schemas:
-        schemas[kind.__name__] = {}
+    name = codec.tag_of(kind)
+    if name not in schemas:
+        schemas[name] = {}
         hints = typing.get_type_hints(kind)
         names = [field.name for field in dataclasses.fields(kind)]
-        schemas[kind.__name__] = {
+        schemas[name] = {
             "type": "object",
             "required": names,
-            "properties": {name: _schema(hints[name], schemas) for name in names},
+            "properties": {each: _schema(hints[each], schemas) for each in names},
         }
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
+    return {"$ref": f"#/components/schemas/{name}"}

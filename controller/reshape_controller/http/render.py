@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from reshape_controller.core.explain import costs_of, explain_json, explain_text
+from reshape_controller.core.explanation import costs_of, explain_json, explain_text
 from reshape_controller.core.model import (
     FieldError,
     Gpu,

@@ -11,7 +11,7 @@ from http import HTTPStatus
 
 from reshape_controller.http.base import Handler, body_text
 from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
-from reshape_controller.live.link import HOLD_MAX_S
+from reshape_controller.live.sidecar_hub import HOLD_MAX_S
 from reshape_controller.records.limits import WORKERS_MAX
 from reshape_sidecar import codec
 from reshape_sidecar.wire import WIRE_VERSION, Desired, Observed

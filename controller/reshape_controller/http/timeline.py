@@ -108,7 +108,7 @@ class Recorder:
 
     def see(self, engine: Engine, seq: int, at_s: float) -> None:
         """Take in what the engine touched since the last call."""
-        state, touched = engine.state, engine.take_touched()
+        state, touched = engine.state, engine.drain_changes()
         self.seq, self.now_s = seq, at_s
         self._first_s = at_s if self._first_s is None else self._first_s
         gpus = dict.fromkeys(touched.gpus)

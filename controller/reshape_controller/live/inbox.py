@@ -17,7 +17,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError, JobId, JobSpec
 from reshape_controller.live.admission import Admission, Refused, job_id
-from reshape_controller.live.desk import Conflict, Desk, NotReady
+from reshape_controller.live.control import Conflict, Control, NotReady
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.loop import CannotTake, Loop
 from reshape_controller.records import RecordInvalid, from_json, load_json, printable
@@ -44,7 +44,7 @@ class _Entry:
     admitted: JobSpec | None = None
 
 
-async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
+async def watch(loop: Loop, admission: Admission, control: Control) -> None:
     """Take in requests until cancelled. Raises Fenced."""
     clock, deferred = asyncio.get_running_loop().time, ""
     while True:
@@ -52,7 +52,7 @@ async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
         try:
             items = await loop.store.requests(REQUESTS_MAX)
             loop.journal.answered()
-            await _take(loop, admission, desk, items)
+            await _take(loop, admission, control, items)
             deferred = ""
             if len(items) == REQUESTS_MAX:
                 continue  # more are waiting
@@ -68,7 +68,9 @@ async def watch(loop: Loop, admission: Admission, desk: Desk) -> None:
         await loop.store.wait_for_requests(max(due_s - clock(), min(PAUSE_MIN_S, POLL_S)))
 
 
-async def _take(loop: Loop, admission: Admission, desk: Desk, items: tuple[InboxItem, ...]) -> None:
+async def _take(
+    loop: Loop, admission: Admission, control: Control, items: tuple[InboxItem, ...]
+) -> None:
     """Everything that was read, in its order; records between two requests share an append."""
     entries: list[_Entry] = []
     try:
@@ -77,7 +79,7 @@ async def _take(loop: Loop, admission: Admission, desk: Desk, items: tuple[Inbox
                 entries.append(await _entry(loop, admission, item))
                 continue
             await _commit(loop, admission, entries)
-            refusal = await _refusal(desk, item)
+            refusal = await _refusal(control, item)
             if refusal:
                 await loop.journal.check_fence()  # who leads may well do what this one cannot
                 await loop.store.refuse(item.id, refusal)
@@ -143,10 +145,10 @@ async def _known(loop: Loop, job: JobId) -> bool:
     return row is not None and row.id == job
 
 
-async def _refusal(desk: Desk, item: InboxItem) -> str:
+async def _refusal(control: Control, item: InboxItem) -> str:
     """Carry out what is asked; why not, or nothing. Raises StoreError, NotReady."""
     try:
-        await _ask(desk, item)
+        await _ask(control, item)
     except (StoreError, NotReady):
         raise
     except Conflict as error:
@@ -163,7 +165,7 @@ def _logged(item: InboxItem, error: str) -> str:
     return error
 
 
-async def _ask(desk: Desk, item: InboxItem) -> None:
+async def _ask(control: Control, item: InboxItem) -> None:
     kind = _kind(item.kind)
     body = load_json(item.body)
     if not isinstance(body, dict):
@@ -171,21 +173,21 @@ async def _ask(desk: Desk, item: InboxItem) -> None:
     user = _user(body.get("user"))
     match kind:
         case RequestKind.CANCEL:
-            await desk.cancel(str(body["job"]), user)
+            await control.cancel(str(body["job"]), user)
         case RequestKind.HALT:
-            await desk.halt(str(body["job"]), user)
+            await control.halt(str(body["job"]), user)
         case RequestKind.RESUME:
-            await desk.resume(str(body["job"]), user)
+            await control.resume(str(body["job"]), user)
         case RequestKind.PIN:
-            await desk.pin(str(body["job"]), body["size"], user)
+            await control.pin(str(body["job"]), body["size"], user)
         case RequestKind.DRAIN:
-            await desk.drain(str(body["host"]), user)
+            await control.drain(str(body["host"]), user)
         case RequestKind.UNDRAIN:
-            await desk.undrain(str(body["host"]), user)
+            await control.undrain(str(body["host"]), user)
         case RequestKind.CLEAR:
-            await desk.clear(str(body["gpu"]), user)
+            await control.clear(str(body["gpu"]), user)
         case RequestKind.PROFILE:
-            await desk.record(parse({"profile": body["profile"]}, "body").profiles)
+            await control.record(parse({"profile": body["profile"]}, "body").profiles)
 
 
 def _kind(text: str) -> RequestKind:

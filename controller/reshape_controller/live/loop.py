@@ -31,13 +31,13 @@ from reshape_controller.core.limits import (
 )
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy
-from reshape_controller.core.prediction import moves
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.journal import APPEND_RETRY_S, Journal
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
+from reshape_controller.scheduling import legal_moves
 from reshape_controller.store.protocol import Store
 from reshape_sidecar import codec
 
@@ -294,7 +294,7 @@ class Loop:
             snapshot = self.engine.snapshot()
             plan = self.settings.policy.decide(snapshot)
             job = self.engine.state.jobs.get(plan.about) if plan.about is not None else None
-            return moves.no_option(plan, job, snapshot.hosts)
+            return legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)
         except Exception as error:
             log.exception("policy-failed", policy=self.settings.policy.name)
             return Plan(reason_code="policy-failed", text=f"the policy failed: {error!r}")

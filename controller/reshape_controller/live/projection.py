@@ -17,7 +17,7 @@ from reshape_controller.store.protocol import Changes, Decision, JobRow, Profile
 
 def changes_of(engine: Engine, record: LogRecord, history: Iterable[HistoryEntry]) -> Changes:
     """The rows that ``record`` changed; forgets the ended jobs that it takes along."""
-    state, touched = engine.state, engine.take_touched()
+    state, touched = engine.state, engine.drain_changes()
     rows = []
     for job_id in touched.jobs:
         job = state.jobs.get(job_id) or state.ended.pop(job_id, None)

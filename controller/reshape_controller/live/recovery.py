@@ -14,6 +14,7 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.live.projection import changes_of, profile_row
+from reshape_controller.store.conventions import other_version
 from reshape_controller.store.digest import GENESIS
 from reshape_controller.store.protocol import Changes, ProfileRow, Store, StoreCorrupt
 from reshape_sidecar import codec
@@ -39,8 +40,11 @@ class Origin:
     parts: tuple[str, ...] = ()
 
     def engine(self) -> Engine:
-        """A new engine as it was then."""
-        return Engine(State.load(self.parts)) if self.seq else Engine()
+        """A new engine as it was then. Raises StoreError if another version wrote the snapshot."""
+        try:
+            return Engine(State.load(self.parts)) if self.seq else Engine()
+        except codec.CodecError as error:
+            raise other_version(f"snapshot {self.seq} of the store", error) from None
 
 
 async def origin(store: Store) -> Origin:

@@ -16,7 +16,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies.adaptive import Adaptive
-from reshape_controller.policies.default import Default
+from reshape_controller.policies.fixed import Default
 from reshape_controller.policies.optimus import Optimus
 from reshape_controller.policies.paper import Paper
 

@@ -7,10 +7,10 @@ costs: the gain is that of the training alone, as in Optimus. State: none.
 
 from __future__ import annotations
 
-from reshape_controller.core.explain import gpus
+from reshape_controller.core.explanation import gpus
 from reshape_controller.core.plan import Option, Plan, Snapshot, Target
-from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.predictor import Predictor
 
 
 class Optimus:
@@ -20,15 +20,17 @@ class Optimus:
 
     def decide(self, snapshot: Snapshot) -> Plan:
         """The next single decision."""
-        most_idle = moves.most_idle(snapshot.hosts)
+        most_idle = legal_moves.most_idle(snapshot.hosts)
         if not most_idle:
             return Plan()
-        for newcomer in moves.startable(snapshot):
+        for newcomer in legal_moves.startable(snapshot):
             size = min(newcomer.sizes)
-            for host in moves.hosts_for(snapshot, newcomer) if size <= most_idle else ():
+            for host in legal_moves.hosts_for(snapshot, newcomer) if size <= most_idle else ():
                 if host.idle >= size:
-                    option = Option(moves.start(newcomer, size, host.id), note="smallest size")
-                    return moves.decided(
+                    option = Option(
+                        legal_moves.start(newcomer, size, host.id), note="smallest size"
+                    )
+                    return legal_moves.decided(
                         [option],
                         option,
                         code="starts-small",
@@ -43,7 +45,7 @@ def _grow(snapshot: Snapshot) -> Plan:
     predictor = Predictor(snapshot)
     hosts = {host.id: host for host in snapshot.hosts}
     found = []
-    for job in moves.growable(snapshot):
+    for job in legal_moves.growable(snapshot):
         assert job.host is not None
         host = hosts[job.host]
         bigger = [size for size in job.sizes if size > job.size]
@@ -59,7 +61,7 @@ def _grow(snapshot: Snapshot) -> Plan:
         return Plan()
     found.sort(key=lambda entry: (entry[0], entry[1].place, entry[1].id))
     _, job, chosen = found[0]
-    return moves.decided(
+    return legal_moves.decided(
         [option for _, _, option in found],
         chosen,
         code="grows",

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
-from reshape_controller.core.explain import gpus
+from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import HostId
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
-from reshape_controller.core.prediction import moves
-from reshape_controller.core.prediction.predictor import Predictor
+from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.predictor import Predictor
 
 _Removable = dict[tuple[HostId, int], list[JobView]]
 _Able = dict[int, list[HostView]]
@@ -33,7 +33,7 @@ class Paper:
     def decide(self, snapshot: Snapshot) -> Plan:
         """The next single decision."""
         predictor = Predictor(snapshot)
-        incoming = moves.startable(snapshot)
+        incoming = legal_moves.startable(snapshot)
         removable = _removable(snapshot) if incoming else {}
         able = _able(snapshot, incoming, removable)
         for newcomer in incoming:
@@ -48,7 +48,7 @@ class Paper:
 def _removable(snapshot: Snapshot) -> _Removable:
     """Algorithm 1, lines 5 to 11: the range from N_min to N_max is the printed one."""
     hashmap: _Removable = defaultdict(list)
-    for host, jobs in moves.donors(snapshot).items():
+    for host, jobs in legal_moves.donors(snapshot).items():
         for job in jobs:
             for remove in range(min(job.sizes), max(job.sizes) + 1):
                 if job.size - remove in job.sizes:
@@ -79,20 +79,20 @@ def _incoming(
     """Algorithm 1, lines 12 to 31."""
     options: list[Option] = []
     best, shortest_s = -1, math.inf
-    own = moves.hosts_for(snapshot, newcomer)
+    own = legal_moves.hosts_for(snapshot, newcomer)
     for size in newcomer.sizes:
         for host in able[size]:
             if own is not snapshot.hosts and host not in own:
                 continue
             new_s = predictor.incoming(newcomer, host.gpu_type, size).total_s
             if host.idle >= size:
-                found = [(Option(moves.start(newcomer, size, host.id)), new_s)]
+                found = [(Option(legal_moves.start(newcomer, size, host.id)), new_s)]
             else:
                 remove = size - host.idle
                 found = []
                 for donor in removable[host.id, remove]:
                     keeps = donor.size - remove
-                    targets = moves.start(newcomer, size, host.id, (donor.id, keeps))
+                    targets = legal_moves.start(newcomer, size, host.id, (donor.id, keeps))
                     rest_s = predictor.reshaped(donor, host.gpu_type, keeps).total_s
                     note = f"{donor.spec.name} {donor.size} to {keeps}"
                     found.append((Option(targets, note=note), max(new_s, rest_s)))
@@ -104,7 +104,7 @@ def _incoming(
         return Plan()
     chosen = options[best]
     gives = f"; {chosen.note} GPUs" if chosen.note else " that are idle"
-    return moves.decided(
+    return legal_moves.decided(
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="shrinks-for-newcomer" if chosen.note else "starts-on-idle",
@@ -116,12 +116,12 @@ def _incoming(
 
 def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
     """Algorithm 2."""
-    candidates = moves.growable(snapshot)
+    candidates = legal_moves.growable(snapshot)
     left_s = {job.id: predictor.unchanged(job).total_s for job in snapshot.running}
     longest = sorted(left_s.values(), reverse=True)[:2]
     options: list[Option] = []
     best, shortest_s = -1, math.inf
-    for add in range(1, moves.most_idle(snapshot.hosts) + 1):
+    for add in range(1, legal_moves.most_idle(snapshot.hosts) + 1):
         for job in candidates:
             size = job.size + add
             if size not in job.sizes:
@@ -129,7 +129,7 @@ def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
             others_s = longest[1:] if left_s[job.id] == longest[0] else longest[:1]
             for host in snapshot.hosts:
                 here = host.id == job.host
-                if host.idle < (add if here else size) or not moves.may_be(job, host.id):
+                if host.idle < (add if here else size) or not legal_moves.may_be(job, host.id):
                     continue
                 own_s = predictor.reshaped(job, host.gpu_type, size, moves=not here).total_s
                 makespan_s = max([own_s, *others_s])
@@ -141,7 +141,7 @@ def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
         return Plan()
     chosen = options[best]
     grown = next(job for job in candidates if job.id == chosen.targets[0].job)
-    return moves.decided(
+    return legal_moves.decided(
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="moves" if chosen.note else "grows",

@@ -16,7 +16,7 @@ from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.errors import RecordInvalid, printable, shown
 from reshape_controller.records.fields import RETRIES, RecordFields
-from reshape_controller.records.places import is_local, resolved
+from reshape_controller.records.locations import is_local, resolved
 from reshape_controller.records.text import load_json, load_yaml
 from reshape_sidecar.wire import OnSaveTimeout
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from reshape_controller.core.model import FieldError
 from reshape_controller.records.command import script_of
 from reshape_controller.records.fields import RecordFields
-from reshape_controller.records.places import is_local
+from reshape_controller.records.locations import is_local
 from reshape_sidecar.contract import RESERVED_PREFIXES
 
 LENGTHS = ("epochs", "steps", "target_accuracy")

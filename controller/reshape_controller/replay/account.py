@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.model import (
     Change,
     ChangeKind,
@@ -21,9 +22,8 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
+from reshape_controller.core.snapshot_builder import is_queued
 from reshape_controller.core.state import State
-from reshape_controller.core.touched import Touched
-from reshape_controller.core.views import is_queued
 
 
 class Use(IntEnum):
@@ -144,7 +144,7 @@ class Account:
     _status: dict[JobId, tuple[bool, bool]] = field(default_factory=dict)
     _asked: dict[JobId, tuple[float, int, int]] = field(default_factory=dict)
 
-    def book(self, state: State, touched: Touched, now_s: float) -> None:
+    def book(self, state: State, touched: ChangeSet, now_s: float) -> None:
         """Take in what one round changed."""
         uses: dict[GpuId, Use] = {}
         for job_id in touched.jobs:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from reshape_controller.replay.agenda import ticks_up
+from reshape_controller.replay.event_queue import ticks_up
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Scene
 

@@ -17,10 +17,10 @@ from importlib import metadata
 from pathlib import Path
 
 from reshape_controller import compiled
-from reshape_controller.core.explain import explain_json
+from reshape_controller.core.explanation import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.replay import figures
-from reshape_controller.replay.looks import drawn
+from reshape_controller.replay.figure_styles import drawn
 from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.report import table_8
 from reshape_controller.replay.rows import Interval

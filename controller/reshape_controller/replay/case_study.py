@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
+from reshape_controller.replay.ground_truth import truth_of
 from reshape_controller.replay.inputs import Costs, WorkJob, Workload, cluster_of
 from reshape_controller.replay.shell import Scene
-from reshape_controller.replay.truth import truth_of
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 
 STEP_S = 0.1

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.replacing import replace
-from reshape_controller.replay.truth import JobTruth
+from reshape_controller.replay.ground_truth import JobTruth
 from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes
 
 _EPSILON = 1e-6
@@ -22,7 +22,7 @@ _RUNNING, _FINISHED = Phase.RUNNING, Phase.FINISHED
 """Asked for every report, and an enum finds its members slowly."""
 
 
-class What(StrEnum):
+class ContainerEvent(StrEnum):
     """What can happen to a container."""
 
     READY = "ready"

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
-from reshape_controller.core.prediction.profiles import ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.replay.generate import COMMAND
+from reshape_controller.replay.ground_truth import drawn
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, WorkJob, Workload
-from reshape_controller.replay.truth import drawn
 from reshape_profiles.loader import Bundle
 
 MISSING = ("", "nan", "null", "none")

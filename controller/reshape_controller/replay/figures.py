@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reshape_controller.replay.figure_styles import drawn, look, name, stroke
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.looks import drawn, look, name, stroke
 from reshape_controller.replay.paper import DEFAULT
 from reshape_controller.replay.rows import Interval
 from reshape_controller.replay.shell import Result

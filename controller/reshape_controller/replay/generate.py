@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
+from reshape_controller.replay.ground_truth import Truth, true_accuracy
 from reshape_controller.replay.inputs import ReplayError, WorkJob, Workload
-from reshape_controller.replay.truth import Truth, true_accuracy
 from reshape_profiles.loader import Bundle
 
 LAST_ARRIVAL_S = 11_000.0

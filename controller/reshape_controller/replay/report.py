@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reshape_controller.replay.figure_styles import LOOKS, drawn
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES
-from reshape_controller.replay.looks import LOOKS, drawn
+from reshape_controller.replay.ground_truth import SPREAD
 from reshape_controller.replay.paper import (
     ADDS_ONE,
     DEFAULT,
@@ -17,7 +18,6 @@ from reshape_controller.replay.paper import (
 )
 from reshape_controller.replay.rows import Interval, Row, over, savings
 from reshape_controller.replay.setup import Setup
-from reshape_controller.replay.truth import SPREAD
 
 WHY = """\
 Why they differ: the paper publishes neither its profiles nor the optional numbers of GPUs of its

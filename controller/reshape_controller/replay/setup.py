@@ -13,19 +13,19 @@ from importlib import resources
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
-from reshape_controller.core.prediction.profiles import Curve
+from reshape_controller.core.profile_book import Curve
 from reshape_controller.fits.convergence import FitRefused, fit
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES, Recipe, generate
+from reshape_controller.replay.ground_truth import SPREAD, Truth, truth_of
 from reshape_controller.replay.inputs import Cluster, Costs, Workload
 from reshape_controller.replay.shell import Scene
-from reshape_controller.replay.truth import SPREAD, Truth, truth_of
 from reshape_profiles.loader import Bundle
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 from reshape_sidecar.device_truth import DeviceTruth
 
 CODE = (
-    *("reshape_controller.core", "reshape_controller.core.prediction", "reshape_controller.fits"),
+    *("reshape_controller.core", "reshape_controller.scheduling", "reshape_controller.fits"),
     *("reshape_controller.policies", "reshape_controller.replay", "reshape_sidecar"),
     "reshape_profiles",
 )

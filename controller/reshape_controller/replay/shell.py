@@ -19,14 +19,14 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import PLAN_ROUNDS_MAX, Limits
 from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
-from reshape_controller.core.prediction.profiles import Curve
+from reshape_controller.core.profile_book import Curve
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.replay.account import Account, Moment, Reshape
-from reshape_controller.replay.agenda import ticks_up
+from reshape_controller.replay.event_queue import ticks_up
+from reshape_controller.replay.ground_truth import Truth
 from reshape_controller.replay.inputs import Cluster, Costs, ReplayError, Workload
 from reshape_controller.replay.metrics import JobRow, Metrics, job_rows, measure
-from reshape_controller.replay.truth import Truth
 from reshape_controller.replay.world import World
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
 
@@ -193,7 +193,7 @@ class Shell:
         self.count += len(events)
         if self.check:
             invariants.check(engine.state)
-        self.account.book(engine.state, engine.take_touched(), now_s)
+        self.account.book(engine.state, engine.drain_changes(), now_s)
         if commands:
             self.world.carry_out(commands, engine.desired)
         if self.refits is not None:

@@ -16,10 +16,10 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism
 from reshape_controller.core.replacing import replace
-from reshape_controller.replay.agenda import Agenda, ticks_up
-from reshape_controller.replay.container import Container, Life, What
+from reshape_controller.replay.container import Container, ContainerEvent, Life
+from reshape_controller.replay.event_queue import Agenda, ticks_up
+from reshape_controller.replay.ground_truth import Truth
 from reshape_controller.replay.inputs import Cluster, Costs
-from reshape_controller.replay.truth import Truth
 from reshape_sidecar.wire import Desired, Mode, Outcome, OutcomeKind, Phase, PhaseTimes
 
 REPORT_FIRST_S = 30.0
@@ -28,7 +28,7 @@ so on: what the controller believes of it has settled after a few. A scene can a
 pace instead, as SideCars have it."""
 
 
-_Entry = tuple[Container, int, What] | ev.Event
+_Entry = tuple[Container, int, ContainerEvent] | ev.Event
 
 
 class World:
@@ -53,15 +53,15 @@ class World:
         self._agenda: Agenda[_Entry] = Agenda()
         self._checks: dict[tuple[JobId, int], list[CheckRelease]] = {}
         self._happen = {
-            What.READY: self._ready,
-            What.FIRST_STEP: self._first_step,
-            What.REPORT: self._report,
-            What.EVALUATED: self._evaluated,
-            What.LAST_STEP: self._last_step,
-            What.FINISHED: self._finished,
-            What.SAVED: self._saved,
-            What.STOPPED: self._stopped,
-            What.GONE: self._gone,
+            ContainerEvent.READY: self._ready,
+            ContainerEvent.FIRST_STEP: self._first_step,
+            ContainerEvent.REPORT: self._report,
+            ContainerEvent.EVALUATED: self._evaluated,
+            ContainerEvent.LAST_STEP: self._last_step,
+            ContainerEvent.FINISHED: self._finished,
+            ContainerEvent.SAVED: self._saved,
+            ContainerEvent.STOPPED: self._stopped,
+            ContainerEvent.GONE: self._gone,
         }
 
     def expect(self, at_s: float, event: ev.Event) -> None:
@@ -90,7 +90,7 @@ class World:
         for entry in self._agenda.take(now_s):
             if isinstance(entry, tuple):
                 container, turn, what = entry
-                if turn == container.turn or what is What.GONE:
+                if turn == container.turn or what is ContainerEvent.GONE:
                     told += self._happen[what](container)
             else:
                 told.append(entry)
@@ -116,7 +116,7 @@ class World:
                         container.turn += 1
                         self._leave(container)
 
-    def _put(self, after_s: float, container: Container, what: What) -> None:
+    def _put(self, after_s: float, container: Container, what: ContainerEvent) -> None:
         at_s = self.now_s + ticks_up(after_s)
         self._agenda.put(at_s, (container, container.turn, what))
 
@@ -127,7 +127,7 @@ class World:
         if desired is not None and desired.attempt == attempt:
             self._desire(container, desired)
         self.containers[job, attempt] = container
-        self._put(self._costs.overhead.job_init_s, container, What.READY)
+        self._put(self._costs.overhead.job_init_s, container, ContainerEvent.READY)
 
     def _check(self, check: CheckRelease) -> None:
         key = (check.job, check.attempt)
@@ -176,12 +176,12 @@ class World:
             c.turn += 1
             start_s = max(self._costs.process_init_s(len(c.devices)), c.step_s)
             c.times = replace(c.times, first_step_s=start_s)
-            self._put(start_s, c, What.FIRST_STEP)
+            self._put(start_s, c, ContainerEvent.FIRST_STEP)
 
     def _leave(self, c: Container) -> None:
         if not c.leaving:
             c.leaving, c.devices = True, ()
-            self._put(self._costs.overhead.job_stop_s, c, What.GONE)
+            self._put(self._costs.overhead.job_stop_s, c, ContainerEvent.GONE)
 
     def _ready(self, c: Container) -> list[ev.Event]:
         c.phase = Phase.INITIALIZED
@@ -194,17 +194,17 @@ class World:
         c.phase, c.at_s = Phase.RUNNING, self.now_s
         self._train_on(c)
         if not self._truth.as_profiled:
-            self._put(self._report_every_s or REPORT_FIRST_S, c, What.REPORT)
+            self._put(self._report_every_s or REPORT_FIRST_S, c, ContainerEvent.REPORT)
         self._next_evaluation(c)
         return [self._told(c, c.step)]
 
     def _train_on(self, c: Container) -> None:
         left = c.life.truth.total_steps - c.step
         until_s = c.at_s + ticks_up(left * c.step_s)
-        self._put(until_s - self.now_s, c, What.LAST_STEP)
+        self._put(until_s - self.now_s, c, ContainerEvent.LAST_STEP)
 
     def _report(self, c: Container) -> list[ev.Event]:
-        self._put(self._report_every_s or self.now_s - c.at_s, c, What.REPORT)
+        self._put(self._report_every_s or self.now_s - c.at_s, c, ContainerEvent.REPORT)
         return [self._told(c, c.steps_at(self.now_s))]
 
     def _next_evaluation(self, c: Container) -> None:
@@ -214,7 +214,7 @@ class World:
         step = (c.steps_at(self.now_s) // accuracy.every + 1) * accuracy.every
         if step < c.life.truth.total_steps:
             at_s = c.at_s + ticks_up((step - c.step) * c.step_s)
-            self._put(at_s - self.now_s, c, What.EVALUATED)
+            self._put(at_s - self.now_s, c, ContainerEvent.EVALUATED)
 
     def _evaluated(self, c: Container) -> list[ev.Event]:
         accuracy, step = c.life.truth.accuracy, c.steps_at(self.now_s)
@@ -229,7 +229,7 @@ class World:
         c.over = True
         c.turn += 1
         cost = self._costs.overhead
-        self._put(cost.checkpoint_s + cost.process_stop_s, c, What.FINISHED)
+        self._put(cost.checkpoint_s + cost.process_stop_s, c, ContainerEvent.FINISHED)
         return []
 
     def _finished(self, c: Container) -> list[ev.Event]:
@@ -247,7 +247,7 @@ class World:
         c.phase, c.life.save_asked_s = Phase.SAVING, self.now_s
         save_s = max(self._costs.overhead.checkpoint_s, boundary_s - self.now_s)
         c.times = PhaseTimes(save_s=save_s)
-        self._put(save_s, c, What.SAVED)
+        self._put(save_s, c, ContainerEvent.SAVED)
 
     def _refuse(self, c: Container) -> None:
         """A request that was taken back before anything was stopped."""
@@ -271,7 +271,7 @@ class World:
         c.turn += 1
         stop_s = self._costs.overhead.process_stop_s
         c.times = replace(c.times, stop_s=stop_s)
-        self._put(stop_s, c, What.STOPPED)
+        self._put(stop_s, c, ContainerEvent.STOPPED)
 
     def _stopped(self, c: Container) -> list[ev.Event]:
         c.stopped_generation, c.devices = c.generation, ()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from reshape_launcher.kubernetes import naming
-from reshape_launcher.kubernetes.places import OWN
+from reshape_launcher.kubernetes.pod_mounts import OWN
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import LaunchSpec, RecordRefused
 

@@ -19,24 +19,21 @@ from pathlib import Path
 from typing import TypeVar
 
 from reshape_launcher.kubernetes import (
-    archive,
     images,
     manifests,
     naming,
-    obstacles,
     pod,
-    reach,
-    refusing,
-    status,
+    pod_status,
+    sidecar_archive,
+    validation,
+    volume_affinity,
 )
-from reshape_launcher.kubernetes.applying import Objects
-from reshape_launcher.kubernetes.bringing import Bring, Directly
-from reshape_launcher.kubernetes.cluster import ApiTrouble, Cluster, NotRunning, PodSeen
-from reshape_launcher.kubernetes.devices import NodeGpus, PodDevices
-from reshape_launcher.kubernetes.holding import held
-from reshape_launcher.kubernetes.places import CHIEF, logs_folder, places
+from reshape_launcher.kubernetes.apply import Bring, Directly, Objects
+from reshape_launcher.kubernetes.gpus import NodeGpus, PodDevices, held
+from reshape_launcher.kubernetes.pod_mounts import CHIEF, logs_folder, mounts_of
+from reshape_launcher.kubernetes.pod_status import Troubles
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.waiting import Troubles
+from reshape_launcher.kubernetes.values import ApiTrouble, Cluster, NotRunning, PodSeen
 from reshape_launcher.spec import (
     ClusterAway,
     ContainerStatus,
@@ -82,14 +79,14 @@ class KubernetesLauncher:
         self._bring = Directly(cluster) if bring is None else bring
         self._settings = settings
         self._devices = devices
-        self._archive: archive.Archive | None = None
+        self._archive: sidecar_archive.Archive | None = None
         self._troubles = Troubles(monotonic_s)
         self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
         self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
 
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
         """What of the record no pod can have: its image and its folders."""
-        return refusing.refusals(spec, self._settings)
+        return validation.refusals(spec, self._settings)
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Make the attempt's objects; nothing happens if they are there. Raises LaunchError."""
@@ -168,7 +165,7 @@ class KubernetesLauncher:
 
     def _one_host(self, spec: LaunchSpec) -> OneHost | None:
         try:
-            return reach.one_host(self._cluster, self._settings, spec)
+            return volume_affinity.one_host(self._cluster, self._settings, spec)
         except ApiTrouble as trouble:
             if trouble.away:
                 raise ClusterAway(str(trouble)) from trouble
@@ -178,9 +175,9 @@ class KubernetesLauncher:
         settings = self._settings
         truth = _truth(spec)
         if self._archive is None:
-            self._archive = archive.build()
+            self._archive = sidecar_archive.build()
         spec, build = images.wanted(spec, settings)
-        where = places(spec, settings)
+        where = mounts_of(spec, settings)
         told = self._devices.environment(spec)
         runtime = self._devices.runtime_class
         attempt = pod.Attempt(spec, settings, where, self._archive, told, runtime)
@@ -203,13 +200,13 @@ class KubernetesLauncher:
     def _containers(self) -> tuple[ContainerStatus, ...]:
         ours = naming.selector(self._settings.controller)
         jobs, there = self._cluster.jobs(ours), self._cluster.pods(ours)
-        pods = self._troubles.timed(obstacles.shown(self._cluster, jobs, there))
-        for job, pod_seen in status.hopeless(jobs, pods):
+        pods = self._troubles.timed(pod_status.shown(self._cluster, jobs, there))
+        for job, pod_seen in pod_status.hopeless(jobs, pods):
             end = manifests.end(pod_seen.trouble, lasting=pod_seen.lasting)
             self._cluster.patch_job(job.name, end)
-        for left in status.bereft(jobs, there):
-            self._cluster.delete_pod(left.name, status.BEREFT_GRACE_S)
-        return status.statuses(jobs, pods)
+        for left in pod_status.bereft(jobs, there):
+            self._cluster.delete_pod(left.name, pod_status.BEREFT_GRACE_S)
+        return pod_status.statuses(jobs, pods)
 
     def _check_release(
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from kubernetes import client
 
-from reshape_launcher.kubernetes import answers
-from reshape_launcher.kubernetes.cluster import CONFLICT, MISSING
+from reshape_launcher.kubernetes import api_errors
+from reshape_launcher.kubernetes.values import CONFLICT, MISSING
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, Seen
 
 CALL_S = 4.0
@@ -61,8 +61,8 @@ class ApiLease:
     def _ask(self, status: int, call: Callable[..., T], *arguments: Any) -> T | None:
         """What a call gives; None where it was refused with ``status``."""
         what = f"lease {self._name} cannot be used"
-        return answers.unless(
-            status, lambda: answers.call(what, call, *arguments, _request_timeout=CALL_S)
+        return api_errors.unless(
+            status, lambda: api_errors.call(what, call, *arguments, _request_timeout=CALL_S)
         )
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import base64
 
 from reshape_launcher.kubernetes import naming, pod
-from reshape_launcher.kubernetes.archive import Archive
-from reshape_launcher.kubernetes.cluster import Manifest
 from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.kubernetes.sidecar_archive import Archive
+from reshape_launcher.kubernetes.values import Manifest
 from reshape_launcher.spec import worker_token
 from reshape_sidecar import codec
 from reshape_sidecar.agent.spec import SPEC_FILE, TOKEN_FILE, AttemptSpec

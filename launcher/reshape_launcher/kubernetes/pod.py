@@ -14,10 +14,10 @@ import re
 from dataclasses import dataclass
 
 from reshape_launcher.kubernetes import images, naming
-from reshape_launcher.kubernetes.archive import Archive
-from reshape_launcher.kubernetes.cluster import Manifest
-from reshape_launcher.kubernetes.places import LOGS, OWN_NUMBER, Places
+from reshape_launcher.kubernetes.pod_mounts import LOGS, OWN_NUMBER, Mounts
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
+from reshape_launcher.kubernetes.sidecar_archive import Archive
+from reshape_launcher.kubernetes.values import Manifest
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import limits
 
@@ -59,7 +59,7 @@ class Attempt:
 
     spec: LaunchSpec
     settings: PodSettings
-    places: Places
+    places: Mounts
     archive: Archive
     environment: tuple[tuple[str, str], ...]
     """What the container's runtime is told of devices."""

@@ -12,17 +12,18 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from reshape_sidecar import checkpoints, claims, limits, taking_over
+from reshape_sidecar import checkpoints, claims, limits, takeover
 from reshape_sidecar.agent import (
-    among,
     converge,
-    endings,
     environment,
     library,
-    out_of_memory,
+    process_exit,
     timing,
+    worker_address,
 )
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
@@ -30,6 +31,37 @@ from reshape_sidecar.agent.state import AgentState
 from reshape_sidecar.init import values as init
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 from reshape_sidecar.wire import Desired, Outcome, OutcomeKind, PhaseTimes
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+
+
+def kills(own: Path = OWN, cgroups: Path = CGROUPS) -> int:
+    """Processes killed so far. In a container the mount is often our cgroup itself, whatever path
+    the kernel calls it by."""
+    for place in _places(own, cgroups):
+        for entry in _lines(place):
+            if entry.startswith("oom_kill "):
+                return int(entry.split()[1])
+    return 0
+
+
+def _places(own: Path, cgroups: Path) -> Iterator[Path]:
+    for line in _lines(own):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            yield from (cgroups / path[1:] / "memory.events", cgroups / "memory.events")
+        elif controllers == "memory":
+            mount = cgroups / "memory"
+            yield from (mount / path[1:] / "memory.oom_control", mount / "memory.oom_control")
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+
 
 log = logging.getLogger("agent")
 
@@ -43,7 +75,7 @@ class Actions:
         self._link = link
         self._spawn: init.Spawn | None = None
         """The newest start, put together once, so that asking again is asking the same."""
-        self._memory_kills = out_of_memory.kills()
+        self._memory_kills = kills()
         self._exit: tuple[int, int, float] | None = None
         """Generation of the exit, first report that tells of it, when to end unheard."""
 
@@ -78,9 +110,9 @@ class Actions:
 
     async def _record_end(self, training: init.Training) -> None:
         state = self._state
-        before, self._memory_kills = self._memory_kills, out_of_memory.kills()
+        before, self._memory_kills = self._memory_kills, kills()
         ended = await asyncio.to_thread(
-            endings.judge,
+            process_exit.judge,
             state.spec,
             state.folder,
             training,
@@ -112,7 +144,7 @@ class Actions:
         state = self._state
         training = state.status().training
         of = 0 if training is None else training.generation
-        saved = await asyncio.to_thread(endings.newest, state.spec, of)
+        saved = await asyncio.to_thread(process_exit.newest, state.spec, of)
         if generation != state.memory.generation or state.memory.answered:
             return
         step = None if saved is None else saved.manifest.step
@@ -141,7 +173,7 @@ class Actions:
                 started_generation=generation,
                 devices=desired.devices,
                 process_restarts=memory.process_restarts + (memory.started_generation > 0),
-                progress=endings.progress_after(memory.progress, memory.ended),
+                progress=process_exit.progress_after(memory.progress, memory.ended),
             )
         if self._spawn is None or self._spawn.generation != generation:
             log.info("generation %s starts on %s", generation, ", ".join(desired.devices))
@@ -158,10 +190,10 @@ class Actions:
             socket=state.folder.socket,
             keep_running=state.folder.run / KEEP_RUNNING_FILE,
             now_s=time.monotonic(),
-            free_port=among.free_port(),
+            free_port=worker_address.free_port(),
             library=library.place(state.folder.run),
             peers=desired.peers,
-            meeting=state.folder.run / among.MEETING_FILE,
+            meeting=state.folder.run / worker_address.MEETING_FILE,
         )
         command = environment.command(state.spec)
         return init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
@@ -170,9 +202,9 @@ class Actions:
         """Make this attempt the one that may publish; False if it must not train (it is unfit) or
         if there is no room for that now (it is tried again, for as long as a start may take)."""
         state, spec = self._state, self._state.spec
-        folder = endings.checkpoint_folder(spec)
+        folder = process_exit.checkpoint_folder(spec)
         try:
-            taken = await asyncio.to_thread(taking_over.take_over, folder, spec.job)
+            taken = await asyncio.to_thread(takeover.take_over, folder, spec.job)
             if taken:
                 log.info("%s", taken)
             await asyncio.to_thread(checkpoints.claim, folder, spec.attempt, spec.job)

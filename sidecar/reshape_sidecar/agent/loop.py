@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from reshape_sidecar import gpu, limits
-from reshape_sidecar.agent import among, converge, reporting, selfcheck, timing
+from reshape_sidecar.agent import converge, reporting, selfcheck, timing, worker_address
 from reshape_sidecar.agent.actions import Actions
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
@@ -105,7 +105,7 @@ class Agent:
         """Before the report that says so: nothing else runs until this returns."""
         desired = self._state.memory.desired
         if self._state.spec.workers > 1 and desired is not None:
-            among.write(self._folder.run, desired.meeting)
+            worker_address.write(self._folder.run, desired.meeting)
 
     async def _be_reachable_forever(self) -> None:
         """Offer an address for the next start; another one as soon as that is taken."""
@@ -113,7 +113,7 @@ class Agent:
         while True:
             if state.address is None:
                 try:
-                    state.address = among.address(state.spec.coordinator_url)
+                    state.address = worker_address.address(state.spec.coordinator_url)
                     state.push()
                 except OSError as error:
                     log.warning("no way to the coordinator: %s", error)

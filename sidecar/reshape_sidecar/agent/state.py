@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from reshape_sidecar.agent import endings, environment, library, reporting
+from reshape_sidecar.agent import environment, library, process_exit, reporting
 from reshape_sidecar.agent.memory import Memory, MemoryFile
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.agent.timing import Moments
@@ -63,7 +63,7 @@ class AgentState:
     def keep(self, **changes: Any) -> None:
         """Change the memory, persist it, then report it."""
         memory = replace(self.memory, **changes)
-        finished = endings.over(self.spec, memory.ended, memory.generation)
+        finished = process_exit.over(self.spec, memory.ended, memory.generation)
         memory = replace(memory, finished=finished)
         self._file.save(memory)
         self.memory = memory

@@ -18,7 +18,7 @@ from reshape_sidecar import checkpoints, durable
 from reshape_sidecar.checkpoints import Published
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
-from reshape_sidecar.hook.judge import EXACT, Verdict
+from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.position import Counts, SavedPosition
 from reshape_sidecar.hook.settings import Settings
 from reshape_sidecar.hook.values import Reader, Writer

@@ -17,8 +17,8 @@ from reshape_sidecar.hook import (
     building,
     caches,
     callback_state,
-    judge,
-    orders,
+    data_order,
+    exactness,
     randomness,
     variables,
 )
@@ -91,7 +91,7 @@ class Fit:
             self.model._initial_epoch = epoch or None
             self.epochs_done = epoch - self._initial_epoch
             self.last_logs = self._resumed.logs
-        verdict = judge.before_training(self.model, self.position, self._job.settings)
+        verdict = exactness.before_training(self.model, self.position, self._job.settings)
         self._job.telling.judged(verdict.after(self._job.verdict_before))
 
     def epoch_begins(self, epoch: int) -> None:
@@ -139,7 +139,7 @@ class Fit:
             self._pause_began_s = None
         self._job.first_boundary(self.model)
         assert self.position is not None
-        self._boundary = self.position.saved(self._batch, orders.looks_again(self.model))
+        self._boundary = self.position.saved(self._batch, data_order.looks_again(self.model))
         saver = self._job.saver
         if saver.asked(now_s):
             saver.save_and_leave(self._mark(), self._capture)
@@ -163,7 +163,7 @@ class Fit:
         now_s = time.monotonic()
         if not self._step_judged:
             self._step_judged = True
-            job.telling.judged(judge.after_first_step(self.model, job.telling.verdict))
+            job.telling.judged(exactness.after_first_step(self.model, job.telling.verdict))
         if first:
             job.telling.phase_ended("first_step_s")
             job.telling.phase(HookPhase.TRAINING)
@@ -195,7 +195,7 @@ class Fit:
 
     def evaluation_ended(self) -> None:
         """After it."""
-        if orders.looks_again(self.model):
+        if data_order.looks_again(self.model):
             self.iterated(self._validation_data)
         self._evaluating = False
         self._validation = None
@@ -228,7 +228,7 @@ class Fit:
         """Something that is not this call makes an iterator over ``dataset``."""
         if self.position is None or self.callbacks is None:
             return
-        if orders.meet(self.position.undistributed(), dataset):
+        if data_order.meet(self.position.undistributed(), dataset):
             self._job.telling.judged(self._job.telling.verdict.worse(ORDER_MOVED))
 
     def epoch_ends(self) -> None:

@@ -7,28 +7,73 @@ State: none of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import os
 from typing import Any
 
+from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import callback_state
 from reshape_sidecar.hook.fit import Fit
-from reshape_sidecar.hook.outside import Outside
 from reshape_sidecar.hook.position import Position, seed_source
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.training import Training
 
+DONE_AGAIN = (
+    "reshape: asked to save and leave, but no `fit` is under way: steps of `train_on_batch` since "
+    "the last one ({}) are not saved, the next process does them again\n"
+)
+
+
+class OtherLoops:
+    """What is trained outside of the fit calls."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._steps = 0
+        training.saver.stop.before_leaving = self._leaving
+
+    def patch(self, trainer: Any) -> None:
+        """Wrap ``train_on_batch`` of Keras's trainer."""
+        original = trainer.train_on_batch
+
+        @functools.wraps(original)
+        def train_on_batch(model: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._training.fit is None:
+                if not self._steps:
+                    self._training.save_last_end()
+                self._steps += 1
+            return original(model, *args, **kwargs)
+
+        trainer.train_on_batch = train_on_batch
+
+    def fit_begins(self) -> None:
+        """What it saves holds the steps before it."""
+        self._steps = 0
+
+    def _leaving(self) -> None:
+        """In the signal's handler: say how many steps are lost, in the log and to the agent."""
+        if not self._steps:
+            return
+        with contextlib.suppress(OSError):
+            os.write(2, DONE_AGAIN.format(self._steps).encode())
+        telling = self._training.telling
+        telling.update(step=self._training.step + self._steps)
+        telling.phase(HookPhase.SAVED)
+        telling.flush()
+
 
 def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
     """Wrap the classes of ``keras.src.backend.tensorflow.trainer``."""
-    outside = Outside(training)
+    outside = OtherLoops(training)
     outside.patch(module.TensorFlowTrainer)
     _patch_fit(module.TensorFlowTrainer, training, outside)
     _patch_iterator(module, training, shuffles)
     _patch_callbacks(module.callbacks_module.CallbackList, training)
 
 
-def _patch_fit(trainer: Any, training: Training, outside: Outside) -> None:
+def _patch_fit(trainer: Any, training: Training, outside: OtherLoops) -> None:
     original = trainer.fit
     signature = inspect.signature(original)
 

@@ -11,7 +11,7 @@ import time
 from typing import Any
 
 from reshape_sidecar.contract import HookPhase, HookReport
-from reshape_sidecar.hook.judge import EXACT, Verdict
+from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, Reporter
 from reshape_sidecar.wire import Progress
 

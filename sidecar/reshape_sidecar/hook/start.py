@@ -14,7 +14,7 @@ from typing import Any
 
 from reshape_sidecar import device_truth
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import devices, iterators, orders, randomness, settings
+from reshape_sidecar.hook import data_order, iterators, randomness, settings
 from reshape_sidecar.hook.checkpoint import Shelf
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.log import complain
@@ -24,6 +24,17 @@ from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.training import Training
+
+
+def split_cpu(tensorflow: Any, count: int) -> None:
+    """Make ``count`` logical CPU devices; ``MirroredStrategy()`` takes them all."""
+    config = tensorflow.config
+    config.set_visible_devices([], "GPU")
+    cpu = config.list_physical_devices("CPU")[0]
+    config.set_logical_device_configuration(
+        cpu, [config.LogicalDeviceConfiguration() for _ in range(count)]
+    )
+
 
 TRAINER_MODULE = "keras.src.backend.tensorflow.trainer"
 OTHER_KERAS = (
@@ -62,12 +73,12 @@ def start() -> Training:
 
     def tensorflow_imported(module: Any) -> None:
         if told.simulated and told.devices:
-            devices.split_cpu(module, len(told.devices))
+            split_cpu(module, len(told.devices))
         if shelf.enabled:
             shuffles.seed_unseeded(module)
             beginning.seed(shelf.shuffle_seed())
 
-        orders.watch(module, iterated)
+        data_order.watch(module, iterated)
 
     def trainer_imported(module: Any) -> None:
         from reshape_sidecar.hook import keras_patch

@@ -16,8 +16,8 @@ from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
 from reshape_sidecar.hook import building, callback_state, models, position, randomness, variables
 from reshape_sidecar.hook.checkpoint import FinishedFit, Mark, Restored
+from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.fit import Fit
-from reshape_sidecar.hook.judge import EXACT, Verdict
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.saving import Saver

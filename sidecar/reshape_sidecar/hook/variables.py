@@ -16,9 +16,46 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reshape_sidecar.hook import attributes
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.values import Reader, Writer
+
+PLAIN = frozenset({str, int, float, bool, type(None)})
+"""Most attributes are of these types."""
+BOOKKEEPING = "_self_"
+"""Attributes in which TensorFlow lists the others begin so."""
+
+
+def held_attributes(model: Any) -> Iterator[tuple[str, Any]]:
+    """Every variable in an attribute of ``model`` or of one of its layers, with a name that is the
+    same in every process; many of them are the model's own."""
+    for number, layer in enumerate(model._flatten_layers()):
+        for attribute, value in list(vars(layer).items()):
+            if not attribute.startswith(BOOKKEEPING):
+                for place, variable in enumerate(_variables(value)):
+                    yield f"{number}.{attribute}.{place}", variable
+
+
+def _variables(value: Any) -> Iterator[Any]:
+    import keras
+    import tensorflow
+
+    if type(value) in PLAIN or isinstance(value, keras.Layer):
+        return
+    if isinstance(value, (keras.Variable, tensorflow.Variable)):
+        kind = tensorflow.as_dtype(value.dtype)
+        if kind.is_floating or kind.is_integer or kind.is_complex or kind.is_bool:
+            yield value
+    elif isinstance(value, (keras.Optimizer, tensorflow.Module)):
+        yield from _variables(tuple(value.variables))
+    elif isinstance(value, tensorflow.random.Generator):
+        yield value.state
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _variables(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _variables(item)
+
 
 GROUPS = ("model", "optimizer", "metrics", "seed", "attributes")
 BY_NAME = "attributes"
@@ -39,7 +76,7 @@ def collect(model: Any) -> list[tuple[str, str, Any]]:
     groups.append(("metrics", list(model.metrics_variables)))
     groups.append(("seed", list(_global_seed())))
     known = [(group, _name(one), one) for group, variables in groups for one in variables]
-    held = [(BY_NAME, name, one) for name, one in attributes.held(model)]
+    held = [(BY_NAME, name, one) for name, one in held_attributes(model)]
     seen: set[int] = set()
     found = []
     for group, name, variable in (*known, *held):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import Bed
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import Bed
+from tests.support.daemon_bed import bed as make_bed
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.init import processes
-from tests.daemon_bed import Bed
-from tests.pytorch_bed import STEPS, PyTorchBed, losses, near, straight
+from tests.support.daemon_bed import Bed
+from tests.support.pytorch_bed import STEPS, PyTorchBed, losses, near, straight
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 

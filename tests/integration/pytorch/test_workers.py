@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.daemon_bed import Bed
-from tests.pytorch_bed import PyTorchBed, near, straight
+from tests.support.daemon_bed import Bed
+from tests.support.pytorch_bed import PyTorchBed, near, straight
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 

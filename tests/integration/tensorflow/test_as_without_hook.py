@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar import contract
-from tests.hook_bed import ROOT, RUN, Ended, Job, plain, running
+from tests.support.hook_bed import ROOT, RUN, Ended, Job, plain, running
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 

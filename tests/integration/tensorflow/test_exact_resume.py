@@ -12,8 +12,8 @@ import pytest
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.gate import GATE
-from tests.hook_bed import Ended, Job, plain
+from tests.support.gate import GATE
+from tests.support.hook_bed import Ended, Job, plain
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 

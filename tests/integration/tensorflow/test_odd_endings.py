@@ -9,7 +9,7 @@ import pytest
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.hook_bed import Job, plain
+from tests.support.hook_bed import Job, plain
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints, taking_over
+from reshape_sidecar import checkpoints, takeover
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.hook_bed import Ended, Job
+from tests.support.hook_bed import Ended, Job
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
@@ -149,7 +149,7 @@ def test_an_old_copy_stops_when_a_newer_attempt_has_claimed_the_folder(job: Job)
 def test_an_old_copy_stops_when_another_job_has_taken_the_folder_over(job: Job) -> None:
     with job.started(STEP_S="0.1", EPOCHS="100", RESHAPE_JOB="old") as process:
         process.until_line("STEP 2")
-        taking_over.take_over(job.checkpoints, "new")
+        takeover.take_over(job.checkpoints, "new")
         process.signal(signal.SIGTERM)
         ended = process.wait()
     assert ended.code == 1

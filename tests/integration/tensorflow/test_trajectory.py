@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.hook_bed import Ended, Job
+from tests.support.hook_bed import Ended, Job
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1800)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon_bed import ROOT, Bed, eventually
-from tests.daemon_bed import bed as make_bed
+from tests.support.daemon_bed import ROOT, Bed, eventually
+from tests.support.daemon_bed import bed as make_bed
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 

@@ -14,7 +14,7 @@ from reshape_controller.cli.timeline import chart
 from reshape_controller.cli.timeline.reshapes import reshapes_of
 from reshape_controller.cli.timeline.trace_events import GPUS, JOBS, trace_events
 from reshape_controller.http.timeline import Timeline
-from tests.demo_bed import BEGIN_S, in_place
+from tests.support.demo_bed import BEGIN_S, in_place
 
 TIMELINE = in_place().timeline
 EMPTY = Timeline(0, 0.0, 1.0, (), ())

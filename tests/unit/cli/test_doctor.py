@@ -34,7 +34,7 @@ def test_doctor_looks_at_the_store_and_makes_none(
     assert not file.exists()
     file.write_bytes(b"somebody's own" * 1000)
     assert not doctors_findings(home, capsys)["store"][0]
-    monkeypatch.setattr("reshape_controller.store.mongo.SELECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("reshape_controller.store.mongo.store.SELECT_TIMEOUT_S", 0.2)
     ok, said = doctors_findings(home, capsys, store="mongodb://127.0.0.1:9/reshape")["store"]
     assert not ok
     assert said.startswith("does not answer")

@@ -10,7 +10,7 @@ from reshape_controller.cli.exits import CliError, Exit, Problem
 from reshape_controller.cli.replays import inputs
 from reshape_controller.core.model import Mechanism
 from reshape_controller.replay.inputs import ReplayError, cluster_of
-from tests.replay_bed import reshape
+from tests.support.replay_bed import reshape
 
 
 def problem(*words: str) -> Problem:

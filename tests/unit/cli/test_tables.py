@@ -8,13 +8,13 @@ import pytest
 from rich.console import Console, RenderableType
 
 from reshape_controller.cli.jobs import tables as job_tables
-from reshape_controller.cli.jobs.gpu_tables import gpus_table
+from reshape_controller.cli.jobs.cluster import gpus_table
 from reshape_controller.cli.replays import tables
 from reshape_controller.cli.serve import doctor
 from reshape_controller.cli.words import bar, duration, one_line, size
 from reshape_controller.http.views import EventView, GpuView, JobView
 from reshape_controller.replay.rows import Interval
-from reshape_launcher.kubernetes.examining import Finding
+from reshape_launcher.kubernetes.preflight import Finding
 from reshape_sidecar.wire import PhaseTimes
 
 TOO_LONG = "none for checkpoints: every record has to name its own, and that is a long sentence"

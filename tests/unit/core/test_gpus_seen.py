@@ -8,8 +8,8 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import GpuId, HostId, JobState, Mechanism, Stage
 from reshape_controller.core.state import State
-from tests.hand_over_scenes import STATES, in_state
-from tests.world import World
+from tests.support.hand_over_scenes import STATES, in_state
+from tests.support.world import World
 
 HOST = HostId("host-0")
 ALL = tuple(GpuId(f"GPU-0-{number}") for number in range(4))

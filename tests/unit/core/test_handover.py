@@ -10,14 +10,14 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import JobId, JobState, Stage
 from reshape_sidecar.wire import OnSaveTimeout, Phase
-from tests.hand_over_scenes import (
+from tests.support.hand_over_scenes import (
     assert_given_back,
     hand_over_begun,
     initialise,
     mid_shrink,
     two_jobs,
 )
-from tests.world import World
+from tests.support.world import World
 
 
 def test_the_newcomer_is_initialised_while_the_victim_still_trains() -> None:

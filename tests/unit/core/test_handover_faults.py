@@ -10,7 +10,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import HostId, JobId, JobState, Stage
 from reshape_sidecar.wire import Phase
-from tests.hand_over_scenes import (
+from tests.support.hand_over_scenes import (
     STATES,
     assert_given_back,
     hand_over_begun,
@@ -19,7 +19,7 @@ from tests.hand_over_scenes import (
     mid_shrink,
     two_jobs,
 )
-from tests.world import World
+from tests.support.world import World
 
 
 def test_two_donors_that_do_not_answer_are_each_given_the_withdrawals_time() -> None:

@@ -10,7 +10,7 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
 from reshape_sidecar.wire import Mode, Outcome, OutcomeKind, Phase
-from tests.world import World
+from tests.support.world import World
 
 GPUS = 4
 

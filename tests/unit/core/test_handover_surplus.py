@@ -7,7 +7,7 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import GpuState, JobId, Mechanism, Stage
-from tests.world import World
+from tests.support.world import World
 
 
 def asked(mechanism: Mechanism = Mechanism.SIDECAR) -> World:

@@ -12,17 +12,13 @@ from reshape_controller.core.engine import Step
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import JobId, Length, LengthUnit, Mechanism, Stage
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.prediction.profiles import (
-    DEFAULT_OVERHEAD,
-    SPEED_WEIGHT,
-)
-from reshape_controller.core.prediction.recorded import default_curve
+from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, SPEED_WEIGHT, default_curve
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.state import State, Turn
+from reshape_controller.core.state import State, Transaction
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import PhaseTimes, Progress
-from tests.world import World
+from tests.support.world import World
 
 KIND = Profile("kind", speed=(SpeedPoint("V100", 1, 4.0), SpeedPoint("V100", 2, 2.0)))
 
@@ -312,7 +308,7 @@ def test_a_length_is_news_if_nobody_knew_it_or_believed_another_one(
     before = replace(job, progress=Progress(step=1))
     seen = replace(found.container("job").observed(), progress=Progress(step=2, total_steps=1000))
     state.plan_wanted = False
-    learning.trains_on(Turn(state, found.now_s, tells=True), before, job, seen)
+    learning.trains_on(Transaction(state, found.now_s, tells=True), before, job, seen)
     assert state.plan_wanted is wanted
 
 

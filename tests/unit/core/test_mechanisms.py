@@ -8,8 +8,8 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.plan import Plan
-from tests.hand_over_scenes import assert_given_back, mid_shrink, two_jobs
-from tests.world import World
+from tests.support.hand_over_scenes import assert_given_back, mid_shrink, two_jobs
+from tests.support.world import World
 
 
 class TestTerminate:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from reshape_controller.core.prediction.profiles import (
+from reshape_controller.core.profile_book import (
     Learned,
     Measured,
     ProfileBook,
+    default_curve,
     measure,
 )
-from reshape_controller.core.prediction.recorded import default_curve
 from reshape_profiles.schema import Profile, SpeedPoint
 
 

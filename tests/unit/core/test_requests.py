@@ -7,7 +7,7 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
 from reshape_sidecar.wire import Outcome, OutcomeKind
-from tests.world import World
+from tests.support.world import World
 
 A = JobId("a")
 

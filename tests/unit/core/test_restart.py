@@ -8,8 +8,8 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuId, JobId, Stage
 from reshape_sidecar.wire import Mode
-from tests.hand_over_scenes import STATES, hand_over_begun, in_state, mid_shrink, two_jobs
-from tests.world import World
+from tests.support.hand_over_scenes import STATES, hand_over_begun, in_state, mid_shrink, two_jobs
+from tests.support.world import World
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -9,7 +9,7 @@ from reshape_controller.core.model import GpuId, HostId, JobId, Mechanism
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.state import State
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
-from tests.world import World
+from tests.support.world import World
 
 
 def test_kept_views_are_those_that_a_fresh_state_gives() -> None:

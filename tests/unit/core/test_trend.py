@@ -8,11 +8,11 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId
-from reshape_controller.core.prediction.trend import NEWS
 from reshape_controller.core.state import State
+from reshape_controller.core.trend import NEWS
 from reshape_profiles.schema import Profile, SpeedPoint
 from reshape_sidecar.wire import Progress
-from tests.world import World
+from tests.support.world import World
 
 STEP_S = 2.0
 KIND = Profile("kind", speed=(SpeedPoint("V100", 2, STEP_S),))

@@ -6,10 +6,10 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import HostId, JobId, JobState, Stage
-from reshape_controller.core.prediction import moves
 from reshape_controller.policies import make_policy
+from reshape_controller.scheduling import legal_moves
 from reshape_sidecar.wire import Phase
-from tests.world import HOST, World
+from tests.support.world import HOST, World
 
 OTHER = HostId("host-1")
 MISSING = "/data is not there"
@@ -83,7 +83,7 @@ def test_a_job_that_waits_for_another_host_says_why() -> None:
     snapshot = world.engine.snapshot()
     plan = make_policy("adaptive").decide(snapshot)
     assert plan.targets == ()
-    text = moves.no_option(plan, world.job("a"), snapshot.hosts).text
+    text = legal_moves.with_unusable_hosts(plan, world.job("a"), snapshot.hosts).text
     assert text.endswith("; host-0 is no option: it could not start there")
 
 

@@ -8,8 +8,8 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId, Mechanism, Stage
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.state import State
-from tests.hand_over_scenes import two_jobs
-from tests.world import World
+from tests.support.hand_over_scenes import two_jobs
+from tests.support.world import World
 
 
 def decided(world: World) -> World:

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.demo_bed import in_place, relaunched
+from tests.support.demo_bed import in_place, relaunched
 
 # isort: split
 from figures import draw_all

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.demo_bed import event, in_place, relaunched, samples
+from tests.support.demo_bed import event, in_place, relaunched, samples
 
 # isort: split
 from metrics import gpu_idle, metrics, promises, reshapes, starts

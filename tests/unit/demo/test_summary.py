@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.demo_bed import ROOT, in_place, relaunched
-from tests.json_schema import problems
+from tests.support.demo_bed import ROOT, in_place, relaunched
+from tests.support.json_schema import problems
 
 # isort: split
 from observed import Process, Run

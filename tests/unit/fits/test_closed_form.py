@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from reshape_controller.fits.convergence import solve
-from tests.gate import examples
+from tests.support.gate import examples
 
 
 @given(

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import AccuracySeen, JobId, Length, LengthUnit
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.prediction.profiles import Curve
+from reshape_controller.core.profile_book import Curve
 from reshape_controller.fits.convergence import FitRefused, Refits, fit
 from reshape_profiles import loader
 from reshape_profiles.schema import AccuracyPoint, Profile
-from tests.gate import examples
-from tests.world import World
+from tests.support.gate import examples
+from tests.support.world import World
 
 
 def on(curve: Curve, steps: list[int]) -> list[tuple[float, float]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.hook_bed import RUN, clean_environment
+from tests.support.hook_bed import RUN, clean_environment
 
 TELLING = {"RESHAPE_JOB": "j", "RESHAPE_ATTEMPT": "1", "RESHAPE_GENERATION": "1"}
 SHOW = """

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import checkpoints, claims, taking_over
+from reshape_sidecar import checkpoints, claims, takeover
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import together
+from reshape_sidecar.hook import save_barrier
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.hook_bed import ROOT, Job, plain
+from tests.support.hook_bed import ROOT, Job, plain
 
 LOOP = """
 import json, os, signal, sys, time
@@ -187,7 +187,7 @@ def test_a_loop_whose_folder_went_to_another_job_stops(script: Path, tmp_path: P
     job = Job(tmp_path / "job", script)
     with job.started(STEP_S="0.05", RESHAPE_JOB="old") as process:
         process.until_line("STEP 2")
-        taking_over.take_over(job.checkpoints, "new")
+        takeover.take_over(job.checkpoints, "new")
         process.signal(signal.SIGTERM)
         ended = process.wait()
     assert ended.code == 1
@@ -233,7 +233,7 @@ def test_the_batch_example_knows_nothing_of_reshape_and_goes_on(tmp_path: Path) 
 
 
 def test_a_worker_waits_for_the_claim_of_the_first_and_never_writes_one(tmp_path: Path) -> None:
-    waiting = threading.Thread(target=together.wait_for_claim, args=(tmp_path, 2, "job"))
+    waiting = threading.Thread(target=save_barrier.wait_for_claim, args=(tmp_path, 2, "job"))
     waiting.start()
     assert claims.read(tmp_path) is None
     checkpoints.claim(tmp_path, 2, "job")
@@ -241,16 +241,16 @@ def test_a_worker_waits_for_the_claim_of_the_first_and_never_writes_one(tmp_path
     assert not waiting.is_alive()
     checkpoints.claim(tmp_path, 3)
     with pytest.raises(claims.Fenced):
-        together.wait_for_claim(tmp_path, 2, "job")
+        save_barrier.wait_for_claim(tmp_path, 2, "job")
 
 
 def test_a_worker_takes_the_claim_of_a_former_job_for_none(tmp_path: Path) -> None:
     checkpoints.claim(tmp_path, 2, "former")
-    waiting = threading.Thread(target=together.wait_for_claim, args=(tmp_path, 1, "job"))
+    waiting = threading.Thread(target=save_barrier.wait_for_claim, args=(tmp_path, 1, "job"))
     waiting.start()
     waiting.join(0.3)
     assert waiting.is_alive()
-    taking_over.take_over(tmp_path, "job")
+    takeover.take_over(tmp_path, "job")
     checkpoints.claim(tmp_path, 1, "job")
     waiting.join(30)
     assert not waiting.is_alive()

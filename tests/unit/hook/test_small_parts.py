@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from reshape_profiles.hook_reports import listening
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook import report, settings
+from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, Verdict
 from reshape_sidecar.hook.imports import ImportWatch
-from reshape_sidecar.hook.interval import SAVE_RATIO_MAX, SaveInterval
-from reshape_sidecar.hook.judge import EXACT, STEPS_ONLY, Verdict
 from reshape_sidecar.hook.progress import Telling, numbers_of
 from reshape_sidecar.hook.randomness import Beginning
 from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.saving import SAVE_RATIO_MAX, SaveInterval
 
 WAIT_S = 20.0
 

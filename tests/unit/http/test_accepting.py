@@ -12,7 +12,7 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
-from tests.http_bed import api
+from tests.support.http_bed import api
 
 FULL_S = 0.8
 ANSWER_S = 10.0

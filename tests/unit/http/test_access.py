@@ -11,7 +11,7 @@ import pytest
 from reshape_controller.http.app import ROUTES, CannotListen, bind
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate
 from reshape_controller.http.cluster import Healthz
-from tests.http_bed import RECORD, TOKEN, Api, api
+from tests.support.http_bed import RECORD, TOKEN, Api, api
 
 
 def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:

@@ -12,7 +12,7 @@ from reshape_controller.http.app import ROUTES
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import document
 from reshape_controller.http.routes import OPERATIONS
-from tests.http_bed import RECORD, Api, api
+from tests.support.http_bed import RECORD, Api, api
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

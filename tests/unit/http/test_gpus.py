@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from reshape_controller.core.limits import Limits
-from tests.http_bed import RECORD, Api, api
+from tests.support.http_bed import RECORD, Api, api
 
 
 async def states(it: Api, wanted: set[str]) -> Any:

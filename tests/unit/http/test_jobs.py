@@ -14,8 +14,8 @@ from reshape_controller.core.model import JobId, JobState, Stage
 from reshape_controller.http.render import job_view
 from reshape_controller.http.views import JobView
 from reshape_controller.store.protocol import JobRow
-from tests.http_bed import RECORD, Api, api
-from tests.store_values import job_row
+from tests.support.http_bed import RECORD, Api, api
+from tests.support.store_values import job_row
 
 
 def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:

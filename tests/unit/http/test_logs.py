@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.http.logs import PAGE_BYTES_MAX, read
-from tests.http_bed import RECORD, Answer, Api, api
+from tests.support.http_bed import RECORD, Answer, Api, api
 
 
 def run(folder: Path, test: Callable[[Api, Path], Awaitable[None]]) -> None:

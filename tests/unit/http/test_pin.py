@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.http_bed import RECORD, Api, api
+from tests.support.http_bed import RECORD, Api, api
 
 
 def run(folder: Path, test: Callable[[Api], Awaitable[None]]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from reshape_profiles import loader
 from reshape_profiles.schema import Profile, SpeedPoint
-from tests.http_bed import RECORD, Api, api
+from tests.support.http_bed import RECORD, Api, api
 
 SLOW = Profile("slow", speed=(SpeedPoint("testing", 2, 100.0, "x"), SpeedPoint("testing", 4, 50.0)))
 JOB = {**RECORD, "job_type": "slow", "steps": 10}

@@ -11,7 +11,7 @@ import pytest
 
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Desired, Mode, Observed, Phase
-from tests.http_bed import RECORD, TOKEN, Api, api
+from tests.support.http_bed import RECORD, TOKEN, Api, api
 
 
 def run(folder: Path, test: Callable[[Api, str, Observed], Awaitable[None]]) -> None:

@@ -10,7 +10,7 @@ from reshape_controller.cli.client import Client
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.timeline.commands import from_s
 from reshape_controller.http.views import JobPage
-from tests.http_bed import RECORD, TOKEN, api
+from tests.support.http_bed import RECORD, TOKEN, api
 
 AHEAD_S = 7200.0
 """The log goes on there, and the machine's clock was set back."""

@@ -11,9 +11,9 @@ from typing import Any
 
 from reshape_controller.http import timeline as module
 from reshape_controller.http.timeline import Recorder, TimelineReader
-from reshape_controller.store.sqlite import SqliteStore
-from reshape_controller.store.sqlite_recover import recover
-from tests.http_bed import RECORD, api
+from reshape_controller.store.sqlite.recover import recover
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.http_bed import RECORD, api
 
 
 async def _hand_over(folder: Path) -> Any:

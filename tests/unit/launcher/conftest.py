@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from reshape_launcher.kubernetes import launcher as module
-from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from tests.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster
 from tests.unit.launcher.pod_launches import Clock
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS
 

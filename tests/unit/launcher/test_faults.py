@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from reshape_launcher.local import LocalLauncher
+from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import LaunchError, ReleaseCheck
 from reshape_sidecar import gpu
 from reshape_sidecar.init import processes as proc
-from tests import training_programs as programs
-from tests.sidecar_bed import DEVICES, Bed, bed
+from tests.support import training_programs as programs
+from tests.support.sidecar_bed import DEVICES, Bed, bed
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from reshape_launcher.kubernetes import launcher as module
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import ContainerStatus, LaunchError
-from tests.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster
 from tests.unit.launcher.pod_launches import NAME, launch, one
 from tests.unit.launcher.test_kubernetes_manifests import SPEC
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reshape_launcher.kubernetes.client import ApiCluster, CannotConnect, connect
-from reshape_launcher.kubernetes.cluster import ApiTrouble
+from reshape_launcher.kubernetes.api import ApiCluster, CannotConnect, connect
+from reshape_launcher.kubernetes.values import ApiTrouble
 from reshape_launcher.leases import NOBODY
 
 Answer = Callable[[str, str], tuple[int, dict[str, Any] | bytes]]

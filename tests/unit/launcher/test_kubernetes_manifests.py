@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from reshape_launcher.kubernetes import archive, images, manifests, naming, pod
-from reshape_launcher.kubernetes.devices import SimulatedDevices
-from reshape_launcher.kubernetes.places import CHECKPOINTS, OWN, places
-from reshape_launcher.kubernetes.refusing import refusals
+from reshape_launcher.kubernetes import images, manifests, naming, pod, sidecar_archive
+from reshape_launcher.kubernetes.gpus import SimulatedDevices
+from reshape_launcher.kubernetes.pod_mounts import CHECKPOINTS, OWN, mounts_of
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
+from reshape_launcher.kubernetes.validation import refusals
 from reshape_launcher.spec import DeviceMode, LaunchSpec, RecordRefused, worker_token
 from reshape_sidecar import codec, limits
 from reshape_sidecar.agent.spec import AttemptSpec
-from tests import pod_security
-from tests.hostile_texts import HOSTILE
+from tests.support import pod_security
+from tests.support.hostile_texts import HOSTILE
 
 GENERATED = 10_000
-SIDECAR = archive.Archive(b"not looked at here")
+SIDECAR = sidecar_archive.Archive(b"not looked at here")
 SETTINGS = PodSettings(namespace="jobs", controller="c1", image="base:1", storage_claim="storage")
 BUILDING = replace(SETTINGS, registry="registry.example")
 SPEC = LaunchSpec(
@@ -44,7 +44,7 @@ SPEC = LaunchSpec(
 
 def made(spec: LaunchSpec, settings: PodSettings = SETTINGS) -> pod.Attempt:
     environment = SimulatedDevices(2).environment(spec)
-    return pod.Attempt(spec, settings, places(spec, settings), SIDECAR, environment)
+    return pod.Attempt(spec, settings, mounts_of(spec, settings), SIDECAR, environment)
 
 
 def job_of(spec: LaunchSpec, settings: PodSettings = SETTINGS) -> dict[str, Any]:
@@ -328,8 +328,8 @@ def shape(value: object) -> object:
 
 
 def test_the_archive_is_the_same_bytes_each_time_and_fits_into_a_config_map() -> None:
-    first = archive.build()
-    assert first == archive.build()
+    first = sidecar_archive.build()
+    assert first == sidecar_archive.build()
     text = json.dumps(manifests.config_map(first, SETTINGS))
     assert len(text) < 1 << 20
     assert first.name != SIDECAR.name

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher import processes
-from reshape_launcher.local import LocalLauncher
+from reshape_launcher.local import processes
+from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import ContainerStatus
 from reshape_sidecar import codec, gpu
 from reshape_sidecar.agent.spec import Folder

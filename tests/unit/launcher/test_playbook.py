@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from reshape_launcher import ansible
-from reshape_launcher.kubernetes import archive, manifests, pod
-from reshape_launcher.kubernetes.applying import Objects
-from reshape_launcher.kubernetes.bringing import ByPlaybook, Directly
-from reshape_launcher.kubernetes.devices import SimulatedDevices
+from reshape_launcher.kubernetes import manifests, pod, sidecar_archive
+from reshape_launcher.kubernetes.apply import ByPlaybook, Directly, Objects, Target
+from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.images import CODE_IN_IMAGE, Build, wanted
-from reshape_launcher.kubernetes.places import OWN, places
-from reshape_launcher.kubernetes.run_folder import Target
+from reshape_launcher.kubernetes.pod_mounts import OWN, mounts_of
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import ClusterAway, LaunchError, LaunchSpec
-from tests.fake_cluster import FakeCluster
+from tests.support.fake_cluster import FakeCluster
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
 
 NOWHERE = {
@@ -45,9 +43,9 @@ def by_playbook(tmp_path: Path) -> ByPlaybook:
 
 
 def objects(spec: LaunchSpec = SPEC) -> Objects:
-    packed = archive.Archive(b"not looked at here")
+    packed = sidecar_archive.Archive(b"not looked at here")
     told = SimulatedDevices(2).environment(spec)
-    attempt = pod.Attempt(spec, SETTINGS, places(spec, SETTINGS), packed, told)
+    attempt = pod.Attempt(spec, SETTINGS, mounts_of(spec, SETTINGS), packed, told)
     return Objects(
         manifests.config_map(packed, SETTINGS),
         manifests.job(attempt),

@@ -9,7 +9,7 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId, JobSpec, Stage
 from reshape_controller.live.admission import Admission, Refused
-from tests.world import World
+from tests.support.world import World
 
 
 def test_a_name_is_had_until_the_container_ended_and_the_remedy_fits_the_state() -> None:

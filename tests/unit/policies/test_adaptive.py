@@ -9,7 +9,7 @@ import pytest
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.policies import make_policy
-from tests.clusters import COSTS, FLAT, LINEAR, PAPER, Cluster, said
+from tests.support.clusters import COSTS, FLAT, LINEAR, PAPER, Cluster, said
 
 ADAPTIVE = make_policy("adaptive")
 PAPERS = make_policy("paper")

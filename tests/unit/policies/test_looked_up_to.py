@@ -6,7 +6,7 @@ from typing import Any
 
 from reshape_controller.policies import make_policy
 from reshape_controller.policies.adaptive import MAX_WAIT_S, NEWCOMERS_MAX
-from tests.clusters import Cluster
+from tests.support.clusters import Cluster
 
 ADAPTIVE = make_policy("adaptive")
 

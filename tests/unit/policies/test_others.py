@@ -16,8 +16,8 @@ from reshape_controller.policies import (
     make_policy,
     policy_names,
 )
-from tests.clusters import COSTS, LINEAR, PAPER, Cluster, said
-from tests.world import World
+from tests.support.clusters import COSTS, LINEAR, PAPER, Cluster, said
+from tests.support.world import World
 
 OPTIMUS = make_policy("optimus")
 

@@ -6,7 +6,7 @@ import pytest
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import make_policy
-from tests.clusters import COSTS, FLAT, PAPER, Cluster, said
+from tests.support.clusters import COSTS, FLAT, PAPER, Cluster, said
 
 PAPERS = make_policy("paper")
 

@@ -13,7 +13,7 @@ from reshape_profiles import profiler
 from reshape_profiles.files import load
 from reshape_profiles.loader import bundled, write
 from reshape_profiles.training_run import RunFailed, Script, run
-from tests import processes
+from tests.support import processes
 
 ROOT = Path(__file__).resolve().parents[3]
 COSTS = dict(bundled().costs)["local"]

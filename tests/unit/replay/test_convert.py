@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.core.prediction.profiles import ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.replay.convert import Assumed, Columns, Converted, convert
 from reshape_controller.replay.inputs import ReplayError
 from reshape_profiles.loader import bundled
-from tests.replay_bed import reshape
+from tests.support.replay_bed import reshape
 
 COLUMNS = Columns("at", "gpus", "seconds", "id")
 HEAD = "id,at,gpus,seconds\n"

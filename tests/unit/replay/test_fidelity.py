@@ -10,9 +10,9 @@ from reshape_controller.core.model import JobId, Length, LengthUnit
 from reshape_controller.replay.fidelity import run_error, spread
 from reshape_controller.replay.inputs import ReplayError, Workload
 from reshape_controller.replay.metrics import JobRow
-from reshape_controller.replay.scaled import STEP_S, scaled
 from reshape_controller.replay.shell import Scene
-from tests.replay_bed import FREE, LINEAR, job, run, scene
+from reshape_controller.replay.time_scaling import STEP_S, scaled
+from tests.support.replay_bed import FREE, LINEAR, job, run, scene
 
 
 def at_speed(given: Scene, speed_up: float) -> Scene:

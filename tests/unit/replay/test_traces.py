@@ -10,7 +10,7 @@ import pytest
 from reshape_controller.core.model import LengthUnit
 from reshape_controller.replay.inputs import ReplayError, cluster_of
 from reshape_controller.replay.traces import csv_text, jsonl_text, parse
-from tests.replay_bed import reshape
+from tests.support.replay_bed import reshape
 
 TYPES = ("a", "b")
 HEAD = "submit_s,job_type,optional_gpus,steps,priority,user\n"

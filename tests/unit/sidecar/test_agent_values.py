@@ -12,7 +12,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from reshape_sidecar import checkpoints, codec, limits
-from reshape_sidecar.agent import endings, reporting, selfcheck, timing
+from reshape_sidecar.agent import process_exit, reporting, selfcheck, timing
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.memory import Ended, Memory, MemoryFile
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
@@ -181,7 +181,7 @@ def test_phases_that_training_measured_are_kept_when_a_later_report_leaves_them_
 def test_training_is_finished_when_it_says_so_or_left_unasked_with_0(
     code: int, asked: bool, complete: bool, finished: bool
 ) -> None:
-    assert endings.finished(Ended(1, code, asked, 10, 10, complete)) is finished
+    assert process_exit.finished(Ended(1, code, asked, 10, 10, complete)) is finished
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_worker_that_has_nothing_left_to_do_begins_anew_with_a_chief_that_does
     worker: int, desired: int, over: bool
 ) -> None:
     made = spec("python3", "train.py", worker=worker, workers=2)
-    assert endings.over(made, Ended(1, 0, False, 10, 10, True), desired) is over
+    assert process_exit.over(made, Ended(1, 0, False, 10, 10, True), desired) is over
 
 
 def attempt(tmp_path: Path, **fields: object) -> tuple[AttemptSpec, Folder]:
@@ -210,7 +210,7 @@ def test_a_crash_is_told_by_the_last_lines_of_its_own_output(tmp_path: Path) -> 
     log = earlier + "".join(f"line {n}\n" for n in range(500)) + "ValueError: no\n\n"
     (folder.logs / "training.log").write_text(log)
     process = Training(2, 5, 5, 1.0, False, 1, log_offset_bytes=len(earlier))
-    ended = endings.judge(made, folder, process, step=4, memory_ran_out=False)
+    ended = process_exit.judge(made, folder, process, step=4, memory_ran_out=False)
     assert ended.error is not None
     assert ended.error.startswith("training ended with exit code 1\n")
     assert ended.error.endswith("ValueError: no")
@@ -226,7 +226,7 @@ def test_what_a_program_tells_its_terminal_is_not_in_the_end_of_its_log(tmp_path
     said = "\x1b]0;title\x07\tbefore it\r\n" + "".join(bar.format(n) for n in (1, 2))
     (folder.logs / "training.log").write_text("x" * 40_000 + "\n" + said, newline="")
     process = Training(2, 5, 5, 1.0, False, 3)
-    ended = endings.judge(made, folder, process, step=4, memory_ran_out=False)
+    ended = process_exit.judge(made, folder, process, step=4, memory_ran_out=False)
     told = (ended.error or "").splitlines()
     assert told[0] == "training ended with exit code 3"
     assert told[2:] == ["\tbefore it", "1/99 ━━━━ loss: 0.5", "2/99 ━━━━ loss: 0.5"]
@@ -248,7 +248,7 @@ def test_a_process_that_was_killed_is_told_by_what_killed_it(
 ) -> None:
     made, folder = attempt(tmp_path)
     process = Training(2, 5, 5, 1.0, False, code)
-    ended = endings.judge(made, folder, process, step=0, memory_ran_out=memory_ran_out)
+    ended = process_exit.judge(made, folder, process, step=0, memory_ran_out=memory_ran_out)
     first = (ended.error or "").splitlines()[0]
     assert first.partition(" (resources")[0] == f"training ended with {told}"
 
@@ -271,34 +271,34 @@ def test_an_end_is_judged_by_the_newest_whole_checkpoint(tmp_path: Path) -> None
             write=weights,
         )
     process = Training(2, 5, 5, 1.0, False, 75, rung=True)
-    assert endings.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 20
+    assert process_exit.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 20
     file = next(ckpt.glob("step-0000000020*/weights"))
     file.write_bytes(b"1234!")
     later = replace(process, generation=3)
-    assert endings.judge(made, folder, later, step=20, memory_ran_out=False).saved_step == 10, (
-        "another process's: hashed"
-    )
+    assert (
+        process_exit.judge(made, folder, later, step=20, memory_ran_out=False).saved_step == 10
+    ), "another process's: hashed"
     file.write_bytes(b"1234")
-    assert endings.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 10, (
-        "its own: by size"
-    )
+    assert (
+        process_exit.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 10
+    ), "its own: by size"
 
 
 def test_leaving_with_75_unasked_is_a_crash_that_says_so(tmp_path: Path) -> None:
     made, folder = attempt(tmp_path)
-    ended = endings.judge(
+    ended = process_exit.judge(
         made, folder, Training(2, 5, 5, 1.0, False, 75), step=0, memory_ran_out=False
     )
     assert "without being asked" in (ended.error or "")
-    assert not endings.finished(ended)
+    assert not process_exit.finished(ended)
 
 
 def test_a_new_process_begins_at_what_was_saved() -> None:
     progress = Progress(step=50, loss=0.5, total_steps=100)
     ended = Ended(2, 137, True, 50, 40, False)
-    after = endings.progress_after(progress, ended)
+    after = process_exit.progress_after(progress, ended)
     assert (after.step, after.loss, after.total_steps) == (40, None, 100)
-    assert endings.progress_after(progress, replace(ended, saved_step=50)) == progress
+    assert process_exit.progress_after(progress, replace(ended, saved_step=50)) == progress
 
 
 def test_the_self_check_passes_where_everything_is_there(tmp_path: Path) -> None:

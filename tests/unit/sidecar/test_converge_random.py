@@ -20,11 +20,11 @@ from reshape_sidecar.agent.converge import (
     Start,
     TakeBack,
 )
-from reshape_sidecar.agent.endings import finished
 from reshape_sidecar.agent.memory import Ended, Memory
+from reshape_sidecar.agent.process_exit import finished
 from reshape_sidecar.init.values import Status, Training
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Outcome, OutcomeKind
-from tests.gate import examples
+from tests.support.gate import examples
 
 STEPS_MAX = 40
 

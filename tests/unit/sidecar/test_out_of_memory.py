@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar.agent import out_of_memory
+from reshape_sidecar.agent import actions
 
 VERSION_2 = ("0::{}\n", "memory.events", "low 0\noom 5\noom_kill 3\noom_group_kill 1\n")
 VERSION_1 = ("5:cpu:/\n4:memory:{}\n0::/\n", "memory.oom_control", "under_oom 0\noom_kill 3\n")
@@ -23,11 +23,11 @@ def test_it_is_found_in_a_container_and_outside_of_one(
     folder = memory / "pods/a:b/c" if mounted == "own path" else memory
     folder.mkdir(parents=True)
     (folder / file).write_text(text)
-    assert out_of_memory.kills(own, cgroups) == 3
+    assert actions.kills(own, cgroups) == 3
 
 
 def test_without_such_a_count_it_is_zero(tmp_path: Path) -> None:
-    assert out_of_memory.kills(tmp_path / "none", tmp_path) == 0
+    assert actions.kills(tmp_path / "none", tmp_path) == 0
     own = tmp_path / "cgroup"
     own.write_text("0::/\n5:cpu:/\n")
-    assert out_of_memory.kills(own, tmp_path) == 0
+    assert actions.kills(own, tmp_path) == 0

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape_sidecar import checkpoints
-from tests.gate import examples
+from tests.support.gate import examples
 
 OPERATIONS = ("mkdir", "rename", "replace", "fsync", "open", "listdir", "unlink", "rmdir")
 

@@ -13,12 +13,12 @@ from reshape_controller.core.events import HostDrained
 from reshape_controller.core.model import JobState
 from reshape_controller.records import parse_record
 from reshape_controller.store.digest import GENESIS, digest_of, record_of
-from reshape_controller.store.mongo_documents import documents_of, fields_of
-from reshape_controller.store.mongo_fields import WORDS
-from reshape_controller.store.mongo_schema import COLLECTIONS
+from reshape_controller.store.mongo.documents import documents_of, fields_of
+from reshape_controller.store.mongo.request_fields import WORDS
+from reshape_controller.store.mongo.schema import COLLECTIONS
 from reshape_controller.store.protocol import RequestKind
 from reshape_profiles.loader import parse
-from tests.store_values import changes, job_row
+from tests.support.store_values import changes, job_row
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "database.md").read_text(encoding="utf-8")
 BY_HAND = {"_id", "command", "epochs", "reshape"}

@@ -8,7 +8,7 @@ import pytest
 
 from reshape_controller.store.digest import GENESIS, body_of, chain_digest, record_of, seal
 from reshape_sidecar.codec import CodecError
-from tests.store_values import record, records
+from tests.support.store_values import record, records
 
 
 def test_a_record_survives_being_kept() -> None:

@@ -15,15 +15,16 @@ import pytest
 
 from reshape_controller.core.events import ProfileRecorded
 from reshape_controller.core.record import LogRecord
+from reshape_controller.core.state import State
 from reshape_controller.live import recovery
-from reshape_controller.store import sqlite_file
-from reshape_controller.store.digest import seal
+from reshape_controller.store.digest import body_of, digest_of, seal
 from reshape_controller.store.protocol import InboxItem, StoreError
-from reshape_controller.store.sqlite import SqliteStore
-from reshape_controller.store.sqlite_recover import check, recover
-from tests import store_bed
-from tests.store_bed import fill
-from tests.store_values import changes, job_row, profile_row, record, records
+from reshape_controller.store.sqlite import file as sqlite_file
+from reshape_controller.store.sqlite.recover import check, recover
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support import store_bed
+from tests.support.store_bed import fill
+from tests.support.store_values import changes, job_row, profile_row, record, records
 
 
 def run(path: Path, work: Callable[[SqliteStore], Awaitable[None]]) -> None:
@@ -247,8 +248,8 @@ def test_a_write_that_the_system_refuses_is_an_error_with_a_remedy(tmp_path: Pat
 import asyncio, resource, sys
 from pathlib import Path
 from reshape_controller.store.protocol import StoreError
-from reshape_controller.store.sqlite import SqliteStore
-from tests.store_values import record
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.store_values import record
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]))
@@ -308,13 +309,48 @@ def test_a_record_of_another_version_is_not_called_damage(tmp_path: Path) -> Non
     async def work(store: SqliteStore) -> None:
         await store.append(record(1))
         body = '{"type":"LogRecord","field_of_tomorrow":1}'
-        from reshape_controller.store.digest import digest_of
-
         digest = digest_of(record(1).digest, body.encode())
         with outside(path) as user:
             user.execute("INSERT INTO log VALUES (2, ?, ?)", (digest, body))
         with pytest.raises(StoreError, match="written by another version"):
             [found async for found in store.read(0)]
+
+    run(path, work)
+
+
+def test_a_record_with_an_unknown_tag_is_refused_with_the_tag_the_place_and_the_remedy(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        await store.append(record(1))
+        body = body_of(record(2)).decode().replace('"DeadlinesDue"', '"EventOfTomorrow"')
+        with outside(path) as user:
+            digest = digest_of(record(1).digest, body.encode())
+            user.execute("INSERT INTO log VALUES (2, ?, ?)", (digest, body))
+        with pytest.raises(StoreError) as caught:
+            await recovery.recover(store)
+        assert str(caught.value) == (
+            f"{path}: record 2 of the log has type 'EventOfTomorrow' at events[0], which this "
+            "version does not know: a newer version wrote it; nothing was changed; "
+            "remedy: start that version, or restore the backup from before it"
+        )
+
+    run(path, work)
+
+
+def test_a_snapshot_with_an_unknown_tag_is_refused_with_the_tag_and_the_remedy(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "reshape.db"
+
+    async def work(store: SqliteStore) -> None:
+        await store.append(record(1))
+        (head,) = State().dump()
+        await store.write_snapshot(1, (head, '{"type":"RowOfTomorrow"}'))
+        with pytest.raises(StoreError, match=r"snapshot 1 of the store has type 'RowOfTomorrow'"):
+            await recovery.recover(store)
 
     run(path, work)
 

@@ -13,8 +13,8 @@ import pytest
 
 from reshape_controller.core.record import LogRecord
 from reshape_controller.store.protocol import InboxItem, StoreCorrupt, StoreError
-from reshape_controller.store.sqlite import SqliteStore
-from tests.store_values import changes, job_row, records
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.store_values import changes, job_row, records
 
 RECORDS = records(40)
 

@@ -15,9 +15,9 @@ import pytest
 
 from reshape_controller.core.record import LogRecord
 from reshape_controller.store.protocol import InboxItem, StoreCorrupt, StoreError
-from reshape_controller.store.sqlite import SqliteStore
-from reshape_controller.store.sqlite_recover import check, recover
-from tests.store_values import changes, job_row, records
+from reshape_controller.store.sqlite.recover import check, recover
+from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.store_values import changes, job_row, records
 
 T = TypeVar("T")
 RECORDS = records(40)

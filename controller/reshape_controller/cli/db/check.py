@@ -24,12 +24,17 @@ from reshape_controller.cli.options import (
     form,
 )
 from reshape_controller.cli.output import emit
-from reshape_controller.cli.serve.store_place import StorePlace, of_file, store_error, store_place
+from reshape_controller.cli.serve.store_settings import (
+    StorePlace,
+    of_file,
+    store_error,
+    store_place,
+)
 from reshape_controller.live.audit import Audit, audit
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
-from reshape_controller.store.sqlite_place import StoreInUse
-from reshape_controller.store.sqlite_recover import Checked
-from reshape_controller.store.sqlite_recover import check as check_file
+from reshape_controller.store.sqlite.lock import StoreInUse
+from reshape_controller.store.sqlite.recover import Checked
+from reshape_controller.store.sqlite.recover import check as check_file
 
 SHOWN_MAX = 20
 FileArgument = Annotated[

@@ -18,10 +18,10 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
 from reshape_controller.cli.output import emit
-from reshape_controller.cli.serve.store_place import store_error
+from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.store.protocol import StoreError
-from reshape_controller.store.sqlite_recover import Recovered
-from reshape_controller.store.sqlite_recover import recover as recover_file
+from reshape_controller.store.sqlite.recover import Recovered
+from reshape_controller.store.sqlite.recover import recover as recover_file
 
 db_app = typer.Typer(help="The store.", no_args_is_help=True)
 db_app.command("init")(db_init.init)

@@ -26,7 +26,7 @@ from reshape_controller.cli.options import (
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.profiles.files import ProfileFiles
-from reshape_controller.cli.serve.store_place import StorePlace, store_error, store_place
+from reshape_controller.cli.serve.store_settings import StorePlace, store_error, store_place
 from reshape_controller.cli.serve.up import start_logging
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
@@ -34,7 +34,7 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.loop import Loop, Settings
 from reshape_controller.policies import make_policy
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Store, StoreError
 
 _POLICY = "default"

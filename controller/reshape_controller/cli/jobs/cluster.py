@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.console import RenderableType
+from rich.text import Text
 
-from reshape_controller.cli.jobs.gpu_tables import gpus_table
 from reshape_controller.cli.options import (
     HomeOption,
     OutputOption,
@@ -18,8 +19,37 @@ from reshape_controller.cli.options import (
     one_of,
     settings,
 )
-from reshape_controller.cli.output import emit
+from reshape_controller.cli.output import emit, grid
 from reshape_controller.http.views import GpuList, GpuView, HostView, Status
+
+STYLES = {
+    "idle": "dim",
+    "reserved": "yellow",
+    "in use": "green",
+    "releasing": "cyan",
+    "quarantined": "bold red",
+    "lost": "red",
+}
+
+
+def gpus_table(gpus: tuple[GpuView, ...]) -> RenderableType:
+    """The inventory with who has what, and who gets it next."""
+    if not gpus:
+        return Text("no GPUs in the inventory")
+    table = grid("HOST", "GPU", "ID", "TYPE", "STATE", "JOB", "NEXT", "WHY", rest="WHY")
+    for gpu in gpus:
+        table.add_row(
+            gpu.host + (" (drained)" if gpu.drained else ""),
+            str(gpu.index),
+            gpu.id,
+            gpu.gpu_type,
+            Text(gpu.state, STYLES.get(gpu.state, "")),
+            gpu.owner_name or gpu.owner or "-",
+            gpu.promised_to_name or gpu.promised_to or "-",
+            Text(gpu.reason, "dim"),
+        )
+    return table
+
 
 HostArgument = Annotated[
     str,

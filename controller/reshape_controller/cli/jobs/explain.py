@@ -1,17 +1,30 @@
-"""Why a job has the GPUs that it has: the decisions about it, with what was weighed. Pure."""
+"""The command explain. Asks the daemon and draws. State: none."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reshape_controller.cli.output import grid
+from reshape_controller.cli.options import (
+    HomeOption,
+    JobArgument,
+    OutputOption,
+    client,
+    form,
+    settings,
+)
+from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.words import clock, one_line
-from reshape_controller.http.views import DecisionView, JobView
+from reshape_controller.http.views import Decisions, DecisionView, JobView
 
 
-def explain(job: JobView, decisions: tuple[DecisionView, ...], *, every: bool) -> RenderableType:
+def explanation_of(
+    job: JobView, decisions: tuple[DecisionView, ...], *, every: bool
+) -> RenderableType:
     """The newest decision in full (all of them with ``every``), the earlier ones in a line each."""
     parts: list[RenderableType] = [
         Text.assemble(
@@ -38,3 +51,17 @@ def _lines(decisions: tuple[DecisionView, ...]) -> Table:
         at = f"  {clock(decision.event.at_s)}"
         table.add_row(at, decision.reason_code, Text(decision.text, "dim"))
     return table
+
+
+def explain(
+    job: JobArgument,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Every decision in full.")] = False,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Show why a job has its GPUs: the decisions about it and what was weighed."""
+    config = settings(home, output)
+    asked = client(config)
+    view = asked.get(JobView, f"/v1/jobs/{job}")
+    found = asked.get(Decisions, f"/v1/jobs/{view.id}/decisions")
+    emit(found, form(config), lambda: explanation_of(view, found.decisions, every=every))

@@ -15,7 +15,7 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import emit
-from reshape_controller.core.explain import gpus
+from reshape_controller.core.explanation import gpus
 from reshape_controller.http.views import JobView
 
 SizeArgument = Annotated[int, typer.Argument(metavar="SIZE", help="One of its optional_gpus.")]

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.words import bar, clock, duration, figure, moment, one_line, size
-from reshape_controller.core.explain import gpus
+from reshape_controller.core.explanation import gpus
 from reshape_controller.http.views import EventView, JobView
 
 STATE_STYLES = {

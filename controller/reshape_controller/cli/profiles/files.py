@@ -11,7 +11,7 @@ from pathlib import Path
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import note
-from reshape_controller.core.prediction.profiles import ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_profiles.files import FORMS, Loaded, load
 from reshape_profiles.loader import ProfileError, bundled
 from reshape_profiles.schema import Profile

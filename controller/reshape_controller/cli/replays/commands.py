@@ -41,8 +41,8 @@ from reshape_controller.cli.replays.options import (
 )
 from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay.rows import Row, summary
-from reshape_controller.replay.scaled import STEP_S
 from reshape_controller.replay.setup import Contender, Setup
+from reshape_controller.replay.time_scaling import STEP_S
 from reshape_profiles.loader import bundled
 
 LIVE_CLUSTER = "8xV100"

@@ -18,7 +18,7 @@ from reshape_controller.core.model import HostId
 from reshape_controller.core.state import State
 from reshape_controller.http.views import HostList, JobView, StateView
 from reshape_controller.policies import UnknownPolicy, make_policy
-from reshape_controller.replay.continued import Continued, What, continued
+from reshape_controller.replay.continuation import Continued, QueueChange, continued
 from reshape_controller.replay.inputs import ReplayError, cluster_of
 from reshape_controller.replay.metrics import JobRow
 from reshape_sidecar import codec
@@ -104,15 +104,15 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
     emit(found, shown, lambda: _table(found))
 
 
-def _as_it_is(state: State) -> What:
+def _as_it_is(state: State) -> QueueChange:
     try:
-        return What(make_policy(state.policy), state.mechanism)
+        return QueueChange(make_policy(state.policy), state.mechanism)
     except UnknownPolicy as error:
         remedy = "install the package that the daemon has it from"
         raise failed(Exit.FAILED, str(error), "the daemon's policy", remedy) from None
 
 
-def _what(asked: Asked, now: What) -> What:
+def _what(asked: Asked, now: QueueChange) -> QueueChange:
     """The other course. Raises CliError."""
     found = now
     if asked.policy is not None:
@@ -129,7 +129,7 @@ def _what(asked: Asked, now: What) -> What:
     return replace(found, more_gpus=asked.add_gpus, drained=drained)
 
 
-def _tell_guessed_speeds(state: State, then: What) -> None:
+def _tell_guessed_speeds(state: State, then: QueueChange) -> None:
     """Of which jobs nobody knows how fast they are on GPUs that are added."""
     jobs = [job for job in state.jobs.values() if not job.state.terminal]
     for gpu_type in sorted({host.gpu_type for host in then.hosts}):
@@ -155,7 +155,7 @@ def _changes(asked: Asked) -> str:
     return ", ".join(text for text in texts if text) or "nothing"
 
 
-def _course(what: What, found: Continued) -> Course:
+def _course(what: QueueChange, found: Continued) -> Course:
     label = f"{what.policy.name}+{what.mechanism.value}"
     ends = bool(found.rows)
     return Course(

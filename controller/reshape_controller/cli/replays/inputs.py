@@ -12,15 +12,15 @@ from pathlib import Path
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.output import note
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.prediction.recorded import DEFAULT_SECONDS_PER_STEP
+from reshape_controller.core.profile_book import DEFAULT_SECONDS_PER_STEP
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy, policy_names
 from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
+from reshape_controller.replay.ground_truth import SPREAD
 from reshape_controller.replay.inputs import SECONDS_MAX, Costs, ReplayError, Workload, cluster_of
 from reshape_controller.replay.setup import Contender, Setup, curves_of
 from reshape_controller.replay.shell import Scene
-from reshape_controller.replay.truth import SPREAD
 from reshape_profiles.files import load
 from reshape_profiles.loader import Bundle, ProfileError, bundled
 from reshape_sidecar.device_truth import DeviceTruth, DeviceTruthError

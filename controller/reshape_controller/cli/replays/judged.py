@@ -10,7 +10,7 @@ from rich.text import Text
 from reshape_controller.cli.output import Output, emit, grid
 from reshape_controller.cli.replays.inputs import as_usage
 from reshape_controller.cli.replays.runs import about, progress
-from reshape_controller.core.explain import describe, explain_text
+from reshape_controller.core.explanation import describe, explain_text
 from reshape_controller.core.plan import Option
 from reshape_controller.replay.hindsight import Judged, judge
 from reshape_controller.replay.inputs import ReplayError

@@ -17,11 +17,11 @@ from typing import Any
 
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.profiles.costs import record_of
-from reshape_controller.core.prediction.profiles import ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records import RecordInvalid, parse_record
 from reshape_controller.replay.inputs import Costs, WorkJob
-from reshape_controller.replay.scaled import Scaled, scaled
 from reshape_controller.replay.shell import Scene
+from reshape_controller.replay.time_scaling import Scaled, scaled
 from reshape_controller.replay.traces import jsonl_text, parse
 from reshape_profiles import files, loader
 from reshape_profiles.schema import DEFAULT_TYPE, Profile

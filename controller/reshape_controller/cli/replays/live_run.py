@@ -24,7 +24,7 @@ from reshape_controller.http.views import JobView
 from reshape_controller.replay.inputs import WorkJob
 from reshape_controller.replay.metrics import JobRow
 from reshape_controller.replay.setup import Contender
-from reshape_controller.store.sqlite import SqliteStore
+from reshape_controller.store.sqlite.store import SqliteStore
 
 LONGER_MAX = 3.0
 """A run may take so many times what the replay says, and LATER_S more."""

@@ -19,7 +19,6 @@ import structlog
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Address
-from reshape_controller.cli.serve.candidacy import NotElected, elected
 from reshape_controller.cli.serve.hosts import (
     Hosts,
     Nodes,
@@ -27,9 +26,10 @@ from reshape_controller.cli.serve.hosts import (
     check_inventory,
     not_reached,
 )
+from reshape_controller.cli.serve.leader_election import NotElected, elected
 from reshape_controller.cli.serve.listening import listen, listen_for_sidecars
 from reshape_controller.cli.serve.settings import DaemonSettings
-from reshape_controller.cli.serve.store_place import store_error
+from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.core import events as ev
 from reshape_controller.http.app import SIDECAR_ROUTES, Server, host_names
 from reshape_controller.http.base import Context
@@ -39,17 +39,17 @@ from reshape_controller.http.timeline import TimelineReader
 from reshape_controller.live import inbox
 from reshape_controller.live.admission import Admission
 from reshape_controller.live.clock import WallClock
-from reshape_controller.live.desk import Desk
-from reshape_controller.live.executor import Executor
+from reshape_controller.live.control import Control
+from reshape_controller.live.effects import Effects
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
 from reshape_controller.live.leadership import Leadership
-from reshape_controller.live.link import BehindItsJobs, Link
 from reshape_controller.live.loop import Loop, Settings, Stopped
+from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
-from reshape_launcher.kubernetes.cluster import ApiTrouble
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+from reshape_launcher.kubernetes.values import ApiTrouble
 from reshape_launcher.spec import Launcher
 
 OPEN_FILES = 65536
@@ -79,8 +79,8 @@ class Daemon:
             Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
             clock,
         )
-        self._link = Link(self._loop.post, time.monotonic, clock.now_s)
-        self._executor = Executor(
+        self._link = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
+        self._executor = Effects(
             launcher,
             self._link,
             self._tokens,
@@ -93,7 +93,7 @@ class Daemon:
             self._loop.post,
         )
         self._admission = Admission(lambda: self._loop.engine.state, self._executor.refusals)
-        self._desk = Desk(
+        self._control = Control(
             self._loop,
             self._admission,
             self._executor.log_folder,
@@ -109,7 +109,7 @@ class Daemon:
     def context(self) -> Context:
         """What the handlers of every server work with."""
         return Context(
-            desk=self._desk,
+            control=self._control,
             link=self._link,
             tokens=self._tokens,
             operator_token=self._settings.home.token(),
@@ -140,7 +140,7 @@ class Daemon:
                 ("loop", self._loop.run()),
                 ("watch", self._executor.watch(lambda: self._loop.engine)),
                 ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
-                ("inbox", inbox.watch(self._loop, self._admission, self._desk)),
+                ("inbox", inbox.watch(self._loop, self._admission, self._control)),
                 ("fence", self._fenced()),
                 ("behind", self._link.behind()),
             )

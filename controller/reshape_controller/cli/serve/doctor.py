@@ -38,15 +38,15 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.serve.devices import find
-from reshape_controller.cli.serve.kubernetes_place import KubernetesPlace, kubernetes_place
-from reshape_controller.cli.serve.store_place import StorePlace, store_error, store_place
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.store_settings import StorePlace, store_error, store_place
 from reshape_controller.cli.serve.up import checked
 from reshape_controller.http.app import CannotListen, bind_for_sidecars
-from reshape_controller.store import sqlite_file
-from reshape_controller.store.mongo import MongoStore
+from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import StoreError
+from reshape_controller.store.sqlite import file
 from reshape_launcher import ansible
-from reshape_launcher.kubernetes.examining import Finding, findings
+from reshape_launcher.kubernetes.preflight import Finding, findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def _store(place: StorePlace) -> str:
         if place.server is not None:
             asyncio.run(_reach(MongoStore(place.server)))
         elif place.file is not None and place.file.exists():
-            sqlite_file.inspect(place.file)
+            file.inspect(place.file)
     except StoreError as error:
         raise store_error(error, place.text) from None
     return place.text

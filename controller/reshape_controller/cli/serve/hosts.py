@@ -16,7 +16,7 @@ import structlog
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.devices import HOST, Devices, clash
-from reshape_controller.cli.serve.strangers import any_lives, refuse_pods
+from reshape_controller.cli.serve.foreign_containers import any_lives, refuse_pods
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobState
 from reshape_controller.core.state import State

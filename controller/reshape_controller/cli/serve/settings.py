@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.profiles.files import ProfileFiles
 from reshape_controller.cli.serve.devices import Devices
-from reshape_controller.cli.serve.kubernetes_place import KubernetesPlace
-from reshape_controller.cli.serve.store_place import StorePlace
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace
+from reshape_controller.cli.serve.store_settings import StorePlace
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
-from reshape_launcher.declared import ContainerCosts, DeclaredLauncher
-from reshape_launcher.kubernetes.places import OWN
-from reshape_launcher.local import LocalLauncher
+from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
+from reshape_launcher.kubernetes.pod_mounts import OWN
+from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Launcher
 
 

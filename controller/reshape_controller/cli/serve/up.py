@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from pathlib import Path
 from typing import Annotated, TextIO, cast
 
 import structlog
@@ -34,16 +35,61 @@ from reshape_controller.cli.options import (
     StoreOption,
 )
 from reshape_controller.cli.profiles import files as profile_files
-from reshape_controller.cli.serve import simulated_world
-from reshape_controller.cli.serve.candidacy import lease_name
 from reshape_controller.cli.serve.devices import NODES, Devices, find
-from reshape_controller.cli.serve.kubernetes_place import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.leader_election import lease_name
 from reshape_controller.cli.serve.settings import DaemonSettings
-from reshape_controller.cli.serve.store_place import store_place
+from reshape_controller.cli.serve.store_settings import store_place
 from reshape_controller.core.limits import KUBERNETES, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
+from reshape_launcher.declared_costs import ContainerCosts
+from reshape_profiles.loader import ProfileError, bundled
+from reshape_sidecar import device_truth as truth
+
+
+def truth_file(config: Config) -> Path | None:
+    """The device truth, readable; None: steps are not paced. Raises CliError."""
+    name = config.text("device_truth")
+    if name is None:
+        return None
+    where = config.source("device_truth")
+    if config.number("simulated_gpus") is None:
+        what = "a device truth paces simulated GPUs, and none are asked for"
+        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
+    path = Path(name).expanduser().absolute()
+    try:
+        truth.load(path)
+    except truth.DeviceTruthError as error:
+        remedy = 'write {"seconds_per_step": {"JOB_TYPE": {"1": 0.2}}}'
+        raise failed(Exit.USAGE, str(error), where, remedy) from None
+    return path
+
+
+def container_costs(config: Config) -> ContainerCosts | None:
+    """``SET`` or ``SET:SCALE``, in seconds; None: nothing is declared. Raises CliError."""
+    text = config.text("container_costs")
+    if text is None:
+        return None
+    where = config.source("container_costs")
+    if config.number("simulated_gpus") is None:
+        what = "container costs are declared for simulated GPUs, and none are asked for"
+        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
+    name, _, scale = text.partition(":")
+    try:
+        overhead = bundled().with_costs(name).overhead
+        factor = float(scale or "1")
+        if overhead is None or not 0 < factor <= 1:
+            raise ValueError
+        return ContainerCosts(
+            f"assumed:{text}", overhead.job_init_s * factor, overhead.job_stop_s * factor
+        )
+    except ProfileError as error:
+        raise failed(Exit.USAGE, str(error), where, "name a set of costs") from None
+    except ValueError:
+        what = f"{text!r} is no set of costs with a scale from 0 to 1"
+        raise failed(Exit.USAGE, what, where, "for example paper:0.1") from None
 
 
 def up(
@@ -128,8 +174,8 @@ def checked(config: Config) -> DaemonSettings:
         policy=policy,
         mechanism=mechanism,
         seed=config.number("seed"),
-        device_truth=simulated_world.truth_file(config),
-        container_costs=simulated_world.container_costs(config),
+        device_truth=truth_file(config),
+        container_costs=container_costs(config),
         limits=Limits() if kubernetes is None else KUBERNETES,
         kubernetes=kubernetes,
         lease=lease_name(config, store),

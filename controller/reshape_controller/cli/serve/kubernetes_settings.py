@@ -1,0 +1,179 @@
+"""Which cluster a daemon launches on, and where its pods reach the daemon.
+
+Does: settings to a launcher. Never: asks the cluster anything, or imports its client before it is
+needed (that takes a second). State: none.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import urllib.parse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reshape_controller.cli.config import Config
+from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.serve import cluster_file
+from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
+from reshape_launcher.kubernetes.gpus import PodDevices, SimulatedDevices
+from reshape_launcher.kubernetes.settings import PodSettings
+
+if TYPE_CHECKING:
+    from reshape_launcher.kubernetes.api import ApiCluster
+    from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+
+IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+ONLY_KUBERNETES = ("kubeconfig", "cluster", "sidecar_bind", "sidecar_url", "lease")
+DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+@dataclass(frozen=True, slots=True)
+class KubernetesPlace:
+    """A cluster that nobody has spoken to yet. ``kubeconfig`` None: this pod's service account."""
+
+    kubeconfig: Path | None
+    pods: PodSettings
+    devices: PodDevices
+    sidecar_address: str
+    sidecar_port: int
+    sidecar_url: str
+    by_playbook: bool
+    runs: Path
+    """Where playbooks keep what the newest runs said."""
+
+    def cluster(self) -> ApiCluster:
+        """The API server, by its credentials. Raises CliError."""
+        try:
+            from reshape_launcher.kubernetes.api import CannotConnect, connect
+        except ImportError as error:
+            what = f"the Kubernetes client is not installed ({error.name} is missing)"
+            remedy = 'pip install "reshape-gpu[controller,kubernetes]"'
+            raise failed(Exit.FAILED, what, "--launcher kubernetes", remedy) from None
+        try:
+            return connect(self.kubeconfig, self.pods.namespace)
+        except CannotConnect as error:
+            remedy = "name a kubeconfig that kubectl can use: --kubeconfig FILE"
+            raise failed(Exit.FAILED, str(error), "--kubeconfig", remedy) from None
+
+    def launcher(self) -> KubernetesLauncher:
+        """The launcher on it. Raises CliError."""
+        from reshape_launcher.kubernetes.apply import Bring, ByPlaybook, Directly, Target
+        from reshape_launcher.kubernetes.launcher import KubernetesLauncher
+
+        cluster = self.cluster()
+        bring: Bring = Directly(cluster)
+        if self.by_playbook:
+            if importlib.util.find_spec("ansible_runner") is None:
+                raise failed(
+                    Exit.FAILED,
+                    "ansible-runner is not installed",
+                    "--launch-by ansible",
+                    'pip install "reshape-gpu[ansible]", or go without: --launch-by client',
+                )
+            kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
+            bring = ByPlaybook(self.runs, Target(kubeconfig, self.pods.namespace))
+        return KubernetesLauncher(cluster, self.pods, self.devices, bring)
+
+
+def kubernetes_place(config: Config) -> KubernetesPlace | None:
+    """The cluster that was asked for; None with another launcher. Raises CliError."""
+    if config.text("launcher") != "kubernetes":
+        for name in ONLY_KUBERNETES:
+            if config.text(name) is not None:
+                what = f"{name} is for --launcher kubernetes, and the launcher is local"
+                remedy = "add --launcher kubernetes, or leave it out"
+                raise failed(Exit.USAGE, what, config.source(name), remedy)
+        return None
+    if config.text("container_costs") is not None:
+        what = "container costs are declared where no containers are, and pods are real ones"
+        raise failed(Exit.USAGE, what, config.source("container_costs"), "leave it out")
+    file = config.text("cluster")
+    if file is None:
+        remedy = "name a file with `namespace: NAME`: --cluster FILE (docs/kubernetes.md)"
+        raise failed(Exit.USAGE, "no cluster file is named", "--cluster", remedy)
+    path = Path(file).expanduser().absolute()
+    address, port = _listen(config)
+    pods = cluster_file.read(path)
+    by_playbook = config.text("launch_by") == "ansible"
+    if pods.registry is not None and not by_playbook:
+        what = "the cluster file names a registry, and only the playbook builds images"
+        raise failed(Exit.USAGE, what, config.source("launch_by"), "use --launch-by ansible")
+    return KubernetesPlace(
+        _kubeconfig(config),
+        pods,
+        _devices(config, pods),
+        address,
+        port,
+        _url(config, address, port),
+        by_playbook,
+        config.home / "playbooks",
+    )
+
+
+def _devices(config: Config, pods: PodSettings) -> PodDevices:
+    """Simulated GPUs if they are asked for; else those of the nodes."""
+    count = config.number("simulated_gpus")
+    if count is not None:
+        return SimulatedDevices(count)
+    of_machine = {"gpus": config.number("gpus"), "gpu_type": config.text("gpu_type")}
+    for name, value in of_machine.items():
+        if value is not None:
+            what = f"{name} is about the GPUs of this machine; the nodes say what they have"
+            raise failed(Exit.USAGE, what, config.source(name), "leave it out")
+    if pods.image is None:
+        what = "the cluster file names no image, and a node's GPUs are seen by a pod of it"
+        remedy = "add `image`; or use simulated GPUs, so many on each node: --simulated-gpus 4"
+        raise failed(Exit.USAGE, what, config.source("cluster"), remedy)
+    if importlib.util.find_spec("pynvml") is None:
+        what = "nvidia-ml-py is not installed; it is brought into the pods"
+        raise failed(
+            Exit.FAILED, what, "--launcher kubernetes", 'pip install "reshape-gpu[sidecar]"'
+        )
+    return ProbedDevices(pods)
+
+
+def _kubeconfig(config: Config) -> Path | None:
+    name = config.text("kubeconfig")
+    if name is None and os.environ.get(IN_CLUSTER):
+        return None
+    name = name or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    path = Path(name).expanduser().absolute()
+    if not path.is_file():
+        what = f"there is no kubeconfig {path}"
+        raise failed(Exit.USAGE, what, config.source("kubeconfig"), "name one: --kubeconfig FILE")
+    return path
+
+
+def _listen(config: Config) -> tuple[str, int]:
+    """Where SideCars are listened to."""
+    text, where = config.text("sidecar_bind"), config.source("sidecar_bind")
+    remedy = "give an address of this machine that pods reach: --sidecar-bind 192.0.2.7:7471"
+    if text is None:
+        raise failed(Exit.USAGE, "pods cannot reach this daemon yet", "--sidecar-bind", remedy)
+    address, colon, port = text.rpartition(":")
+    address = address.strip("[]")
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        colon = ""
+    if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise failed(Exit.USAGE, f"{text!r} is no ADDRESS:PORT", where, remedy)
+    return address, int(port)
+
+
+def _url(config: Config, address: str, port: int) -> str:
+    text = config.text("sidecar_url")
+    if text is None:
+        if ipaddress.ip_address(address).is_unspecified:
+            what = f"{address} is every address of this machine, and pods need one of them"
+            remedy = "say which: --sidecar-url http://ADDRESS:PORT"
+            raise failed(Exit.USAGE, what, config.source("sidecar_bind"), remedy)
+        return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    parts = urllib.parse.urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        remedy = "write http://ADDRESS:PORT"
+        raise failed(Exit.USAGE, f"{text!r} is no URL", config.source("sidecar_url"), remedy)
+    return text.rstrip("/")

@@ -1,0 +1,134 @@
+"""The GPU ledger: how a GPU passes from idle to reserved, in use, releasing and back.
+
+Does: every change of a GPU's state, and nothing else changes one. Never: touches a job. A GPU is
+taken from its owner only on positive evidence: a verified release, or a host that was cleaned.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.core.commands import CheckRelease
+from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, Job, JobId
+from reshape_controller.core.replacing import replace
+from reshape_controller.core.state import Transaction
+
+
+def reserve(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
+    """Keep idle GPUs for a job."""
+    for gpu in gpus:
+        tx.state.put_gpu(replace(tx.state.gpus[gpu], state=GpuState.RESERVED, owner=job))
+
+
+def promise(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId | None) -> None:
+    """Name who gets GPUs that their owner still uses; None takes the promise back."""
+    for gpu in gpus:
+        tx.state.put_gpu(replace(tx.state.gpus[gpu], promised_to=job))
+
+
+def use(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
+    """The grant: reserved GPUs become their owner's to train on."""
+    for gpu in gpus:
+        tx.state.put_gpu(
+            replace(tx.state.gpus[gpu], state=GpuState.IN_USE, owner=job, promised_to=None)
+        )
+
+
+def release(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], generation: int) -> None:
+    """The owner says that it is off these GPUs: a claim, which is checked before it counts (R4).
+
+    Processes started at a generation up to ``generation`` must be gone; a later one may already
+    run on the GPUs that the job keeps.
+    """
+    if not gpus:
+        return
+    for gpu in gpus:
+        tx.state.put_gpu(
+            replace(
+                tx.state.gpus[gpu],
+                state=GpuState.RELEASING,
+                attempt=job.attempt,
+                generation=generation,
+                verify_by_s=tx.now_s + tx.limits.verify_s,
+                reason="",
+            )
+        )
+    check(tx, tuple(tx.state.gpus[gpu] for gpu in gpus))
+
+
+def check(tx: Transaction, gpus: tuple[Gpu, ...]) -> None:
+    """Ask for the releases of ``gpus`` to be looked at, one command for each attempt."""
+    groups: dict[tuple[JobId, int, int], list[GpuId]] = {}
+    for gpu in gpus:
+        if gpu.owner is not None:
+            groups.setdefault((gpu.owner, gpu.attempt, gpu.generation), []).append(gpu.id)
+    for (job, attempt, generation), ids in groups.items():
+        tx.commands.append(CheckRelease(tx.state.epoch, job, attempt, generation, tuple(ids)))
+
+
+def free(tx: Transaction, gpu: Gpu) -> None:
+    """A GPU that is known to be empty goes to whom it was promised, else it is idle; one that its
+    host does not show is lost."""
+    if gpu.unseen:
+        _take_away(tx, gpu, GpuState.LOST, gpu.unseen)
+        tx.state.plan_wanted = True
+        return
+    if gpu.promised_to is not None:
+        tx.state.put_gpu(
+            replace(
+                gpu,
+                state=GpuState.RESERVED,
+                owner=gpu.promised_to,
+                promised_to=None,
+                verify_by_s=None,
+                reason="",
+            )
+        )
+        return
+    tx.state.put_gpu(replace(gpu, state=GpuState.IDLE, owner=None, verify_by_s=None, reason=""))
+    tx.freed[gpu.host] = None
+    tx.state.plan_wanted = True
+
+
+def quarantine(tx: Transaction, gpu: Gpu, reason: str) -> None:
+    """Take a GPU out of the ledger until an operator clears it."""
+    _take_away(tx, gpu, GpuState.QUARANTINED, reason)
+    tx.note(None, "gpu-quarantined", f"GPU {gpu.id} on {gpu.host}: {reason}")
+    tx.state.plan_wanted = True
+
+
+def lose(tx: Transaction, host: HostId, reason: str) -> None:
+    """The host is silent: what runs there is unknown, so its GPUs are nobody's until cleaned."""
+    for gpu in tx.state.gpus_of_host(host):
+        _take_away(tx, gpu, GpuState.LOST, reason)
+
+
+def unseen(tx: Transaction, gpu: Gpu, reason: str) -> None:
+    """Its host does not show it: lost at once if it is nobody's, else as soon as it is."""
+    gpu = replace(gpu, unseen=reason)
+    tx.state.put_gpu(gpu)
+    tx.note(None, "gpu-lost", f"GPU {gpu.id} on {gpu.host}: {reason}")
+    if gpu.state is GpuState.IDLE:
+        free(tx, gpu)
+
+
+def seen_again(tx: Transaction, gpu: Gpu) -> None:
+    """Its host shows it again. A quarantine stays, and so does what a silent host has lost."""
+    gpu = replace(gpu, unseen="")
+    tx.state.put_gpu(gpu)
+    tx.note(None, "gpu-found", f"GPU {gpu.id} on {gpu.host}")
+    if gpu.state is GpuState.LOST and tx.state.hosts[gpu.host].present:
+        free(tx, gpu)
+
+
+def held_by(tx: Transaction, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
+    """Whether every GPU is reserved for the job: the condition of its grant."""
+    return all(
+        tx.state.gpus[gpu].state is GpuState.RESERVED and tx.state.gpus[gpu].owner == job
+        for gpu in gpus
+    )
+
+
+def _take_away(tx: Transaction, gpu: Gpu, state: GpuState, reason: str) -> None:
+    """From whoever has it or was to get it."""
+    tx.state.put_gpu(
+        replace(gpu, state=state, owner=None, promised_to=None, verify_by_s=None, reason=reason)
+    )

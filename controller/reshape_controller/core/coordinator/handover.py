@@ -1,0 +1,245 @@
+"""The hand-over of GPUs between jobs, rules R1 to R9 (docs/architecture.md).
+
+Does: begins a hand-over, asks the running job to shrink once the newcomer is initialised, takes in
+the one outcome, and grants what was verified. A reshape up is the same machine with one party;
+with the mechanism ``terminate`` the running job leaves its container instead of shrinking in it.
+Never: chooses who gives or gets (that is the plan), or believes a release before it is verified.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape_controller.core import attempts
+from reshape_controller.core.coordinator import gpu_ledger, handover_abort
+from reshape_controller.core.explanation import gpus
+from reshape_controller.core.model import (
+    Change,
+    ChangeKind,
+    DeadlineKind,
+    Donation,
+    GpuId,
+    HandOver,
+    HostId,
+    Job,
+    JobId,
+    JobState,
+    Mechanism,
+    Stage,
+)
+from reshape_controller.core.replacing import replace
+from reshape_controller.core.state import Transaction
+from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
+
+
+def use_idle_instead(tx: Transaction, host: HostId) -> None:
+    """GPUs became idle: a hand-over that has taken nothing yet takes them instead of a running
+    job's (the replacing plan of R2: it takes less)."""
+    jobs = tx.state.jobs
+    for newcomer in sorted((jobs[job] for job in tx.state.unasked), key=lambda job: job.place):
+        assert newcomer.hand_over is not None
+        for donor_id in newcomer.hand_over.donors:
+            _spare(tx, newcomer.id, donor_id, host)
+        advance(tx, newcomer.id)
+
+
+def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -> None:
+    newcomer, donor = tx.state.jobs[newcomer_id], tx.state.jobs[donor_id]
+    assert newcomer.hand_over is not None
+    promised = tuple(g for g in donor.gpus if tx.state.gpus[g].promised_to == newcomer_id)
+    idle = tx.state.idle_gpus(host)
+    if donor.host != host or len(idle) < len(promised):
+        return
+    instead = idle[: len(promised)]
+    gpu_ledger.promise(tx, promised, None)
+    gpu_ledger.reserve(tx, instead, newcomer_id)
+    tx.state.put_job(replace(donor, donation=None))
+    gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
+    donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
+    tx.state.put_job(replace(newcomer, hand_over=HandOver(gpus, donors)))
+    tx.note(newcomer, "replanned", f"takes idle GPUs; {donor.spec.name} keeps its own")
+
+
+@dataclass(frozen=True, slots=True)
+class DonorShare:
+    """What a running job keeps, and what it gives to the newcomer; the rest becomes idle."""
+
+    donor: JobId
+    keeps: tuple[GpuId, ...]
+    gives: tuple[GpuId, ...]
+
+
+def begin(
+    tx: Transaction, newcomer: Job, idle: tuple[GpuId, ...], donors: tuple[DonorShare, ...]
+) -> None:
+    """A plan gives ``idle`` GPUs to the newcomer, and some of each donor's. Nothing is taken from
+    a donor yet (R2)."""
+    gpu_ledger.reserve(tx, idle, newcomer.id)
+    gpus = list(idle)
+    for giving in donors:
+        donor = tx.state.jobs[giving.donor]
+        gpu_ledger.promise(tx, giving.gives, newcomer.id)
+        tx.state.put_job(replace(donor, donation=Donation(newcomer.id, giving.keeps)))
+        gpus += giving.gives
+    hand_over = HandOver(tuple(gpus), tuple(giving.donor for giving in donors))
+    newcomer = replace(newcomer, hand_over=hand_over, deadline=None)
+    tx.state.put_job(newcomer)
+    tx.note(newcomer, "planned", _what_was_planned(idle, hand_over))
+    advance(tx, newcomer.id)
+
+
+def grow(tx: Transaction, job: Job, idle: tuple[GpuId, ...], host: HostId) -> None:
+    """Reshape up: a running job gets idle GPUs beside its own, or moves to another host."""
+    gpu_ledger.reserve(tx, idle, job.id)
+    same_host = host == job.host
+    after = (job.gpus if same_host else ()) + idle
+    if same_host and tx.state.mechanism is Mechanism.SIDECAR:
+        _request(tx, job, Change(ChangeKind.GROW, len(job.gpus), after, None, tx.now_s))
+        return
+    job = replace(job, hand_over=HandOver(after, size_before=len(job.gpus)))
+    _request(tx, job, Change(ChangeKind.RELAUNCH, len(job.gpus), after, None, tx.now_s))
+
+
+def leave(tx: Transaction, job: Job, reason: str, *, after: JobState) -> None:
+    """A training job saves and gives everything back (halt, drain)."""
+    job = replace(job, after_end=after, reason=reason)
+    _request(tx, job, Change(ChangeKind.LEAVE, len(job.gpus), (), None, tx.now_s))
+
+
+def advance(tx: Transaction, job_id: JobId) -> None:
+    """Take the next step of the job's hand-over that is possible now, if any."""
+    job = tx.state.jobs.get(job_id)
+    if job is None or job.hand_over is None:
+        return
+    hand_over = job.hand_over
+    early = tx.state.mechanism is Mechanism.SIDECAR
+    held = gpu_ledger.held_by(tx, job.id, hand_over.gpus)
+    if job.stage is Stage.NONE and (held or early):
+        host = tx.state.hosts[tx.state.gpus[hand_over.gpus[0]].host]
+        if host.drained:
+            handover_abort.abort(tx, job, f"{host.id} is drained")
+        else:
+            attempts.launch(tx, job, host.id)
+    elif _may_ask_donors(tx, job, hand_over, early):
+        _ask_donors(tx, job, hand_over)
+    elif job.stage is Stage.READY and held and not tx.state.observing:
+        _grant(tx, job, hand_over)
+
+
+def on_answer(tx: Transaction, job: Job, outcome: Outcome, devices: tuple[str, ...]) -> None:
+    """The SideCar's one outcome of the request that is under way (stage SAVING). ``devices``:
+    those that its process trains on."""
+    assert job.change is not None
+    if outcome.kind is OutcomeKind.REFUSED:
+        handover_abort.on_refused(tx, job, job.change, devices)
+        return
+    job = replace(
+        job,
+        stage=Stage.STOPPING,
+        steps_lost=job.steps_lost + outcome.lost_steps,
+        deadline=attempts.until(tx, DeadlineKind.STOP, tx.limits.kill_after_s + tx.limits.stop_s),
+    )
+    tx.state.put_job(job)
+    tx.note(job, "stopping", _what_was_saved(job, outcome), outcome.lost_steps)
+
+
+def on_stopped(tx: Transaction, job: Job) -> None:
+    """The process tree of the request's generation is gone (stage STOPPING)."""
+    change = job.change
+    assert change is not None
+    tx.note(job, "stopped", "training process tree is gone")
+    if job.mode is Mode.EXIT:
+        wait_s = tx.limits.end_s + tx.limits.kill_after_s
+        job = replace(
+            job, stage=Stage.ENDING, deadline=attempts.until(tx, DeadlineKind.END, wait_s)
+        )
+        tx.state.put_job(job)
+        return
+    after = job.devices
+    given = tuple(gpu for gpu in job.gpus if gpu not in after)
+    gpu_ledger.use(tx, tuple(gpu for gpu in after if gpu not in job.gpus), job.id)
+    handover_abort.free_rest(tx, job, change)
+    job = replace(
+        attempts.reshaped(tx, job, change.size_before, len(after)),
+        gpus=after,
+        stage=Stage.STARTING,
+        process_restarts=job.process_restarts + 1,
+        reason=f"starts again on {gpus(len(after))}",
+        deadline=attempts.until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s),
+    )
+    tx.state.put_job(job)
+    gpu_ledger.release(tx, job, given, job.generation - 1)
+
+
+def _may_ask_donors(tx: Transaction, job: Job, hand_over: HandOver, early: bool) -> bool:
+    if not hand_over.donors or hand_over.shrink_asked or tx.state.observing:
+        return False
+    donors = [tx.state.jobs[donor] for donor in hand_over.donors]
+    ready = job.stage is Stage.READY or not early
+    return ready and all(donor.stage is Stage.TRAINING for donor in donors)
+
+
+def _ask_donors(tx: Transaction, newcomer: Job, hand_over: HandOver) -> None:
+    newcomer = replace(newcomer, hand_over=replace(hand_over, shrink_asked=True))
+    tx.state.put_job(newcomer)
+    relaunch = tx.state.mechanism is Mechanism.TERMINATE
+    for donor_id in hand_over.donors:
+        donor = tx.state.jobs[donor_id]
+        assert donor.donation is not None
+        keeps = donor.donation.keeps
+        donor = replace(donor, donation=None)
+        if relaunch:
+            donor = replace(donor, hand_over=HandOver(keeps, size_before=len(donor.gpus)))
+        kind = ChangeKind.RELAUNCH if relaunch else ChangeKind.SHRINK
+        change = Change(kind, len(donor.gpus), keeps, newcomer.id, tx.now_s)
+        _request(tx, donor, change)
+
+
+def _request(tx: Transaction, job: Job, change: Change) -> None:
+    stays = change.kind in (ChangeKind.SHRINK, ChangeKind.GROW)
+    job = attempts.ask(
+        tx, job, Mode.RUN if stays else Mode.EXIT, change.gpus_after if stays else ()
+    )
+    wait_s = attempts.save_deadline_s(tx.state, job) + tx.limits.save_answer_s
+    reason = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
+    if change.kind is ChangeKind.LEAVE:
+        reason = job.reason  # who wants it
+    job = replace(
+        job,
+        state=JobState.ADJUSTING,
+        stage=Stage.SAVING,
+        change=change,
+        watched=True,
+        reason=reason,
+        deadline=attempts.until(tx, DeadlineKind.SAVE_ANSWER, wait_s),
+    )
+    tx.state.put_job(job)
+    tx.note(job, f"{change.kind.value}-asked", reason)
+
+
+def _grant(tx: Transaction, job: Job, hand_over: HandOver) -> None:
+    gpu_ledger.use(tx, hand_over.gpus, job.id)
+    job = replace(
+        job,
+        hand_over=None,
+        state=JobState.RUNNING,
+        started_at_s=tx.now_s if job.started_at_s is None else job.started_at_s,
+    )
+    if hand_over.size_before:
+        job = attempts.reshaped(tx, job, hand_over.size_before, len(hand_over.gpus))
+    job = attempts.start(tx, job, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")
+    tx.note(job, "granted", f"{gpus(len(hand_over.gpus))}: {', '.join(hand_over.gpus)}")
+
+
+def _what_was_saved(job: Job, outcome: Outcome) -> str:
+    if outcome.saved_step is None and not job.progress.step:
+        return "no checkpoint, and no step was ever told: what it kept itself is not known"
+    saved = "no checkpoint" if outcome.saved_step is None else f"step {outcome.saved_step} saved"
+    return f"{saved}, {outcome.lost_steps} steps lost"
+
+
+def _what_was_planned(idle: tuple[GpuId, ...], hand_over: HandOver) -> str:
+    text = f"{gpus(len(hand_over.gpus))}: {len(idle)} idle"
+    if hand_over.donors:
+        text += f", {len(hand_over.gpus) - len(idle)} from {', '.join(hand_over.donors)}"
+    return text

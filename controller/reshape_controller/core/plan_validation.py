@@ -1,0 +1,133 @@
+"""From a policy's plan back to the state.
+
+Does: checks a plan against the state, and starts what it asks for. Never: prefers anything; a plan
+that breaks a rule is rejected as a whole, and the error says which rule. State: none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape_controller.core.coordinator import handover
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.model import (
+    GpuId,
+    HostId,
+    Job,
+    JobId,
+    Mechanism,
+    Stage,
+)
+from reshape_controller.core.plan import Plan, Target
+from reshape_controller.core.snapshot_builder import is_queued, waits_until
+from reshape_controller.core.state import State, Transaction
+
+
+def apply(tx: Transaction, plan: Plan) -> None:
+    """Start what the plan asks for. Raises PlanRejected before anything was changed."""
+    moves = _check(tx.state, plan)
+    for start in moves.starts:
+        handover.begin(tx, tx.state.jobs[start.job], start.idle, start.donors)
+    for target, idle in moves.grows:
+        handover.grow(tx, tx.state.jobs[target.job], idle, target.host)
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    job: JobId
+    idle: tuple[GpuId, ...]
+    donors: tuple[handover.DonorShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moves:
+    starts: tuple[_Start, ...]
+    grows: tuple[tuple[Target, tuple[GpuId, ...]], ...]
+
+
+_Idle = dict[HostId, tuple[GpuId, ...]]
+"""Of hosts that a plan takes GPUs of: what is left."""
+
+
+def _check(state: State, plan: Plan) -> _Moves:
+    idle: _Idle = {}
+    seen: dict[JobId, None] = {}
+    starts, grows, shrinks = [], [], []
+    for target in plan.targets:
+        job = _named(state, target, seen)
+        if is_queued(job):
+            starts.append(target)
+        elif target.size < len(job.gpus) and target.host == job.host:
+            shrinks.append(target)
+        else:
+            grows.append(target)
+    if (grows or shrinks) and state.mechanism is Mechanism.NONE:
+        raise PlanRejected("mechanism none: no running job is reshaped")
+    if shrinks and len(starts) != 1:
+        raise PlanRejected("jobs shrink for exactly one newcomer")
+    return _Moves(
+        tuple(_start(state, target, shrinks, idle) for target in starts),
+        tuple((target, _growth(state, target, idle)) for target in grows),
+    )
+
+
+def _named(state: State, target: Target, seen: dict[JobId, None]) -> Job:
+    job = state.jobs.get(target.job)
+    if job is None:
+        raise PlanRejected(f"{target.job}: no such job")
+    if target.job in seen:
+        raise PlanRejected(f"{target.job}: named twice")
+    seen[target.job] = None
+    if job.frozen or not (is_queued(job) or job.stage is Stage.TRAINING):
+        raise PlanRejected(f"{target.job}: is frozen ({job.stage.value})")
+    if target.size not in job.sizes:
+        raise PlanRejected(f"{target.job}: {target.size} is none of its sizes {job.sizes}")
+    host = state.hosts.get(target.host)
+    if host is None or not host.present or host.drained:
+        raise PlanRejected(f"{target.job}: host {target.host} cannot be used")
+    if job.only_host not in (None, target.host):
+        raise PlanRejected(f"{target.job}: can be on {job.only_host} only, not on {target.host}")
+    if not job.reachable:
+        raise PlanRejected(f"{target.job}: its SideCar is unreachable")
+    return job
+
+
+def _start(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> _Start:
+    job = state.jobs[target.job]
+    if job.stage is Stage.READY and job.host != target.host:
+        raise PlanRejected(f"{job.id}: is initialised on {job.host}, not {target.host}")
+    if waits_until(job) > state.now_s:
+        raise PlanRejected(f"{job.id}: waits after a failure")
+    donors, missing = [], target.size
+    for shrink in shrinks:
+        donor = state.jobs[shrink.job]
+        if shrink.host != target.host:
+            raise PlanRejected(f"{donor.id}: is on {donor.host}, {job.id} on {target.host}")
+        if donor.refused_until_s > state.now_s:
+            raise PlanRejected(f"{donor.id}: refused to save a short time ago")
+        if missing == 0:
+            raise PlanRejected(f"{donor.id}: would give GPUs that {job.id} does not take")
+        # What it gives up and the newcomer does not take is idle once its release was verified.
+        gives = donor.gpus[shrink.size :][:missing]
+        donors.append(handover.DonorShare(donor.id, donor.gpus[: shrink.size], gives))
+        missing -= len(gives)
+    return _Start(job.id, _take(state, target, missing, idle), tuple(donors))
+
+
+def _growth(state: State, target: Target, idle: _Idle) -> tuple[GpuId, ...]:
+    job = state.jobs[target.job]
+    if target.host == job.host:
+        if target.size == len(job.gpus):
+            raise PlanRejected(f"{job.id}: has {target.size} GPUs already")
+        return _take(state, target, target.size - len(job.gpus), idle)
+    return _take(state, target, target.size, idle)
+
+
+def _take(state: State, target: Target, count: int, idle: _Idle) -> tuple[GpuId, ...]:
+    free = idle.get(target.host)
+    if free is None:
+        free = state.idle_gpus(target.host)
+    if len(free) < count:
+        raise PlanRejected(f"{target.job}: {count} idle GPUs on {target.host}, not {len(free)}")
+    idle[target.host] = free[count:]
+    return free[:count]

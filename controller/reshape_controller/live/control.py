@@ -1,0 +1,201 @@
+"""What people may ask of the daemon: the only way in for the HTTP layer.
+
+Does: checks a request against what is known, posts it as an event and waits for its append.
+Never: parses text, decides, or answers before the append. State: none of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
+from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, JobState
+from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
+from reshape_controller.live.loop import Loop, Stopped
+from reshape_controller.store.protocol import Store
+from reshape_profiles.schema import Profile
+from reshape_sidecar.wire import Observed
+
+__all__ = ["Conflict", "Control", "NotReady", "Refused"]
+
+COMMIT_WAIT_S = 30.0
+"""A request is answered ``NotReady`` when its append takes longer; it may still happen."""
+
+
+class Conflict(ReshapeError):
+    """The request does not fit the state that a job or GPU is in. ``as_asked``: it is what was
+    asked."""
+
+    def __init__(self, message: str, *, as_asked: bool = False, look: str = "get") -> None:
+        super().__init__(message)
+        self.as_asked = as_asked
+        self.hint = f"reshape {look} shows what state it is in"
+
+
+class NotReady(ReshapeError):
+    """The store does not take anything now. The text says whether the request may still happen."""
+
+
+class Control:
+    """One per daemon."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        admission: Admission,
+        log_folder: Callable[[Job], Path | None],
+        observed: Callable[[JobId], Observed | None],
+        trouble: Callable[[Job], str],
+    ) -> None:
+        self._loop = loop
+        self._admission = admission
+        self._log_folder = log_folder
+        self._observed = observed
+        self._trouble = trouble
+
+    @property
+    def store(self) -> Store:
+        """The projections, for reading."""
+        return self._loop.store
+
+    async def submit(self, spec: JobSpec) -> JobId:
+        """Accept a job; it is in the log when this returns. Raises Refused, NotReady."""
+        self._admission.admit(spec)
+        job = job_id(spec.name, secrets.token_hex(16))
+        await self._commit(ev.JobSubmitted(job, spec), lambda: self._admission.entered(spec))
+        return job
+
+    async def cancel(self, key: str, user: str) -> JobId:
+        """Cancel a job by id or name. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "cancelled")
+        await self._commit(ev.CancelRequested(job.id, user))
+        return job.id
+
+    async def halt(self, key: str, user: str) -> JobId:
+        """Have a job save, give its GPUs back and wait. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "halted")
+        await self._commit(ev.HaltRequested(job.id, user))
+        return job.id
+
+    async def resume(self, key: str, user: str) -> JobId:
+        """Queue a halted job again. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "resumed")
+        halting = job.halt_wanted or JobState.HALTED in (job.state, job.after_end)
+        if not halting:
+            raise Conflict(f"{job.id} is {job.state.value}, not halted; nothing to resume")
+        await self._commit(ev.ResumeRequested(job.id, user))
+        return job.id
+
+    async def pin(self, key: str, size: object, user: str) -> JobId:
+        """Keep a job to one of its sizes; None: all of them again. Raises UnknownJob, Conflict,
+        Refused, NotReady."""
+        job = await self._live(key, "pinned")
+        await self._commit(ev.PinRequested(job.id, size_to_pin(job, size), user))
+        return job.id
+
+    async def drain(self, host: str, user: str) -> None:
+        """Empty a host; nothing starts there. Raises UnknownHost, NotReady."""
+        await self._commit(ev.HostDrained(self._host(host), user))
+
+    async def undrain(self, host: str, user: str) -> None:
+        """Let jobs start on a host again. Raises UnknownHost, NotReady."""
+        await self._commit(ev.HostUndrained(self._host(host), user))
+
+    async def clear(self, gpu: str, user: str) -> None:
+        """Give a quarantined GPU back, on an operator's word that it is empty. Raises UnknownGpu,
+        Conflict, NotReady."""
+        known = self._loop.engine.state.gpus.get(GpuId(gpu))
+        if known is None:
+            raise UnknownGpu(f"no GPU {gpu!r} in the inventory")
+        if known.state is not GpuState.QUARANTINED:
+            text = f"GPU {gpu} is {known.state.value}, not quarantined; nothing to clear"
+            raise Conflict(text, look="gpus")
+        await self._commit(ev.GpuCleared(known.id, user))
+
+    async def record(self, profiles: tuple[Profile, ...]) -> tuple[str, ...]:
+        """Record what is known of job types; predictions go by it from then on. Raises NotReady.
+
+        The job types whose profile is new. One that is recorded as it is stays, with what running
+        jobs taught beside it.
+        """
+        book = self._loop.engine.state.profiles
+        fresh = [profile for profile in profiles if book.of(profile.job_type) != profile]
+        commits = [self._commit(ev.ProfileRecorded(profile)) for profile in fresh]
+        for result in await asyncio.gather(*commits, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+        return tuple(profile.job_type for profile in fresh)
+
+    def log_folder(self, job: Job) -> Path | None:
+        """Folder with training.log and the SideCar's own logs, if it can be read here."""
+        return self._log_folder(job)
+
+    def observed(self, job: JobId) -> Observed | None:
+        """The newest report of the job's SideCar, fresher than the projections; None without."""
+        return self._observed(job)
+
+    def trouble(self, job: Job) -> str:
+        """What keeps the job's container from coming up, if anything does."""
+        return self._trouble(job)
+
+    def state(self) -> tuple[str, ...]:
+        """The state of the engine as it is now, without the environments of job records."""
+        return self._loop.engine.state.dump(with_env=False)
+
+    def ready(self) -> tuple[bool, str]:
+        """Whether requests are taken now, and why not."""
+        problem = self._loop.problem or self._loop.journal.problem
+        return not problem, problem
+
+    def position(self) -> tuple[int, int]:
+        """Epoch of this controller, and seq of the newest record."""
+        return self._loop.journal.epoch, self._loop.journal.seq
+
+    async def _live(self, key: str, what: str) -> Job:
+        jobs = self._loop.engine.state.jobs
+        found = jobs.get(JobId(key))
+        if found is None:
+            named = [job for job in jobs.values() if job.spec.name == key]
+            found = named[-1] if named else None
+        if found is not None and not found.state.terminal:
+            return found
+        row = await self.store.job(key)
+        if row is None:
+            raise UnknownJob(f"no job {key!r}; `reshape get` lists the jobs")
+        text = f"{row.id} is {row.state.value} and cannot be {what}"
+        raise Conflict(text, as_asked=row.state.value == what)
+
+    def _host(self, host: str) -> HostId:
+        if host not in self._loop.engine.state.hosts:
+            known = ", ".join(self._loop.engine.state.hosts) or "none"
+            raise UnknownHost(f"no host {host!r} in the inventory (known: {known})")
+        return HostId(host)
+
+    async def _commit(self, event: ev.Event, settled: Callable[[], object] = bool) -> None:
+        """Have an event in the log and readable. Raises NotReady. ``settled`` is called once it is
+        in the log or never will be, which may be after NotReady was raised."""
+        if self._loop.journal.problem:
+            settled()
+            raise NotReady(f"nothing was accepted; {self._loop.journal.problem}")
+        posted = asyncio.ensure_future(self._loop.commit(event))
+        posted.add_done_callback(lambda _: settled())
+        try:
+            async with asyncio.timeout(COMMIT_WAIT_S):
+                shown = await asyncio.shield(posted)
+        except Stopped as error:
+            raise NotReady(f"{error}; ask again, after a look at `reshape get`") from error
+        except TimeoutError:
+            why = self.ready()[1].partition("; remedy: ")[0] or "it is slow"
+            raise NotReady(
+                f"the store did not take the request within {COMMIT_WAIT_S:.0f} s ({why}); "
+                "it may still be accepted: look with `reshape get` before asking again"
+            ) from None
+        if not shown:
+            raise NotReady(
+                "the request was accepted and is in the log, but the store cannot show it now: "
+                "look with `reshape get` later, and do not ask again"
+            )

@@ -1,0 +1,77 @@
+"""What a cluster without Reshape does: each job gets a fixed number of GPUs and keeps it.
+
+Does: gives each job one of its sizes (drawn at random, as the paper's default scheduler does, or
+the largest), and starts queued jobs that fit, also past one that does not. Never: changes a
+running job. State: none; the draw follows from the seed of the state and the job's place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from functools import lru_cache
+
+from reshape_controller.core.explanation import gpus
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot
+from reshape_controller.scheduling import legal_moves
+
+SIZES = ("random", "largest")
+
+
+class Default:
+    """``sizes``: ``random`` or ``largest``. The name has it, so that a log says which."""
+
+    def __init__(self, sizes: str = "random") -> None:
+        if sizes not in SIZES:
+            raise ValueError(f"sizes is {sizes!r}; use one of {', '.join(SIZES)}")
+        self._sizes = sizes
+        self.name = "default" if sizes == SIZES[0] else f"default:sizes={sizes}"
+
+    def decide(self, snapshot: Snapshot) -> Plan:
+        """The next single decision."""
+        waits, most_idle, largest = (
+            0,
+            legal_moves.most_idle(snapshot.hosts),
+            _largest(snapshot.hosts),
+        )
+        if not most_idle:
+            return Plan()
+        for newcomer in legal_moves.startable(snapshot):
+            hosts = legal_moves.hosts_for(snapshot, newcomer)
+            most = largest if hosts is snapshot.hosts else _largest(hosts)
+            sizes = newcomer.sizes
+            if sizes[-1] > most:
+                sizes = tuple(size for size in sizes if size <= most)
+                if not sizes:
+                    continue
+            size = self._size(newcomer, sizes, snapshot.seed)
+            for host in hosts if size <= most_idle else ():
+                if host.idle >= size:
+                    option = Option(legal_moves.start(newcomer, size, host.id), note=self._sizes)
+                    past = f", past {waits} that wait" if waits else ""
+                    return legal_moves.decided(
+                        [option],
+                        option,
+                        code="starts-fixed",
+                        text=f"{newcomer.spec.name} starts on {gpus(size)} for good{past}",
+                        about=newcomer.id,
+                        weighed=1,
+                    )
+            waits += 1
+        return Plan()
+
+    def _size(self, job: JobView, sizes: tuple[int, ...], seed: int) -> int:
+        if self._sizes == "largest":
+            return max(sizes)
+        return sizes[_drawn(seed, job.place) % len(sizes)]
+
+
+def _largest(hosts: Iterable[HostView]) -> int:
+    """The most GPUs that one of the hosts has."""
+    return max((host.usable for host in hosts), default=0)
+
+
+@lru_cache(maxsize=100_000)
+def _drawn(seed: int, place: int) -> int:
+    """The same number whenever it is asked for: with a long queue that is often."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{place}".encode()).digest()[:8])

@@ -1,0 +1,131 @@
+"""Projected rows as MongoDB documents: what is shown of a job, a GPU, a host, an event, a decision.
+
+Does: names the fields (docs/database.md describes them). Never: talks to a server. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from reshape_controller.core.model import Gpu, Host
+from reshape_controller.core.record import HistoryEntry
+from reshape_controller.store.conventions import jobs_of, place_of
+from reshape_controller.store.mongo import profiles
+from reshape_controller.store.protocol import Changes, Decision, JobRow
+from reshape_sidecar import codec
+
+Document = dict[str, Any]
+
+
+def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
+    """What is shown of ``changes`` but for jobs: collection, ``_id``, fields."""
+    seq = changes.seq
+    for gpu in changes.gpus:
+        yield "gpus", gpu.id, {**_gpu(gpu), "seq": seq}
+    for host in changes.hosts:
+        yield "hosts", host.id, {**_host(host), "seq": seq}
+    for number, entry in enumerate(changes.history):
+        yield "history", _number(seq, number), _entry(seq, number, entry)
+    for decision in changes.decisions:
+        yield "decisions", _number(decision.seq, decision.number), _decision(decision)
+    for row in changes.profiles:
+        for collection, fields in profiles.documents(row).items():
+            yield collection, row.job_type, {**fields, "seq": row.seq}
+
+
+def fields_of(row: JobRow) -> Document:
+    """What a job's document is given: for people, and below ``reshape`` for the store."""
+    own = {f"reshape.{name}": value for name, value in _own(row).items()}
+    return {**_shown(row), **own}
+
+
+def _shown(row: JobRow) -> Document:
+    """What people look at."""
+    shown: Document = {
+        "name": row.name,
+        "user": row.user,
+        "state": row.state.value,
+        "submitted_at_s": row.submitted_at_s,
+        "errors": [
+            {"path": path, "message": message, "hint": hint} for path, message, hint in row.errors
+        ],
+    }
+    if row.job is not None:
+        shown |= {
+            "reason": row.job.reason,
+            "number_of_gpus": len(row.job.gpus),
+            "gpu_ids": list(row.job.gpus),
+            "job_type": row.job.spec.job_type,
+            "optional_gpus": list(row.job.spec.optional_gpus),
+            "host": row.job.host,
+            "step": row.job.progress.step,
+        }
+    return shown
+
+
+def order_of(row: JobRow) -> str:
+    """Sorts as text: time of submission, place, id."""
+    return f"{row.submitted_at_s:024.9f}|{place_of(row) + 1:012d}|{row.id}"
+
+
+def _own(row: JobRow) -> Document:
+    """What the store goes by."""
+    return {
+        "id": row.id,
+        "seq": row.seq,
+        "name": row.name,
+        "user": row.user,
+        "state": row.state.value,
+        "order": order_of(row),
+        "body": codec.dumps(row),
+    }
+
+
+def _gpu(gpu: Gpu) -> Document:
+    return {
+        "host": gpu.host,
+        "number": gpu.index,
+        "state": gpu.state.value,
+        "job_id": gpu.owner,
+        "body": codec.dumps(gpu),
+    }
+
+
+def _host(host: Host) -> Document:
+    return {
+        "gpu_type": host.gpu_type,
+        "drained": host.drained,
+        "present": host.present,
+        "body": codec.dumps(host),
+    }
+
+
+def _entry(seq: int, number: int, entry: HistoryEntry) -> Document:
+    return {
+        "seq": seq,
+        "number": number,
+        "job": entry.job,
+        "at_s": entry.at_s,
+        "kind": entry.kind,
+        "text": entry.text,
+        "body": codec.dumps(entry),
+    }
+
+
+def _decision(decision: Decision) -> Document:
+    return {
+        "seq": decision.seq,
+        "number": decision.number,
+        "at_s": decision.at_s,
+        "policy": decision.policy,
+        "reason_code": decision.plan.reason_code,
+        "text": decision.plan.text,
+        "jobs": list(jobs_of(decision)),
+        "body": codec.dumps(decision),
+    }
+
+
+def _number(seq: int, number: int) -> str:
+    """An ``_id`` that sorts by seq, then number."""
+    return f"{seq:015d}-{number:06d}"

@@ -1,0 +1,228 @@
+"""The projections in MongoDB: what users read.
+
+Does: writes what an append changed, document by document under the seq that each shows, and
+answers queries. Never: needs two documents to change together. State: none.
+
+A document of ``jobs`` is for people (state, GPUs, errors); what the store itself goes by is in its
+field ``reshape``. A job that somebody inserted keeps that document, with its ``_id``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymongo import UpdateOne
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import BulkWriteError, DuplicateKeyError
+
+from reshape_controller.core.model import Gpu, Host, JobId, JobState
+from reshape_controller.core.record import HistoryEntry
+from reshape_controller.store.conventions import page_limit, unknown_page
+from reshape_controller.store.mongo import documents as mongo_documents
+from reshape_controller.store.mongo.documents import Document
+from reshape_controller.store.mongo.inbox import key_of
+from reshape_controller.store.mongo.log import Database
+from reshape_controller.store.protocol import (
+    REQUEST_KEY_LENGTH,
+    Changes,
+    Decision,
+    JobRow,
+    Page,
+)
+from reshape_sidecar import codec
+
+DUPLICATE = 11000
+STAMP = "projections"
+_ROW = {"reshape.id": 1, "reshape.key": 1, "reshape.body": 1}
+OURS: Document = {"seq": {"$gt": 0}}
+"""What people insert beside our documents is nothing to read; ``db check`` names it."""
+
+
+async def projected_seq(database: Database) -> int:
+    """Seq up to which the projections are complete."""
+    stamp = await database.meta.find_one({"_id": STAMP})
+    return int(stamp["seq"]) if stamp is not None else 0
+
+
+async def project(database: Database, changes: Changes) -> None:
+    """Write what one append changed; the stamp comes last, so that what is missing is repeated."""
+    await _project_jobs(database, changes.jobs)
+    writes: dict[str, list[UpdateOne]] = {}
+    for collection, identity, fields in mongo_documents.documents_of(changes):
+        writes.setdefault(collection, []).append(_newest(identity, fields))
+    for collection, some in writes.items():
+        await write_all(database[collection], some)
+    try:
+        await database.meta.update_one(
+            {"_id": STAMP, "seq": {"$lt": changes.seq}},
+            {"$set": {"seq": changes.seq}},
+            upsert=True,
+        )
+    except DuplicateKeyError:
+        return  # the stamp is newer
+
+
+async def jobs(
+    database: Database,
+    limit: int,
+    after: str | None,
+    states: tuple[JobState, ...],
+    user: str | None,
+) -> Page:
+    """One page of jobs in order of submission.
+
+    What looks like a job's document and is none is passed over. It is in the total until
+    ``db check`` takes it away, for a count reads no document.
+    """
+    where: Document = {"reshape.order": {"$gt": ""}}
+    if states:
+        where["reshape.state"] = {"$in": [state.value for state in states]}
+    if user is not None:
+        where["reshape.user"] = user
+    total = await database.jobs.count_documents(where)
+    if after is not None:
+        last = await _rows(database, {"reshape.id": after}, 1, 1)
+        if not last:
+            raise unknown_page(after)
+        where["reshape.order"] = {"$gt": mongo_documents.order_of(last[0])}
+    limit = page_limit(limit)
+    rows = await _rows(database, where, 1, limit + 1)
+    return Page(rows[:limit], total, rows[limit - 1].id if len(rows) > limit else None)
+
+
+async def job(database: Database, key: str) -> JobRow | None:
+    """The job with this id, else the newest with this name; a rejected record comes last."""
+    rejected = JobState.REJECTED.value
+    for where in (
+        {"reshape.id": key},
+        {"reshape.name": key, "reshape.state": {"$ne": rejected}},
+        {"reshape.name": key},
+    ):
+        found = await _rows(database, where, -1, 1)
+        if found:
+            return found[0]
+    return None
+
+
+async def _rows(
+    database: Database, where: Document, direction: int, most: int
+) -> tuple[JobRow, ...]:
+    """The first jobs in order of submission, or (-1) the last ones."""
+    rows: list[JobRow] = []
+    cursor = database.jobs.find(where, _ROW).sort("reshape.order", direction).batch_size(most)
+    async with cursor as documents:
+        async for document in documents:
+            if not is_copy(document):
+                rows.append(codec.loads(JobRow, str(own_of(document).get("body"))))
+            if len(rows) == most:
+                break
+    return tuple(rows)
+
+
+async def gpus(database: Database) -> tuple[Gpu, ...]:
+    """All GPUs by host and number."""
+    order = [("host", 1), ("number", 1), ("_id", 1)]
+    found = await database.gpus.find(OURS, {"body": 1}).sort(order).to_list()
+    return tuple(codec.loads(Gpu, str(document.get("body"))) for document in found)
+
+
+async def hosts(database: Database) -> tuple[Host, ...]:
+    """All hosts by id."""
+    found = await database.hosts.find(OURS, {"body": 1}).sort("_id", 1).to_list()
+    return tuple(codec.loads(Host, str(document.get("body"))) for document in found)
+
+
+async def history(database: Database, job: JobId | None, limit: int) -> tuple[HistoryEntry, ...]:
+    """The newest entries, oldest first."""
+    found = await _newest_of(database.history, {"job": job} if job is not None else {}, limit)
+    return tuple(codec.loads(HistoryEntry, body) for body in found)
+
+
+async def decisions(database: Database, job: JobId | None, limit: int) -> tuple[Decision, ...]:
+    """The newest decisions, oldest first."""
+    found = await _newest_of(database.decisions, {"jobs": job} if job is not None else {}, limit)
+    return tuple(codec.loads(Decision, body) for body in found)
+
+
+async def _newest_of(
+    collection: AsyncCollection[Document], where: Document, limit: int
+) -> list[str]:
+    if limit <= 0:
+        return []  # MongoDB takes 0 for "all"
+    cursor = collection.find({**where, **OURS}, {"body": 1}).sort("_id", -1).limit(limit)
+    return [str(document.get("body")) for document in reversed(await cursor.to_list())]
+
+
+async def job_documents(
+    database: Database, rows: tuple[JobRow, ...]
+) -> list[tuple[JobRow, object, Document]]:
+    """For each row the ``_id`` of the document that is its own already, or that it came from, and
+    the fields that it shows."""
+    if not rows:
+        return []
+    places: dict[str, Any] = {}
+    known = {"reshape.id": {"$in": [row.id for row in rows]}}
+    async for document in database.jobs.find(known, {"reshape.id": 1, "reshape.key": 1}):
+        if not is_copy(document):
+            places[own_of(document)["id"]] = document["_id"]
+    by_key = {row.id[-REQUEST_KEY_LENGTH:]: row.id for row in rows if row.id not in places}
+    inserted = {"reshape.key": {"$in": list(by_key)}, "reshape.id": None}
+    if by_key:
+        async for document in database.jobs.find(inserted, {"reshape.key": 1}):
+            if not is_copy(document):
+                places[by_key[own_of(document)["key"]]] = document["_id"]
+    return [(row, places.get(row.id, row.id), mongo_documents.fields_of(row)) for row in rows]
+
+
+def own_of(document: Document) -> Document:
+    """What a document of ``jobs`` has of ours."""
+    own = document.get("reshape")
+    return own if isinstance(own, dict) else {}
+
+
+def is_copy(document: Document) -> bool:
+    """Whether somebody inserted a job's document again, with what is ours in it."""
+    own, identity = own_of(document), document["_id"]
+    return bool(identity != own.get("id") and own.get("key") != key_of(identity))
+
+
+async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:
+    """Write the jobs; one whose document cannot take it gets a document of its own."""
+    found = await job_documents(database, rows)
+    writes = [_newest_job(row, place) for row, place, _ in found]
+    refused = await write_all(database.jobs, writes, may_fail=True)
+    own = [_newest_job(found[n][0], found[n][0].id) for n in refused]
+    await write_all(database.jobs, own)
+
+
+def _newest_job(row: JobRow, place: object) -> UpdateOne:
+    older = {"_id": place, "$or": [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]}
+    return UpdateOne(older, {"$set": mongo_documents.fields_of(row)}, upsert=place == row.id)
+
+
+def _newest(identity: str, fields: Document) -> UpdateOne:
+    """Write unless the document shows a newer seq; then the server says "duplicate"."""
+    older = {"_id": identity, "seq": {"$lte": fields["seq"]}}
+    return UpdateOne(older, {"$set": fields}, upsert=True)
+
+
+async def write_all(
+    collection: AsyncCollection[Document], writes: Sequence[UpdateOne], *, may_fail: bool = False
+) -> tuple[int, ...]:
+    """Carry out all writes; a duplicate means that a newer document is there.
+
+    Numbers of the writes that the server refused for what their document is; without ``may_fail``
+    there are none, and such a refusal is raised.
+    """
+    if not writes:
+        return ()
+    try:
+        await collection.bulk_write(writes, ordered=False)
+    except BulkWriteError as error:
+        details = error.details
+        others = [e for e in details.get("writeErrors", ()) if e.get("code") != DUPLICATE]
+        if details.get("writeConcernErrors") or (others and not may_fail):
+            raise
+        return tuple(e["index"] for e in others)
+    return ()

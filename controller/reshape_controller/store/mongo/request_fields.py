@@ -1,0 +1,123 @@
+"""Requests that people write as a field: ``request`` of a document of jobs, hosts or gpus.
+
+Does: hands them out, and takes each out again unless it was changed meanwhile. Never: carries one
+out, or loses one that came while another was answered. State: none.
+
+    db.jobs.update_one({"name": "resnet"}, {"$set": {"request": "cancel"}})
+    db.jobs.update_one({"name": "resnet"}, {"$set": {"request": "pin", "request_size": 2}})
+
+The field is gone when the daemon has done what it says; else ``request_error`` says why not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from bson import json_util
+from bson.codec_options import DatetimeConversion
+from bson.json_util import JSONMode, JSONOptions
+from pymongo.errors import WriteError
+
+from reshape_controller.store.mongo.log import Database
+from reshape_controller.store.protocol import InboxItem, RequestKind
+
+Document = dict[str, Any]
+PREFIX = "request:"
+EXACT = JSONOptions(
+    json_mode=JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+"""An ``_id`` as text and back, whatever it is: also a date that Python does not have."""
+_UNPIN = "unpin"
+"""To pin to no size: a word of its own, so that a forgotten size is not one."""
+WORDS: dict[str, tuple[str, ...]] = {
+    "jobs": (
+        RequestKind.CANCEL,
+        RequestKind.HALT,
+        RequestKind.RESUME,
+        RequestKind.PIN,
+        _UNPIN,
+    ),
+    "hosts": (RequestKind.DRAIN, RequestKind.UNDRAIN),
+    "gpus": (RequestKind.CLEAR,),
+}
+_NOUNS = {"jobs": "job", "hosts": "host", "gpus": "gpu"}
+_PROJECTED: dict[str, Document] = {
+    "jobs": {"reshape.order": {"$gt": ""}},
+    "hosts": {"seq": {"$gt": 0}},
+    "gpus": {"seq": {"$gt": 0}},
+}
+_FIELDS = ("request", "request_size", "request_user")
+
+
+async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
+    """What is asked in fields now. Values that are no request are answered here."""
+    for collection, words in WORDS.items():
+        where = {"request": {"$exists": True}, **_PROJECTED[collection]}
+        fields = {**dict.fromkeys(_FIELDS, 1), "reshape.id": 1}
+        async for document in database[collection].find(where, fields).limit(max(1, limit)):
+            identity, word = document["_id"], document.get("request")
+            size: Any = document.get("request_size")
+            own = document.get("reshape")
+            subject = own.get("id") if isinstance(own, dict) else None
+            subject = subject if collection == "jobs" else identity
+            refusal = _wrong(words, word, size)
+            if subject is None:
+                refusal = "this document is no job's; write into the one that has its state"
+            if refusal:
+                await _answer(database, collection, identity, word, None, refusal)
+                continue
+            body = {_NOUNS[collection]: subject, "user": document.get("request_user") or ""}
+            if word in (RequestKind.PIN, _UNPIN):
+                body["size"] = int(size) if word == RequestKind.PIN else None
+            place = [collection, identity, word, size if word == RequestKind.PIN else None]
+            yield InboxItem(
+                PREFIX + json_util.dumps(place, json_options=EXACT),
+                RequestKind.PIN.value if word == _UNPIN else str(word),
+                json.dumps(body, default=str),
+            )
+
+
+def _wrong(words: tuple[str, ...], word: object, size: object) -> str:
+    """Why this is no request; empty if it is one."""
+    if word not in list(words):
+        return f"no request; one of: {', '.join(words)}"
+    # Some clients write every number as a double.
+    whole = isinstance(size, (int, float)) and not isinstance(size, bool) and size % 1 == 0
+    if word == RequestKind.PIN and not whole:
+        return "request_size is no whole number; set it to one of the job's optional_gpus"
+    return ""
+
+
+async def answer(database: Database, item: str, refusal: str) -> None:
+    """Take a request out that ``asked`` gave; ``refusal`` says why nothing came of it."""
+    place = json_util.loads(item.removeprefix(PREFIX), json_options=EXACT)
+    collection, identity, word, size = place
+    await _answer(database, collection, identity, word, size, refusal)
+
+
+async def _answer(
+    database: Database,
+    collection: str,
+    identity: object,
+    word: object,
+    size: object,
+    refusal: str,
+) -> None:
+    # Only while it is still what was asked: a newer request waits for its own turn. (A text that
+    # was no UTF-8 cannot be asked for again.)
+    exact = isinstance(word, str) and "\ufffd" not in word
+    where = {"_id": identity, **({"request": word} if exact else {})}
+    if size is not None:
+        where["request_size"] = size
+    change: Document = {"$unset": dict.fromkeys(_FIELDS, "")}
+    if refusal:
+        shown = word if isinstance(word, str) and len(word) < 100 else type(word).__name__
+        change["$set"] = {"request_error": {"request": shown, "message": refusal}}
+    else:
+        change["$unset"]["request_error"] = ""
+    try:
+        await database[collection].update_one(where, change)
+    except WriteError:
+        await database[collection].update_one({"_id": identity}, {"$unset": {"request": ""}})

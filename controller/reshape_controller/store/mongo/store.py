@@ -1,0 +1,294 @@
+"""The store on a MongoDB server, for several hosts and for whoever wants to insert and query.
+
+Does: the store protocol with single-document writes that a majority acknowledged. Never: needs a
+transaction, a session, or a validator. State: the database; the client's connections.
+
+Collections: ``log`` (the truth), ``snapshots``, ``jobs``, ``gpus``, ``hosts``, ``history``,
+``decisions``, ``speed_profiles``, ``accuracy_profiles``, ``overhead_profiles``, ``inbox``,
+``meta``. docs/database.md describes each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import AsyncMongoClient
+from pymongo.errors import (
+    AutoReconnect,
+    BulkWriteError,
+    ConfigurationError,
+    DocumentTooLarge,
+    InvalidName,
+    OperationFailure,
+    PyMongoError,
+)
+
+from reshape_controller.core.model import Gpu, Host, JobId, JobState
+from reshape_controller.core.record import HistoryEntry, LogRecord
+from reshape_controller.store.conventions import Damaged, OtherVersion
+from reshape_controller.store.mongo import audit, inbox, log, projections, schema
+from reshape_controller.store.mongo import profiles as mongo_profiles
+from reshape_controller.store.mongo.address import MongoAddress, parse
+from reshape_controller.store.mongo.hints import Hints
+from reshape_controller.store.mongo.log import Database
+from reshape_controller.store.protocol import (
+    Changes,
+    Decision,
+    InboxItem,
+    JobRow,
+    Page,
+    ProfileRow,
+    StoreCorrupt,
+    StoreError,
+)
+from reshape_sidecar.codec import CodecError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+SELECT_TIMEOUT_S = 5.0
+"""Longest wait for a server that answers."""
+REPLY_TIMEOUT_S = 20.0
+"""Longest wait for a reply; then the outcome is unknown, and the log is read to learn it."""
+
+# What people write may be no UTF-8, and its dates beyond what Python has. Of ours it would be
+# damage, and the digests tell.
+_LENIENT: CodecOptions[dict[str, Any]] = CodecOptions(
+    unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_AUTO
+)
+_CERTIFICATE = "certificate verify failed"
+_REMEDIES = {
+    13: "it refuses the user this; remedy: give the user readWrite on the database",
+    18: "it refuses the user or password; remedy: correct the credentials",
+    8000: "it refuses the user or password; remedy: correct the credentials",
+    14031: "its disk is full; remedy: free space there",
+}
+
+
+class MongoStore:
+    """``protocol.Store`` on a server: an address, or one that was parsed already.
+
+    Raises StoreError, without the credentials in the text, for an address that cannot be used.
+    """
+
+    def __init__(self, address: str | MongoAddress) -> None:
+        self._address = parse(address) if isinstance(address, str) else address
+        self.location = self._address.shown
+        self._client: AsyncMongoClient[dict[str, Any]] | None = None
+        self._hints = Hints()
+        self._under_way: set[asyncio.Future[Any]] = set()
+
+    async def open(self, *, to_look: bool = False) -> None:
+        """Connect, make what is missing, verify the log; ``to_look``: connect and read where it
+        ends, no more. Raises StoreCorrupt, StoreError."""
+        if self._client is not None:
+            return
+        try:
+            self._client = AsyncMongoClient(
+                self._address.uri,
+                appname="reshape",
+                w="majority",
+                journal=True,
+                readConcernLevel="majority",
+                readPreference="primary",
+                # Our writes may be repeated as they are; a server's own de-duplication is a
+                # feature that not every compatible server has.
+                retryWrites=False,
+                serverSelectionTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
+                connectTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
+                socketTimeoutMS=int(1000 * REPLY_TIMEOUT_S),
+                **self._address.options,
+            )
+            if to_look:
+                await self._on(log.last_seq)
+                return
+            await self._on(_prepare)
+            self._hints.start(self._database())
+        except (OSError, PyMongoError) as error:
+            await self.close()
+            raise self._translated(error) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let what is under way end, then the connections; harmless when there are none."""
+        await self._hints.stop()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def make_validators(self) -> tuple[str, ...]:
+        """Collections on which the server itself checks documents from now on."""
+        return await self._on(schema.make_validators)
+
+    # --- the log
+    async def last_seq(self) -> int:
+        return await self._on(log.last_seq)
+
+    async def append(self, record: LogRecord) -> None:
+        """Durably add ``record``. Raises SeqTaken, StoreBehind or StoreError."""
+        await self._on(log.append, record)
+
+    async def read(self, after_seq: int) -> AsyncIterator[LogRecord]:
+        """Verified records with a greater seq, in order."""
+        try:
+            async for record in log.read(self._database(), after_seq):
+                yield record
+        except (Damaged, PyMongoError, CodecError) as error:
+            raise self._translated(error) from None
+
+    async def write_snapshot(self, seq: int, parts: tuple[str, ...]) -> None:
+        await self._on(log.write_snapshot, seq, parts)
+
+    async def latest_snapshot(self) -> tuple[int, tuple[str, ...]] | None:
+        return await self._on(log.newest_snapshot)
+
+    # --- projections
+    async def projected_seq(self) -> int:
+        return await self._on(projections.projected_seq)
+
+    async def project(self, changes: Changes) -> None:
+        await self._on(projections.project, changes)
+
+    async def jobs(
+        self,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        states: tuple[JobState, ...] = (),
+        user: str | None = None,
+    ) -> Page:
+        """One page; at most ``form.PAGE_ROWS_MAX`` rows whatever ``limit`` says."""
+        return await self._on(projections.jobs, limit, after, states, user)
+
+    async def job(self, key: str) -> JobRow | None:
+        return await self._on(projections.job, key)
+
+    async def gpus(self) -> tuple[Gpu, ...]:
+        return await self._on(projections.gpus)
+
+    async def hosts(self) -> tuple[Host, ...]:
+        return await self._on(projections.hosts)
+
+    async def history(self, job: JobId | None, *, limit: int = 1000) -> tuple[HistoryEntry, ...]:
+        return await self._on(projections.history, job, limit)
+
+    async def decisions(self, job: JobId | None, *, limit: int = 100) -> tuple[Decision, ...]:
+        return await self._on(projections.decisions, job, limit)
+
+    async def profiles(self) -> tuple[ProfileRow, ...]:
+        return await self._on(mongo_profiles.profiles)
+
+    # --- the projections against the log
+    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        return await self._on(audit.differing, wanted, end_seq)
+
+    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
+        await self._on(audit.rewrite, wanted, end_seq)
+
+    async def shown(self) -> AsyncIterator[str]:
+        try:
+            async for name in audit.names(self._database()):
+                yield name
+        except PyMongoError as error:
+            raise self._translated(error) from None
+
+    async def forget(self, names: tuple[str, ...]) -> None:
+        await self._on(audit.forget, names)
+
+    # --- inbox
+    async def put_request(self, item: InboxItem) -> None:
+        await self._on(inbox.put, item)
+
+    async def requests(self, limit: int) -> tuple[InboxItem, ...]:
+        return await self._on(inbox.oldest, limit)
+
+    async def wait_for_requests(self, wait_s: float) -> None:
+        """Wait so long, or less if a change stream says that something was asked. Never fails."""
+        await self._hints.wait(wait_s)
+
+    @property
+    def notices_requests(self) -> bool:
+        return self._hints.working
+
+    async def acknowledge(self, ids: tuple[str, ...]) -> None:
+        await self._on(inbox.remove, ids)
+
+    async def refuse(self, item: str, text: str) -> None:
+        await self._on(inbox.refuse, item, text)
+
+    def _database(self) -> Database:
+        if self._client is None:
+            raise StoreError(f"{self.location}: is not open; remedy: none, this is a defect")
+        return self._client.get_database(self._address.database, codec_options=_LENIENT)
+
+    async def _on(
+        self,
+        function: Callable[Concatenate[Database, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        # In a task of its own: a cancellation that reaches the driver can be lost there (Python
+        # 3.11's asyncio.wait_for), and then a task that shall end goes on for ever.
+        work = asyncio.ensure_future(function(self._database(), *args, **kwargs))
+        self._under_way.add(work)
+        work.add_done_callback(self._ended)
+        try:
+            return await asyncio.shield(work)
+        except (Damaged, PyMongoError, CodecError) as error:
+            raise self._translated(error) from None
+
+    def _ended(self, work: asyncio.Future[Any]) -> None:
+        self._under_way.discard(work)
+        if not work.cancelled():
+            work.exception()  # looked at, for its caller may have been cancelled meanwhile
+
+    def _translated(self, error: Exception) -> StoreError:
+        """An error of the protocol in place of one of the driver."""
+        if isinstance(error, Damaged):
+            remedy = "put a backup in its place (mongorestore)"
+            return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
+        if isinstance(error, OtherVersion):
+            return error.at(self.location)
+        code, said = _cause(error)
+        if isinstance(error, CodecError):
+            text = "a projection cannot be read; remedy: reshape db check"
+        elif isinstance(error, (ConfigurationError, InvalidName, OSError)):
+            text = "its address or certificates cannot be used; remedy: correct the settings"
+        elif isinstance(error, AutoReconnect) and _CERTIFICATE in str(error):
+            text = (
+                "its certificate cannot be accepted; remedy: name the file of the CA that signed "
+                "it (--store-ca), and the host as the certificate does"
+            )
+        elif isinstance(error, AutoReconnect):
+            text = "does not answer; remedy: look whether it runs and can be reached"
+        elif isinstance(error, DocumentTooLarge):
+            text = "a document is too large for it; remedy: make it smaller"
+        elif code in _REMEDIES:
+            text = _REMEDIES[code]
+        else:
+            text = "failed; remedy: see the server's log"
+        what, _, remedy = text.partition("; remedy: ")
+        detail = self._address.brief(said)
+        return StoreError(f"{self.location}: {what} ({detail}); remedy: {remedy}")
+
+
+def _cause(error: Exception) -> tuple[int | None, str]:
+    """The server's code and words; of several writes those about the first that failed."""
+    if isinstance(error, BulkWriteError):
+        details = error.details
+        for each in (*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())):
+            return each.get("code"), str(each.get("errmsg"))
+    return error.code if isinstance(error, OperationFailure) else None, str(error)
+
+
+async def _prepare(database: Database) -> None:
+    """Make the indexes that are missing, and verify what recovery will read."""
+    await database.command("ping")
+    await schema.make_indexes(database)
+    await log.verify(database)

@@ -1,0 +1,202 @@
+"""The projections inside an open SQLite file: what users read.
+
+Does: writes what an append changed, row by row under the seq that each row shows, and answers
+queries. Never: reads the log. State: none; the connection belongs to the caller.
+
+A row is replaced only by one of the same or a newer seq, so any repetition and any order of
+writes end in the same rows.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+
+from reshape_controller.core.model import Gpu, Host, JobId, JobState
+from reshape_controller.core.record import HistoryEntry
+from reshape_controller.store.conventions import jobs_of, page_limit, place_of, unknown_page
+from reshape_controller.store.protocol import Changes, Decision, JobRow, Page, ProfileRow
+from reshape_controller.store.sqlite.log import transaction
+from reshape_sidecar import codec
+
+_PUT_JOB = """
+INSERT INTO jobs (id, name, user, state, submitted_at_s, place, seq, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, user = excluded.user,
+    state = excluded.state, submitted_at_s = excluded.submitted_at_s, place = excluded.place,
+    seq = excluded.seq, body = excluded.body
+WHERE excluded.seq >= jobs.seq"""
+_PUT_GPU = """
+INSERT INTO gpus (id, host, number, state, owner, seq, body) VALUES (?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET host = excluded.host, number = excluded.number,
+    state = excluded.state, owner = excluded.owner, seq = excluded.seq, body = excluded.body
+WHERE excluded.seq >= gpus.seq"""
+_PUT_HOST = """
+INSERT INTO hosts (id, seq, body) VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET seq = excluded.seq, body = excluded.body
+WHERE excluded.seq >= hosts.seq"""
+_PUT_HISTORY = (
+    "INSERT OR REPLACE INTO history (seq, number, job, at_s, kind, body) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_PUT_DECISION = (
+    "INSERT OR REPLACE INTO decisions (seq, number, at_s, policy, body) VALUES (?, ?, ?, ?, ?)"
+)
+_PUT_DECISION_JOB = "INSERT OR IGNORE INTO decision_jobs (job, seq, number) VALUES (?, ?, ?)"
+_PUT_PROFILE = """
+INSERT INTO profiles (job_type, seq, body) VALUES (?, ?, ?)
+ON CONFLICT (job_type) DO UPDATE SET seq = excluded.seq, body = excluded.body
+WHERE excluded.seq >= profiles.seq"""
+_PUT = {
+    "jobs": _PUT_JOB,
+    "gpus": _PUT_GPU,
+    "hosts": _PUT_HOST,
+    "history": _PUT_HISTORY,
+    "decisions": _PUT_DECISION,
+    "decision_jobs": _PUT_DECISION_JOB,
+    "profiles": _PUT_PROFILE,
+}
+_STAMP = "INSERT OR REPLACE INTO meta (name, value) VALUES ('projected_seq', ?)"
+_ORDER = "submitted_at_s, place, id"
+
+
+def projected_seq(connection: sqlite3.Connection) -> int:
+    """Seq up to which the projections are complete."""
+    row = connection.execute("SELECT value FROM meta WHERE name = 'projected_seq'").fetchone()
+    # A stamp that is gone means that everything is to be projected again, which does no harm.
+    return row[0] if row is not None and isinstance(row[0], int) else 0
+
+
+def project(connection: sqlite3.Connection, changes: Changes) -> None:
+    """Write what one append changed, all of it or nothing."""
+    with transaction(connection):
+        for table, values in rows_of(changes):
+            connection.execute(_PUT[table], values)
+        connection.execute(_STAMP, (max(changes.seq, projected_seq(connection)),))
+
+
+def rows_of(changes: Changes) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """What the tables show of ``changes``: table, and the values of its columns in their order."""
+    seq = changes.seq
+    for row in changes.jobs:
+        yield "jobs", _job_values(row)
+    for g in changes.gpus:
+        yield "gpus", (g.id, g.host, g.index, g.state.value, g.owner, seq, codec.dumps(g))
+    for h in changes.hosts:
+        yield "hosts", (h.id, seq, codec.dumps(h))
+    for number, entry in enumerate(changes.history):
+        yield "history", (seq, number, entry.job, entry.at_s, entry.kind, codec.dumps(entry))
+    for d in changes.decisions:
+        yield "decisions", (d.seq, d.number, d.at_s, d.policy, codec.dumps(d))
+        for job in jobs_of(d):
+            yield "decision_jobs", (job, d.seq, d.number)
+    for p in changes.profiles:
+        yield "profiles", (p.job_type, p.seq, codec.dumps(p))
+
+
+def jobs(
+    connection: sqlite3.Connection,
+    limit: int,
+    after: str | None,
+    states: tuple[JobState, ...],
+    user: str | None,
+) -> Page:
+    """One page of jobs in order of submission."""
+    where, values = ["1"], []
+    if states:
+        where.append(f"state IN ({','.join('?' * len(states))})")
+        values += [state.value for state in states]
+    if user is not None:
+        where.append("user = ?")
+        values.append(user)
+    condition = " AND ".join(where)
+    (total,) = connection.execute(f"SELECT count(*) FROM jobs WHERE {condition}", values).fetchone()
+    place: tuple[object, ...] = ()
+    if after is not None:
+        place = _place_of(connection, after)
+        condition += f" AND ({_ORDER}) > (?, ?, ?)"
+    limit = page_limit(limit)
+    found = connection.execute(
+        f"SELECT body FROM jobs WHERE {condition} ORDER BY {_ORDER} LIMIT ?",
+        (*values, *place, limit + 1),
+    ).fetchall()
+    rows = tuple(codec.loads(JobRow, body) for (body,) in found[:limit])
+    return Page(rows, int(total), rows[-1].id if len(found) > limit else None)
+
+
+def job(connection: sqlite3.Connection, key: str) -> JobRow | None:
+    """The job with this id, else the newest with this name; a rejected record comes last."""
+    row = connection.execute("SELECT body FROM jobs WHERE id = ?", (key,)).fetchone()
+    if row is None:
+        row = connection.execute(
+            "SELECT body FROM jobs WHERE name = ? ORDER BY state = 'rejected',"
+            " submitted_at_s DESC, place DESC, id DESC LIMIT 1",
+            (key,),
+        ).fetchone()
+    return codec.loads(JobRow, row[0]) if row is not None else None
+
+
+def gpus(connection: sqlite3.Connection) -> tuple[Gpu, ...]:
+    """All GPUs by host and number."""
+    rows = connection.execute("SELECT body FROM gpus ORDER BY host, number, id").fetchall()
+    return tuple(codec.loads(Gpu, body) for (body,) in rows)
+
+
+def hosts(connection: sqlite3.Connection) -> tuple[Host, ...]:
+    """All hosts by id."""
+    rows = connection.execute("SELECT body FROM hosts ORDER BY id").fetchall()
+    return tuple(codec.loads(Host, body) for (body,) in rows)
+
+
+def profiles(connection: sqlite3.Connection) -> tuple[ProfileRow, ...]:
+    """What is known of job types, by type."""
+    rows = connection.execute("SELECT body FROM profiles ORDER BY job_type").fetchall()
+    return tuple(codec.loads(ProfileRow, body) for (body,) in rows)
+
+
+def history(
+    connection: sqlite3.Connection, job: JobId | None, limit: int
+) -> tuple[HistoryEntry, ...]:
+    """The newest entries, oldest first."""
+    where, values = ("job = ?", (job,)) if job is not None else ("1", ())
+    rows = connection.execute(
+        f"SELECT body FROM history WHERE {where} ORDER BY seq DESC, number DESC LIMIT ?",
+        (*values, max(0, limit)),
+    ).fetchall()
+    return tuple(codec.loads(HistoryEntry, body) for (body,) in reversed(rows))
+
+
+def decisions(
+    connection: sqlite3.Connection, job: JobId | None, limit: int
+) -> tuple[Decision, ...]:
+    """The newest decisions, oldest first."""
+    if job is None:
+        query, values = "SELECT body FROM decisions", ()
+    else:
+        query = "SELECT body FROM decision_jobs JOIN decisions USING (seq, number) WHERE job = ?"
+        values = (job,)  # type: ignore[assignment]
+    rows = connection.execute(
+        f"{query} ORDER BY seq DESC, number DESC LIMIT ?", (*values, max(0, limit))
+    ).fetchall()
+    return tuple(codec.loads(Decision, body) for (body,) in reversed(rows))
+
+
+def _job_values(row: JobRow) -> tuple[object, ...]:
+    place = place_of(row)
+    state = row.state.value
+    return (
+        row.id,
+        row.name,
+        row.user,
+        state,
+        row.submitted_at_s,
+        place,
+        row.seq,
+        codec.dumps(row),
+    )
+
+
+def _place_of(connection: sqlite3.Connection, after: str) -> tuple[object, ...]:
+    row = connection.execute(f"SELECT {_ORDER} FROM jobs WHERE id = ?", (after,)).fetchone()
+    if row is None:
+        raise unknown_page(after)
+    return tuple(row)

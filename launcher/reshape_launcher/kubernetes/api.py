@@ -1,0 +1,273 @@
+"""The calls to an API server, by the official client.
+
+Does: finds credentials (a kubeconfig, or the service account of the pod that this runs in), makes
+each call with a time limit; every failure is ApiTrouble. Never: retries by itself, waits for a
+state, or shows a credential. State: the client's connections. Blocking: call it from a thread.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kubernetes import client, config, stream
+from kubernetes.config.config_exception import ConfigException
+from yaml import YAMLError
+
+from reshape_launcher.kubernetes import api_objects
+from reshape_launcher.kubernetes.api_errors import call, unless
+from reshape_launcher.kubernetes.leases import ApiLease
+from reshape_launcher.kubernetes.pod import CONTAINER
+from reshape_launcher.kubernetes.rights import Right
+from reshape_launcher.kubernetes.values import (
+    MISSING,
+    THERE,
+    ApiTrouble,
+    ClaimSeen,
+    JobSeen,
+    Manifest,
+    Node,
+    NotRunning,
+    PodSeen,
+)
+
+CALL_S = 10.0
+"""One call. Then: ApiTrouble, and whoever asked asks again."""
+RUN_S = 15.0
+"""A command in a pod."""
+PAGE = 500
+NOT_RUNNING = ("container not found", "does not have a host assigned")
+"""What the node, and the API server for a pod without one, say of a container that does not run."""
+MERGE_PATCH = "application/merge-patch+json"
+_WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
+T = TypeVar("T")
+
+
+class CannotConnect(Exception):
+    """No usable credentials; the message says which were tried and the remedy."""
+
+
+def connect(kubeconfig: Path | None, namespace: str) -> ApiCluster:
+    """A cluster by a kubeconfig, or (None) by the service account of this pod.
+
+    Asks the server nothing yet. Raises CannotConnect.
+    """
+    settings = client.Configuration()
+    try:
+        if kubeconfig is not None:
+            config.load_kube_config(str(kubeconfig), client_configuration=settings)
+        else:
+            config.load_incluster_config(client_configuration=settings)
+    except (ConfigException, YAMLError, OSError, ValueError, TypeError) as error:
+        where = f"kubeconfig {kubeconfig}" if kubeconfig else "the service account of this pod"
+        raise CannotConnect(f"{where} cannot be used: {error}") from None
+    settings.retries = False
+    return ApiCluster(client.ApiClient(settings), namespace)
+
+
+class ApiCluster:
+    """``Cluster`` on a real API server."""
+
+    def __init__(self, api: client.ApiClient, namespace: str) -> None:
+        self._api = api
+        self._core = client.CoreV1Api(api)
+        self._batch = client.BatchV1Api(api)
+        self._namespace = namespace
+
+    @property
+    def server(self) -> str:
+        """Address of the API server."""
+        return str(self._api.configuration.host)
+
+    def lease(self, name: str) -> ApiLease:
+        """A lease of the namespace, not asked for yet."""
+        return ApiLease(self._api, self._namespace, name)
+
+    def close(self) -> None:
+        self._api.rest_client.pool_manager.clear()
+
+    def create_job(self, manifest: Manifest) -> str:
+        name = manifest["metadata"]["name"]
+        made = unless(
+            THERE,
+            lambda: _call(
+                f"job {name} cannot be created",
+                self._batch.create_namespaced_job,
+                self._namespace,
+                manifest,
+            ),
+        )
+        if made is None:
+            what = f"job {name} cannot be read"
+            made = _call(what, self._batch.read_namespaced_job, name, self._namespace)
+        return str(made.metadata.uid)
+
+    def create_secret(self, manifest: Manifest) -> None:
+        self._create("secret", self._core.create_namespaced_secret, manifest)
+
+    def create_service(self, manifest: Manifest) -> None:
+        self._create("service", self._core.create_namespaced_service, manifest)
+
+    def create_config_map(self, manifest: Manifest) -> None:
+        self._create("config map", self._core.create_namespaced_config_map, manifest)
+
+    def patch_job(self, name: str, changes: Manifest) -> bool:
+        patched = unless(
+            MISSING,
+            lambda: _call(
+                f"job {name} cannot be changed",
+                self._batch.patch_namespaced_job,
+                name,
+                self._namespace,
+                changes,
+                _content_type=MERGE_PATCH,
+            ),
+        )
+        return patched is not None
+
+    def delete_job(self, name: str) -> None:
+        delete = self._batch.delete_namespaced_job
+        what = f"job {name} cannot be deleted"
+        unless(
+            MISSING,
+            lambda: _call(what, delete, name, self._namespace, propagation_policy="Background"),
+        )
+
+    def delete_pod(self, name: str, grace_s: int) -> None:
+        delete = self._core.delete_namespaced_pod
+        what = f"pod {name} cannot be deleted"
+        unless(
+            MISSING,
+            lambda: _call(what, delete, name, self._namespace, grace_period_seconds=grace_s),
+        )
+
+    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
+        found = self._all("jobs", self._batch.list_namespaced_job, selector)
+        seen = (api_objects.job_of(item) for item in found)
+        return tuple(job for job in seen if job is not None)
+
+    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+        found = self._all("pods", self._core.list_namespaced_pod, selector)
+        return tuple(api_objects.pod_of(item) for item in found)
+
+    def newest_warning(self, kind: str, name: str) -> str:
+        wanted = f"involvedObject.kind={kind},involvedObject.name={name}"
+        listing, what = self._core.list_namespaced_event, "events cannot be listed"
+        return api_objects.warning(
+            _call(what, listing, self._namespace, field_selector=wanted).items
+        )
+
+    def nodes(self, selector: str) -> tuple[Node, ...]:
+        found = _call("nodes cannot be listed", self._core.list_node, label_selector=selector)
+        return tuple(api_objects.node_of(item) for item in found.items)
+
+    def claim(self, name: str) -> ClaimSeen | None:
+        read = self._core.read_namespaced_persistent_volume_claim
+        what = f"claim {name} cannot be read"
+        found = unless(MISSING, lambda: _call(what, read, name, self._namespace))
+        return None if found is None else api_objects.claim_of(found)
+
+    def run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        try:
+            return self._run_in(pod, command)
+        except ApiTrouble as trouble:
+            if any(said in str(trouble) for said in NOT_RUNNING):
+                raise NotRunning(f"pod {pod}", trouble.status, str(trouble)) from None
+            raise
+
+    def has_runtime_class(self, name: str) -> bool:
+        """Whether the cluster has a runtime class of this name."""
+        read = client.NodeV1Api(self._api).read_runtime_class
+        what = f"runtime class {name} cannot be read"
+        return unless(MISSING, lambda: _call(what, read, name)) is not None
+
+    def version(self) -> str:
+        """What the API server calls itself."""
+        what = "the API server cannot be used"
+        return str(_call(what, client.VersionApi(self._api).get_code).git_version)
+
+    def may(self, right: Right) -> bool:
+        """Whether these credentials have a right."""
+        asked = {
+            "namespace": None if right.of_cluster else self._namespace,
+            "verb": right.verb,
+            "group": right.group,
+            "resource": right.resource,
+            "subresource": right.subresource,
+        }
+        review = {"spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}}
+        ask = client.AuthorizationV1Api(self._api).create_self_subject_access_review
+        return bool(_call("rights cannot be asked for", ask, review).status.allowed)
+
+    def dry_run_job(self, manifest: Manifest) -> tuple[str, ...]:
+        """What the API server warns of when a Job is created as a dry run."""
+        create = self._batch.create_namespaced_job_with_http_info
+        what = "a Job would be refused"
+        _, _, found = _call(what, create, self._namespace, manifest, dry_run="All")
+        headers = {key.lower(): value for key, value in dict(found or {}).items()}
+        return tuple(_WARNING.findall(headers.get("warning", "")))
+
+    def _run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        # A client of its own: while it connects, every other call of the same one would be sent
+        # down that connection.
+        own = client.CoreV1Api(client.ApiClient(self._api.configuration))
+        socket = _call(
+            f"no command can be run in pod {pod}",
+            stream.stream,
+            own.connect_get_namespaced_pod_exec,
+            pod,
+            self._namespace,
+            command=list(command),
+            container=CONTAINER,
+            stdin=False,
+            stdout=True,
+            stderr=True,
+            tty=False,
+            _preload_content=False,
+        )
+        try:
+            socket.run_forever(timeout=RUN_S)
+            if socket.is_open():
+                raise ApiTrouble(f"a command in pod {pod}", 0, f"not within {RUN_S:g} s")
+            code = _exit_code(pod, socket)
+            output, errors = str(socket.read_stdout()), str(socket.read_stderr())
+        finally:
+            socket.sock.shutdown()  # its close() leaves the socket open that the server has ended
+        if code != 0:
+            raise ApiTrouble(f"a command in pod {pod}", 0, errors.strip() or f"exit code {code}")
+        return output
+
+    def _create(self, kind: str, create: Callable[..., Any], manifest: Manifest) -> None:
+        what = f"{kind} {manifest['metadata']['name']} cannot be created"
+        unless(THERE, lambda: _call(what, create, self._namespace, manifest))
+
+    def _all(self, kind: str, listing: Callable[..., Any], selector: str) -> list[Any]:
+        items: list[Any] = []
+        going_on: str | None = None
+        while True:
+            page = _call(
+                f"{kind} cannot be listed",
+                listing,
+                self._namespace,
+                label_selector=selector,
+                limit=PAGE,
+                **({"_continue": going_on} if going_on else {}),
+            )
+            items += page.items
+            going_on = page.metadata.var_continue if page.metadata else None
+            if not going_on:
+                return items
+
+
+def _exit_code(pod: str, socket: Any) -> int:
+    """Exit code of a command that has ended; where it never began, the client finds no number."""
+    try:
+        return int(socket.returncode)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise ApiTrouble(f"no command can be run in pod {pod}", 0, str(error)) from None
+
+
+def _call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:
+    return call(what, ask, *arguments, _request_timeout=CALL_S, **options)

@@ -1,0 +1,164 @@
+"""Looking at a cluster before anything is launched: reachable, rights, nodes, claims, admission.
+
+Does: one finding per question, each failure with its remedy. Never: leaves anything behind (what
+it asks to create is a dry run, but for the probes of GPUs), or stops at the first failure. State:
+none. Blocking.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from reshape_launcher.kubernetes import manifests, pod, sidecar_archive, volume_affinity
+from reshape_launcher.kubernetes.gpus import PodDevices
+from reshape_launcher.kubernetes.pod_mounts import CHECKPOINTS, Mounts
+from reshape_launcher.kubernetes.rights import RIGHTS
+from reshape_launcher.kubernetes.settings import PodSettings
+from reshape_launcher.kubernetes.values import MISSING, ApiTrouble
+from reshape_launcher.spec import DeviceMode, LaunchSpec
+
+if TYPE_CHECKING:
+    from reshape_launcher.kubernetes.api import ApiCluster
+
+PROBES_S = 60.0
+PROBES_POLL_S = 0.5
+"""All probes together take no longer; a node without an answer is named."""
+SAMPLE_IMAGE = "sample.invalid/image:1"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer. ``remedy`` is empty where nothing is wrong."""
+
+    check: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def findings(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
+    """Everything that can be told of the cluster; one finding only if it is not reached."""
+    try:
+        version = cluster.version()
+    except ApiTrouble as trouble:
+        remedy = "check the kubeconfig with: kubectl version"
+        yield Finding("API server", False, str(trouble), remedy)
+        return
+    yield Finding("API server", True, f"{cluster.server} ({version})")
+    yield from _answered("rights", lambda: _rights(cluster, settings))
+    yield from _answered("nodes", lambda: _nodes(cluster, settings))
+    yield from _answered("GPUs", lambda: _gpus(cluster, settings, devices))
+    yield from _answered("claims", lambda: _claims(cluster, settings))
+    yield from _answered("manifest", lambda: _manifest(cluster, settings, devices))
+
+
+def _answered(check: str, ask: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """What is found, or that it could not be found out."""
+    try:
+        yield from list(ask())
+    except ApiTrouble as trouble:
+        yield Finding(check, False, str(trouble), "see the API server's own message")
+
+
+def _rights(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+    for right in RIGHTS:
+        where = "the cluster" if right.of_cluster else f"namespace {settings.namespace}"
+        ok = cluster.may(right)
+        remedy = "" if ok else "apply deploy/kubernetes.yaml with your namespace in it"
+        yield Finding(f"may {right.text}", ok, f"in {where}: {right.why}", remedy)
+
+
+def _nodes(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+    wanted = settings.node_selector
+    nodes = cluster.nodes(wanted)
+    ready = [node for node in nodes if node.ready and node.schedulable]
+    detail = f"{len(ready)} of {len(nodes)} ready" + (f", of those with {wanted}" if wanted else "")
+    look = "see: kubectl get nodes" + (f" -l {wanted}" if wanted else "")
+    yield Finding("nodes", bool(ready), detail, "" if ready else look)
+
+
+def _gpus(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
+    """How GPUs reach pods, and which each node has: on real ones a probe runs there now."""
+    yield Finding("GPU mode", True, devices.mode)
+    name = devices.runtime_class
+    if name is not None:
+        there = cluster.has_runtime_class(name)
+        remedy = "" if there else "install the GPUs' container runtime, or correct `runtime_class`"
+        detail = f"{name} is {'' if there else 'not '}there"
+        yield Finding("runtime class", there, detail, remedy)
+    nodes = tuple(n for n in cluster.nodes(settings.node_selector) if n.ready and n.schedulable)
+    until_s = time.monotonic() + PROBES_S
+    while len(known := devices.of(cluster, nodes)) < len(nodes) and time.monotonic() < until_s:
+        time.sleep(PROBES_POLL_S)
+    for node in nodes:
+        has = known.get(node.name)
+        if has is None:
+            detail, why = "its probe has not ended yet", "pods that start there"
+        else:
+            listed = ", ".join(has.gpus)
+            detail, why = f"{len(has.gpus)} {has.gpu_type} GPUs: {listed}", has.trouble
+            detail = detail if has.gpus else "none"
+        good = has is not None and bool(has.gpus)
+        detail += f"; left out: {why}" if good and why else ""
+        remedy = "" if good else f"look at the node's driver and container runtime: {why}"
+        yield Finding(f"GPUs of {node.name}", good, detail, remedy)
+
+
+def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+    if settings.storage_claim is None:
+        detail = "none for checkpoints: every record has to name its own"
+        yield Finding("claim", True, detail)
+    wanted = {mount.claim: not mount.read_only for mount in settings.mounts}
+    if settings.storage_claim is not None:
+        wanted[settings.storage_claim] = True
+    for name, written in sorted(wanted.items()):
+        claim = cluster.claim(name)
+        modes = ", ".join(claim.modes) if claim is not None else ""
+        if claim is None:
+            yield Finding(f"claim {name}", False, "it is not there", f"make the claim {name}")
+        elif not volume_affinity.many(claim, written=written):
+            detail = f"{modes}: a job stays on the node that it came to first"
+            remedy = f"use a claim with {volume_affinity.MANY_WRITERS}, or one node only"
+            yield Finding(f"claim {name}", False, detail, remedy)
+        else:
+            yield Finding(f"claim {name}", True, modes)
+
+
+def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
+    """A Job as it would be launched, as a dry run; it also tells whether the namespace is there."""
+    nodes = cluster.nodes(settings.node_selector)
+    spec = LaunchSpec(
+        job="doctor",
+        attempt=1,
+        name="doctor",
+        command=("python3", "train.py"),
+        code=str(PurePosixPath(CHECKPOINTS).parent / "code"),
+        checkpoints=CHECKPOINTS,
+        coordinator_url="http://192.0.2.1",
+        epoch=0,
+        device_mode=DeviceMode.SIMULATED,
+        host=nodes[0].name if nodes else "none",
+        image=settings.image or SAMPLE_IMAGE,
+    )
+    where = Mounts(spec.code, spec.checkpoints, None, (), own_code=True)
+    told = devices.environment(spec)
+    attempt = pod.Attempt(
+        spec, settings, where, sidecar_archive.Archive(b""), told, devices.runtime_class
+    )
+    name = settings.namespace
+    try:
+        warnings = cluster.dry_run_job(manifests.job(attempt))
+    except ApiTrouble as trouble:
+        if trouble.status != MISSING:
+            raise
+        make = f"kubectl create namespace {name}, or correct `namespace` in the cluster file"
+        yield Finding(f"namespace {name}", False, str(trouble), make)
+        return
+    yield Finding(f"namespace {name}", True, "is there")
+    remedy = "" if not warnings else "the cluster's admission rules would refuse its pods"
+    detail = "; ".join(warnings) or "a Job is accepted without a warning (dry run)"
+    yield Finding("manifest", not warnings, detail, remedy)

@@ -1,0 +1,287 @@
+"""The local launcher: a container is a supervised process tree with a folder of its own.
+
+Does: starts init detached, so that neither Ctrl-C nor kill -9 of the controller touches a job;
+says what runs by pid and start time; ends whole trees. Never: keeps a pipe to a container, takes a
+reused pid for its own, or reports an attempt gone while a process of it is alive. State: the files
+below ``root``; a new launcher on the same root knows everything that the old one did.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from reshape_launcher.local import processes, start
+from reshape_launcher.local.folders import AttemptFolders
+from reshape_launcher.spec import (
+    ContainerStatus,
+    LaunchError,
+    LaunchSpec,
+    OneHost,
+    RecordRefused,
+    ReleaseCheck,
+    check_job_id,
+    worker_token,
+)
+from reshape_sidecar import codec, gpu
+from reshape_sidecar.agent.spec import Folder
+from reshape_sidecar.init import files
+from reshape_sidecar.init import processes as proc
+from reshape_sidecar.init.look import init_of, up_to
+from reshape_sidecar.init.processes import Marked, Marker
+from reshape_sidecar.init.values import (
+    EXIT_FILE,
+    INIT_FILE,
+    SOCKET_NAME,
+    End,
+    ExitFile,
+)
+
+POLL_S = 0.01
+REMOVE_MARGIN_S = 5.0
+"""Beyond the grace period init may take this long. Then: SIGKILL to everything."""
+LOOKS_MAX = 2
+CHANGES_MAX = 32
+"""Launches and removals at once. They may wait for a whole grace period; looks never wait for
+them, for a release that nobody looks at in time costs a GPU."""
+WORKER_PREFIX = "worker-"
+T = TypeVar("T")
+
+
+class LocalLauncher:
+    """Containers below ``root``: ``ROOT/JOB/attempt-N/`` with spec.json, token, run/ and logs/.
+
+    Each worker but the first has the same in ``worker-K/`` below that. All end when one does.
+
+    ``environment`` is what a container begins with; default: this process's own, without RESHAPE_*.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
+        self._root = root.absolute()
+        base = os.environ if environment is None else environment
+        self._environment = {
+            name: value for name, value in base.items() if not name.startswith("RESHAPE_")
+        }
+        self._children: set[int] = set()
+        """Inits that this very process started: they are zombies until it looks at them."""
+        self._launching = threading.Lock()
+        self._gone: dict[tuple[str, int], ContainerStatus] = {}
+        """Attempts of which nothing is left: that is final."""
+        self._ending: set[tuple[str, int]] = set()
+        """Attempts that are being removed: their workers end one after another."""
+        self._folders = AttemptFolders(self._root)
+        self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
+        self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
+
+    def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
+        """Nothing to say: what a record names may be there by the time of its launch."""
+        return ()
+
+    async def launch(self, spec: LaunchSpec, token: str) -> None:
+        """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""
+        check_job_id(spec.job)
+        await _on(self._changes, self._launch, spec, token)
+
+    async def one_host(self, spec: LaunchSpec) -> OneHost | None:
+        """Nothing to say: there is one host."""
+        return None
+
+    async def remove(self, job: str, attempt: int, grace_s: float) -> None:
+        """End the container: training may save for ``grace_s`` seconds, then KILL. Waits for it.
+
+        Raises LaunchError if a process cannot be ended.
+        """
+        await _on(self._changes, self._remove, job, attempt, grace_s)
+
+    async def containers(self) -> tuple[ContainerStatus, ...]:
+        """Every attempt that was started here. Where init died, what it left is killed first.
+
+        Raises OSError while that cannot be told: nothing is called gone that was not looked at.
+        """
+        return await _on(self._looks, self._containers)
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        """Whether nothing of ``attempt`` up to ``generation`` is alive or holds GPU memory.
+
+        Raises OSError while that cannot be told.
+        """
+        return await _on(self._looks, self._check_release, job, attempt, generation, devices)
+
+    def log_path(self, job: str, attempt: int) -> str | None:
+        """The folder with training.log, agent.log and init.log; None if there is none."""
+        logs = self._folder(job, attempt).logs
+        return str(logs) if logs.is_dir() else None
+
+    def _launch(self, spec: LaunchSpec, token: str) -> None:
+        with self._launching:
+            # The first is started last: an attempt is there when all of its workers are.
+            for worker in reversed(range(spec.workers)):
+                own = replace(spec, worker=worker)
+                self._launch_once(own, worker_token(token, worker))
+
+    def _launch_once(self, spec: LaunchSpec, token: str) -> None:
+        marker = self._marker(spec.job, spec.attempt, spec.worker)
+        folder = folder_of(marker)
+        if (folder.run / INIT_FILE).exists():
+            return  # it runs, or it ran and is gone: ``containers`` says which
+        try:
+            self._make_own_code_folder(spec)
+            pid = start.start(folder, spec, token, self._environment | marker.environment())
+            self._children.add(pid)
+            start.wait_until_up(folder, pid)
+        except start.NotStarted as error:
+            for started in (marker, *self._markers(spec.job, spec.attempt)):
+                processes.kill(started)
+            self._reap()
+            raise LaunchError(
+                f"attempt {spec.attempt} of {spec.job} cannot be started: {error}", retryable=True
+            ) from error
+
+    def _make_own_code_folder(self, spec: LaunchSpec) -> None:
+        """A record that names no code gets an empty folder; one that it names has to be there."""
+        if Path(spec.code).is_relative_to(self._root / spec.job):
+            try:
+                Path(spec.code).mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise start.NotStarted(f"no folder {spec.code}: {error.strerror}") from None
+
+    # --- what runs
+
+    def _containers(self) -> tuple[ContainerStatus, ...]:
+        self._reap()
+        found = []
+        dead: list[tuple[Marker, list[Marker]]] = []
+        for job, number in self._folders.attempts(self._gone):
+            known = self._gone.get((job, number))
+            if known is not None:
+                found.append(known)
+                continue
+            workers = self._markers(job, number)
+            over = [m for m in workers if init_of(folder_of(m).run) is None]
+            ends = (job, number) in self._ending and len(over) < len(workers)
+            if over and not ends:
+                dead.append((over[0], workers))
+            else:
+                found.append(ContainerStatus(job, number, running=True))
+        left = processes.living([m for _, workers in dead for m in workers]) if dead else {}
+        for first, workers in dead:
+            found.append(self._dead(first, [m for m in workers if left[m]]))
+        return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
+
+    def _dead(self, first: Marker, alive: list[Marker]) -> ContainerStatus:
+        """Status of an attempt of which an init is gone; what is ``alive`` is killed first."""
+        job, number = first.job, first.attempt
+        left = [entry for marker in alive for entry in processes.kill(marker)]
+        if left:
+            pids = ", ".join(str(entry.proc.pid) for entry in left)
+            reason = f"init is gone; processes {pids} do not end"
+            return ContainerStatus(job, number, running=True, reason=reason)
+        try:
+            path = folder_of(first).run / EXIT_FILE
+            end = codec.loads(ExitFile, path.read_bytes())
+            status = ContainerStatus(job, number, False, end.exit_code, end.reason)
+        except (FileNotFoundError, codec.CodecError):
+            reason = "init was killed or the machine restarted; nothing of it is left"
+            status = ContainerStatus(job, number, False, None, reason)
+        self._gone[job, number] = status
+        return status
+
+    def _check_release(
+        self, job: str, number: int, generation: int, devices: tuple[str, ...]
+    ) -> ReleaseCheck:
+        for marker in self._markers(job, number):
+            left = up_to(marker, generation, folder_of(marker).run)
+            if left:
+                pids = ", ".join(map(str, left))
+                return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
+        for reading in gpu.use(devices):
+            if reading.memory_used_bytes > gpu.FREE_MEMORY_BYTES:
+                used_mib = reading.memory_used_bytes >> 20
+                return ReleaseCheck(False, f"GPU {reading.uuid} still holds {used_mib} MiB")
+        for uuid, why in gpu.unreadable(devices):
+            return ReleaseCheck(False, f"GPU {uuid} cannot be read: {why}")
+        return ReleaseCheck(True)
+
+    # --- remove
+
+    def _remove(self, job: str, number: int, grace_s: float) -> None:
+        self._ending.add((job, number))
+        try:
+            # The first worker first: only that one may have something to save.
+            left = [e for m in self._markers(job, number) for e in self._end(m, grace_s)]
+        finally:
+            self._ending.discard((job, number))
+        self._reap()
+        if left:
+            pids = ", ".join(str(entry.proc.pid) for entry in left)
+            raise LaunchError(f"processes {pids} of {job} do not end", retryable=True)
+
+    def _end(self, marker: Marker, grace_s: float) -> list[Marked]:
+        """End one worker; gives what would not go."""
+        folder = folder_of(marker)
+        init = init_of(folder.run)
+        if init is not None:
+            self._ask_to_end(folder, init.pid, init.start_time, grace_s)
+            give_up_s = time.monotonic() + grace_s + REMOVE_MARGIN_S
+            while proc.alive(init.pid, init.start_time) and time.monotonic() < give_up_s:
+                time.sleep(POLL_S)
+        elif grace_s > 0:
+            processes.end(marker, grace_s + REMOVE_MARGIN_S)
+        return processes.kill(marker)
+
+    def _ask_to_end(self, folder: Folder, pid: int, start_time: int, grace_s: float) -> None:
+        """By the socket, which can say the grace period; by SIGTERM where that fails."""
+        try:
+            with files.connect(folder.run / SOCKET_NAME, REMOVE_MARGIN_S) as client:
+                client.sendall(codec.dumps(End(grace_s)).encode() + b"\n")
+                client.recv(1)
+        except OSError:
+            init = proc.Proc(pid, 0, start_time, zombie=False)
+            proc.send(init, signal.SIGTERM)
+
+    # --- small things
+
+    def _folder(self, job: str, number: int) -> Folder:
+        return Folder(self._root / job / f"attempt-{number}")
+
+    def _marker(self, job: str, number: int, worker: int = 0) -> Marker:
+        path = self._folder(job, number).path
+        own = Folder(path / f"{WORKER_PREFIX}{worker}" if worker else path)
+        return Marker(job, number, str(own.socket))
+
+    def _markers(self, job: str, number: int) -> list[Marker]:
+        """All workers of an attempt, the first one first."""
+        try:
+            names = os.listdir(self._folder(job, number).path)
+        except (FileNotFoundError, NotADirectoryError):
+            names = []
+        others = [name.removeprefix(WORKER_PREFIX) for name in names if WORKER_PREFIX in name]
+        numbers = sorted(int(text) for text in others if text.isdecimal())
+        return [self._marker(job, number, worker) for worker in (0, *numbers)]
+
+    def _reap(self) -> None:
+        for pid in tuple(self._children):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._children.discard(pid)
+
+
+def folder_of(marker: Marker) -> Folder:
+    """The folder of the worker with this marker."""
+    return Folder(Path(marker.socket).parent.parent)
+
+
+async def _on(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)

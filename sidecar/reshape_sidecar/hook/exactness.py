@@ -1,0 +1,247 @@
+"""Says whether a reshape leaves the training trajectory as it would have been, and why not.
+
+Does: looks at the strategy, the data pipeline, the layers and the traced step of a fit. Never:
+changes any of it, or copies data to find out. State: none.
+
+``exact`` means: the same numbers but for the rounding of sums over another number of devices.
+``steps-only`` means: no step is lost or repeated, but the numbers are others; the reason is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from reshape_sidecar.hook import batches, caches, custom_step, data_order, randomness, variables
+from reshape_sidecar.hook.position import pipeline
+from reshape_sidecar.hook.settings import Settings
+
+EXACT = "exact"
+STEPS_ONLY = "steps-only"
+PYTHON_OPERATIONS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
+STATELESS_RANDOM = ("Stateless",)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``exact`` or ``steps-only``, with what a reader should know."""
+
+    kind: str
+    reason: str | None = None
+
+    def worse(self, reason: str) -> Verdict:
+        """The verdict when ``reason`` speaks against exactness, too."""
+        if self.kind == STEPS_ONLY and self.reason:
+            if reason in self.reason.split("; "):
+                return self
+            return Verdict(STEPS_ONLY, f"{self.reason}; {reason}")
+        return Verdict(STEPS_ONLY, reason)
+
+    def after(self, before: Verdict) -> Verdict:
+        """This verdict of a process whose job had ``before`` when it was stopped in a fit."""
+        verdict = self
+        if before.kind == STEPS_ONLY and before.reason:
+            for reason in before.reason.split("; "):
+                verdict = verdict.worse(reason)
+        return verdict
+
+
+def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
+    """The verdict that can be given before the first step."""
+    verdict = Verdict(EXACT, _devices_note(model, settings))
+    for reason in (
+        *_data_reasons(model, position),
+        *_layer_reasons(model),
+        *custom_step.reasons(model),
+        *batches.reasons(model, position),
+    ):
+        verdict = verdict.worse(reason)
+    return verdict
+
+
+def after_first_step(model: Any, verdict: Verdict) -> Verdict:
+    """The verdict when the traced step can be looked at."""
+    graphs = list(_step_graphs(model))
+    if not graphs:
+        verdict = verdict.worse("the training step runs eagerly: what it draws cannot be seen")
+    names = sorted(set(_stateful_random(graphs)))
+    if names:
+        drawn = ", ".join(names)
+        verdict = verdict.worse(f"the training step draws stateful random numbers ({drawn})")
+    strange = sorted(set(_strange_variables(model)))
+    if strange:
+        verdict = verdict.worse(
+            f"the training step uses variables that no attribute of the model or of its layers "
+            f"holds ({', '.join(strange)})"
+        )
+    return verdict
+
+
+def _devices_note(model: Any, settings: Settings) -> str | None:
+    given = len(settings.devices)
+    used = int(model.distribute_strategy.num_replicas_in_sync)
+    if given <= 1 or used == given:
+        return None
+    if model._distribute_strategy is None:
+        return f"the script has no distribution strategy: it uses 1 of {given} devices"
+    return f"the script chooses its devices itself: it uses {used} of {given}"
+
+
+def _data_reasons(model: Any, position: Any) -> Iterator[str]:
+    adapter = position.iterator.data_adapter
+    kind = type(adapter).__name__
+    if kind == "GeneratorDataAdapter":
+        yield "the data is a Python generator, whose state cannot be kept"
+    elif kind == "PyDatasetAdapter":
+        if adapter.shuffle:
+            yield "a PyDataset is shuffled by Python's random numbers; pass shuffle=False"
+        if type(adapter.py_dataset).on_epoch_end is not _py_dataset_class().on_epoch_end:
+            yield "the PyDataset changes itself in on_epoch_end"
+        if adapter.enqueuer is not None and model._distribute_strategy is not None:
+            yield "under a strategy Keras reads a PyDataset with workers ahead of its epochs"
+    elif kind == "ArrayDataAdapter":
+        if adapter._shuffle == "batch" and not randomness.globally_seeded():
+            yield "shuffle='batch' without a seed"
+    elif kind == "TFDatasetAdapter":
+        names = sorted(set(_pipeline_operations(position)))
+        python = [name for name in names if name in PYTHON_OPERATIONS]
+        other = [name for name in names if name not in PYTHON_OPERATIONS]
+        if python:
+            yield "the data pipeline calls Python, whose state cannot be kept"
+        if other:
+            yield f"the data pipeline draws stateful random numbers ({', '.join(other)})"
+        if any(map(_unordered, position.datasets())):
+            yield "the data pipeline keeps no order (deterministic=False)"
+        if any(map(_unseeded, position.datasets())):
+            yield "the data pipeline samples without a seed"
+        if any(map(_shuffles_inside, position.datasets())):
+            yield "a function of the data pipeline shuffles without a seed"
+        if any(map(_caches_an_order, position.datasets())):
+            yield "the data pipeline caches what it has shuffled"
+        if any(type(one).__name__ == "_ShuffleAndRepeatDataset" for one in position.datasets()):
+            yield "the data pipeline uses shuffle_and_repeat"
+        once = position.iterator.steps_per_epoch is None
+        if once and any(map(_repeats_orders, position.datasets())):
+            yield "the data pipeline repeats what it has shuffled"
+
+
+def _unordered(dataset: Any) -> bool:
+    """Whether a dataset may yield its elements in another order each time."""
+    asked = getattr(dataset, "_deterministic", None)
+    return asked == "false" or (asked != "true" and dataset.options().deterministic is False)
+
+
+def _unseeded(dataset: Any) -> bool:
+    """Whether a dataset yields other random numbers in each process."""
+    seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
+    random = type(dataset).__name__.endswith("RandomDataset")
+    return random and not any(seed is not None and int(seed) for seed in seeds)
+
+
+def _shuffles_inside(dataset: Any) -> bool:
+    """Whether a function of a dataset makes a shuffled one that the job gives no seed to."""
+    for graph in _functions(dataset):
+        for operation in _operations(graph):
+            if operation.type.startswith("Shuffle") and "Dataset" in operation.type:
+                import tensorflow
+
+                if not any(map(tensorflow.get_static_value, operation.inputs[2:4])):
+                    return True
+    return False
+
+
+def _caches_an_order(dataset: Any) -> bool:
+    """Whether a dataset keeps in memory what each process would shuffle in another order."""
+    if type(dataset).__name__ != "CacheDataset" or caches.file_of(dataset):
+        return False
+    return any(map(data_order.reshuffles, pipeline(dataset)))
+
+
+def _repeats_orders(dataset: Any) -> bool:
+    """Whether a dataset draws several orders for one epoch; those of an epoch before are not."""
+    if type(dataset).__name__ != "_RepeatDataset" or int(dataset._count) in (
+        0,
+        1,
+        batches.INFINITE,
+    ):
+        return False
+    return any(map(data_order.reshuffles, pipeline(dataset)))
+
+
+def _layer_reasons(model: Any) -> Iterator[str]:
+    normalizes = draws = False
+    for layer in model._flatten_layers():
+        if type(layer).__name__ == "BatchNormalization" and not layer.synchronized:
+            normalizes = True
+        if getattr(layer, "_seed_generators", None) and getattr(layer, "rate", 1) != 0:
+            draws = True
+    if normalizes:
+        yield (
+            "BatchNormalization takes its statistics per device; use synchronized=True or "
+            "GroupNormalization"
+        )
+    if draws:
+        yield "random layers (dropout, augmentation) draw by device"
+
+
+def _py_dataset_class() -> Any:
+    from keras.utils import PyDataset
+
+    return PyDataset
+
+
+def _pipeline_operations(position: Any) -> Iterator[str]:
+    """Names of stateful random and Python operations in the functions of a ``tf.data`` pipeline."""
+    for dataset in position.datasets():
+        for graph in _functions(dataset):
+            yield from _stateful_random([graph])
+            yield from (op.type for op in _operations(graph) if op.type in PYTHON_OPERATIONS)
+
+
+def _functions(dataset: Any) -> Iterator[Any]:
+    """The graphs of the functions that a dataset applies."""
+    for value in list(vars(dataset).values()):
+        graph = getattr(getattr(value, "function", None), "graph", None)
+        if graph is not None:
+            yield graph
+
+
+def _step_graphs(model: Any) -> Iterator[Any]:
+    function = model.train_function
+    candidates = [function]
+    for cell in getattr(function, "__closure__", None) or ():
+        candidates.append(cell.cell_contents)
+    for candidate in candidates:
+        listing = getattr(candidate, "_list_all_concrete_functions", None)
+        for concrete in listing() if listing is not None else ():
+            yield concrete.graph
+
+
+def _strange_variables(model: Any) -> Iterator[str]:
+    """Names of variables in the traced step that no checkpoint holds."""
+    kept = variables.handles(model)
+    for graph in _step_graphs(model):
+        for variable in graph.variables:
+            if id(variable.handle) not in kept:
+                yield variable.name
+
+
+def _stateful_random(graphs: Any) -> Iterator[str]:
+    for graph in graphs:
+        for operation in _operations(graph):
+            name = operation.type
+            if (
+                "Random" in name
+                and not name.startswith(STATELESS_RANDOM)
+                and operation._is_stateful
+            ):
+                yield name
+
+
+def _operations(graph: Any) -> Iterator[Any]:
+    yield from graph.get_operations()
+    for function in getattr(graph, "_functions", {}).values():
+        inner = getattr(function, "graph", None)
+        if inner is not None:
+            yield from inner.get_operations()

@@ -1,0 +1,234 @@
+"""Snapshots for tests of policies, written so that every sum can be done by hand.
+
+Does: builds hosts, running and queued jobs whose speeds are given as seconds per step by size, with
+round overheads. Also ``Reference``: the definition of the makespan of an option, from scratch and
+slowly, against which the quick one is compared. State: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reshape_controller.core.model import (
+    HostId,
+    JobId,
+    JobSpec,
+    JobState,
+    Length,
+    LengthUnit,
+    Mechanism,
+)
+from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
+from reshape_controller.core.profile_book import ProfileBook
+from reshape_controller.scheduling.predictor import Predictor
+from reshape_profiles.schema import Overhead, Profile, SpeedPoint
+from reshape_sidecar.wire import Progress
+
+FREE = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
+COSTS = Overhead(10.0, 20.0, 2.0, 3.0, 5.0)
+"""Job start 10, process start 20, checkpoint 2, process stop 3, job stop 5: a newcomer needs 40
+beside its training, a reshape in place costs 25 and one by restart 40, and a job's end takes 10."""
+LINEAR = {1: 8.0, 2: 4.0, 4: 2.0, 8: 1.0}
+FLAT = {1: 4.0, 2: 4.0, 4: 4.0, 8: 4.0}
+PAPER = {1: 2.04, 2: 1.2, 4: 0.85}
+"""1.7 times the speed on two GPUs, 2.4 times on four."""
+
+
+@dataclass
+class Cluster:
+    """A snapshot under construction."""
+
+    hosts: dict[str, tuple[str, int]] = field(default_factory=lambda: {"a": ("V100", 4)})
+    overhead: Overhead = FREE
+    mechanism: Mechanism = Mechanism.SIDECAR
+    now_s: float = 10_000.0
+    seed: int = 0
+    book: ProfileBook = field(default_factory=ProfileBook)
+    running: list[JobView] = field(default_factory=list)
+    queued: list[JobView] = field(default_factory=list)
+    place: int = 0
+
+    def runs(self, name: str, size: int, *, on: str = "a", **more: Any) -> Cluster:
+        """A job that trains."""
+        self.running.append(self._job(name, size, on, **more))
+        return self
+
+    def waits(self, name: str, *, on: str | None = None, **more: Any) -> Cluster:
+        """A job in the queue; ``on``: initialised there."""
+        more = {"initialized": on is not None, **more}
+        self.queued.append(self._job(name, 0, on, **more))
+        return self
+
+    def _job(
+        self,
+        name: str,
+        size: int,
+        host: str | None,
+        *,
+        speed: Mapping[int, float] = LINEAR,
+        speeds: Mapping[str, Mapping[int, float]] | None = None,
+        sizes: Sequence[int] | None = None,
+        left: int | None = 1000,
+        max_wait_s: float | None = None,
+        kind: str | None = None,
+        **more: Any,
+    ) -> JobView:
+        """``speed``: seconds per step by size (``speeds``: by GPU type); ``left``: steps; ``kind``:
+        its type, which else is its own; any field of the view."""
+        self.place += 1
+        kind = kind or f"type of {name}"
+        by_type = speeds or {gpu_type: speed for gpu_type, _ in self.hosts.values()}
+        sizes = tuple(speed if sizes is None else sizes)
+        points = tuple(
+            SpeedPoint(gpu_type, gpus, seconds)
+            for gpu_type, curve in by_type.items()
+            for gpus, seconds in curve.items()
+        )
+        self.book = self.book.with_profile(Profile(kind, speed=points, overhead=self.overhead))
+        spec = JobSpec(
+            name,
+            ("train",),
+            sizes,
+            Length(LengthUnit.STEPS, float(left)) if left is not None else None,
+            job_type=kind,
+            max_wait_s=max_wait_s,
+        )
+        fields: dict[str, Any] = {
+            "state": JobState.RUNNING if size else JobState.SUBMITTED,
+            "frozen": False,
+            "initialized": False,
+            "submitted_at_s": self.now_s,
+            "started_at_s": self.now_s if size else None,
+            "not_before_s": 0.0,
+            "no_shrink_before_s": 0.0,
+            "reshaped_at_s": None,
+            "progress": Progress(),
+            "growable": left is not None,
+            "trains": size > 0,
+            "progress_at_s": self.now_s if size else None,
+        }
+        return JobView(
+            id=JobId(name),
+            spec=spec,
+            place=self.place,
+            sizes=sizes,
+            size=size,
+            host=HostId(host) if host else None,
+            gpu_type=self.hosts[host][0] if host else "",
+            **{**fields, **more},
+        )
+
+    def snapshot(self) -> Snapshot:
+        used = dict.fromkeys(self.hosts, 0)
+        for job in self.running:
+            assert job.host is not None
+            used[job.host] += job.size
+        return Snapshot(
+            self.now_s,
+            self.mechanism,
+            tuple(self.queued),
+            tuple(self.running),
+            tuple(
+                HostView(HostId(name), gpu_type, total - used[name], total, total)
+                for name, (gpu_type, total) in sorted(self.hosts.items())
+            ),
+            self.book,
+            self.seed,
+        )
+
+
+def said(targets: Sequence[Target]) -> dict[str, int]:
+    """Sizes by job."""
+    return {target.job: target.size for target in targets}
+
+
+class Reference:
+    """The definition, from scratch for every option. Milliseconds."""
+
+    def __init__(self, snapshot: Snapshot, newcomer: JobId | None = None, listed: int = 64) -> None:
+        self.snapshot = snapshot
+        self.predictor = Predictor(snapshot)
+        self.newcomer = newcomer
+        queue = [job for job in snapshot.queued if self._fits(job)]
+        self.listed, self.rest = queue[:listed], queue[listed:]
+        own = [job for job in self.rest if job.id == newcomer]
+        if own:
+            self.rest = [self.listed[-1], *(job for job in self.rest if job.id != newcomer)]
+            self.listed = self.listed[:-1] + own
+
+    def _fits(self, job: JobView) -> bool:
+        usable = job.only_host is None or any(h.id == job.only_host for h in self.snapshot.hosts)
+        return usable and any(host.usable >= min(job.sizes) for host in self.snapshot.hosts)
+
+    def evaluate(self, targets: Sequence[Target]) -> tuple[int, int]:
+        """Makespan and sum of completion times if ``targets`` are done."""
+        wanted = {target.job: target for target in targets}
+        kinds = {host.id: host.gpu_type for host in self.snapshot.hosts}
+        free: dict[HostId, list[int]] = {host.id: [] for host in self.snapshot.hosts}
+        ends: list[int] = []
+        release_s = 0.0
+        for job in self.snapshot.running:
+            target = wanted.get(job.id)
+            if target is None:
+                end = round(self.predictor.unchanged(job).total_s * 1000)
+                host, size = job.host, job.size
+            else:
+                moves = target.host != job.host
+                kind = kinds[target.host]
+                then = self.predictor.reshaped(job, kind, target.size, moves=moves)
+                end = round(then.total_s * 1000)
+                host, size = target.host, target.size
+                if target.size < job.size:
+                    release_s = max(release_s, self.predictor.release_s(job))
+                if moves and job.host in free:
+                    free[job.host] += [round(self.predictor.release_s(job) * 1000)] * job.size
+            ends.append(end)
+            if host in free:
+                free[host] += [end] * size
+        start = wanted.get(self.newcomer) if self.newcomer is not None else None
+        if start is not None:
+            newcomer = next(job for job in self.snapshot.queued if job.id == self.newcomer)
+            kind = kinds[start.host]
+            incoming = self.predictor.incoming(newcomer, kind, start.size, release_s)
+            end = round(incoming.total_s * 1000)
+            ends.append(end)
+            free[start.host] += [end] * start.size
+            given = sum(
+                job.size - wanted[job.id].size for job in self.snapshot.running if job.id in wanted
+            )
+            free[start.host] += [round(release_s * 1000)] * (given - start.size)
+        for view in self.snapshot.hosts:
+            free[view.id] += [0] * (view.usable - len(free[view.id]))
+            assert len(free[view.id]) == view.usable
+        for job in self.listed:
+            if start is None or job.id != self.newcomer:
+                ends.append(self._list(job, free))
+        gpus = [time for times in free.values() for time in times]
+        area = sum(self._area(job) for job in self.rest)
+        level = -(-(sum(gpus) + area) // len(gpus)) if gpus else 0
+        return max([*ends, level if area else 0]), sum(ends)
+
+    def _list(self, job: JobView, free: dict[HostId, list[int]]) -> int:
+        size = min(job.sizes)
+        best: tuple[int, str, int, HostId] | None = None
+        for number, host in enumerate(self.snapshot.hosts):
+            times = sorted(free[host.id])
+            if len(times) < size:
+                continue
+            takes_s = self.predictor.incoming(job, host.gpu_type, size).total_s
+            end = times[size - 1] + round(takes_s * 1000)
+            if best is None or (end, host.gpu_type, number) < best[:3]:
+                best = (end, host.gpu_type, number, host.id)
+        assert best is not None
+        times = sorted(free[best[3]])
+        free[best[3]] = times[size:] + [best[0]] * size
+        return best[0]
+
+    def _area(self, job: JobView) -> int:
+        size = min(job.sizes)
+        return size * min(
+            round(self.predictor.incoming(job, host.gpu_type, size).total_s * 1000)
+            for host in self.snapshot.hosts
+        )

@@ -1,0 +1,133 @@
+"""An API server in memory for fast tests of the Kubernetes launcher: its calls, and its refusals.
+
+Does: keeps Jobs, Secrets and pods as a real one does as far as the launcher can see, and lets a
+test move pods along. Never used where a test is about pods: those run on a real cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from reshape_launcher.kubernetes import naming
+from reshape_launcher.kubernetes.values import (
+    ApiTrouble,
+    ClaimSeen,
+    JobSeen,
+    Manifest,
+    Node,
+    NotRunning,
+    PodSeen,
+)
+
+
+@dataclass
+class FakeCluster:
+    """``refuse`` makes the next calls of a name fail with a status."""
+
+    made_jobs: dict[str, Manifest] = field(default_factory=dict)
+    secrets: dict[str, Manifest] = field(default_factory=dict)
+    config_maps: dict[str, Manifest] = field(default_factory=dict)
+    services: dict[str, Manifest] = field(default_factory=dict)
+    seen_jobs: dict[str, JobSeen] = field(default_factory=dict)
+    seen_pods: dict[str, PodSeen] = field(default_factory=dict)
+    node_list: list[Node] = field(default_factory=lambda: [Node("node1", True, True, "boot-1")])
+    claims: dict[str, ClaimSeen] = field(default_factory=dict)
+    """Claims that are not for any number of nodes."""
+    refuse: dict[str, int] = field(default_factory=dict)
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    runs: bool = True
+    """Whether the node has the pod's container running, whatever its status says."""
+    answer: str = '{"pids": []}'
+    warnings: dict[str, str] = field(default_factory=dict)
+    """By kind of object, the newest event."""
+
+    def close(self) -> None:
+        self._called("close", "")
+
+    def create_job(self, manifest: Manifest) -> str:
+        name = self._called("create_job", manifest["metadata"]["name"])
+        self.made_jobs.setdefault(name, manifest)
+        job = manifest["metadata"]["annotations"][naming.JOB]
+        attempt = int(manifest["metadata"]["labels"][naming.ATTEMPT])
+        pods = manifest["spec"]["parallelism"]
+        self.seen_jobs.setdefault(name, JobSeen(name, job, attempt, suspended=True, pods=pods))
+        return f"uid-{name}"
+
+    def create_secret(self, manifest: Manifest) -> None:
+        name = self._called("create_secret", manifest["metadata"]["name"])
+        self.secrets.setdefault(name, manifest)
+
+    def create_service(self, manifest: Manifest) -> None:
+        name = self._called("create_service", manifest["metadata"]["name"])
+        self.services.setdefault(name, manifest)
+
+    def create_config_map(self, manifest: Manifest) -> None:
+        name = self._called("create_config_map", manifest["metadata"]["name"])
+        self.config_maps.setdefault(name, manifest)
+
+    def patch_job(self, name: str, changes: Manifest) -> bool:
+        self._called("patch_job", name)
+        job = self.seen_jobs.get(name)
+        if job is None:
+            return False
+        if changes["spec"].get("suspend") is False and job.suspended:
+            job = replace(job, suspended=False)
+            self.seen_pods[f"{name}-x"] = PodSeen(f"{name}-x", name, "node1")
+        if "activeDeadlineSeconds" in changes["spec"]:
+            said = changes["metadata"]["annotations"]
+            lasting = naming.LASTING in said
+            reason = said[naming.REASON]
+            job = replace(job, over="DeadlineExceeded", reason=reason, lasting=lasting)
+        self.seen_jobs[name] = job
+        return True
+
+    def delete_job(self, name: str) -> None:
+        self._called("delete_job", name)
+        self.seen_jobs.pop(name, None)
+
+    def delete_pod(self, name: str, grace_s: int) -> None:
+        self._called("delete_pod", f"{name} {grace_s}")
+        if name in self.seen_pods:
+            self.seen_pods[name] = replace(self.seen_pods[name], ends_within_s=grace_s)
+
+    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
+        self._called("jobs", selector)
+        return tuple(job for job in self.seen_jobs.values() if self._fits(job.name, selector))
+
+    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+        self._called("pods", selector)
+        return tuple(pod for pod in self.seen_pods.values() if self._fits(pod.of, selector))
+
+    def newest_warning(self, kind: str, name: str) -> str:
+        self._called("newest_warning", name)
+        return self.warnings.get(kind, "")
+
+    def nodes(self, selector: str) -> tuple[Node, ...]:
+        self._called("nodes", selector)
+        return tuple(self.node_list)
+
+    def claim(self, name: str) -> ClaimSeen | None:
+        self._called("claim", name)
+        return self.claims.get(name, ClaimSeen(("ReadWriteMany",)))
+
+    def run_in(self, pod: str, command: tuple[str, ...]) -> str:
+        self._called("run_in", " ".join((pod, *command)))
+        if not self.runs:
+            raise NotRunning(pod, 500, "container not found")
+        return self.answer
+
+    def be(self, name: str, **changes: Any) -> None:
+        """Let the Job's pod be so."""
+        self.seen_pods[f"{name}-x"] = replace(self.seen_pods[f"{name}-x"], **changes)
+
+    def _called(self, call: str, name: str) -> str:
+        self.calls.append((call, name))
+        if call in self.refuse:
+            raise ApiTrouble(call, self.refuse[call], "refused by the test")
+        return name
+
+    def _fits(self, name: str, selector: str) -> bool:
+        labels = self.made_jobs[name]["metadata"]["labels"]
+        pairs = (pair.split("=") for pair in selector.split(","))
+        return all(labels.get(key) == value for key, value in pairs)

@@ -1,0 +1,200 @@
+"""Settings of ``--launcher kubernetes``: each mistake is one message before anything starts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from reshape_controller.cli.config import load
+from reshape_controller.cli.exits import CliError, Exit
+from reshape_controller.cli.serve.cluster_file import read
+from reshape_controller.cli.serve.doctor import doctor
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
+from reshape_controller.http.app import SIDECAR_ROUTES
+from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
+from reshape_launcher.kubernetes.gpus import SimulatedDevices
+from reshape_launcher.kubernetes.settings import ClaimMount
+
+GIVEN = {"launcher": "kubernetes", "simulated_gpus": 4, "sidecar_bind": "192.0.2.7:7471"}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("namespace: training\n")
+    return path
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    path = tmp_path / "kubeconfig"
+    path.write_text("{}")
+    return path
+
+
+def place(**flags: object) -> KubernetesPlace | None:
+    return kubernetes_place(load(flags, {}))  # type: ignore[arg-type]
+
+
+def problem(**flags: object) -> str:
+    with pytest.raises(CliError) as caught:
+        place(**flags)
+    (found,) = caught.value.problems
+    return f"{found.what} / {found.where} / {found.remedy}"
+
+
+def test_the_local_launcher_has_no_cluster_and_refuses_its_settings() -> None:
+    assert place() is None
+    assert "is for --launcher kubernetes" in problem(sidecar_url="http://x")
+
+
+def test_a_whole_setting_is_a_place(cluster: Path, kubeconfig: Path) -> None:
+    found = place(**GIVEN, cluster=str(cluster), kubeconfig=str(kubeconfig))
+    assert found is not None
+    assert (found.pods.namespace, found.devices) == ("training", SimulatedDevices(4))
+    assert found.sidecar_url == "http://192.0.2.7:7471"
+
+
+def test_without_simulated_gpus_the_nodes_say_what_they_have(
+    cluster: Path, kubeconfig: Path
+) -> None:
+    flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig)}
+    del flags["simulated_gpus"]
+    assert "the cluster file names no image" in problem(**flags)
+    cluster.write_text("namespace: training\nimage: base:1\nruntime_class: nvidia\n")
+    found = place(**flags)
+    assert found is not None
+    assert isinstance(found.devices, ProbedDevices)
+    assert found.devices.runtime_class == "nvidia"
+    assert "runtime class nvidia; no device plugin" in found.devices.mode
+    assert "the nodes say what they have" in problem(**flags, gpus=2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"cluster": None}, "no cluster file is named"),
+        ({"cluster": None}, "--cluster FILE (docs/kubernetes.md)"),
+        ({"cluster": "/nowhere.yaml"}, "cannot be read"),
+        ({"sidecar_bind": None}, "pods cannot reach this daemon yet"),
+        ({"sidecar_bind": "host:1"}, "is no ADDRESS:PORT"),
+        ({"sidecar_bind": "192.0.2.7"}, "is no ADDRESS:PORT"),
+        ({"sidecar_bind": "192.0.2.7:0"}, "is no ADDRESS:PORT"),
+        ({"sidecar_bind": "0.0.0.0:1"}, "pods need one of them"),
+        ({"sidecar_url": "ftp://x"}, "is no URL"),
+        ({"kubeconfig": "/nowhere"}, "there is no kubeconfig"),
+        ({"container_costs": "paper"}, "pods are real ones"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named_with_its_remedy(
+    cluster: Path, kubeconfig: Path, changes: dict[str, object], what: str
+) -> None:
+    flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig), **changes}
+    assert what in problem(**flags)
+
+
+def test_every_address_may_be_bound_when_the_url_says_which(
+    cluster: Path, kubeconfig: Path
+) -> None:
+    flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig)}
+    flags |= {"sidecar_bind": "[::]:7471", "sidecar_url": "http://reshape.training:80/"}
+    found = place(**flags)
+    assert found is not None
+    assert (found.sidecar_address, found.sidecar_url) == ("::", "http://reshape.training:80")
+
+
+def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> None:
+    cluster.write_text(
+        "namespace: training\ncontroller: blue\nimage: base:1\nstorage_claim: checkpoints\n"
+        "mounts: [{claim: data, path: /data, folder: sets/a}]\nuser_id: 1000\ncpus: 2\n"
+        "memory: 4Gi\nscratch: 1Gi\nkeep_finished_s: 60\ntolerate_taints: [gpu]\n"
+        "node_labels: {pool: blue, example.com/gpus: 'yes'}\n"
+    )
+    found = read(cluster)
+    assert found.mounts == (ClaimMount("data", "/data", "sets/a", True),)
+    assert (found.memory_bytes, found.scratch_bytes) == (4 << 30, 1 << 30)
+    assert (found.controller, found.user_id, found.finished_ttl_s) == ("blue", 1000, 60)
+    assert found.tolerated_taints == ("gpu",)
+    assert found.node_selector == "example.com/gpus=yes,pool=blue"
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("{}", "namespace"),
+        ("namespace: A_b", "namespace"),
+        ("namespace: a\nuser_id: 0", "user_id"),
+        ("namespace: a\nhostPath: /", "hostPath"),
+        ("namespace: a\nmounts: [{claim: a, path: x}]", "mounts.0.path"),
+        ("namespace: a\nmounts: [{claim: a, path: /x, folder: ../y}]", "mounts.0.folder"),
+        ("namespace: a\nmemory: 1", "memory"),
+        ("namespace: a\ncontroller: '-'", "controller"),
+        ("namespace: a\nnode_labels: {'a,b': c}", "node_labels"),
+        ("namespace: a\nnode_labels: {a: 'b,c=d'}", "node_labels.a"),
+        ("- a", "the file"),
+        ("a: [", "line 1"),
+        ("namespace: a\nnamespace: b", "line 2: 'namespace' is there twice"),
+    ],
+)
+def test_a_wrong_cluster_file_names_the_field(cluster: Path, text: str, field: str) -> None:
+    cluster.write_text(text)
+    with pytest.raises(CliError) as caught:
+        read(cluster)
+    assert field in caught.value.problems[0].what
+
+
+WITHOUT = """
+import sys
+for name in ("kubernetes", "ansible_runner", "ansible"):
+    sys.modules[name] = None
+from reshape_controller.cli.main import build
+build()
+from reshape_launcher.kubernetes import apply, launcher, preflight
+"""
+
+
+def test_the_command_needs_neither_the_clusters_client_nor_ansible_until_they_are_used() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_doctor_reports_what_it_cannot_even_ask(
+    cluster: Path, kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as caught:
+        doctor(
+            home=str(tmp_path / "home"),
+            launcher="kubernetes",
+            kubeconfig=str(kubeconfig),
+            cluster=str(cluster),
+            launch_by="ansible",
+            sidecar_bind="127.0.0.1:1",
+            sidecar_url=None,
+            simulated_gpus=2,
+            output="json",
+        )
+    assert caught.value.exit_code == Exit.FAILED
+    report = json.loads(capsys.readouterr().out)
+    found = {finding["check"]: finding for finding in report["findings"]}
+    assert not report["ok"]
+    assert not found["API server"]["ok"]
+    assert found["API server"]["remedy"]
+    assert found["playbook launch.yml"]["ok"]
+
+
+def test_doctor_on_one_machine_looks_for_its_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    doctor(home=str(tmp_path / "home"), launcher="local", simulated_gpus=2, output="json")
+    assert json.loads(capsys.readouterr().out)["findings"][1]["detail"] == "2 simulated GPUs"
+
+
+def test_pods_are_offered_the_sidecars_link_alone() -> None:
+    (link, *probes) = SIDECAR_ROUTES
+    assert "/v1/sidecar/" in link[0]
+    assert [pattern for pattern, _ in probes] == ["/healthz", "/readyz"]

@@ -1,0 +1,89 @@
+"""What SideCars say to a controller that was started again, stopped for long, or lost its log."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.model import JobId, Stage
+from reshape_controller.live.clock import WallClock
+from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
+from reshape_sidecar.wire import Observed, Phase
+from tests.support.world import World
+
+
+def everybody_reports(world: World, link: SidecarHub) -> None:
+    """Both workers of ``a`` say that they train, as they are told."""
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    link.tell(desired, workers=2)
+    for worker in range(2):
+        devices = desired.devices[worker : worker + 1]
+        seen = Observed(
+            "a", 1, desired.generation, 1, Phase.RUNNING, epoch=desired.epoch, worker=worker,
+            devices=devices, pid=100 + worker,
+        )  # fmt: skip
+        asyncio.run(link.exchange("a", 1, seen, 0.0))
+
+
+def test_workers_are_heard_after_a_restart_although_the_machines_clock_went_back() -> None:
+    world = World().boot()
+    world.running("a", 2, 2, workers=2)
+    wall_s, world.now_s, world.auto = [10_000.0], 10_000.0, False
+    for epoch in (2, 3):
+        world.event(ev.ControllerStarted(epoch, "test", world.mechanism, world.limits))
+        assert world.engine.state.observing
+        clock = WallClock(lambda: wall_s[0], lambda: 0.0)
+        clock.not_before(world.engine.state.now_s)  # as the loop does when it starts
+        everybody_reports(world, SidecarHub(world.event, lambda: 0.0, clock.now_s))
+        assert not world.engine.state.observing, epoch
+        assert world.job("a").stage is Stage.TRAINING
+        wall_s[0] -= 3600.0
+        world.now_s += 1.0
+
+
+def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    now_s, posted = [1000.0], list[ev.Event]()
+    link = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    link.tell(desired)
+    now_s[0] += 3600.0  # the process was stopped for an hour
+    link.check_silence(30.0)
+    assert posted == []
+    for _ in range(29):
+        now_s[0] += 1.0
+        link.check_silence(30.0)
+    assert posted == []
+    now_s[0] += 2.0
+    link.check_silence(30.0)
+    assert posted == [ev.SideCarFellSilent(JobId("a"), 1)]
+
+
+@pytest.mark.parametrize(("epochs", "generations"), [(1, 0), (0, 1)])
+def test_a_report_from_beyond_the_logs_end_is_not_believed_and_stops_the_controller(
+    epochs: int, generations: int
+) -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    posted = list[ev.Event]()
+    link = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    link.tell(desired)
+
+    def says(epoch: int, generation: int) -> None:
+        seen = Observed("a", 1, generation, 1, Phase.RUNNING, epoch=epoch, devices=desired.devices)
+        asyncio.run(link.exchange("a", 1, seen, 0.0))
+
+    with pytest.raises(BehindItsJobs, match="an older store was put back"):
+        says(desired.epoch + epochs, desired.generation + generations)
+    assert posted == []
+    with pytest.raises(BehindItsJobs, match="job a "):
+        asyncio.run(asyncio.wait_for(link.behind(), 1.0))
+    says(desired.epoch, desired.generation)
+    assert [type(event) for event in posted] == [ev.SideCarReported]
