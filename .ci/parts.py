@@ -104,7 +104,7 @@ PARTS = (
         gate=Gate.MARKED, after=SETUP,
         pulled_by=(
             "controller/reshape_controller/store/", "examples/demo/", "tests/contract/",
-            "tests/e2e/", "tests/mongo/",
+            "tests/e2e/", "tests/support/mongo/",
         ),
     ),
     Part("wheel in empty environments", python("tests/wheel/check.py"), 2, 2, after=SETUP),
