@@ -77,6 +77,7 @@ def test_doctor_sees_each_nodes_gpus_and_what_is_missing(gpus: PodDaemon) -> Non
     gpus.nothing_left()
 
 
+@pytest.mark.gate
 def test_jobs_get_gpus_by_uuid_and_none_that_still_holds_memory(
     gpus: PodDaemon, first_node: None
 ) -> None:

@@ -31,6 +31,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.state import State
 from reshape_sidecar import limits as sidecar_limits
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
+from tests.support.gate import examples
 from tests.support.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +122,7 @@ def seen() -> Seen:
         context.setattr(State, "put_job", watched_job)
         context.setattr(State, "put_gpu", watched_gpu)
         context.setattr(World, "check", watched_check)
-        for seed in range(CHAOS_RUNS):
+        for seed in range(examples(CHAOS_RUNS)):
             play(random.Random(seed), seen)
     return seen
 

@@ -21,6 +21,7 @@ from reshape_controller.core.profile_book import Curve
 from reshape_controller.fits.convergence import FitRefused, Refits, fit
 from reshape_profiles import loader
 from reshape_profiles.schema import AccuracyPoint, Profile
+from tests.support.gate import examples
 from tests.support.world import World
 
 
@@ -36,7 +37,7 @@ STEPS = [0, 100, 200, 400, 700, 1000, 1500, 2000]
     b1=st.floats(1.2, 3.0),
     b2=st.floats(0.0, 0.15),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_known_curve_predicts_the_step_of_a_target_again(b0: float, b1: float, b2: float) -> None:
     truth = Curve(b0, b1, b2)
     found = fit(on(truth, STEPS))
