@@ -73,7 +73,7 @@ class HostWatch:
             elif known.present:
                 since_s = self._silent_since_s.setdefault(known.id, now_s)
                 if now_s - since_s >= state.limits.host_silent_s:
-                    what = "is not ready" if found is not None else "is not in the cluster any more"
+                    what = "is not ready" if found is not None else "is no longer in the cluster"
                     reason = f"its node {what} for {now_s - since_s:.0f} s"
                     self._post(ev.HostFellSilent(known.id, reason))
 
@@ -108,11 +108,11 @@ class HostWatch:
                 self._post(ev.HostUndrained(known.id, CORDONED_BY))
 
     async def _post_return(self, state: State, known: Host, host: HostSeen) -> None:
-        """Post that a ready host is clean: its machine was started again, or nothing runs there."""
+        """Post that a ready host is clean: its machine was rebooted, or nothing runs there."""
         before = self._boots.get(host.name, host.boot)
         self._boots[host.name] = host.boot
         if before != host.boot:
-            self._post(ev.HostCleaned(known.id, "its machine was started again"))
+            self._post(ev.HostCleaned(known.id, "its machine was rebooted"))
             return
         if known.present:
             return
@@ -120,7 +120,7 @@ class HostWatch:
         orphans = [status for status in running if not _is_current(state, status)]
         await self._remove(orphans, state.limits.kill_after_s)
         if not running:
-            reason = "its node is back, and nothing of ours runs there"
+            reason = "its node is back and runs no container of this controller"
             self._post(ev.HostCleaned(known.id, reason))
 
     async def _remove(self, orphans: Iterable[ContainerStatus], grace_s: float) -> None:

@@ -178,9 +178,11 @@ class SidecarHub:
     def _entry(self, job: str, attempt: int, worker: int) -> _Attempt:
         entry = self._attempts.get(job)
         if entry is None or entry.desired.attempt != attempt:
-            raise UnknownAttempt(f"attempt {attempt} of job {job} is not meant to run now")
+            raise UnknownAttempt(f"attempt {attempt} of job {job} must not run now")
         if not 0 <= worker < entry.group.workers:
-            raise UnknownAttempt(f"job {job} has no worker {worker}, but {entry.group.workers}")
+            raise UnknownAttempt(
+                f"job {job} has {entry.group.workers} workers, not a worker {worker}"
+            )
         return entry
 
     def _check_order(self, desired: Desired, observed: Observed) -> None:
@@ -189,10 +191,10 @@ class SidecarHub:
         if observed.epoch <= desired.epoch and observed.generation <= desired.generation:
             return
         error = BehindItsJobs(
-            f"the SideCar of job {desired.job} (attempt {desired.attempt}) was told epoch "
-            f"{observed.epoch} generation {observed.generation}, and this log knows epoch "
-            f"{desired.epoch} generation {desired.generation}: an older store was put back, or "
-            "another controller goes on with it"
+            f"the SideCar of job {desired.job} (attempt {desired.attempt}) knows epoch "
+            f"{observed.epoch} generation {observed.generation}; this log has only epoch "
+            f"{desired.epoch} generation {desired.generation}: the store is an older copy, or "
+            "another controller runs this job"
         )
         self._behind.put_nowait(error)
         raise error

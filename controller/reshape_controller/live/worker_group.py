@@ -193,7 +193,9 @@ class WorkerGroup:
             if report is not None and _is_down(report) and not _stops(chief, report.generation):
                 return report
         if _left_after_refusal(chief):
-            return replace(chief, phase=Phase.CRASHED, error="it left though it had refused to")
+            return replace(
+                chief, phase=Phase.CRASHED, error="it left after it had refused to leave"
+            )
         return None
 
 

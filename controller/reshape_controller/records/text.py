@@ -80,7 +80,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for key, value in pairs:
         if key in entries:
-            raise ValueError(f"{shown(key)} is there twice")
+            raise ValueError(f"{shown(key)} appears twice")
         entries[key] = value
     return entries
 

@@ -61,9 +61,7 @@ async def append(database: Database, record: LogRecord) -> None:
     except DuplicateKeyError:
         existing = await database.log.find_one({"_id": seq})
         if existing is None:
-            raise StoreError(
-                f"record {seq} was there and is gone; remedy: look at the server"
-            ) from None
+            raise StoreError(f"record {seq} has disappeared; remedy: check the server") from None
         raise SeqTaken(_decode(existing)) from None
 
 
