@@ -72,6 +72,7 @@ def start() -> Training:
             training.fit.iterated(dataset)
 
     def tensorflow_imported(module: Any) -> None:
+        iterators.destroy_elsewhere()
         if told.simulated and told.devices:
             split_cpu(module, len(told.devices))
         if shelf.enabled:
