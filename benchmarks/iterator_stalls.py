@@ -192,11 +192,12 @@ def main() -> None:
         script.write_text(SCRIPT)
         for number in range(options.rounds):
             for mode in MODES:
-                place = Path(name) / f"{mode[:4]}-{number}"
+                place = Path(name) / f"{MODES.index(mode)}-{number}"
                 stops_s, result = measure(mode, script, place, options)
                 found[mode].stops_s.extend(stops_s)
                 found[mode].results.append(result)
                 loads.append(os.getloadavg()[0])
+                print(row(mode, found[mode]), file=sys.stderr, flush=True)
     print(
         f"machine: {platform.machine()}, {os.cpu_count()} cores, load {min(loads):.0f} to "
         f"{max(loads):.0f}; {options.devices} devices, {options.rounds} processes of each mode"

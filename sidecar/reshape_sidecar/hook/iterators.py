@@ -44,40 +44,40 @@ def destroy_elsewhere() -> None:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and not hasattr(kind, "__del__"):
             kind.__del__ = _finalizer(parts)
-    os.register_at_fork(after_in_child=_leaving.clear)  # the child has none of the threads
+    os.register_at_fork(after_in_child=_boxes.clear)  # the child has none of the threads
 
 
-_Box = list[Any]
-_leaving: dict[int, _Box] = {}
+Box = list[Any]
+_boxes: dict[int, Box] = {}
 """What threads destroy now, by identity. A collection of garbage can call a finalizer in the middle
 of another: each use here is one step of the interpreter, where a lock would wait for itself."""
 
 
 def _finalizer(parts: tuple[str, ...]) -> Callable[[Any], None]:
     # At the end of Python a module loses its names before the last finalizer is called.
-    start, clear, leaving, at_once_max = start_new_thread, _clear, _leaving, DESTROYED_AT_ONCE_MAX
+    start, clear, boxes, at_once_max = start_new_thread, _clear, _boxes, DESTROYED_AT_ONCE_MAX
 
     def __del__(self: Any) -> None:
-        held = vars(self)
-        if type(held.get(parts[-1])).__name__ != "EagerTensor":
+        attributes = vars(self)
+        if type(attributes.get(parts[-1])).__name__ != "EagerTensor":
             return  # part of a graph: there is no iterator yet
-        if len(leaving) >= at_once_max:
+        if len(boxes) >= at_once_max:
             return
         # The box alone holds the resource, and the thread empties it: even if this thread is the
         # last to let go of the box, it does not destroy the iterator.
-        box = [held.pop(part, None) for part in parts]
-        leaving[id(box)] = box
+        box = [attributes.pop(part, None) for part in parts]
+        boxes[id(box)] = box
         try:
-            start(clear, (box, leaving))
+            start(clear, (box, boxes))
         except RuntimeError:  # the system gives no more threads
-            clear(box, leaving)
+            clear(box, boxes)
 
     return __del__
 
 
-def _clear(box: _Box, leaving: dict[int, _Box]) -> None:
+def _clear(box: Box, boxes: dict[int, Box]) -> None:
     box.clear()
-    leaving.pop(id(box), None)
+    boxes.pop(id(box), None)
 
 
 def keep() -> None:
@@ -88,6 +88,6 @@ def keep() -> None:
     import ctypes
 
     # First what waits for its thread: below, this thread would be the last to hold it.
-    waiting = [part for box in list(_leaving.values()) for part in list(box)]
-    for thing in [*waiting, *(thing for thing in gc.get_objects() if type(thing) in kinds)]:
+    in_boxes = [part for box in list(_boxes.values()) for part in list(box)]
+    for thing in [*in_boxes, *(thing for thing in gc.get_objects() if type(thing) in kinds)]:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # never given back

@@ -35,7 +35,7 @@ began_s = time.monotonic()
 """The iterator of this pipeline is not destroyed before its function returns."""
 
 
-def destroyed(ended: Ended) -> dict[str, int]:
+def destructions(ended: Ended) -> dict[str, int]:
     """How many iterators were destroyed, by class and thread."""
     return {line.split()[1]: int(line.split()[2]) for line in ended.lines("DESTROYED")}
 
@@ -44,7 +44,7 @@ def test_no_iterator_is_destroyed_by_the_thread_that_trains(tmp_path: Path) -> N
     hooked = Job(tmp_path / "job", SCRIPT).run(EPOCHS=str(EPOCHS))
     assert hooked.code == 0, hooked.err
     assert "Traceback" not in hooked.err
-    found = destroyed(hooked)
+    found = destructions(hooked)
     assert {where.split("-")[1] for where in found} == {"elsewhere"}, found
     assert found["OwnedMultiDeviceIterator-elsewhere"] > EPOCHS
     assert found["OwnedIterator-elsewhere"] > 2 * EPOCHS
@@ -54,7 +54,7 @@ def test_no_iterator_is_destroyed_by_the_thread_that_trains(tmp_path: Path) -> N
 
 def test_without_the_hook_the_thread_that_trains_destroys_them_all(tmp_path: Path) -> None:
     """What the test above looks at is what TensorFlow does."""
-    found = destroyed(plain(SCRIPT, EPOCHS="10"))
+    found = destructions(plain(SCRIPT, EPOCHS="10"))
     assert found["OwnedIterator-here"] > 10
     assert {where.split("-")[1] for where in found} == {"here"}, found
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
 
 EPOCHS = int(os.environ.get("EPOCHS", "60"))
-made: Counter[str] = Counter()
-destroyed: Counter[str] = Counter()
+destructions: Counter[str] = Counter()
 resources: dict[int, Any] = {}
 training = threading.get_ident()
 
@@ -26,7 +25,6 @@ def follow(kind: type, attribute: str) -> None:
         original(self, *args, **kwargs)
         resource = getattr(self, attribute)
         if isinstance(resource, tf.__internal__.EagerTensor) and id(resource) not in resources:
-            made[kind.__name__] += 1
             resources[id(resource)] = weakref.ref(resource, gone(id(resource), kind.__name__))
 
     kind.__init__ = __init__  # type: ignore[misc]
@@ -36,7 +34,7 @@ def gone(number: int, kind: str) -> Any:
     def call(_: object) -> None:
         del resources[number]
         here = "here" if threading.get_ident() == training else "elsewhere"
-        destroyed[f"{kind}-{here}"] += 1
+        destructions[f"{kind}-{here}"] += 1
 
     return call
 
@@ -82,6 +80,5 @@ def traced() -> tf.Tensor:
 
 own_loops()
 assert float(tf.function(traced)()) == 160.0
-print("MADE", *(f"{kind}={number}" for kind, number in sorted(made.items())), flush=True)
-for where, number in sorted(destroyed.items()):
+for where, number in sorted(destructions.items()):
     print("DESTROYED", where, number, flush=True)
