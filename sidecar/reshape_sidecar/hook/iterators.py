@@ -16,6 +16,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,9 @@ that hold it; the resource itself comes last."""
 DESTROYED_AT_ONCE_MAX = 32
 """Iterators that threads destroy at the same time. Each holds some megabytes until then, so while
 there are so many, the next is destroyed where it dies, as without the hook."""
+
+END_MAX_S = 70.0
+"""The end of Python waits so long for these threads: a tuning thread sleeps for a minute at most."""
 
 
 def destroy_elsewhere() -> None:
@@ -87,7 +91,10 @@ def keep() -> None:
         return
     import ctypes
 
-    # First what waits for its thread: below, this thread would be the last to hold it.
-    in_boxes = [part for box in list(_boxes.values()) for part in list(box)]
-    for thing in [*in_boxes, *(thing for thing in gc.get_objects() if type(thing) in kinds)]:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # never given back
+    # A thread that comes back from TensorFlow while Python ends would abort the process.
+    deadline_s = time.monotonic() + END_MAX_S
+    while _boxes and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+    for thing in gc.get_objects():
+        if type(thing) in kinds:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # never given back

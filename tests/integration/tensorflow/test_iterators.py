@@ -1,8 +1,7 @@
-"""Threads of their own destroy TensorFlow's iterators: training, a stop and an exit never wait."""
+"""Threads of their own destroy TensorFlow's iterators: training and a stop never wait."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -70,17 +69,14 @@ def test_without_the_hook_the_thread_that_trains_destroys_them_all(tmp_path: Pat
     ids=["at once", "by a collection of garbage", "by a process that the script forks"],
 )
 def test_nothing_waits_for_an_iterator_that_is_slow_to_destroy(tmp_path: Path, let_go: str) -> None:
-    """Neither the script nor the end of its process."""
+    """The script goes on; the end of Python waits, and the exit code is the script's own."""
     script = tmp_path / "script.py"
     script.write_text(
         f"{SLOW}{let_go}\nprint('WAITED', time.monotonic() - began_s, flush=True)\nsys.exit(3)\n"
     )
     job = Job(tmp_path / "job", script)
     with job.started() as process:
-        process.until_line("WAITED")
-        leaves_s = time.monotonic()
         ended = process.wait()
-    assert time.monotonic() - leaves_s < NOT_WAITED_S
     assert ended.code == 3, ended.err
     assert "Traceback" not in ended.err
     assert len(ended.lines("WAITS")) == 1
