@@ -5,8 +5,9 @@ before it says where the thread looks that it shall stop, so that it may sleep o
 minute: a step, a stop or a resume would wait for so long, and at the end the GPUs of a job that is
 done would stay taken.
 
-Does: gives the resource of each iterator that dies to a thread that drops it; keeps what is left
-of them at the end of Python from being destroyed; the system takes back what they hold. Never:
+Does: gives the resource of each iterator that dies to a thread that drops it; at the end of Python
+waits for these threads, and keeps what is left of the iterators from being destroyed; the system
+takes back what they hold. Never:
 touches an iterator that the script can reach, or imports TensorFlow. State: what is being
 destroyed.
 """
@@ -39,7 +40,7 @@ DESTROYED_AT_ONCE_MAX = 32
 there are so many, the next is destroyed where it dies, as without the hook."""
 
 END_MAX_S = 70.0
-"""The end of Python waits so long for these threads: a tuning thread sleeps for a minute at most."""
+"""The end of Python waits so long for them: a tuning thread sleeps for a minute at most."""
 
 
 def destroy_elsewhere() -> None:
