@@ -5,11 +5,10 @@ before it says where the thread looks that it shall stop, so that it may sleep o
 minute: a step, a stop or a resume would wait for so long, and at the end the GPUs of a job that is
 done would stay taken.
 
-Does: gives the resource of each iterator that dies to a thread that drops it; at the end of Python
-waits for these threads, and keeps what is left of the iterators from being destroyed; the system
-takes back what they hold. Never:
-touches an iterator that the script can reach, or imports TensorFlow. State: what is being
-destroyed.
+Does: gives the resource of each iterator that dies to a thread that drops it. At the end of Python
+it keeps the other iterators from being destroyed: the system takes back what they hold. Never:
+touches an iterator that the script can reach, or imports TensorFlow. State: the resources that
+threads destroy now.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ DESTROYED_AT_ONCE_MAX = 32
 """Iterators that threads destroy at the same time. Each holds some megabytes until then, so while
 there are so many, the next is destroyed where it dies, as without the hook."""
 
-END_MAX_S = 70.0
-"""The end of Python waits so long for them: a tuning thread sleeps for a minute at most."""
+END_WAIT_S = 2.0
+"""The end of Python waits this long for the threads; nearly all destructions take milliseconds."""
 
 
 def destroy_elsewhere() -> None:
@@ -85,17 +84,24 @@ def _clear(box: Box, boxes: dict[int, Box]) -> None:
     boxes.pop(id(box), None)
 
 
-def keep() -> None:
-    """Keep every iterator that is left; called when the script has ended."""
+def end(flush: Callable[[], object], leave: Callable[[], object]) -> None:
+    """Keep every iterator that is left; called when the script and its exit handlers have ended.
+
+    What an iterator reaches is kept with it, so ``flush`` writes out the script's open files. A
+    thread that returns from TensorFlow while Python ends aborts the process: if one is still busy
+    after ``END_WAIT_S``, this calls ``leave``, which ends the process at once.
+    """
     kinds = {getattr(sys.modules.get(module), name, None) for module, name in OWNERS} - {None}
     if not kinds:
         return
     import ctypes
 
-    # A thread that comes back from TensorFlow while Python ends would abort the process.
-    deadline_s = time.monotonic() + END_MAX_S
-    while _boxes and time.monotonic() < deadline_s:
-        time.sleep(0.005)
     for thing in gc.get_objects():
         if type(thing) in kinds:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # never given back
+    flush()
+    deadline_s = time.monotonic() + END_WAIT_S
+    while _boxes and time.monotonic() < deadline_s:
+        time.sleep(0.005)
+    if _boxes:
+        leave()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -69,15 +70,24 @@ def test_without_the_hook_the_thread_that_trains_destroys_them_all(tmp_path: Pat
     ids=["at once", "by a collection of garbage", "by a process that the script forks"],
 )
 def test_nothing_waits_for_an_iterator_that_is_slow_to_destroy(tmp_path: Path, let_go: str) -> None:
-    """The script goes on; the end of Python waits, and the exit code is the script's own."""
+    """Neither the script nor the end of its process, and the exit code is the script's own."""
     script = tmp_path / "script.py"
+    written = tmp_path / "written.txt"
     script.write_text(
-        f"{SLOW}{let_go}\nprint('WAITED', time.monotonic() - began_s, flush=True)\nsys.exit(3)\n"
+        f"{SLOW}{let_go}\n"
+        f"never_closed = open({str(written)!r}, 'w')\n"
+        "never_closed.write('all of it')\n"
+        "print('WAITED', time.monotonic() - began_s, flush=True)\n"
+        "sys.exit(3)\n"
     )
     job = Job(tmp_path / "job", script)
     with job.started() as process:
+        process.until_line("WAITED")
+        leaves_s = time.monotonic()
         ended = process.wait()
+    assert time.monotonic() - leaves_s < NOT_WAITED_S
     assert ended.code == 3, ended.err
     assert "Traceback" not in ended.err
     assert len(ended.lines("WAITS")) == 1
     assert float(ended.lines("WAITED")[0].split()[1]) < NOT_WAITED_S
+    assert written.read_text() == "all of it"
