@@ -1,19 +1,23 @@
 """The first picture of `make demo`: the paper's case study, replayed in virtual time.
 
-    python examples/demo/first_look.py
+    python examples/demo/first_look.py [--svg FILE]
 
 Needs the controller's packages alone (no TensorFlow), and takes a second. Prints when both jobs are
-done under each way of changing GPUs, and who had which GPU when. Starts no job, writes no file.
+done under each way of changing GPUs, and who had which GPU when. Starts no job. With
+``--svg`` it writes the same as a picture; docs/figures/case-study.svg is that file.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import picture
 from rich.console import Console, Group
 from rich.table import Table
 from scenario import PIPE_COLUMNS
@@ -35,6 +39,13 @@ TEXTS = {
     "sidecar": "inside the living container (Reshape)",
 }
 """How each panel of the paper's Figure 3 changes the number of GPUs of a job."""
+
+
+HEADINGS = {
+    "termination": "End the container, start another",
+    "sidecar": "Reshape, inside the living container",
+}
+"""Titles of the picture's panels."""
 
 
 class RecordingAccount(Account):
@@ -88,6 +99,13 @@ def table(looks: list[Look]) -> Table:
     return drawn
 
 
+def svg(looks: list[Look]) -> str:
+    """The two panels that change GPUs, as the text of an SVG file."""
+    title = "Two jobs on four GPUs: the paper's case study, replayed with the paper's costs"
+    panels = [picture.Panel(HEADINGS[look.name], look.timeline) for look in looks[1:]]
+    return picture.draw(title, panels)
+
+
 def lanes(timeline: Timeline, columns: int, *, unicode: bool) -> Group:
     """The chart and its legend, without the date (a replay has none) and the sums."""
     drawn = gantt.draw(timeline, columns, unicode=unicode)
@@ -96,7 +114,10 @@ def lanes(timeline: Timeline, columns: int, *, unicode: bool) -> Group:
 
 
 def main() -> int:
-    """Print the table and two pictures; 0."""
+    """Print two charts and the table; 0."""
+    parser = argparse.ArgumentParser(description="Replay the paper's case study.")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write the picture there")
+    options = parser.parse_args()
     width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
     console = Console(width=width, highlight=False)
     looks = [replayed(panel) for panel in PANELS]
@@ -110,6 +131,9 @@ def main() -> int:
         console.print(lanes(look.timeline, console.width, unicode=unicode))
         console.print()
     console.print(table(looks))
+    if options.svg is not None:
+        options.svg.write_text(svg(looks))
+        console.print(f"\nthe same as a picture: {options.svg}", soft_wrap=True)
     return 0
 
 

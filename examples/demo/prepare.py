@@ -86,7 +86,9 @@ def install(target: str, environment: str, lock: str) -> None:
         )
         try:
             while (code := _code(process, EVERY_S[terminal])) is None:
-                text = f"{time.monotonic() - begin_s:4.0f} s  {_how_far(pip_log, environment)}"
+                text = (
+                    f"{time.monotonic() - begin_s:4.0f} s  {_how_far(pip_log, environment, wanted)}"
+                )
                 print(f"\r\x1b[K  {text}" if terminal else f"  {text}", end="", flush=True)
                 print("" if terminal else "\n", end="", flush=True)
         finally:
@@ -107,19 +109,29 @@ def _code(process: subprocess.Popen[bytes], wait_s: float) -> int | None:
         return None
 
 
-def _how_far(pip_log: Path, environment: str) -> str:
+def _how_far(pip_log: Path, environment: str, wanted: int) -> str:
     """What pip is doing, by its log while it downloads and by its files while it installs."""
     try:
         text = pip_log.read_text(errors="replace")
     except FileNotFoundError:
         return "makes the environment"
-    if "Installing collected packages" in text:
-        there = {path.name for path in (ROOT / environment).glob("lib/*/site-packages/*.dist-info")}
-        return f"{len(there)} packages installed"
+    order = re.search(r"Installing collected packages: (.+)", text)
+    if order is not None:
+        files = (ROOT / environment).glob("lib/*/site-packages/*.dist-info")
+        there = {_name(path.name.partition("-")[0]) for path in files}
+        left = [name for name in order[1].split(", ") if _name(name) not in there]
+        return f"{wanted - len(left)} of {wanted} packages installed" + (
+            f", now {left[0]}" if left else ""
+        )
     found = re.findall(r"(?:Downloading|Using cached) (?:\S*/)?([\w.]+)-\S+ \((.+?)\)", text)
     if not found:
         return "looks for packages"
-    return f"{len(found)} packages downloaded, the newest is {found[-1][0]} ({found[-1][1]})"
+    name, size = found[-1]
+    return f"{len(found)} of {wanted} packages downloaded, the newest is {name} ({size})"
+
+
+def _name(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
 
 
 if __name__ == "__main__":

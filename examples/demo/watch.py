@@ -135,7 +135,7 @@ def progress_of(job: JobView) -> str:
         return f"is {job.state}"
     text = STAGES.get(job.stage, job.stage)
     if job.size and job.stage in ("starting", "training"):
-        text += f" on {job.size} GPUs"
+        text += f" on {job.size} GPU{'s' if job.size > 1 else ''}"
     return f"{text}, step {job.step} of {job.total_steps}" if job.step else text
 
 
