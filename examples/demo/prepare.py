@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -89,8 +90,11 @@ def install(target: str, environment: str, lock: str) -> None:
                 text = (
                     f"{time.monotonic() - begin_s:4.0f} s  {_how_far(pip_log, environment, wanted)}"
                 )
-                print(f"\r\x1b[K  {text}" if terminal else f"  {text}", end="", flush=True)
-                print("" if terminal else "\n", end="", flush=True)
+                if terminal:  # one line, written over; a longer one could not be
+                    columns = shutil.get_terminal_size().columns
+                    print(f"\r\x1b[K  {text}"[: columns + 3], end="", flush=True)
+                else:
+                    print(f"  {text}", flush=True)
         finally:
             process.terminate()
             process.wait()

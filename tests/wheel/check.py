@@ -41,6 +41,8 @@ OF_OTHER_EXTRAS = {
     "reshape_launcher.playbooks.library.reshape_apply",
 }
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
+FIRST_LOOK, FIRST_PICTURE = "examples/demo/first_look.py", "inside the living container"
+"""What `make demo` shows before TensorFlow is installed."""
 COMMAND_TIMEOUT_S = 600.0
 JOB = """\
 name: wheel
@@ -230,6 +232,8 @@ def controller(trial: Trial) -> str:
             raise Wrong(f"`reshape --help` does not name {verb!r}")
     names = [name for package in sorted(set(PACKAGES.values())) for name in module_names(package)]
     imports(trial, bin_folder, sorted(set(names) - OF_OTHER_EXTRAS))
+    if FIRST_PICTURE not in away(trial, bin_folder, "python", str(ROOT / FIRST_LOOK)):
+        raise Wrong(f"{FIRST_LOOK} shows no picture with the controller's packages alone")
     return f"{version.strip()}; {len(names)} modules"
 
 
