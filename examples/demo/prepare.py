@@ -124,9 +124,8 @@ def _how_far(pip_log: Path, environment: str, wanted: int) -> str:
         files = (ROOT / environment).glob("lib/*/site-packages/*.dist-info")
         there = {_name(path.name.partition("-")[0]) for path in files}
         left = [name for name in order[1].split(", ") if _name(name) not in there]
-        return f"{wanted - len(left)} of {wanted} packages installed" + (
-            f", now {left[0]}" if left else ""
-        )
+        now = left[0] if left else "bytecode of the last"
+        return f"{wanted - len(left)} of {wanted} packages installed, now {now}"
     found = re.findall(r"(?:Downloading|Using cached) (?:\S*/)?([\w.]+)-\S+ \((.+?)\)", text)
     if not found:
         return "looks for packages"
