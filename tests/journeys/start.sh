@@ -19,7 +19,7 @@ finish() {  # end what still runs: a job outlives its daemon
     sleep 3
     kill "$daemon" 2>/dev/null || true
     wait "$daemon" || true
-    [ "$code" -eq 0 ] || cat up.log
+    [ "$code" -eq 0 ] || cat up.log || true
   fi
   rm -rf "$folder"
   [ "$code" -eq 0 ] || echo "FAILED with $code after $((SECONDS - begin)) s of $LIMIT_S s" >&2

@@ -78,7 +78,7 @@ def test_a_journey_that_takes_too_long_fails_and_leaves_no_daemon(tmp_path: Path
     slow = HERE / "start.sh"
     script = tmp_path / "a" / "b" / "slow.sh"
     script.parent.mkdir(parents=True)
-    script.write_text(f"LIMIT_S=6\n. {slow}\nup --simulated-gpus 1\necho $daemon\nsleep 60\n")
+    script.write_text(f"LIMIT_S=4\n. {slow}\nsleep 600 & daemon=$!\necho $daemon\nsleep 600\n")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", str(script)],
