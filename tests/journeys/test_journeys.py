@@ -67,7 +67,7 @@ def test_a_benchmarker_goes_from_a_trace_to_a_table() -> None:
 
 
 @pytest.mark.tensorflow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(500)
 def test_an_engineer_reshapes_a_script_of_their_own() -> None:
     done = travel("engineer")
     assert done.returncode == 0, done.stdout + done.stderr
