@@ -18,7 +18,8 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
 
 

@@ -36,7 +36,8 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired
 
 

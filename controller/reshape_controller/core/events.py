@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import FieldError, GpuId, HostId, JobId, JobSpec, Mechanism
-from reshape_controller.core.profile_book import Curve
 from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Observed
 

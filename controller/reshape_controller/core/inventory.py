@@ -12,7 +12,7 @@ from reshape_controller.core.coordinator import gpu_ledger
 from reshape_controller.core.explanation import gpus as counted
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def take(tx: Transaction, event: ev.Event) -> None:

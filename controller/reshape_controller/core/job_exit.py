@@ -20,7 +20,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def on_files_found(tx: Transaction, job: Job, event: ev.FilesFound) -> None:

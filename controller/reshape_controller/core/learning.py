@@ -10,25 +10,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from reshape_controller.core.job_length import total_steps
-from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
-from reshape_controller.core.profile_book import (
-    COST_WEIGHT,
-    SPEED_WEIGHT,
-    TYPE_WEIGHT,
+from reshape_controller.core.knowledge import (
     Curve,
     Measured,
+    Trend,
+    as_before,
     at_size,
     blend,
     measure,
 )
+from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
+from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Transaction
-from reshape_controller.core.trend import Trend, as_before
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile
 from reshape_sidecar.wire import Observed, PhaseTimes
 
+SPEED_WEIGHT = 0.5
+"""How far one measurement of a job moves what is believed of this job."""
+TYPE_WEIGHT = 0.1
+"""How far one measurement of a job moves what is believed of its type."""
+COST_WEIGHT = 0.3
+"""How far one measured start, save or stop moves what is believed of its type."""
 STRAGGLE_RATIO = 1.5
 """A job straggles when its steps take this many times what its profile says."""
 STRAGGLE_OVER_RATIO = 1.25

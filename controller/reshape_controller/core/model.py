@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from reshape_controller.core.profile_book import Curve, Measured
+from reshape_controller.core.knowledge import Curve, Measured, Trend
 from reshape_controller.core.states import (
     ChangeKind,
     DeadlineKind,
@@ -20,7 +20,6 @@ from reshape_controller.core.states import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.trend import Trend
 from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress
 
 __all__ = [

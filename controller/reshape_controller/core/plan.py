@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from reshape_controller.core.host_numbering import HostNumbering
+from reshape_controller.core.knowledge import Curve, Measured
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Length, Mechanism
-from reshape_controller.core.profile_book import Curve, Measured, ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_sidecar.wire import Progress
 
 if TYPE_CHECKING:

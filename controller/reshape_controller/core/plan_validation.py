@@ -20,7 +20,8 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import Plan, Target
 from reshape_controller.core.snapshot_builder import is_queued, waits_until
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 
 
 def apply(tx: Transaction, plan: Plan) -> None:

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from reshape_controller.core.knowledge import Curve, Learned, Measured
+from reshape_controller.core.model import JobSpec, LengthUnit
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
+from reshape_sidecar.wire import Progress
 
 DEFAULT_SECONDS_PER_STEP = 1.0
 """One step on one GPU of a job of which nothing is known."""
@@ -85,93 +88,6 @@ def _between(points: list[tuple[int, float]], x: int) -> float:
 DEFAULT_WORK_S = 3600.0
 """Training left, on one GPU, of a job whose length is not known. It stays so until it is."""
 DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
-STEP_MAX = 1e12
-"""A job record has no more steps either."""
-SPEED_WEIGHT = 0.5
-"""How far one measurement of a job moves what is believed of this job."""
-TYPE_WEIGHT = 0.1
-"""How far one measurement of a job moves what is believed of its type."""
-COST_WEIGHT = 0.3
-"""How far one measured start, save or stop moves what is believed of its type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Seconds per step as measured at one size, after ``count`` measurements."""
-
-    gpu_type: str
-    gpus: int
-    seconds_per_step: float
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """1 - accuracy = 1 / (b0 * step + b1) + b2, the form of Optimus. Fitted outside the engine."""
-
-    b0: float
-    b1: float
-    b2: float
-    points: int = 0
-
-    def step_of(self, accuracy: float) -> float | None:
-        """The step at which ``accuracy`` is reached; None: never, or beyond ``STEP_MAX``."""
-        gap = 1.0 - accuracy - self.b2
-        if gap <= 0.0 or self.b0 <= 0.0:
-            return None
-        step = max(0.0, (1.0 / gap - self.b1) / self.b0)
-        return step if step <= STEP_MAX else None
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What running jobs taught about a type; beside its profile, never over it."""
-
-    job_type: str
-    speed: tuple[Measured, ...] = ()
-    """What predictions use; they are not made anew for each job that was heard."""
-    job_init_s: float | None = None
-    process_init_s: float | None = None
-    checkpoint_s: float | None = None
-    process_stop_s: float | None = None
-    job_stop_s: float | None = None
-    curve: Curve | None = None
-    heard: tuple[Measured, ...] = ()
-    """What ``speed`` becomes as soon as it is other by more than a little."""
-
-
-def blend(old: float | None, new: float, weight: float) -> float:
-    """``old`` moved towards ``new`` by a bounded weight; ``new`` where nothing was known."""
-    return new if old is None else old + weight * (new - old)
-
-
-def measure(
-    known: tuple[Measured, ...],
-    gpu_type: str,
-    gpus: int,
-    seconds: float,
-    *,
-    prior_s: float | None,
-    weight: float,
-) -> tuple[Measured, ...]:
-    """``known`` with one more measurement at a size, blended into what was believed there.
-
-    ``prior_s`` is the belief before the first measurement; None takes that one as it is.
-    """
-    for number, entry in enumerate(known):
-        if (entry.gpu_type, entry.gpus) == (gpu_type, gpus):
-            mean = blend(entry.seconds_per_step, seconds, weight)
-            entry = Measured(gpu_type, gpus, mean, entry.count + 1)
-            return (*known[:number], entry, *known[number + 1 :])
-    return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight)))
-
-
-def at_size(measured: tuple[Measured, ...], gpu_type: str, gpus: int) -> Measured | None:
-    """What was measured at a size, if anything was."""
-    for entry in measured:
-        if entry.gpus == gpus and entry.gpu_type == gpu_type:
-            return entry
-    return None
 
 
 @dataclass(slots=True, eq=False)
@@ -345,6 +261,27 @@ class ProfileBook:
             else:
                 book.learned[row.job_type] = row
         return book
+
+
+def total_steps(
+    book: ProfileBook, spec: JobSpec, progress: Progress, curve: Curve | None
+) -> float | None:
+    """Iterations of the whole job; None while nobody can know. ``curve``: its own, if any."""
+    length = spec.length
+    if length is not None and length.unit is LengthUnit.TARGET_ACCURACY:
+        curve = curve or book.learned_of(spec.job_type).curve
+        return curve.step_of(length.value) if curve is not None else None
+    if progress.total_steps is not None:
+        return float(progress.total_steps)
+    if length is None:
+        return None
+    if length.unit is LengthUnit.STEPS:
+        return length.value
+    profile = book.of(spec.job_type)
+    recorded = profile.steps_per_epoch if profile is not None else None
+    batches = book.batches(spec.job_type, spec.global_batch)
+    per_epoch = progress.steps_per_epoch or (recorded and recorded / batches)
+    return length.value * per_epoch if per_epoch else None
 
 
 def _or(value: float | None, otherwise: float) -> float:

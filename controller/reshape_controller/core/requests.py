@@ -12,7 +12,7 @@ from reshape_controller.core.coordinator import handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import Job, JobState, Stage
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def take(tx: Transaction, job: Job, event: ev.Event) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from reshape_controller.core.changes import ChangeSet
-from reshape_controller.core.commands import Command
+from reshape_controller.core.knowledge import Learned
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
     Gpu,
@@ -26,8 +26,7 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
-from reshape_controller.core.profile_book import Learned, ProfileBook
-from reshape_controller.core.record import HistoryEntry, PhaseCost
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.snapshot_builder import SnapshotBuilder
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
@@ -247,51 +246,3 @@ def _bare(job: Job) -> Job:
 
 
 _Row = Host | Gpu | Job | Profile | Learned
-
-
-class Transaction:
-    """One event or plan being worked on: the state, the time, and what comes of it."""
-
-    __slots__ = ("commands", "freed", "history", "now_s", "observed_before", "state", "tells")
-
-    def __init__(self, state: State, now_s: float, *, tells: bool) -> None:
-        """``tells``: whether somebody will read the history."""
-        self.state, self.now_s, self.tells = state, now_s, tells
-        self.commands: list[Command] = []
-        self.history: list[HistoryEntry] = []
-        self.freed: dict[HostId, None] = {}
-        """Hosts on which a GPU became idle in this turn."""
-        self.observed_before = not state.observing
-        """Whether every attempt had answered (R6) before this turn."""
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
-
-    def note(
-        self,
-        job: Job | None,
-        kind: str,
-        text: str,
-        value: float | None = None,
-        costs: tuple[PhaseCost, ...] = (),
-    ) -> None:
-        """Add a line to the history."""
-        if not self.tells:
-            return
-        if job is None:
-            self.history.append(HistoryEntry(None, self.now_s, kind, text, value=value))
-            return
-        self.history.append(
-            HistoryEntry(
-                job.id,
-                self.now_s,
-                kind,
-                text,
-                attempt=job.attempt,
-                generation=job.generation,
-                size=len(job.gpus),
-                value=value,
-                costs=costs,
-            )
-        )

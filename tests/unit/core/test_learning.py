@@ -9,12 +9,14 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core import learning
 from reshape_controller.core.engine import Step
+from reshape_controller.core.learning import SPEED_WEIGHT
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import JobId, Length, LengthUnit, Mechanism, Stage
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, SPEED_WEIGHT, default_curve
+from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, default_curve
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import PhaseTimes, Progress

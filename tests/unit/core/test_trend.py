@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.knowledge import NEWS
 from reshape_controller.core.model import JobId
 from reshape_controller.core.state import State
-from reshape_controller.core.trend import NEWS
 from reshape_profiles.schema import Profile, SpeedPoint
 from reshape_sidecar.wire import Progress
 from tests.support.world import World

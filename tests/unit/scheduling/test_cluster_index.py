@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from reshape_controller.core.knowledge import Learned, Measured
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import IndexCache, Snapshot, Target
-from reshape_controller.core.profile_book import Learned, Measured
 from reshape_controller.policies.adaptive import Adaptive
 from reshape_controller.scheduling.cluster_index import QueueIndex, is_overdue
 from reshape_controller.scheduling.forecast import Forecast

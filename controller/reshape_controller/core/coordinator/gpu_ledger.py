@@ -9,7 +9,7 @@ from __future__ import annotations
 from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, Job, JobId
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def reserve(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
