@@ -158,7 +158,7 @@ def grown(loop: Loop, link: SidecarHub) -> dict[str, int]:
     return {
         "due": len(state._due),
         "ended": len(state.ended),
-        "views": len(state.views),
+        "views": len(state.snapshot_builder),
         "link": len(link.jobs()),
         "waiting": len(loop._waiting),
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,

@@ -86,7 +86,7 @@ class Taught(Chaos):
 def same_as_from_nothing(state: State) -> None:
     """Views, forecast and decisions of the state against those of one that was loaded."""
     fresh = State.load(state.dump())
-    seen = state.views.snapshot(state), fresh.views.snapshot(fresh)
+    seen = state.snapshot(), fresh.snapshot()
     assert seen[0] == seen[1]
     kept, built = (Forecast(snapshot, Predictor(snapshot)) for snapshot in seen)
     for job, other in zip(seen[0].running, seen[1].running, strict=True):

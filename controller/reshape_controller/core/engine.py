@@ -72,7 +72,7 @@ class Engine:
 
     def snapshot(self) -> Snapshot:
         """What a policy sees now."""
-        return self.state.views.snapshot(self.state, explained=self._explains)
+        return self.state.snapshot(explain=self._explains)
 
     def apply(self, plan: Plan, now_s: float) -> Step:
         """Start what a plan asks for; an empty plan ends the planning until something changes.

@@ -26,6 +26,7 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
+from reshape_controller.core.plan import Snapshot
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.snapshot_builder import SnapshotBuilder
 from reshape_profiles.schema import Profile
@@ -69,7 +70,6 @@ class State:
         self.looked_up_to: JobId | None = None
         """Behind this queued job the newest plan looked at nobody, and would not."""
         self._profiles = ProfileBook()
-        self.views = SnapshotBuilder()
         self.jobs: dict[JobId, Job] = {}
         self.gpus: dict[GpuId, Gpu] = {}
         self.hosts: dict[HostId, Host] = {}
@@ -79,6 +79,7 @@ class State:
         """Jobs that wait for GPUs of running jobs which were not asked yet."""
         self._unanswered: dict[JobId, None] = {}
         self._idle: dict[GpuId, None] = {}
+        self.snapshot_builder = SnapshotBuilder(self.jobs, self.gpus, self.hosts, self._idle)
         self._changes = ChangeSet()
         self._due: list[tuple[float, str]] = []
 
@@ -104,6 +105,12 @@ class State:
         """Whether some GPU is nobody's and nobody's next."""
         return bool(self._idle)
 
+    def snapshot(self, *, explain: bool = True) -> Snapshot:
+        """Return what a policy may base its decision on; ``explain`` as in ``Snapshot``."""
+        return self.snapshot_builder.snapshot(
+            self.now_s, self.mechanism, self._profiles, self.seed, explain=explain
+        )
+
     def gpus_of_host(self, host: HostId) -> Iterator[Gpu]:
         """The GPUs of a host, by index."""
         for gpu in self.hosts[host].gpus:
@@ -128,7 +135,7 @@ class State:
         self._changes.jobs[job_id] = None
         self.jobs[job_id] = job
         if shown:
-            self.views.job_changed(job_id)
+            self.snapshot_builder.job_changed(job_id)
         if deadline is not None and (before is None or before.deadline is not deadline):
             self._await(deadline.at_s, job_id)
 
@@ -139,7 +146,7 @@ class State:
         del self.jobs[job.id]
         self.unasked.pop(job.id, None)
         self._unanswered.pop(job.id, None)
-        self.views.job_changed(job.id)
+        self.snapshot_builder.job_changed(job.id)
 
     def put_gpu(self, gpu: Gpu) -> None:
         self._changes.gpus[gpu.id] = None
@@ -148,14 +155,14 @@ class State:
             self._idle[gpu.id] = None
         else:
             self._idle.pop(gpu.id, None)
-        self.views.host_changed(gpu.host)
+        self.snapshot_builder.host_changed(gpu.host)
         if gpu.verify_by_s is not None:
             self._await(gpu.verify_by_s, gpu.id)
 
     def put_host(self, host: Host) -> None:
         self._changes.hosts[host.id] = None
         self.hosts[host.id] = host
-        self.views.host_changed(host.id)
+        self.snapshot_builder.host_changed(host.id)
 
     def next_deadline_s(self, until_s: float = inf) -> float | None:
         """When the earliest deadline is due; None if nothing is awaited up to ``until_s``."""

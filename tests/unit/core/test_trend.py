@@ -53,7 +53,7 @@ def test_a_state_that_was_loaded_shows_the_same() -> None:
     report(found, 70, after_s=50 * STEP_S)
     state = found.engine.state
     fresh = State.load(state.dump())
-    assert fresh.views.snapshot(fresh) == found.engine.snapshot()
+    assert fresh.snapshot() == found.engine.snapshot()
 
 
 @pytest.mark.parametrize(
