@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from reshape_sidecar.wire import Progress
 
 STEP_MAX = 1e12
-"""A job record has no more steps either."""
+"""Most steps of a job. Job records have the same bound."""
 NEWS = 0.01
-"""A report tells something new if its speed, or the steps since the trend, are other than expected
-by more than this part."""
+"""A report has news if its speed, or its steps since the trend, differ from the expected ones by
+more than this part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds per step as measured at one size, after ``count`` measurements."""
+    """Measured seconds per step at one size, blended from ``count`` measurements."""
 
     gpu_type: str
     gpus: int
@@ -37,7 +37,7 @@ class Curve:
     points: int = 0
 
     def step_of(self, accuracy: float) -> float | None:
-        """The step at which ``accuracy`` is reached; None: never, or beyond ``STEP_MAX``."""
+        """Return the step at which ``accuracy`` is reached; None if not up to ``STEP_MAX``."""
         gap = 1.0 - accuracy - self.b2
         if gap <= 0.0 or self.b0 <= 0.0:
             return None
@@ -47,11 +47,11 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What running jobs taught about a type; beside its profile, never over it."""
+    """What running jobs taught about a job type; it stands beside the recorded profile."""
 
     job_type: str
     speed: tuple[Measured, ...] = ()
-    """What predictions use; they are not made anew for each job that was heard."""
+    """The speeds that predictions use. They change only when ``heard`` has news."""
     job_init_s: float | None = None
     process_init_s: float | None = None
     checkpoint_s: float | None = None
@@ -59,18 +59,19 @@ class Learned:
     job_stop_s: float | None = None
     curve: Curve | None = None
     heard: tuple[Measured, ...] = ()
-    """What ``speed`` becomes as soon as it is other by more than a little."""
+    """The speeds with every measurement blended in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Where a job was, and how fast. Later reports are expected to lie on this line."""
+    """A job's progress and speed at its last report with news. Predictions use it, and later
+    reports are expected to lie on its line."""
 
     progress: Progress
     at_s: float
-    """When ``progress.step`` was seen to move."""
+    """When the job was at ``progress.step`` (seconds)."""
     measured: tuple[Measured, ...]
-    """Seconds per step at the sizes that it has trained on."""
+    """The job's own measurements at that time."""
 
     def expects(
         self,
@@ -80,8 +81,11 @@ class Trend:
         gpu_type: str,
         gpus: int,
     ) -> bool:
-        """Whether a report says what was to be expected: the job trains on ``gpus`` GPUs of a type,
-        and its step was seen to move at ``at_s``."""
+        """Whether a report has no news.
+
+        The job trains on ``gpus`` GPUs of type ``gpu_type`` and was at ``progress.step`` at
+        ``at_s`` (seconds).
+        """
         before = self.progress
         length = progress.total_steps, progress.steps_per_epoch
         if length != (before.total_steps, before.steps_per_epoch):
@@ -96,20 +100,20 @@ class Trend:
 
 
 def as_before(old: tuple[Measured, ...], new: tuple[Measured, ...]) -> bool:
-    """Whether measurements of the same sizes tell nothing new."""
+    """Whether ``new`` measures the same sizes as ``old``, without news."""
     if len(old) != len(new):
         return False
-    for number, one in enumerate(old):
-        other = new[number]
-        if other.gpus != one.gpus or other.gpu_type != one.gpu_type:
+    for number, before in enumerate(old):
+        after = new[number]
+        if after.gpus != before.gpus or after.gpu_type != before.gpu_type:
             return False
-        if abs(other.seconds_per_step - one.seconds_per_step) > NEWS * one.seconds_per_step:
+        if abs(after.seconds_per_step - before.seconds_per_step) > NEWS * before.seconds_per_step:
             return False
     return True
 
 
 def blend(old: float | None, new: float, weight: float) -> float:
-    """``old`` moved towards ``new`` by a bounded weight; ``new`` where nothing was known."""
+    """Return ``old`` moved towards ``new`` by ``weight`` (0 to 1); ``new`` if ``old`` is None."""
     return new if old is None else old + weight * (new - old)
 
 
@@ -122,9 +126,10 @@ def measure(
     prior_s: float | None,
     weight: float,
 ) -> tuple[Measured, ...]:
-    """``known`` with one more measurement at a size, blended into what was believed there.
+    """Return ``known`` with one more measurement blended in.
 
-    ``prior_s`` is the belief before the first measurement; None takes that one as it is.
+    ``prior_s``: seconds per step expected before the first measurement at this size; None takes the
+    first measurement as it is.
     """
     for number, entry in enumerate(known):
         if (entry.gpu_type, entry.gpus) == (gpu_type, gpus):
@@ -135,7 +140,7 @@ def measure(
 
 
 def at_size(measured: tuple[Measured, ...], gpu_type: str, gpus: int) -> Measured | None:
-    """What was measured at a size, if anything was."""
+    """Return the measurement at a size; None if there is none."""
     for entry in measured:
         if entry.gpus == gpus and entry.gpu_type == gpu_type:
             return entry

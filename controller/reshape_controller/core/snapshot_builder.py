@@ -1,8 +1,8 @@
-"""What a policy sees: a view of each job and host, made anew only where something changed.
+"""The snapshot that a policy sees: a view of each job and host, built again only after a change.
 
-Does: keeps the views of the newest snapshot in its order, and remembers which jobs and hosts were
-replaced since; so a snapshot costs what changed, not what is there. Never: differs from what a
-fresh state gives (a test compares), or decides. State: a cache; only ``State`` tells it of changes.
+Does: caches the views of the newest snapshot in their order, and the ids of the jobs and hosts that
+the state replaced since. So the time for a snapshot grows with the changes, not with the cluster.
+Never: differs from the snapshot of a newly loaded state (a test compares them).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
-# An enum finds its members slowly, so what is asked of every job and GPU has a name here.
+# Names of the module are faster to read than enum members, and each job and GPU is compared with
+# these.
 _READY, _TRAINING = Stage.READY, Stage.TRAINING
 _QUEUED_STATES = (JobState.SUBMITTED, JobState.INITIALIZED)
 _QUEUED_STAGES = (Stage.NONE, Stage.READY)
@@ -49,7 +50,7 @@ def is_queued(job: Job) -> bool:
 
 
 def waits_until(job: Job) -> float:
-    """When a job that failed may start again."""
+    """Return when a job that failed may start again; 0 if it need not wait."""
     deadline = job.deadline
     if deadline is not None and deadline.kind is DeadlineKind.RETRY and job.stage is Stage.NONE:
         return deadline.at_s
@@ -57,7 +58,7 @@ def waits_until(job: Job) -> float:
 
 
 class OrderedJobs:
-    """Views of jobs, by priority and place."""
+    """Views of jobs in queue order: by priority, then by place."""
 
     def __init__(self, renewed: Renewed) -> None:
         self._renewed = renewed
@@ -248,7 +249,7 @@ class SnapshotBuilder:
 
 
 def _later_size(job: Job) -> int:
-    """The size after what is under way (R1)."""
+    """Return the size of a job after the change that is under way (R1)."""
     if job.hand_over is not None:
         return len(job.hand_over.gpus)
     if job.donation is not None:

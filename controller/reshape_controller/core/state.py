@@ -1,8 +1,7 @@
-"""The engine's state, and one turn of changing it.
+"""The engine's state: jobs, GPUs and hosts by id, the profile book, limits, and deadlines.
 
-Does: holds jobs, GPUs and hosts by id, remembers what a batch touched, and finds the earliest
-deadline. Never: decides anything, or lets a value be changed in place: values are frozen and
-replaced. Only the engine and the functions it calls may hold a ``Transaction``.
+Does: replaces values, which are frozen; records the changes for projections and snapshots; finds
+the earliest deadline; dumps and loads itself.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ from reshape_sidecar import codec
 
 _PART_ROWS = 1000
 _IDLE = GpuState.IDLE
-"""An enum finds its members slowly, so what is asked of every GPU has a name here."""
+"""A name of the module is faster to read than an enum member, and ``put_gpu`` is called often."""
 DUE_MAX = 4
-"""Deadlines that are kept for each job and GPU; with more, those that were taken back go."""
+"""Most heap entries for each job and GPU; with more, the entries of void deadlines are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class _Head:
 
 
 class State:
-    """Live jobs, GPUs and hosts. Jobs that have ended are dropped; the projections keep them."""
+    """Live jobs, GPUs and hosts. Jobs that have ended are dropped; the projections have them."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -66,17 +65,17 @@ class State:
         self.plan_wanted = False
         self.seed = 0
         self.wake_at_s: float | None = None
-        """When to plan again although nothing may have happened."""
+        """Time of the next plan, even if nothing happens until then."""
         self.looked_up_to: JobId | None = None
-        """Behind this queued job the newest plan looked at nobody, and would not."""
+        """The last queued job that the newest plan looked at (``Plan.looked_up_to``)."""
         self._profiles = ProfileBook()
         self.jobs: dict[JobId, Job] = {}
         self.gpus: dict[GpuId, Gpu] = {}
         self.hosts: dict[HostId, Host] = {}
         self.ended: dict[JobId, Job] = {}
-        """Jobs dropped since the last ``take_touched``: their last projection is still owed."""
-        self.unasked: dict[JobId, None] = {}
-        """Jobs that wait for GPUs of running jobs which were not asked yet."""
+        """Dropped jobs that still need their last projection, which the loop then takes out."""
+        self.pending_shrinks: dict[JobId, None] = {}
+        """Jobs with a hand-over from donors that have not been asked to shrink yet."""
         self._unanswered: dict[JobId, None] = {}
         self._idle: dict[GpuId, None] = {}
         self.snapshot_builder = SnapshotBuilder(self.jobs, self.gpus, self.hosts, self._idle)
@@ -85,24 +84,24 @@ class State:
 
     @property
     def profiles(self) -> ProfileBook:
-        """What is known of job types; another book replaces it."""
+        """The profile book; setting another records the job types that it changes."""
         return self._profiles
 
     @profiles.setter
     def profiles(self, book: ProfileBook) -> None:
         before, self._profiles = self._profiles, book
         if book.profiles is not before.profiles:
-            self._changes.see_types(before.profiles, book.profiles)
-        self._changes.see_types(before.learned, book.learned)
+            self._changes.add_types(before.profiles, book.profiles)
+        self._changes.add_types(before.learned, book.learned)
 
     @property
     def observing(self) -> bool:
-        """Whether some attempt has not answered since the controller started (R6)."""
+        """Whether an attempt has not answered since the controller started (R6)."""
         return bool(self._unanswered)
 
     @property
     def any_idle(self) -> bool:
-        """Whether some GPU is nobody's and nobody's next."""
+        """Whether a GPU has no owner and is promised to no job."""
         return bool(self._idle)
 
     def snapshot(self, *, explain: bool = True) -> Snapshot:
@@ -112,16 +111,16 @@ class State:
         )
 
     def gpus_of_host(self, host: HostId) -> Iterator[Gpu]:
-        """The GPUs of a host, by index."""
+        """Yield the GPUs of a host, by index."""
         for gpu in self.hosts[host].gpus:
             yield self.gpus[gpu]
 
     def idle_gpus(self, host: HostId) -> tuple[GpuId, ...]:
-        """GPUs of a host that are nobody's and nobody's next, by index."""
+        """Return the GPUs of a host without an owner or a promise, by index."""
         return tuple([gpu for gpu in self.hosts[host].gpus if gpu in self._idle])
 
-    def put_job(self, job: Job, *, shown: bool = True) -> None:
-        """Replace a job. ``shown``: whether a policy may see something else of it than before."""
+    def put_job(self, job: Job, *, changes_view: bool = True) -> None:
+        """Replace a job. ``changes_view``: false if the view that policies see stays the same."""
         job_id, hand_over, deadline = job.id, job.hand_over, job.deadline
         before = self.jobs.get(job_id)
         if job.answered:
@@ -129,22 +128,22 @@ class State:
         else:
             self._unanswered[job_id] = None
         if hand_over is not None and hand_over.donors and not hand_over.shrink_asked:
-            self.unasked[job_id] = None
+            self.pending_shrinks[job_id] = None
         else:
-            self.unasked.pop(job_id, None)
+            self.pending_shrinks.pop(job_id, None)
         self._changes.jobs[job_id] = None
         self.jobs[job_id] = job
-        if shown:
+        if changes_view:
             self.snapshot_builder.job_changed(job_id)
         if deadline is not None and (before is None or before.deadline is not deadline):
             self._await(deadline.at_s, job_id)
 
     def drop_job(self, job: Job) -> None:
-        """Forget a job that has ended and left its container."""
+        """Drop a job that has ended and has no container."""
         self._changes.jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
-        self.unasked.pop(job.id, None)
+        self.pending_shrinks.pop(job.id, None)
         self._unanswered.pop(job.id, None)
         self.snapshot_builder.job_changed(job.id)
 
@@ -165,7 +164,7 @@ class State:
         self.snapshot_builder.host_changed(host.id)
 
     def next_deadline_s(self, until_s: float = inf) -> float | None:
-        """When the earliest deadline is due; None if nothing is awaited up to ``until_s``."""
+        """Return when the earliest deadline is due; None if there is none up to ``until_s``."""
         due, wake_s = self._due, self.wake_at_s
         while due and due[0][0] <= until_s:
             at_s, key = due[0]
@@ -174,8 +173,9 @@ class State:
             heapq.heappop(due)
         return wake_s if wake_s is not None and wake_s <= until_s else None
 
-    def take_due(self, now_s: float) -> tuple[str, ...]:
-        """Ids of jobs and GPUs whose deadline has passed, earliest first, each once."""
+    def pop_due(self, now_s: float) -> tuple[str, ...]:
+        """Remove the deadlines that have passed. Returns the ids of their jobs and GPUs, earliest
+        first, each once."""
         due: dict[str, None] = {}
         while self._due and self._due[0][0] <= now_s:
             at_s, key = heapq.heappop(self._due)
@@ -184,13 +184,15 @@ class State:
         return tuple(due)
 
     def drain_changes(self) -> ChangeSet:
-        """What changed since the last call."""
-        touched, self._changes = self._changes, ChangeSet()
-        return touched
+        """Return the changes since the last call, and begin a new set."""
+        changes, self._changes = self._changes, ChangeSet()
+        return changes
 
     def dump(self, *, with_env: bool = True) -> tuple[str, ...]:
-        """The state as JSON texts; ``load`` of them gives an equal state. Without ``with_env`` the
-        environments of the job records, which may hold secrets, are left out."""
+        """Return the state as JSON texts; ``load`` of them returns an equal state.
+
+        ``with_env``: false leaves out the environments of the job records, which may hold secrets.
+        """
         head = _Head(
             self.epoch,
             self.now_s,
@@ -211,7 +213,7 @@ class State:
 
     @staticmethod
     def load(parts: tuple[str, ...]) -> State:
-        """The state that was dumped. Raises CodecError."""
+        """Return the state of these dumped texts. Raises CodecError."""
         head = codec.loads(_Head, parts[0])
         state = State()
         state.epoch, state.now_s, state.policy = head.epoch, head.now_s, head.policy

@@ -14,19 +14,27 @@ from reshape_controller.core.state import State
 
 
 class Transaction:
-    """One event or plan being worked on: the state, the time, and what comes of it."""
+    """The state, the time and the effects of one event or plan. The engine makes one for each."""
 
-    __slots__ = ("commands", "freed", "history", "now_s", "observed_before", "state", "tells")
+    __slots__ = (
+        "commands",
+        "freed",
+        "history",
+        "keeps_history",
+        "now_s",
+        "observed_before",
+        "state",
+    )
 
-    def __init__(self, state: State, now_s: float, *, tells: bool) -> None:
-        """``tells``: whether somebody will read the history."""
-        self.state, self.now_s, self.tells = state, now_s, tells
+    def __init__(self, state: State, now_s: float, *, keeps_history: bool) -> None:
+        """Begin at ``now_s``. ``keeps_history``: false drops what is noted."""
+        self.state, self.now_s, self.keeps_history = state, now_s, keeps_history
         self.commands: list[Command] = []
         self.history: list[HistoryEntry] = []
         self.freed: dict[HostId, None] = {}
-        """Hosts on which a GPU became idle in this turn."""
+        """Hosts on which a GPU became idle in this transaction."""
         self.observed_before = not state.observing
-        """Whether every attempt had answered (R6) before this turn."""
+        """Whether every attempt had answered (R6) before this transaction."""
 
     @property
     def limits(self) -> Limits:
@@ -40,8 +48,8 @@ class Transaction:
         value: float | None = None,
         costs: tuple[PhaseCost, ...] = (),
     ) -> None:
-        """Add a line to the history."""
-        if not self.tells:
+        """Add an entry to the history: of a job, or of the cluster if ``job`` is None."""
+        if not self.keeps_history:
             return
         if job is None:
             self.history.append(HistoryEntry(None, self.now_s, kind, text, value=value))

@@ -310,7 +310,7 @@ def test_a_length_is_news_if_nobody_knew_it_or_believed_another_one(
     before = replace(job, progress=Progress(step=1))
     seen = replace(found.container("job").observed(), progress=Progress(step=2, total_steps=1000))
     state.plan_wanted = False
-    learning.trains_on(Transaction(state, found.now_s, tells=True), before, job, seen)
+    learning.learn_progress(Transaction(state, found.now_s, keeps_history=True), before, job, seen)
     assert state.plan_wanted is wanted
 
 
