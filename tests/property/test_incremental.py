@@ -103,7 +103,7 @@ def same_as_from_nothing(state: State) -> None:
     for policy in POLICIES:
         plan = policy.decide(seen[1])
         assert policy.decide(seen[0]) == plan
-        unseen = policy.decide(replace(seen[0], explained=False))
+        unseen = policy.decide(replace(seen[0], explain=False))
         assert (unseen.targets, unseen.wake_at_s) == (plan.targets, plan.wake_at_s)
 
 
@@ -152,6 +152,6 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_it_may_be(
         )
         snapshot = replace(snapshot, now_s=snapshot.now_s + after_s, hosts=hosts)
         anew = replace(snapshot, running=tuple(replace(job) for job in snapshot.running), kept=None)
-        unseen = policy.decide(replace(snapshot, explained=False))
+        unseen = policy.decide(replace(snapshot, explain=False))
         assert kept.index is not None or not any(host.idle for host in hosts)
         assert unseen.targets == policy.decide(anew).targets

@@ -128,7 +128,7 @@ class Snapshot:
     hosts: tuple[HostView, ...]
     profiles: ProfileBook = field(default_factory=ProfileBook)
     seed: int = 0
-    explained: bool = True
+    explain: bool = True
     """True if the plan's options, and the text of a plan with targets, will be read. If false, a
     policy may leave both out, and ``about`` in a plan without targets; the targets stay the same.
     """

@@ -156,7 +156,7 @@ class SnapshotBuilder:
             hosts=self._views_of_hosts,
             profiles=profiles,
             seed=seed,
-            explained=explain,
+            explain=explain,
             estimates=self._estimates,
             kept_numbering=self._numbering,
             kept_idle=self._views_of_idle,
