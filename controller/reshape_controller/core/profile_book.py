@@ -19,7 +19,9 @@ from reshape_sidecar.wire import Progress
 
 DEFAULT_SECONDS_PER_STEP = 1.0
 """One step on one GPU of a job without any recorded or measured speed."""
-
+DEFAULT_WORK_S = 3600.0
+"""Training left, on one GPU, of a job whose length is not known; the same until it is known."""
+DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
 _CURVE = (0.86928, 0.13072, 0.02288)
 
 
@@ -87,11 +89,6 @@ def _interpolate(points: list[tuple[int, float]], x: int) -> float:
         if x <= x1:
             return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
     return points[-1][1]
-
-
-DEFAULT_WORK_S = 3600.0
-"""Training left, on one GPU, of a job whose length is not known; the same until it is known."""
-DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
 
 
 @dataclass(slots=True, eq=False)
