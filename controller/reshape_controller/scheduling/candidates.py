@@ -120,7 +120,7 @@ def shrink(
     newcomer does not take becomes idle."""
     predictor, kind = forecast.predictor, host.gpu_type
     before = forecast.end_ms(donor)
-    donor_end = to_ms(predictor.reshaped_to_s(donor, kind)[keeps])
+    donor_end = to_ms(predictor.reshaped_by_size_s(donor, kind)[keeps])
     release_s = predictor.release_s(donor)
     end = to_ms(predictor.incoming_s(newcomer, kind, size) + release_s)
     takes = donor.size - keeps
@@ -165,7 +165,7 @@ def from_several(
         end = to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + release_s)
         ends, gone, come = [(newcomer, end)], (0,) * min(host.idle, size), (end,) * size
         for donor, keeps in shrinks:
-            donor_end = to_ms(predictor.reshaped_to_s(donor, host.gpu_type)[keeps])
+            donor_end = to_ms(predictor.reshaped_by_size_s(donor, host.gpu_type)[keeps])
             ends.append((donor, donor_end))
             gone += (forecast.end_ms(donor),) * donor.size
             come += (donor_end,) * keeps
@@ -210,7 +210,7 @@ def grow(forecast: Forecast, job: JobView, size: int, host: HostView) -> Candida
     """A running job on ``size`` GPUs: more of its own host, or those of another; the GPUs that it
     leaves are free once its container has ended."""
     here = host.id == job.host
-    end = to_ms(forecast.predictor.reshaped_to_s(job, host.gpu_type, moves=not here)[size])
+    end = to_ms(forecast.predictor.reshaped_by_size_s(job, host.gpu_type, moves=not here)[size])
     before = (forecast.end_ms(job),) * job.size
     number = forecast.numbers[host.id]
     ends = ((job, end),)

@@ -159,19 +159,19 @@ class RunningIndex:
         """A job runs, with this view from now on."""
         self.drop(job.id)
         numbering, estimate = self._numbering, predictor.estimate(job)
-        end, is_moment = predictor.ending(job)
+        end, is_moment = predictor.end_of(job)
         host = numbering.numbers.get(job.host, -1) if job.host is not None else -1
         kind = numbering.type_of[host] if host >= 0 else len(numbering.types)
-        leave_s = estimate.stay_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
+        leave_s = estimate.in_place_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
         entry = RunningEntry(
             job,
             host,
             kind,
             end,
             is_moment,
-            estimate.until_s,
-            estimate.own,
-            estimate.stay_s,
+            estimate.train_end_s,
+            estimate.own_end,
+            estimate.in_place_s,
             leave_s,
         )
         self.by_job[job.id] = entry

@@ -120,7 +120,7 @@ class Donors:
     def release_s(self) -> float:
         """None of them gives its GPUs sooner."""
         predictor, costs = self.forecast.predictor, self.forecast.running_index.costs
-        return min([predictor.released_s(cost) for cost in costs], default=0.0)
+        return min([predictor.release_cost_s(cost) for cost in costs], default=0.0)
 
     @cached_property
     def beside_idle(self) -> tuple[list[JobView], Exclusions]:
@@ -147,7 +147,7 @@ class Donors:
     def _make(self, job: JobView) -> Donor:
         forecast, predictor = self.forecast, self.forecast.predictor
         before = forecast.end_ms(job)
-        then_s = predictor.reshaped_to_s(job, job.gpu_type)
+        then_s = predictor.reshaped_by_size_s(job, job.gpu_type)
         keeps = [
             (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
             for size in job.sizes

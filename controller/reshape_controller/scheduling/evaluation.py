@@ -157,7 +157,7 @@ def _grown(
     for size, host in candidates.larger(job, own, fits):
         here, kind = host is own, host.gpu_type
         if (kind, here) not in ends_s:
-            ends_s[kind, here] = forecast.predictor.reshaped_to_s(job, kind, moves=not here)
+            ends_s[kind, here] = forecast.predictor.reshaped_by_size_s(job, kind, moves=not here)
         end = to_ms(ends_s[kind, here][size])
         makespan = max(floor, end)
         shorter, sooner = base[0] - makespan, before - end

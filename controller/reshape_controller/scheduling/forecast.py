@@ -115,7 +115,7 @@ class Forecast:
             if len(listed) >= listed_max:
                 rest_ms = self._queued_ms()
                 break
-            waiting = predictor.waiting(job, types)
+            waiting = predictor.queued_work(job, types)
             listed.append(waiting)
             self.names.append(job.id)
         if rest_ms:
@@ -128,7 +128,7 @@ class Forecast:
         area_ms = 0
         for same in self.queue_index.same.values():
             if self._counts(same.job):
-                area_ms += same.count * self.predictor.waiting(same.job, self.types).area_ms
+                area_ms += same.count * self.predictor.queued_work(same.job, self.types).area_ms
         return area_ms
 
     def _counts(self, job: JobView) -> bool:
@@ -158,7 +158,7 @@ class Forecast:
             at = self.names.index(newcomer.id)
         if newcomer is None or at is not None or not self._counts(newcomer):
             return Outlook(self, self.listed, self.rest_ms, at)
-        own = self.predictor.waiting(newcomer, self.types)
+        own = self.predictor.queued_work(newcomer, self.types)
         listed = [*self.listed[:-1], own]
         rest_ms = self.rest_ms - own.area_ms + self.listed[-1].area_ms
         return Outlook(self, listed, rest_ms, len(listed) - 1)
@@ -212,9 +212,9 @@ class Outlook:
     @cached_property
     def _at_best(self) -> Schedule:
         """No schedule is better than this: nobody waits, and there are no gaps."""
-        takes_ms = sum(min(job.takes_ms) for job in self.others)
+        durations_ms = sum(min(job.durations_ms) for job in self.others)
         area_ms = sum(job.area_ms for job in self.others)
-        return Schedule(sum_ms=takes_ms, busy_ms=area_ms, bound=bool(self.others))
+        return Schedule(sum_ms=durations_ms, busy_ms=area_ms, bound=bool(self.others))
 
     def waits(self) -> tuple[int, int]:
         """Makespan and sum of completion times if nothing is done."""

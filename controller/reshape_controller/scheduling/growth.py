@@ -175,11 +175,11 @@ def _faster_s(predictor: Predictor, job: JobView, estimate: JobEstimate, rooms: 
     shortest_s, largest = NO_SIZE_S, job.sizes[-1] if job.sizes else 0
     for kind, most in rooms:
         room = (kind, most if most < largest else largest)
-        step_s = estimate.shortest_s.get(room)
+        step_s = estimate.min_step_s.get(room)
         if step_s is None:
-            speeds_s = predictor.speeds_s(job, kind)
+            speeds_s = predictor.step_times_s(job, kind)
             possible = [speeds_s[size] for size in job.sizes if job.size <= size <= most]
-            step_s = estimate.shortest_s[room] = min(possible, default=NO_SIZE_S)
+            step_s = estimate.min_step_s[room] = min(possible, default=NO_SIZE_S)
         if step_s < shortest_s:
             shortest_s = step_s
     return estimate.step_s - shortest_s

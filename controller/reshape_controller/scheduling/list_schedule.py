@@ -135,7 +135,7 @@ class Reach:
         for kind in range(types):
             late = -1
             for place, end in enumerate(ends_ms):
-                start = end - jobs[place].takes_ms[kind]
+                start = end - jobs[place].durations_ms[kind]
                 if start > late:
                     late = start
             self.late_ms.append(late)
@@ -147,7 +147,7 @@ class Reach:
         ends_ms = self._listed.ends_ms
         for place, job in enumerate(self._listed.jobs):
             for number in range(self._types) if ends_ms[place] >= 0 else ():
-                start = ends_ms[place] - job.takes_ms[number]
+                start = ends_ms[place] - job.durations_ms[number]
                 known = found[number]
                 if start > known.get(job.size, start - 1):
                     known[job.size] = start
@@ -196,14 +196,14 @@ class Scheduler:
         ends: list[int] = []
         busy = total = last = 0
         for job in listed:
-            size, takes_ms = job.size, job.takes_ms
+            size, durations_ms = job.size, job.durations_ms
             end = chosen = -1
             for kind, head in enumerate(heads[size]):
                 while head:
                     start = head[0] // hosts
                     host = head[0] - start * hosts
                     if host not in free or free[host][size - 1] == start:
-                        start += takes_ms[kind]
+                        start += durations_ms[kind]
                         if chosen < 0 or start < end:
                             end, chosen = start, host
                         break
@@ -233,10 +233,10 @@ class Scheduler:
         ends: list[int] = []
         busy = total = last = 0
         for job in listed:
-            takes_ms = job.takes_ms
+            durations_ms = job.durations_ms
             end, chosen = NEVER_MS, -1
             for kind, pool in enumerate(pools):
-                done = pool.first_ms + takes_ms[kind]
+                done = pool.first_ms + durations_ms[kind]
                 if done < end:
                     end, chosen = done, kind
             if chosen < 0:
@@ -245,7 +245,7 @@ class Scheduler:
             pools[chosen].take(end)
             end -= now_ms
             ends.append(end)
-            busy += takes_ms[chosen]
+            busy += durations_ms[chosen]
             total += end
             if end > last:
                 last = end

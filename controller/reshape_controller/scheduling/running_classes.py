@@ -220,5 +220,5 @@ def needs(entry: RunningEntry, slower: float, rules: BoundRules) -> Needs:
 
 def _slower(predictor: Predictor, job: JobView) -> float:
     step_s = predictor.estimate(job).step_s
-    speeds_s = predictor.speeds_s(job, job.gpu_type)
+    speeds_s = predictor.step_times_s(job, job.gpu_type)
     return (min([speeds_s[size] for size in job.sizes if size < job.size]) - step_s) / step_s

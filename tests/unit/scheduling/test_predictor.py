@@ -179,11 +179,11 @@ def test_measured_speeds_of_a_job_count_more_than_its_profile() -> None:
 def test_the_quick_totals_are_the_sums_of_the_phases(snapshot: Snapshot) -> None:
     predictor = Predictor(snapshot)
     for job in snapshot.running:
-        end, is_moment = predictor.ending(job)
+        end, is_moment = predictor.end_of(job)
         left_s = end / 1000 - (snapshot.now_s if is_moment else 0.0)
         assert left_s == pytest.approx(predictor.unchanged(job).total_s, abs=1e-3)
         for moves in (False, True):
-            totals = predictor.reshaped_to_s(job, job.gpu_type, moves=moves)
+            totals = predictor.reshaped_by_size_s(job, job.gpu_type, moves=moves)
             for size, total_s in totals.items():
                 phases = predictor.reshaped(job, job.gpu_type, size, moves=moves)
                 assert total_s == pytest.approx(phases.total_s)
@@ -243,25 +243,25 @@ def test_a_queued_job_shares_what_is_kept_only_with_one_that_is_alike(
     other = replace(first, id=JobId("other"), spec=changed, sizes=changed.optional_gpus)
     struck = replace(first, id=JobId("struck"), spec=spec, sizes=(2, 4))
     predictor = Predictor(snapshot)
-    paces = [predictor.estimate(job) for job in (known, alike, other, struck)]
-    assert [estimate is paces[0] for estimate in paces] == [True, True, False, False]
+    estimates = [predictor.estimate(job) for job in (known, alike, other, struck)]
+    assert [entry is estimates[0] for entry in estimates] == [True, True, False, False]
     alone = Predictor(replace(snapshot, estimates={}))
     for job in (other, struck):
-        waits = predictor.waiting(job, ("V100",))
-        assert waits == alone.waiting(replace(job, place=7), ("V100",))
+        work = predictor.queued_work(job, ("V100",))
+        assert work == alone.queued_work(replace(job, place=7), ("V100",))
 
 
 def test_what_alike_jobs_share_is_renewed_for_all_of_them() -> None:
     snapshot = Cluster().waits("job", speed={1: 1.0}).snapshot()
     jobs = [replace(one(snapshot), id=JobId(name)) for name in ("a", "b")]
-    before = [Predictor(snapshot).waiting(job, ("V100",)) for job in jobs]
+    before = [Predictor(snapshot).queued_work(job, ("V100",)) for job in jobs]
     slower = Learned("type of job", speed=(Measured("V100", 1, 3.0),))
     later = replace(snapshot, profiles=snapshot.profiles.with_learned(slower))
-    after = [Predictor(later).waiting(job, ("V100",)) for job in jobs]
+    after = [Predictor(later).queued_work(job, ("V100",)) for job in jobs]
     assert before[0] is before[1]
     assert after[0] is after[1]
-    assert after[0].takes_ms[0] == 3 * before[0].takes_ms[0]
-    assert [Predictor(snapshot).waiting(job, ("V100",)) for job in jobs] == before
+    assert after[0].durations_ms[0] == 3 * before[0].durations_ms[0]
+    assert [Predictor(snapshot).queued_work(job, ("V100",)) for job in jobs] == before
 
 
 def test_the_end_of_a_running_job_follows_what_its_type_learns() -> None:
@@ -270,6 +270,6 @@ def test_the_end_of_a_running_job_follows_what_its_type_learns() -> None:
     slower = Learned("type of job", speed=(Measured("V100", 1, 3.0),))
     later = replace(snapshot, profiles=snapshot.profiles.with_learned(slower))
     now_ms = to_ms(snapshot.now_s)
-    before, after = (Predictor(seen).ending(job) for seen in (snapshot, later))
+    before, after = (Predictor(seen).end_of(job) for seen in (snapshot, later))
     assert before[1]
     assert after == (now_ms + 3 * (before[0] - now_ms), True)
