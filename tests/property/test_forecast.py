@@ -23,7 +23,7 @@ from reshape_controller.scheduling.evaluation import (
     evaluate_shrinks,
 )
 from reshape_controller.scheduling.forecast import Forecast
-from reshape_controller.scheduling.growth import Growth
+from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import Predictor
 from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import Cluster, Reference
@@ -63,7 +63,7 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
 def worth(policy: Adaptive, option: tuple[int, int], base: tuple[int, int], left_ms: int) -> bool:
     """A twentieth of what is left: off the makespan, or off the sum at the same makespan."""
     least = max(1, math.ceil(left_ms / 20))
-    assert policy.least_ms(left_ms) == least
+    assert policy.min_saving_ms(left_ms) == least
     return base[0] - option[0] >= least or (base[0] >= option[0] and base[1] - option[1] >= least)
 
 
@@ -166,8 +166,8 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
     assert {*(rank.targets for rank in ranked), *map(asked, swept.costly)} == set(wanted)
 
 
-def growth_of(forecast: Forecast, least_ms: Callable[[int], int]) -> Growth:
-    return Growth(forecast.snapshot, forecast.predictor, least_ms)
+def growth_of(forecast: Forecast, min_saving_ms: Callable[[int], int]) -> GrowthBounds:
+    return GrowthBounds(forecast.snapshot, forecast.predictor, min_saving_ms)
 
 
 def asked(option: Candidate) -> tuple[Target, ...]:
@@ -195,18 +195,18 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
 ) -> None:
     """``least``: what a reshape has to save (ms), and a twentieth of what its job has left."""
 
-    def least_ms(left_ms: int) -> int:
+    def min_saving_ms(left_ms: int) -> int:
         return least + left_ms // 20
 
     forecast = Forecast(snapshot, Predictor(snapshot), listed)
     hosts = list(snapshot.hosts)
-    giving = Donors(forecast, [], least_ms)
+    giving = Donors(forecast, [], min_saving_ms)
     for newcomer in snapshot.queued:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
             continue
         outlook = forecast.outlook(newcomer)
         idle = list(candidates.on_idle(forecast, newcomer, hosts))
-        base = Evaluation(outlook, least_ms, "wait", idle).base[:2]
+        base = Evaluation(outlook, min_saving_ms, "wait", idle).base[:2]
         every = evaluate_shrinks(outlook, newcomer, hosts, giving, base, gate=False)
         swept = evaluate_shrinks(outlook, newcomer, hosts, giving, base, gate=True)
         ruled_out = weigh_far(swept)

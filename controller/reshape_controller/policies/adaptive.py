@@ -27,7 +27,7 @@ from reshape_controller.scheduling.evaluation import (
     evaluate_shrinks,
 )
 from reshape_controller.scheduling.forecast import Forecast
-from reshape_controller.scheduling.growth import Growth
+from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.running_classes import RunningEntry
 
@@ -124,7 +124,7 @@ class Adaptive:
         """The next single decision."""
         return _Decision(self, snapshot).make()
 
-    def least_ms(self, left_ms: int) -> int:
+    def min_saving_ms(self, left_ms: int) -> int:
         """What a reshape of a job with ``left_ms`` to go has to save."""
         return -(-self._gain_ppm * left_ms // 1_000_000) or 1
 
@@ -162,7 +162,7 @@ class _Decision:
         if not snapshot.queued:
             return None
         waits = self._forecast.queue_index
-        self._empty.wake(waits.next_s(snapshot.now_s, usual_s))
+        self._empty.wake(waits.next_overdue_s(snapshot.now_s, usual_s))
         for newcomer in waits.overdue(snapshot.queued, snapshot.now_s, usual_s):
             if self._all_is_kept():
                 break
@@ -204,7 +204,7 @@ class _Decision:
         if newcomer.sizes[0] <= self._most_idle or not self._empty.says_why:
             return False
         enough = self._looked_for >= LOOKED_MAX or self._weighed_for >= NEWCOMERS_MAX
-        return enough or (self._most_idle == 0 and self._donors.most == 0)
+        return enough or (self._most_idle == 0 and self._donors.max_gpus == 0)
 
     def _start(self, newcomer: JobView, *, overdue: bool) -> Plan | None:
         """Weigh every way to start a queued job; None: it waits."""
@@ -217,7 +217,7 @@ class _Decision:
         beside = self._idle if hosts is self._hosts else [host for host in hosts if host.idle]
         idle = list(candidates.on_idle(self._forecast, newcomer, beside)) if fits else []
         outlook = self._forecast.outlook(newcomer)
-        evaluation = Evaluation(outlook, self._policy.least_ms, "wait", idle)
+        evaluation = Evaluation(outlook, self._policy.min_saving_ms, "wait", idle)
         found = Evaluated()
         if reshapes:
             found = self._reshapes(evaluation, newcomer, hosts, overdue=overdue)
@@ -251,7 +251,7 @@ class _Decision:
             return False
         if always:
             return True
-        if newcomer.sizes[0] > self._donors.most or self._looked_for >= LOOKED_MAX:
+        if newcomer.sizes[0] > self._donors.max_gpus or self._looked_for >= LOOKED_MAX:
             return False
         self._looked_for += 1
         return self._weighed_for < NEWCOMERS_MAX
@@ -275,7 +275,7 @@ class _Decision:
         if self._most_idle == 0 or self._nobody_grows():
             return None
         outlook = self._forecast.outlook()
-        evaluation = Evaluation(outlook, self._policy.least_ms, "change nothing", quiet=[])
+        evaluation = Evaluation(outlook, self._policy.min_saving_ms, "change nothing", quiet=[])
         for job in legal_moves.pinned(self._snapshot):
             plan = self._pinned(evaluation, job)
             if plan is not None:
@@ -298,7 +298,7 @@ class _Decision:
         snapshot = self._snapshot
         if snapshot.explained or snapshot.queued:
             return False
-        return not (legal_moves.pinned(snapshot) or self._growth.near)
+        return not (legal_moves.pinned(snapshot) or self._growth.candidates)
 
     def _pinned(self, evaluation: Evaluation, job: JobView) -> Plan | None:
         """A pinned job gets its size as soon as it is idle on its host."""
@@ -311,7 +311,7 @@ class _Decision:
 
     def _cooling(self) -> list[RunningEntry]:
         """Running jobs that were reshaped a short time ago, or refused to be."""
-        reshaped = self._forecast.running_index.reshaped.values()
+        reshaped = self._forecast.running_index.maybe_cooling.values()
         return [entry for entry in reshaped if not self._is_cool(entry.job)]
 
     def _is_cool(self, job: JobView) -> bool:
@@ -328,12 +328,12 @@ class _Decision:
         return Forecast(self._snapshot, self._predictor)
 
     @cached_property
-    def _growth(self) -> Growth:
-        return Growth(self._snapshot, self._predictor, self._policy.least_ms)
+    def _growth(self) -> GrowthBounds:
+        return GrowthBounds(self._snapshot, self._predictor, self._policy.min_saving_ms)
 
     @cached_property
     def _donors(self) -> Donors:
-        return Donors(self._forecast, self._excluded, self._policy.least_ms)
+        return Donors(self._forecast, self._excluded, self._policy.min_saving_ms)
 
     def _hold(self, newcomer: JobView) -> None:
         """Nobody else gets GPUs of a host on which a job could start that waited too long."""

@@ -19,7 +19,7 @@ from reshape_controller.scheduling import candidates, legal_moves
 from reshape_controller.scheduling.candidates import Candidate, Rank
 from reshape_controller.scheduling.donors import Donor, Donors, find_donors
 from reshape_controller.scheduling.forecast import Forecast, Outlook
-from reshape_controller.scheduling.growth import Growth
+from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import to_ms
 
 NEAREST = 8
@@ -74,7 +74,7 @@ class DonorOptions:
 
     def evaluate(self, jobs: Iterable[JobView]) -> SweptOptions:
         """Every one that takes GPUs from one of ``jobs``."""
-        donors = [self.donors.of(job) for job in jobs]
+        donors = [self.donors.donor(job) for job in jobs]
         if not donors:
             return _none()
         return _swept(self.outlook, self.newcomer, donors, self.base, all_kept=self.all_kept)
@@ -86,7 +86,7 @@ class GrowthOptions:
 
     forecast: Forecast
     hosts: list[HostView]
-    least_ms: Callable[[int], int]
+    min_saving_ms: Callable[[int], int]
     base: tuple[int, int]
 
     def evaluate(self, jobs: Iterable[JobView]) -> SweptOptions:
@@ -95,7 +95,7 @@ class GrowthOptions:
         by_id = {host.id: host for host in self.hosts}
         for job in jobs:
             own = by_id.get(job.host) if job.host is not None else None
-            _grown(found, self.forecast, job, own, fits, self.least_ms, self.base)
+            _grown(found, self.forecast, job, own, fits, self.min_saving_ms, self.base)
         return found
 
 
@@ -117,26 +117,26 @@ def evaluate_shrinks(
     all_kept = not gate or outlook.forecast.snapshot.explained
     starts = DonorOptions(outlook, newcomer, donors, base, all_kept)
     if not gate:
-        return starts.evaluate(donors.among(hosts))
+        return starts.evaluate(donors.on_hosts(hosts))
     looked = find_donors(outlook, newcomer, hosts, donors, base)
-    found = starts.evaluate(looked.near)
-    found.ruled_out += looked.ruled_out
-    found.far = RuledOut(looked.far, starts) if looked.far else None
+    found = starts.evaluate(looked.candidates)
+    found.ruled_out += looked.pruned_count
+    found.far = RuledOut(looked.pruned, starts) if looked.pruned else None
     return found
 
 
 def evaluate_growths(
-    outlook: Outlook, hosts: list[HostView], growth: Growth, base: tuple[int, int]
+    outlook: Outlook, hosts: list[HostView], growth: GrowthBounds, base: tuple[int, int]
 ) -> SweptOptions:
     """Weigh growths and moves of running jobs that could save enough; with a queue, none is cheap
     to weigh."""
     forecast = outlook.forecast
     if outlook.others or outlook.rest_ms:
         return SweptOptions([], [], list(candidates.growths(forecast, hosts)))
-    growths = GrowthOptions(forecast, hosts, growth.least_ms, base)
-    found = growths.evaluate(growth.near)
-    found.ruled_out = growth.count - len(growth.near)
-    far = growth.far() if forecast.snapshot.explained else []
+    growths = GrowthOptions(forecast, hosts, growth.min_saving_ms, base)
+    found = growths.evaluate(growth.candidates)
+    found.ruled_out = growth.count - len(growth.candidates)
+    far = growth.pruned() if forecast.snapshot.explained else []
     found.far = RuledOut(far, growths) if far else None
     return found
 
@@ -147,12 +147,12 @@ def _grown(
     job: JobView,
     own: HostView | None,
     fits: candidates.Fits,
-    least_ms: Callable[[int], int],
+    min_saving_ms: Callable[[int], int],
     base: tuple[int, int],
 ) -> None:
     """Every growth and move of a job, with nobody queued."""
     before = forecast.end_ms(job)
-    least, floor = least_ms(before), forecast.latest_but((job.id,))
+    least, floor = min_saving_ms(before), forecast.latest_end_without((job.id,))
     ends_s: dict[tuple[str, bool], dict[int, float]] = {}
     for size, host in candidates.larger(job, own, fits):
         here, kind = host is own, host.gpu_type
@@ -215,17 +215,22 @@ def _evaluate(
     """One long loop on purpose: it runs thousands of times."""
     forecast, queue = outlook.forecast, outlook.if_started
     alone, rest, gpus, name = not outlook.others, outlook.rest_ms, forecast.gpus, newcomer.id
-    late_ms = () if alone else outlook.reach.late_ms
+    late_ms = () if alone else outlook.reach.limits_ms
     last, sums = queue.last_ms, forecast.ends_sum_ms + queue.sum_ms
     area = forecast.free_sum_ms + queue.busy_ms + rest
     base_makespan, base_total = base
     worth, others = found.worth.append, found.others.append
     for host, donor, ends in rows:
-        idle, before, least, floor = host.idle, donor.before_ms, donor.least_ms, donor.others_ms
+        idle, before, least, floor = (
+            host.idle,
+            donor.end_ms,
+            donor.min_saving_ms,
+            donor.others_end_ms,
+        )
         floor = floor if floor > last else last
         late = -1 if alone else late_ms[forecast.type_of[forecast.numbers[host.id]]]
         exact = False
-        for keeps, takes, donor_end, given in donor.keeps:
+        for keeps, takes, donor_end, given in donor.smaller:
             for size, end in ends:
                 if not size - idle <= takes <= size:
                     continue
@@ -270,7 +275,7 @@ def _spare(
             found.costly.append(option)
             continue
         makespan, total = outlook.evaluate(option.ends, option.changes)
-        shorter, least = base[0] - makespan, donor.least_ms
+        shorter, least = base[0] - makespan, donor.min_saving_ms
         worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
         rank = option.ranked(makespan, total)
         (found.worth if worth else found.others).append(rank)
@@ -315,13 +320,17 @@ class Evaluation:
     """One comparison: every option against ``base``, the best that reshapes nobody."""
 
     def __init__(
-        self, outlook: Outlook, least_ms: Callable[[int], int], nothing: str, quiet: list[Candidate]
+        self,
+        outlook: Outlook,
+        min_saving_ms: Callable[[int], int],
+        nothing: str,
+        quiet: list[Candidate],
     ) -> None:
         """``quiet``: options that reshape nobody; without any, doing ``nothing`` is the base."""
         self.outlook = outlook
         self.explained = outlook.forecast.snapshot.explained
         """Whether somebody will look at the options."""
-        self._least_ms = least_ms
+        self._least_ms = min_saving_ms
         self._nothing = nothing
         self.quiet = sorted([self.evaluate(candidate) for candidate in quiet])
         self.base: Rank | Nothing = self.quiet[0] if self.quiet else Nothing(*outlook.waits())

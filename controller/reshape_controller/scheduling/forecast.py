@@ -78,19 +78,19 @@ class Forecast:
 
     def end_ms(self, job: JobView) -> int:
         """When a running job will have left, from now."""
-        return self.running_index.by_job[job.id].left_ms(self.now_ms)
+        return self.running_index.by_job[job.id].end_from_now_ms(self.now_ms)
 
     def _see_running(self) -> None:
         running_index, now_ms = self.running_index, self.now_ms
-        ends_sum = running_index.sum_ms - running_index.count * now_ms
-        free_sum = running_index.busy_sum_ms - running_index.busy * now_ms
+        ends_sum = running_index.ends_sum_ms - running_index.absolute_count * now_ms
+        free_sum = running_index.gpu_ends_sum_ms - running_index.gpu_count * now_ms
         third = -1
         for end, job_id in running_index.ends[-LATEST:]:
             third = self._is_late(end - now_ms, job_id)
-        for entry in running_index.from_now.values():
+        for entry in running_index.relative.values():
             end = entry.end_ms
             ends_sum += end
-            if entry.host >= 0:
+            if entry.host_number >= 0:
                 free_sum += end * entry.job.size
             if end > third:
                 third = self._is_late(end, entry.job.id)
@@ -126,7 +126,7 @@ class Forecast:
     def _queued_ms(self) -> int:
         """The area of all queued jobs."""
         area_ms = 0
-        for same in self.queue_index.same.values():
+        for same in self.queue_index.classes.values():
             if self._counts(same.job):
                 area_ms += same.count * self.predictor.queued_work(same.job, self.types).area_ms
         return area_ms
@@ -139,14 +139,16 @@ class Forecast:
             return False
         return job.only_host is None or job.only_host in self.numbers
 
-    def latest_but(self, changed: tuple[JobId, ...]) -> int:
+    def latest_end_without(self, changed: tuple[JobId, ...]) -> int:
         """The latest completion of the running jobs that are not ``changed``."""
         for end, name in self.latest:
             if name not in changed:
                 return end
         running_index = self.running_index.by_job.values()
         rest = [
-            entry.left_ms(self.now_ms) for entry in running_index if entry.job.id not in changed
+            entry.end_from_now_ms(self.now_ms)
+            for entry in running_index
+            if entry.job.id not in changed
         ]
         return max(rest, default=0)
 
@@ -251,7 +253,7 @@ class Outlook:
             if end > makespan:
                 makespan = end
             total += end - forecast.end_ms(job) if job.size else end
-        others = forecast.latest_but(tuple([job.id for job, _ in ends]))
+        others = forecast.latest_end_without(tuple([job.id for job, _ in ends]))
         if others > makespan:
             makespan = others
         if (self.rest_ms or listed.bound) and forecast.gpus:
@@ -266,7 +268,7 @@ class Outlook:
         any listed job could use, or the host was and stays of no use to any."""
         host, gone, come = change
         base, gpu_type = self.reach, self.forecast.type_of[host]
-        late = base.late_ms[gpu_type]
+        late = base.limits_ms[gpu_type]
         if (not gone or min(gone) > late) and (not come or min(come) > late):
             return True
         if base.touched is None or host in base.touched:

@@ -32,7 +32,7 @@ class FreeTimes:
         now_ms: int,
     ) -> None:
         self.numbering, self.now_ms = numbering, now_ms
-        self.counts = running_index.used.copy()
+        self.counts = running_index.gpus_on_host.copy()
         """GPUs by host."""
         self._running_index = running_index
         self._idle = [0] * len(hosts)
@@ -62,7 +62,7 @@ class FreeTimes:
         if times is None:
             times = [0] * self._idle[host]
             for entry in self._running_index.on_host[host].values():
-                times += [entry.left_ms(self.now_ms)] * entry.job.size
+                times += [entry.end_from_now_ms(self.now_ms)] * entry.job.size
             times.sort()
             self._of_host[host] = times
         return times
@@ -89,12 +89,12 @@ class FreeTimes:
         running_index, now_ms = self._running_index, self.now_ms
         rows = [
             [now_ms] * self._idle_of_type[kind] + row[:count]
-            for kind, row in enumerate(running_index.free)
+            for kind, row in enumerate(running_index.gpu_ends)
         ]
-        for entry in running_index.from_now.values():
-            if entry.host >= 0:
+        for entry in running_index.relative.values():
+            if entry.host_number >= 0:
                 for _ in range(entry.job.size):
-                    rows[entry.kind].append(now_ms + entry.end_ms)
+                    rows[entry.type_number].append(now_ms + entry.end_ms)
         for row in rows:
             row.sort()
             del row[count:]
@@ -129,7 +129,7 @@ class Reach:
         self._listed = listed
         self._types = types
         self.touched = listed.touched
-        self.late_ms: list[int] = []
+        self.limits_ms: list[int] = []
         """For each GPU type."""
         jobs, ends_ms = listed.jobs, listed.ends_ms
         for kind in range(types):
@@ -138,7 +138,7 @@ class Reach:
                 start = end - jobs[place].durations_ms[kind]
                 if start > late:
                     late = start
-            self.late_ms.append(late)
+            self.limits_ms.append(late)
 
     @cached_property
     def late_by_size_ms(self) -> list[dict[int, int]]:

@@ -109,14 +109,14 @@ def test_who_waited_too_long_is_told_in_the_order_of_the_queue_and_who_will_next
     overdue = waits.overdue(snapshot.queued, now_s, 10.0)
     assert [job.id for job in overdue] == ["a", "c"]
     assert [job.id for job in snapshot.queued if is_overdue(job, now_s, 10.0)] == ["a", "c"]
-    assert waits.next_s(now_s, 10.0) == now_s + 5.0
+    assert waits.next_overdue_s(now_s, 10.0) == now_s + 5.0
     waits.drop(JobId("b"))
-    assert waits.next_s(now_s, 10.0) == now_s + 30.0
+    assert waits.next_overdue_s(now_s, 10.0) == now_s + 30.0
     for name in ("a", "c", "d"):
         waits.drop(JobId(name))
-    assert waits.next_s(now_s, 10.0) == float("inf")
+    assert waits.next_overdue_s(now_s, 10.0) == float("inf")
     assert waits.overdue(snapshot.queued, now_s, 10.0) == []
-    assert not waits.same
+    assert not waits.classes
 
 
 def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_more_gpus_are_idle() -> None:
