@@ -128,7 +128,7 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
             continue
         reference = Reference(snapshot, newcomer.id, listed)
         outlook = forecast.outlook(newcomer)
-        assert outlook.waits() == reference.evaluate(())
+        assert outlook.without_change() == reference.evaluate(())
         donors = legal_moves.donors(snapshot)
         for option in (
             *candidates.on_idle(forecast, newcomer, hosts),
@@ -137,11 +137,13 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
         ):
             weighed = outlook.evaluate(option.ends, option.changes)
             assert weighed == reference.evaluate(asked(option)), asked(option)
-            bound = outlook.bound(option.ends, option.changes)
+            bound = outlook.lower_bound(option.ends, option.changes)
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
         giving = Donors(forecast, [], lambda left: 1)
-        swept = evaluate_shrinks(outlook, newcomer, hosts, giving, outlook.waits(), gate=False)
+        swept = evaluate_shrinks(
+            outlook, newcomer, hosts, giving, outlook.without_change(), gate=False
+        )
         ranked = sorted(swept.worth + swept.others)
         single = {
             asked(option): option
@@ -151,12 +153,14 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
         assert again == ranked
         costly = map(asked, swept.costly)
         assert {*(rank.targets for rank in ranked), *costly} == set(single)
-        assert all(rank[:2] < outlook.waits() for rank in swept.worth)
+        assert all(rank[:2] < outlook.without_change() for rank in swept.worth)
     grown = forecast.outlook()
     reference = Reference(snapshot, None, listed)
     for option in candidates.growths(forecast, hosts):
         assert grown.evaluate(option.ends, option.changes) == reference.evaluate(asked(option))
-    swept = evaluate_growths(grown, hosts, growth_of(forecast, lambda left: 1), grown.waits())
+    swept = evaluate_growths(
+        grown, hosts, growth_of(forecast, lambda left: 1), grown.without_change()
+    )
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     ranked = swept.worth + swept.others + ruled_out.others
@@ -228,7 +232,7 @@ def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
     forecast = Forecast(snapshot, Predictor(snapshot))
     outlook, hosts = forecast.outlook(), list(snapshot.hosts)
     growth = growth_of(forecast, lambda left: least + left // 20)
-    swept = evaluate_growths(outlook, hosts, growth, outlook.waits())
+    swept = evaluate_growths(outlook, hosts, growth, outlook.without_change())
     ruled_out = weigh_far(swept)
     assert not ruled_out.worth
     weighed = swept.worth + swept.others + ruled_out.others
@@ -284,5 +288,5 @@ def test_no_makespan_falls_when_a_running_job_has_more_left(snapshot: Snapshot, 
     more = replace(job, spec=replace(job.spec, length=longer))
     worse = replace(snapshot, running=(more, *snapshot.running[1:]))
     assert Reference(snapshot).evaluate(()) <= Reference(worse).evaluate(())
-    quick = [Forecast(s, Predictor(s)).outlook().waits() for s in (snapshot, worse)]
+    quick = [Forecast(s, Predictor(s)).outlook().without_change() for s in (snapshot, worse)]
     assert quick[0] <= quick[1]

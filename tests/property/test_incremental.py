@@ -97,8 +97,12 @@ def same_as_from_nothing(state: State) -> None:
     for host in range(len(seen[0].hosts)):
         assert kept.free.of_host(host) == built.free.of_host(host)
     for kind in range(len(kept.types)):
-        assert kept.free.moments(kind, 5) == built.free.moments(kind, 5)
-    assert (kept.names, kept.listed, kept.rest_ms) == (built.names, built.listed, built.rest_ms)
+        assert kept.free.first_free_times(kind, 5) == built.free.first_free_times(kind, 5)
+    assert (kept.head_ids, kept.head, kept.tail_area_ms) == (
+        built.head_ids,
+        built.head,
+        built.tail_area_ms,
+    )
     assert kept.queue[1] == built.queue[1]
     for policy in POLICIES:
         plan = policy.decide(seen[1])

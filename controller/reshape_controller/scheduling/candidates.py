@@ -15,7 +15,7 @@ from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView, Target
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.forecast import Forecast
-from reshape_controller.scheduling.list_schedule import Change
+from reshape_controller.scheduling.list_schedule import HostChange
 from reshape_controller.scheduling.predictor import to_ms
 
 
@@ -50,7 +50,7 @@ class Candidate:
     shrinks: tuple[tuple[JobView, int], ...]
     """Running jobs that give GPUs, and the size that each keeps."""
     ends: tuple[tuple[JobView, int], ...]
-    changes: tuple[Change, ...]
+    changes: tuple[HostChange, ...]
     moved: int
 
     @property
@@ -216,7 +216,7 @@ def grow(forecast: Forecast, job: JobView, size: int, host: HostView) -> Candida
     ends = ((job, end),)
     if here:
         add = size - job.size
-        changes: tuple[Change, ...] = ((number, (0,) * add + before, (end,) * size),)
+        changes: tuple[HostChange, ...] = ((number, (0,) * add + before, (end,) * size),)
         return Candidate(job, size, host.id, (), ends, changes, moved=add)
     changes = ((number, (0,) * size, (end,) * size),)
     if job.host is not None and job.host in forecast.numbers:

@@ -131,7 +131,7 @@ def evaluate_growths(
     """Weigh growths and moves of running jobs that could save enough; with a queue, none is cheap
     to weigh."""
     forecast = outlook.forecast
-    if outlook.others or outlook.rest_ms:
+    if outlook.others or outlook.tail_area_ms:
         return SweptOptions([], [], list(candidates.growths(forecast, hosts)))
     growths = GrowthOptions(forecast, hosts, growth.min_saving_ms, base)
     found = growths.evaluate(growth.candidates)
@@ -214,7 +214,7 @@ def _evaluate(
 ) -> None:
     """One long loop on purpose: it runs thousands of times."""
     forecast, queue = outlook.forecast, outlook.if_started
-    alone, rest, gpus, name = not outlook.others, outlook.rest_ms, forecast.gpus, newcomer.id
+    alone, rest, gpus, name = not outlook.others, outlook.tail_area_ms, forecast.gpus, newcomer.id
     late_ms = () if alone else outlook.reach.limits_ms
     last, sums = queue.last_ms, forecast.ends_sum_ms + queue.sum_ms
     area = forecast.free_sum_ms + queue.busy_ms + rest
@@ -239,7 +239,7 @@ def _evaluate(
                     takes != size or before <= late or donor_end <= late or end <= late
                 ):
                     option = candidates.shrink(forecast, newcomer, size, host, donor.job, keeps)
-                    if not outlook.known(option.changes):
+                    if not outlook.keeps_schedule(option.changes):
                         found.costly.append(option)
                         continue
                 makespan = end if end > donor_end else donor_end
@@ -271,7 +271,7 @@ def _spare(
     """The options of a donor that cannot but give too much; they are few."""
     for size, keeps in candidates.spare(donor.job, sizes, host.idle):
         option = candidates.shrink(outlook.forecast, newcomer, size, host, donor.job, keeps)
-        if not outlook.known(option.changes):
+        if not outlook.keeps_schedule(option.changes):
             found.costly.append(option)
             continue
         makespan, total = outlook.evaluate(option.ends, option.changes)
@@ -333,7 +333,9 @@ class Evaluation:
         self._least_ms = min_saving_ms
         self._nothing = nothing
         self.quiet = sorted([self.evaluate(candidate) for candidate in quiet])
-        self.base: Rank | Nothing = self.quiet[0] if self.quiet else Nothing(*outlook.waits())
+        self.base: Rank | Nothing = (
+            self.quiet[0] if self.quiet else Nothing(*outlook.without_change())
+        )
 
     def evaluate(self, candidate: Candidate) -> Rank:
         """What a candidate brings."""
@@ -369,10 +371,10 @@ class Evaluation:
         done: list[Rank] = []
         costly: list[tuple[Rank, Candidate]] = []
         for candidate in found:
-            if self.outlook.known(candidate.changes):
+            if self.outlook.keeps_schedule(candidate.changes):
                 best = self._better(candidate, done, best, gate=gate)
             else:
-                bound = self.outlook.bound(candidate.ends, candidate.changes)
+                bound = self.outlook.lower_bound(candidate.ends, candidate.changes)
                 costly.append((candidate.ranked(*bound), candidate))
         for at_best, candidate in sorted(costly, key=lambda entry: entry[0]):
             if best is not None and at_best[:2] > best[:2]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from reshape_controller.core import learning, profile_book
 from reshape_controller.fits.convergence import POINTS_MIN
 from reshape_controller.policies import PRESETS, adaptive
-from reshape_controller.scheduling.forecast import LISTED_MAX
+from reshape_controller.scheduling.forecast import HEAD_MAX
 from reshape_profiles import loader
 from tests.support.clusters import Cluster, said
 from tests.support.world import World
@@ -69,7 +69,7 @@ def test_the_figures_of_the_rules_are_those_of_the_code() -> None:
     assert adaptive.COOL_DOWN == 5.0
     assert "five times what its last reshape cost" in " ".join(TEXT.split())
     assert adaptive.MAX_WAIT_S == 3600.0
-    assert f"first {LISTED_MAX} queued jobs" in " ".join(TEXT.split())
+    assert f"first {HEAD_MAX} queued jobs" in " ".join(TEXT.split())
     assert adaptive.NEWCOMERS_MAX == 4
     assert POINTS_MIN == 5
     assert (profile_book.SPEED_WEIGHT, profile_book.TYPE_WEIGHT, learning.TYPE_EVERY) == (
