@@ -17,8 +17,8 @@ from reshape_controller.scheduling import candidates, legal_moves
 from reshape_controller.scheduling.candidates import Candidate
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.evaluation import (
+    EvaluatedOptions,
     Evaluation,
-    SweptOptions,
     evaluate_growths,
     evaluate_shrinks,
 )
@@ -39,12 +39,14 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     forecast = Forecast(snapshot, Predictor(snapshot))
     hosts = fit_hosts(snapshot, newcomer)
     allowed = [host.id for host in hosts]
-    idle = list(candidates.on_idle(forecast, newcomer, hosts))
+    idle = list(candidates.idle_starts(forecast, newcomer, hosts))
     victims = single_victims(snapshot, newcomer)
     shrinks = [targets for targets in victims if targets[0].host in allowed]
     overdue = newcomer.spec.max_wait_s is not None
     if overdue and not idle and not shrinks:
-        several = candidates.from_several(forecast, newcomer, hosts, legal_moves.donors(snapshot))
+        several = candidates.multi_donor_starts(
+            forecast, newcomer, hosts, legal_moves.donors(snapshot)
+        )
         shrinks = list(map(asked, several))
     quiet = [(*reference.evaluate(t), order(snapshot, t), t) for t in map(asked, idle)]
     base = min(quiet) if quiet else (*reference.evaluate(()), (), ())
@@ -131,9 +133,9 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
         assert outlook.without_change() == reference.evaluate(())
         donors = legal_moves.donors(snapshot)
         for option in (
-            *candidates.on_idle(forecast, newcomer, hosts),
-            *candidates.from_one(forecast, newcomer, hosts, donors),
-            *candidates.from_several(forecast, newcomer, hosts, donors),
+            *candidates.idle_starts(forecast, newcomer, hosts),
+            *candidates.single_donor_starts(forecast, newcomer, hosts, donors),
+            *candidates.multi_donor_starts(forecast, newcomer, hosts, donors),
         ):
             weighed = outlook.evaluate(option.ends, option.changes)
             assert weighed == reference.evaluate(asked(option)), asked(option)
@@ -141,33 +143,33 @@ def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
             assert bound[0] <= weighed[0]
             assert bound[1] <= weighed[1]
         giving = Donors(forecast, [], lambda left: 1)
-        swept = evaluate_shrinks(
-            outlook, newcomer, hosts, giving, outlook.without_change(), gate=False
+        options = evaluate_shrinks(
+            outlook, newcomer, hosts, giving, outlook.without_change(), prune=False
         )
-        ranked = sorted(swept.worth + swept.others)
+        ranked = sorted(options.worthwhile + options.others)
         single = {
             asked(option): option
-            for option in candidates.from_one(forecast, newcomer, hosts, donors)
+            for option in candidates.single_donor_starts(forecast, newcomer, hosts, donors)
         }
         again = [single[rank.targets].ranked(*reference.evaluate(rank.targets)) for rank in ranked]
         assert again == ranked
-        costly = map(asked, swept.costly)
+        costly = map(asked, options.pending)
         assert {*(rank.targets for rank in ranked), *costly} == set(single)
-        assert all(rank[:2] < outlook.without_change() for rank in swept.worth)
+        assert all(rank[:2] < outlook.without_change() for rank in options.worthwhile)
     grown = forecast.outlook()
     reference = Reference(snapshot, None, listed)
     for option in candidates.growths(forecast, hosts):
         assert grown.evaluate(option.ends, option.changes) == reference.evaluate(asked(option))
-    swept = evaluate_growths(
+    options = evaluate_growths(
         grown, hosts, growth_of(forecast, lambda left: 1), grown.without_change()
     )
-    ruled_out = weigh_far(swept)
-    assert not ruled_out.worth
-    ranked = swept.worth + swept.others + ruled_out.others
+    pruned = evaluate_pruned(options)
+    assert not pruned.worthwhile
+    ranked = options.worthwhile + options.others + pruned.others
     wanted = {asked(option): option for option in candidates.growths(forecast, hosts)}
     again = [wanted[rank.targets].ranked(*reference.evaluate(rank.targets)) for rank in ranked]
     assert again == ranked
-    assert {*(rank.targets for rank in ranked), *map(asked, swept.costly)} == set(wanted)
+    assert {*(rank.targets for rank in ranked), *map(asked, options.pending)} == set(wanted)
 
 
 def growth_of(forecast: Forecast, min_saving_ms: Callable[[int], int]) -> GrowthBounds:
@@ -179,12 +181,12 @@ def asked(option: Candidate) -> tuple[Target, ...]:
     return option.ranked(0, 0).targets
 
 
-def weigh_far(swept: SweptOptions) -> SweptOptions:
+def evaluate_pruned(options: EvaluatedOptions) -> EvaluatedOptions:
     """Every option of the jobs that a sweep ruled out."""
     return (
-        swept.far.options.evaluate([job for _, job in swept.far.jobs])
-        if swept.far
-        else SweptOptions([], [], [])
+        options.pruned.evaluator.evaluate([job for _, job in options.pruned.jobs])
+        if options.pruned
+        else EvaluatedOptions([], [], [])
     )
 
 
@@ -209,16 +211,16 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
         if all(host.usable < min(newcomer.sizes) for host in hosts):
             continue
         outlook = forecast.outlook(newcomer)
-        idle = list(candidates.on_idle(forecast, newcomer, hosts))
-        base = Evaluation(outlook, min_saving_ms, "wait", idle).base[:2]
-        every = evaluate_shrinks(outlook, newcomer, hosts, giving, base, gate=False)
-        swept = evaluate_shrinks(outlook, newcomer, hosts, giving, base, gate=True)
-        ruled_out = weigh_far(swept)
-        assert not ruled_out.worth
-        assert not ruled_out.costly
-        assert sorted(swept.worth) == sorted(every.worth)
-        assert sorted(swept.others + ruled_out.others) == sorted(every.others)
-        assert set(map(asked, swept.costly)) == set(map(asked, every.costly))
+        idle = list(candidates.idle_starts(forecast, newcomer, hosts))
+        base = Evaluation(outlook, min_saving_ms, "wait", idle).baseline[:2]
+        every = evaluate_shrinks(outlook, newcomer, hosts, giving, base, prune=False)
+        options = evaluate_shrinks(outlook, newcomer, hosts, giving, base, prune=True)
+        pruned = evaluate_pruned(options)
+        assert not pruned.worthwhile
+        assert not pruned.pending
+        assert sorted(options.worthwhile) == sorted(every.worthwhile)
+        assert sorted(options.others + pruned.others) == sorted(every.others)
+        assert set(map(asked, options.pending)) == set(map(asked, every.pending))
 
 
 @given(
@@ -232,10 +234,10 @@ def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
     forecast = Forecast(snapshot, Predictor(snapshot))
     outlook, hosts = forecast.outlook(), list(snapshot.hosts)
     growth = growth_of(forecast, lambda left: least + left // 20)
-    swept = evaluate_growths(outlook, hosts, growth, outlook.without_change())
-    ruled_out = weigh_far(swept)
-    assert not ruled_out.worth
-    weighed = swept.worth + swept.others + ruled_out.others
+    options = evaluate_growths(outlook, hosts, growth, outlook.without_change())
+    pruned = evaluate_pruned(options)
+    assert not pruned.worthwhile
+    weighed = options.worthwhile + options.others + pruned.others
     wanted = set(map(asked, candidates.growths(forecast, hosts)))
     assert {rank.targets for rank in weighed} == wanted
 
@@ -246,7 +248,7 @@ def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
     forecast = Forecast(snapshot, Predictor(snapshot))
     donors = legal_moves.donors(snapshot)
     for newcomer in snapshot.queued:
-        found = candidates.from_one(forecast, newcomer, list(snapshot.hosts), donors)
+        found = candidates.single_donor_starts(forecast, newcomer, list(snapshot.hosts), donors)
         assert set(map(asked, found)) == set(single_victims(snapshot, newcomer))
 
 

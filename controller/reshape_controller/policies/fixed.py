@@ -49,7 +49,7 @@ class Default:
                 if host.idle >= size:
                     option = Option(legal_moves.start(newcomer, size, host.id), note=self._sizes)
                     past = f", past {waits} that wait" if waits else ""
-                    return legal_moves.decided(
+                    return legal_moves.plan_of(
                         [option],
                         option,
                         code="starts-fixed",

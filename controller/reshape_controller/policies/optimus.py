@@ -30,7 +30,7 @@ class Optimus:
                     option = Option(
                         legal_moves.start(newcomer, size, host.id), note="smallest size"
                     )
-                    return legal_moves.decided(
+                    return legal_moves.plan_of(
                         [option],
                         option,
                         code="starts-small",
@@ -61,7 +61,7 @@ def _grow(snapshot: Snapshot) -> Plan:
         return Plan()
     found.sort(key=lambda entry: (entry[0], entry[1].place, entry[1].id))
     _, job, chosen = found[0]
-    return legal_moves.decided(
+    return legal_moves.plan_of(
         [option for _, _, option in found],
         chosen,
         code="grows",

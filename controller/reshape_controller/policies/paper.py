@@ -104,7 +104,7 @@ def _incoming(
         return Plan()
     chosen = options[best]
     gives = f"; {chosen.note} GPUs" if chosen.note else " that are idle"
-    return legal_moves.decided(
+    return legal_moves.plan_of(
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="shrinks-for-newcomer" if chosen.note else "starts-on-idle",
@@ -129,7 +129,7 @@ def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
             others_s = longest[1:] if left_s[job.id] == longest[0] else longest[:1]
             for host in snapshot.hosts:
                 here = host.id == job.host
-                if host.idle < (add if here else size) or not legal_moves.may_be(job, host.id):
+                if host.idle < (add if here else size) or not legal_moves.may_run_on(job, host.id):
                     continue
                 own_s = predictor.reshaped(job, host.gpu_type, size, moves=not here).total_s
                 makespan_s = max([own_s, *others_s])
@@ -141,7 +141,7 @@ def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
         return Plan()
     chosen = options[best]
     grown = next(job for job in candidates if job.id == chosen.targets[0].job)
-    return legal_moves.decided(
+    return legal_moves.plan_of(
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="moves" if chosen.note else "grows",
