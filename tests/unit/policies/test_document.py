@@ -11,7 +11,7 @@ from reshape_controller.fits.convergence import POINTS_MIN
 from reshape_controller.policies import PRESETS, adaptive
 from reshape_controller.scheduling.forecast import HEAD_MAX
 from reshape_profiles import loader
-from tests.support.clusters import Cluster, said
+from tests.support.clusters import Cluster, sizes_by_job
 from tests.support.world import World
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,7 +29,7 @@ def test_the_example_is_a_policy_that_the_engine_takes() -> None:
     policy = names["FirstFit"]()
     assert policy.name == "first-fit"
     cluster = Cluster().runs("job", 1, speed={1: 1.0}).waits("new", speed={1: 3.0, 2: 2.0, 4: 1.0})
-    assert said(policy.decide(cluster.snapshot()).targets) == {"new": 2}
+    assert sizes_by_job(policy.decide(cluster.snapshot()).targets) == {"new": 2}
     world = World().boot(4)
     world.submit("one", 1, 2, 4)
     world.submit("two", 2)
