@@ -27,6 +27,7 @@ from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import Predictor
 from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import Cluster, Reference
+from tests.support.gate import examples
 
 HEAD_MAX = st.sampled_from([1, 3, 64])
 """How many queued jobs are list-scheduled; the others count as an area."""
@@ -106,7 +107,7 @@ def single_donor_targets(snapshot: Snapshot, newcomer: JobView) -> list[tuple[Ta
 
 
 @given(snapshot=clusters(queued=3))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
     """Only the first newcomer is compared; overdue ones come first."""
     late = [job for job in snapshot.queued if job.spec.max_wait_s is not None]
@@ -122,7 +123,7 @@ def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
 
 
 @given(snapshot=clusters(queued=8), head_max=HEAD_MAX)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_the_forecast_evaluates_every_option_as_the_definition_does(
     snapshot: Snapshot, head_max: int
 ) -> None:
@@ -199,7 +200,7 @@ def evaluate_pruned(options: EvaluatedOptions) -> EvaluatedOptions:
     least=st.sampled_from([1, 100, 5000]),
     head_max=HEAD_MAX,
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
     snapshot: Snapshot, least: int, head_max: int
 ) -> None:
@@ -231,7 +232,7 @@ def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
     snapshot=st.one_of(clusters(queued=0), clusters(queued=0, few_types=True)),
     least=st.sampled_from([1, 100, 5000]),
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 def test_growths_are_pruned_only_if_none_saves_enough(snapshot: Snapshot, least: int) -> None:
     forecast = Forecast(snapshot, Predictor(snapshot))
     outlook, hosts = forecast.outlook(), list(snapshot.hosts)
@@ -245,7 +246,7 @@ def test_growths_are_pruned_only_if_none_saves_enough(snapshot: Snapshot, least:
 
 
 @given(snapshot=clusters())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_brute_force_finds_the_same_single_donor_targets(snapshot: Snapshot) -> None:
     forecast = Forecast(snapshot, Predictor(snapshot))
     donors = legal_moves.donors(snapshot)
@@ -257,7 +258,7 @@ def test_brute_force_finds_the_same_single_donor_targets(snapshot: Snapshot) -> 
 @given(
     left=st.lists(st.integers(1, 60), max_size=8), queue=st.lists(st.integers(1, 60), max_size=8)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_jobs_of_one_gpu_take_the_gpus_that_are_free_first(
     left: list[int], queue: list[int]
 ) -> None:
@@ -280,7 +281,7 @@ def test_jobs_of_one_gpu_take_the_gpus_that_are_free_first(
 
 
 @given(snapshot=clusters(), steps=st.integers(1, 400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_makespan_falls_when_a_running_job_has_more_left(snapshot: Snapshot, steps: int) -> None:
     """Monotone where it must be: without a queue, every end depends on its own job alone."""
     snapshot = replace(snapshot, queued=())

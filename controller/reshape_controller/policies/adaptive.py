@@ -63,7 +63,9 @@ class Adaptive:
             "max_wait_s": float(max_wait_s),
         }
         if not all(0.0 <= value < math.inf for value in values.values()) or values["gain"] >= 1.0:
-            raise ValueError("gain lies between 0 and 1; cool_down and max_wait_s are not negative")
+            raise ValueError(
+                "gain must lie between 0 and 1; cool_down and max_wait_s must be 0 or more"
+            )
         self._gain_ppm = round(values["gain"] * 1e6)
         self._cool_down, self.max_wait_s = values["cool_down"], values["max_wait_s"]
         usual = {"gain": GAIN, "cool_down": COOL_DOWN, "max_wait_s": MAX_WAIT_S}
@@ -186,7 +188,7 @@ class _Decision:
         chosen = min(better, default=evaluation.baseline)
         count = ranking.count + max(1, len(idle))
         if isinstance(chosen, DoNothing):
-            text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough"
+            text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough time"
             self._add_waiting(newcomer, "waits-gain-too-small", text, evaluation, ranking, count)
             return None
         code = "starts-on-idle"
@@ -249,7 +251,7 @@ class _Decision:
             return evaluation.plan(code, job, ranking.best, ranking, options.count + 1)
         shown = ranking.shown if evaluation.explained else []
         if shown:
-            text = "GPUs are idle, but no running job would gain enough from them"
+            text = "GPUs stay idle: no running job would gain enough from them"
             job = self._forecast.running(min(shown).job)
             self._add_waiting(job, "keeps-sizes", text, evaluation, ranking, options.count + 1)
         return None
@@ -362,13 +364,13 @@ class EmptyPlanBuilder:
         """Record that no host can give the newcomer what it needs, if there is no reason yet."""
         if not self.has_reason:
             text = (
-                f"{newcomer.spec.name} waits: no host that takes jobs has the "
-                f"{gpus(newcomer.sizes[0])} that it needs at least, idle or from one running job"
+                f"{newcomer.spec.name} waits: no usable host has the {gpus(newcomer.sizes[0])} "
+                "that it needs at least, idle or taken from one running job"
             )
             self.set_reason(Plan((), "waits-nothing-fits", text, newcomer.id))
 
     def add_held_for(self, newcomer: JobView) -> None:
         """Record that GPUs are held for an overdue job. This replaces any other reason."""
         if self._plan.reason_code != HOLDS:
-            text = f"{newcomer.spec.name} waited too long: GPUs that become idle are kept for it"
+            text = f"{newcomer.spec.name} waited past max_wait_s: idle GPUs are reserved for it"
             self.set_reason(Plan((), HOLDS, text, newcomer.id))

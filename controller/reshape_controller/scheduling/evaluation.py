@@ -435,7 +435,7 @@ class Evaluation:
             reshaped = [forecast.running(entry.job)]
         is_better = bool(reshaped) and entry[:2] < self.baseline[:2]
         too_little = is_better and not self.saves_enough(entry, reshaped)
-        refused = "would save too little" if too_little else ""
+        refused = "saves too little time" if too_little else ""
         return Option(entry.targets, makespan_s, "", total_s, refused)
 
     def plan(
@@ -478,7 +478,7 @@ class Evaluation:
             otherwise = "if it waited" if waits else "otherwise"
             text += f" instead of {duration(baseline.makespan_ms / 1000)} {otherwise}"
         elif saved > 0:
-            text += f" either way, but {duration(saved / 1000)} sooner in sum"
+            text += f" either way; their completion times sum to {duration(saved / 1000)} less"
         return text + " (predicted)."
 
     def _action_text(self, job: JobView, chosen: RankedOption) -> str:

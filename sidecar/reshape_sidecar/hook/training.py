@@ -196,7 +196,7 @@ class Training:
         number: int,
     ) -> Any:
         """Run a call that ended by an exception once more: the script waits for that exception."""
-        complain(f"`fit` number {number + 1} had ended by an exception: it is run again, unsaved")
+        complain(f"`fit` number {number + 1} had ended with an exception: it runs again, unsaved")
         done = restored.mark.finished[number]
         self.finished.append(done)
         self.step = restored.mark.step
