@@ -49,6 +49,8 @@ class Training:
         self.step = 0
         self.verdict_before = Verdict(EXACT)
         """What was said when the job was stopped in the middle of a fit."""
+        self.exit_code = 0
+        """The code with which the script ends."""
         self._drawn: Any = None
         self._calls = 0
         self._steps_here = 0
