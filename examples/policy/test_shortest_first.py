@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from reshape_controller.policies import make_policy
-from tests.support.clusters import Cluster, said
+from tests.support.clusters import Cluster, sizes_by_job
 from tests.support.world import World
 
 
 def test_the_job_with_the_fewest_steps_starts_first() -> None:
     cluster = Cluster().waits("long", left=900).waits("short", left=100)
     plan = make_policy("shortest-first").decide(cluster.snapshot())
-    assert said(plan.targets) == {"short": 4}
+    assert sizes_by_job(plan.targets) == {"short": 4}
 
 
 def test_the_policy_reshapes_no_running_job() -> None:

@@ -1,7 +1,8 @@
 """Random clusters as a policy sees them, partly used and with a queue.
 
 Speeds are multiples of a quarter second and steps are whole, so that no sum is rounded and two ways
-of adding up agree to the millisecond; but for jobs that are ``alike``, whose speeds were measured.
+of adding up agree to the millisecond; except for jobs of ``few_types``, whose
+speeds were measured.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ STEPS = st.integers(1, 400)
 
 
 @st.composite
-def clusters(draw: st.DrawFn, queued: int = 5, alike: bool = False) -> Snapshot:
-    """One to three hosts of one or two GPU types, partly used, and a queue. With ``alike`` jobs are
-    of few types; else each is of its own."""
+def clusters(draw: st.DrawFn, queued: int = 5, few_types: bool = False) -> Snapshot:
+    """One to three hosts of one or two GPU types, partly used, and a queue. With ``few_types``
+    there are one or two job types; else each job has its own."""
     kinds = draw(st.lists(st.sampled_from(["P100", "V100"]), min_size=1, max_size=3))
     totals = draw(st.lists(st.integers(1, 8), min_size=len(kinds), max_size=len(kinds)))
     hosts = {f"h{n}": entry for n, entry in enumerate(zip(kinds, totals, strict=True))}
@@ -45,7 +46,7 @@ def clusters(draw: st.DrawFn, queued: int = 5, alike: bool = False) -> Snapshot:
         seed=draw(st.integers(0, 9)),
     )
     known: list[dict[str, Any]] = []
-    if alike:
+    if few_types:
         several = st.sampled_from([(1, 2), (1, 2, 4), (1, 2, 4, 8)])
         for number in range(draw(st.integers(1, 2))):
             known.append({**job(draw, cluster, draw(several)), "kind": f"kind {number}"})
@@ -77,9 +78,9 @@ def clusters(draw: st.DrawFn, queued: int = 5, alike: bool = False) -> Snapshot:
 
 
 def measured(sizes: tuple[int, ...], kind: str) -> st.SearchStrategy[tuple[Measured, ...]]:
-    """What a job has told of its speed at none, one or several of its sizes."""
-    seen = st.dictionaries(st.sampled_from(sizes), SPEEDS, max_size=len(sizes))
-    return seen.map(lambda found: tuple(Measured(kind, n, s, 5) for n, s in found.items()))
+    """Measurements of a job at none, one or several of its sizes."""
+    speeds = st.dictionaries(st.sampled_from(sizes), SPEEDS, max_size=len(sizes))
+    return speeds.map(lambda by_size: tuple(Measured(kind, n, s, 5) for n, s in by_size.items()))
 
 
 def unfit_on(hosts: list[str]) -> st.SearchStrategy[tuple[HostId, ...]]:
@@ -92,8 +93,8 @@ def unfit_on(hosts: list[str]) -> st.SearchStrategy[tuple[HostId, ...]]:
 
 
 def fit_hosts(snapshot: Snapshot, job: JobView) -> list[HostView]:
-    """Where a queued job may be: where its files are, and where it did not fail to start, unless
-    that leaves no host that can hold it."""
+    """Return the hosts on which a queued job may start: those from which its files can be reached,
+    without those on which it failed to start, unless no other host can hold it."""
     if job.only_host is not None:
         return [host for host in snapshot.hosts if host.id == job.only_host]
     others = [

@@ -1,7 +1,7 @@
-"""What is kept between decisions changes none: forecasts and plans are those built from nothing.
+"""Caches between decisions change no decision: forecasts and plans equal those without a cache.
 
-Kept are the views of jobs and hosts, what was predicted of a job, and what a profile book answered.
-A state that was dumped and loaded has nothing of that.
+The views of jobs and hosts, the index, estimates and the answers of a profile book are cached. A
+state that was dumped and loaded has none of them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ STEPS = st.lists(
 )
 
 
-class Taught(Chaos):
-    """Jobs of two types that report speeds, and a policy that is asked."""
+class LearningChaos(Chaos):
+    """Jobs of two types that report speeds, and plans of a policy."""
 
     def submit(self, job: str, number: int) -> None:
         if JobId(job) not in self.world.engine.state.jobs:
@@ -63,7 +63,7 @@ class Taught(Chaos):
             self.world.event(ev.SideCarReported(replace(seen, progress=progress)))
 
     def profile(self, job: str, number: int) -> None:
-        """Somebody records other figures of a type, or of jobs without one."""
+        """A user records other figures of a type, or of jobs without one."""
         points = tuple(SpeedPoint("V100", n, (1.0 + number) / n) for n in (1, 4))
         cost = Overhead(3.1, 1.7, 0.3 + number, 0.9, 2.3)
         kind = KINDS[number % 3] or "default"
@@ -73,7 +73,7 @@ class Taught(Chaos):
         self.world.event(ev.PinRequested(JobId(job), (None, 1, 2, 4)[number % 4], "somebody"))
 
     def decide(self, job: str, number: int) -> None:
-        """What ``adaptive`` wants is done."""
+        """The engine applies a plan of ``adaptive``."""
         engine = self.world.engine
         if engine.state.observing:
             return
@@ -84,28 +84,32 @@ class Taught(Chaos):
             raise AssertionError(f"a plan of adaptive is refused: {refused}") from refused
 
 
-def same_as_from_nothing(state: State) -> None:
-    """Views, forecast and decisions of the state against those of one that was loaded."""
+def assert_equal_to_uncached(state: State) -> None:
+    """Compare views, forecast and decisions of the state with those of a state that was loaded."""
     fresh = State.load(state.dump())
-    seen = state.snapshot(), fresh.snapshot()
-    assert seen[0] == seen[1]
-    kept, built = (Forecast(snapshot, Predictor(snapshot)) for snapshot in seen)
-    for job, other in zip(seen[0].running, seen[1].running, strict=True):
-        assert kept.end_ms(job) == built.end_ms(other)
-    assert kept.latest == built.latest
-    assert (kept.ends_sum_ms, kept.free_sum_ms) == (built.ends_sum_ms, built.free_sum_ms)
-    assert kept.free.counts == built.free.counts
-    for host in range(len(seen[0].hosts)):
-        assert kept.free.of_host(host) == built.free.of_host(host)
-    for kind in range(len(kept.types)):
-        assert kept.free.moments(kind, 5) == built.free.moments(kind, 5)
-    assert (kept.names, kept.listed, kept.rest_ms) == (built.names, built.listed, built.rest_ms)
-    assert kept.queue[1] == built.queue[1]
+    snapshots = state.snapshot(), fresh.snapshot()
+    assert snapshots[0] == snapshots[1]
+    cached, built = (Forecast(snapshot, Predictor(snapshot)) for snapshot in snapshots)
+    for job, other in zip(snapshots[0].running, snapshots[1].running, strict=True):
+        assert cached.end_ms(job) == built.end_ms(other)
+    assert cached.latest == built.latest
+    assert (cached.ends_sum_ms, cached.free_sum_ms) == (built.ends_sum_ms, built.free_sum_ms)
+    assert cached.free.counts == built.free.counts
+    for host in range(len(snapshots[0].hosts)):
+        assert cached.free.of_host(host) == built.free.of_host(host)
+    for kind in range(len(cached.types)):
+        assert cached.free.first_free_times(kind, 5) == built.free.first_free_times(kind, 5)
+    assert (cached.head_ids, cached.head, cached.tail_area_ms) == (
+        built.head_ids,
+        built.head,
+        built.tail_area_ms,
+    )
+    assert cached.queue[1] == built.queue[1]
     for policy in POLICIES:
-        plan = policy.decide(seen[1])
-        assert policy.decide(seen[0]) == plan
-        unseen = policy.decide(replace(seen[0], explain=False))
-        assert (unseen.targets, unseen.wake_at_s) == (plan.targets, plan.wake_at_s)
+        plan = policy.decide(snapshots[1])
+        assert policy.decide(snapshots[0]) == plan
+        unexplained = policy.decide(replace(snapshots[0], explain=False))
+        assert (unexplained.targets, unexplained.wake_at_s) == (plan.targets, plan.wake_at_s)
 
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -114,19 +118,19 @@ def same_as_from_nothing(state: State) -> None:
     at_once=st.booleans(),
     steps=STEPS,
 )
-def test_what_is_kept_between_decisions_changes_none(
+def test_caches_between_decisions_change_no_decision(
     mechanism: Mechanism, at_once: bool, steps: list[tuple[str, str, int]]
 ) -> None:
-    """``at_once``: whatever is commanded is done before anything else happens."""
-    taught = Taught(mechanism)
-    taught.world.auto = True
+    """``at_once``: each command is done before anything else happens."""
+    chaos = LearningChaos(mechanism)
+    chaos.world.auto = True
     for number, job in enumerate(JOBS):
-        taught.act("submit", job, 3 * number)
-        taught.act("decide", job, 0)
-    taught.world.auto = at_once
+        chaos.act("submit", job, 3 * number)
+        chaos.act("decide", job, 0)
+    chaos.world.auto = at_once
     for what, job, number in steps:
-        taught.act(what, job, number)
-        same_as_from_nothing(taught.world.engine.state)
+        chaos.act(what, job, number)
+        assert_equal_to_uncached(chaos.world.engine.state)
 
 
 IDLE = st.lists(st.integers(0, 8), min_size=3, max_size=3)
@@ -135,24 +139,26 @@ LATER = st.lists(st.tuples(st.floats(0.0, 400.0), IDLE), min_size=2, max_size=5)
 
 @settings(max_examples=examples(1000), deadline=None)
 @given(
-    snapshot=st.one_of(clusters(queued=0), clusters(queued=0, alike=True)),
+    snapshot=st.one_of(clusters(queued=0), clusters(queued=0, few_types=True)),
     later=LATER,
     gain=st.sampled_from([0.0, 0.05, 0.5]),
 )
-def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_it_may_be(
+def test_a_pruned_growth_is_evaluated_again_when_it_can_save_enough(
     snapshot: Snapshot, later: list[tuple[float, list[int]]], gain: float
 ) -> None:
-    """The same views again and again, while time passes and other numbers of GPUs are idle."""
-    policy, kept = make_policy(f"adaptive:gain={gain}"), IndexCache()
-    kept.show(snapshot.queued, snapshot.running)
-    snapshot = replace(snapshot, kept=kept, kept_numbering=snapshot.numbering)
+    """The views stay the same, while time passes and other numbers of GPUs are idle."""
+    policy, cache = make_policy(f"adaptive:gain={gain}"), IndexCache()
+    cache.show(snapshot.queued, snapshot.running)
+    snapshot = replace(snapshot, kept=cache, kept_numbering=snapshot.numbering)
     for after_s, idle in later:
         hosts = tuple(
             replace(host, idle=min(gpus, host.total), usable=host.total)
             for host, gpus in zip(snapshot.hosts, idle, strict=False)
         )
         snapshot = replace(snapshot, now_s=snapshot.now_s + after_s, hosts=hosts)
-        anew = replace(snapshot, running=tuple(replace(job) for job in snapshot.running), kept=None)
-        unseen = policy.decide(replace(snapshot, explain=False))
-        assert kept.index is not None or not any(host.idle for host in hosts)
-        assert unseen.targets == policy.decide(anew).targets
+        uncached = replace(
+            snapshot, running=tuple(replace(job) for job in snapshot.running), kept=None
+        )
+        unexplained = policy.decide(replace(snapshot, explain=False))
+        assert cache.index is not None or not any(host.idle for host in hosts)
+        assert unexplained.targets == policy.decide(uncached).targets

@@ -1,4 +1,4 @@
-"""Policies over random clusters: what always holds."""
+"""Properties that hold for the plans of every policy, on random clusters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
 
 
 def follow(snapshot: Snapshot, plan: Plan) -> Snapshot:
-    """The cluster after the plan, as the engine shows it: its parties are frozen."""
+    """Return the cluster after the plan, as the engine shows it: its jobs are frozen."""
     wanted = {target.job: target for target in plan.targets}
     hosts = {host.id: host for host in snapshot.hosts}
     running = []
@@ -47,16 +47,16 @@ def follow(snapshot: Snapshot, plan: Plan) -> Snapshot:
 
 
 def settle(snapshot: Snapshot) -> Snapshot:
-    """Every hand-over is done."""
+    """Return the cluster once every hand-over is done."""
     return replace(snapshot, running=tuple(replace(job, frozen=False) for job in snapshot.running))
 
 
 def check(snapshot: Snapshot, plan: Plan) -> None:
-    """What the engine asks of a plan, said once more and in other words."""
+    """Check the rules of the engine for plans, written independently of it."""
     jobs = {job.id: job for job in (*snapshot.queued, *snapshot.running)}
     idle = {host.id: host.idle for host in snapshot.hosts}
     starts = [target for target in plan.targets if jobs[target.job].size == 0]
-    gifts = []
+    releases = []
     for target in plan.targets:
         before = jobs[target.job]
         assert target.size in before.sizes
@@ -70,16 +70,16 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
             idle[target.host] -= target.size
         elif target.host == before.host:
             idle[target.host] -= target.size - before.size
-            gifts += [before.size - target.size] if target.size < before.size else []
+            releases += [before.size - target.size] if target.size < before.size else []
         else:
             idle[target.host] -= target.size
         if before.size > target.size:
             assert len(starts) == 1
             assert starts[0].host == target.host
-    if gifts:
-        # All that the last one gives may be too much, but no donor is asked for nothing.
-        assert sum(gifts[:-1]) < starts[0].size
-        assert len(gifts) == 1 or sum(gifts) <= starts[0].size
+    if releases:
+        # The last donor may release too much, but no donor is superfluous.
+        assert sum(releases[:-1]) < starts[0].size
+        assert len(releases) == 1 or sum(releases) <= starts[0].size
     assert all(left >= 0 for left in idle.values())
     assert len({target.job for target in plan.targets}) == len(plan.targets)
 
@@ -99,16 +99,19 @@ def test_a_plan_names_only_sizes_of_its_jobs_and_gpus_that_are_there(
 @pytest.mark.parametrize("name", NAMES)
 @given(snapshot=clusters())
 @settings(max_examples=examples(80), deadline=None)
-def test_a_plan_at_which_nobody_looks_does_the_same(name: str, snapshot: Snapshot) -> None:
-    seen = POLICIES[name].decide(snapshot)
-    unseen = POLICIES[name].decide(replace(snapshot, explain=False))
-    assert (unseen.targets, unseen.wake_at_s) == (seen.targets, seen.wake_at_s)
-    about = next((job for job in snapshot.queued if job.id == seen.about), None)
-    if seen.targets or about is not None:
-        assert (unseen.about, unseen.reason_code) == (seen.about, seen.reason_code)
-        assert unseen.weighed == seen.weighed
-    if not seen.targets and about is not None:
-        assert unseen.text == seen.text, "a job is told why it waits"
+def test_a_plan_without_explanation_does_the_same(name: str, snapshot: Snapshot) -> None:
+    explained = POLICIES[name].decide(snapshot)
+    unexplained = POLICIES[name].decide(replace(snapshot, explain=False))
+    assert (unexplained.targets, unexplained.wake_at_s) == (explained.targets, explained.wake_at_s)
+    about = next((job for job in snapshot.queued if job.id == explained.about), None)
+    if explained.targets or about is not None:
+        assert (unexplained.about, unexplained.reason_code) == (
+            explained.about,
+            explained.reason_code,
+        )
+        assert unexplained.weighed == explained.weighed
+    if not explained.targets and about is not None:
+        assert unexplained.text == explained.text, "the text says why the job waits"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -173,7 +176,7 @@ def test_decisions_do_not_depend_on_the_hash_seed() -> None:
 
 
 def digest_of_plans() -> str:
-    """Of plans for clusters drawn from a fixed seed."""
+    """Return a digest of plans for clusters drawn from a fixed seed."""
     import hashlib
     import random
 
@@ -196,7 +199,7 @@ def digest_of_plans() -> str:
 
 
 def test_job_ids_break_the_last_ties() -> None:
-    """Twins in everything but their name: the one that sorts first gives."""
+    """Two jobs differ in their names only: the one that sorts first is the donor."""
     cluster = Cluster({"a": ("V100", 8)})
     for name in ("b", "a"):
         cluster.runs(name, 4, speed={2: 1.25, 4: 1.0})

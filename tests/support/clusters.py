@@ -1,8 +1,8 @@
 """Snapshots for tests of policies, written so that every sum can be done by hand.
 
-Does: builds hosts, running and queued jobs whose speeds are given as seconds per step by size, with
-round overheads. Also ``Reference``: the definition of the makespan of an option, from scratch and
-slowly, against which the quick one is compared. State: none.
+``Cluster`` builds hosts, and running and queued jobs whose speeds are given as seconds per step by
+size, with round overheads. ``Reference`` is the definition of the makespan of an option, computed
+from nothing and slowly; tests compare the forecast with it.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class Cluster:
         kind: str | None = None,
         **more: Any,
     ) -> JobView:
-        """``speed``: seconds per step by size (``speeds``: by GPU type); ``left``: steps; ``kind``:
-        its type, which else is its own; any field of the view."""
+        """Make a view. ``speed``: seconds per step by size (``speeds``: by GPU type); ``left``:
+        steps; ``kind``: the job type, else one of its own; ``more``: any field of the view."""
         self.place += 1
         kind = kind or f"type of {name}"
         by_type = speeds or {gpu_type: speed for gpu_type, _ in self.hosts.values()}
@@ -139,31 +139,33 @@ class Cluster:
         )
 
 
-def said(targets: Sequence[Target]) -> dict[str, int]:
-    """Sizes by job."""
+def sizes_by_job(targets: Sequence[Target]) -> dict[str, int]:
+    """Return the size of each target by its job."""
     return {target.job: target.size for target in targets}
 
 
 class Reference:
-    """The definition, from scratch for every option. Milliseconds."""
+    """The definition, computed from nothing for every option. Times are milliseconds."""
 
-    def __init__(self, snapshot: Snapshot, newcomer: JobId | None = None, listed: int = 64) -> None:
+    def __init__(
+        self, snapshot: Snapshot, newcomer: JobId | None = None, head_max: int = 64
+    ) -> None:
         self.snapshot = snapshot
         self.predictor = Predictor(snapshot)
         self.newcomer = newcomer
         queue = [job for job in snapshot.queued if self._fits(job)]
-        self.listed, self.rest = queue[:listed], queue[listed:]
-        own = [job for job in self.rest if job.id == newcomer]
+        self.head, self.tail = queue[:head_max], queue[head_max:]
+        own = [job for job in self.tail if job.id == newcomer]
         if own:
-            self.rest = [self.listed[-1], *(job for job in self.rest if job.id != newcomer)]
-            self.listed = self.listed[:-1] + own
+            self.tail = [self.head[-1], *(job for job in self.tail if job.id != newcomer)]
+            self.head = self.head[:-1] + own
 
     def _fits(self, job: JobView) -> bool:
         usable = job.only_host is None or any(h.id == job.only_host for h in self.snapshot.hosts)
         return usable and any(host.usable >= min(job.sizes) for host in self.snapshot.hosts)
 
     def evaluate(self, targets: Sequence[Target]) -> tuple[int, int]:
-        """Makespan and sum of completion times if ``targets`` are done."""
+        """Return makespan and sum of completion times if ``targets`` are done."""
         wanted = {target.job: target for target in targets}
         kinds = {host.id: host.gpu_type for host in self.snapshot.hosts}
         free: dict[HostId, list[int]] = {host.id: [] for host in self.snapshot.hosts}
@@ -195,22 +197,22 @@ class Reference:
             end = round(incoming.total_s * 1000)
             ends.append(end)
             free[start.host] += [end] * start.size
-            given = sum(
+            released = sum(
                 job.size - wanted[job.id].size for job in self.snapshot.running if job.id in wanted
             )
-            free[start.host] += [round(release_s * 1000)] * (given - start.size)
+            free[start.host] += [round(release_s * 1000)] * (released - start.size)
         for view in self.snapshot.hosts:
             free[view.id] += [0] * (view.usable - len(free[view.id]))
             assert len(free[view.id]) == view.usable
-        for job in self.listed:
+        for job in self.head:
             if start is None or job.id != self.newcomer:
-                ends.append(self._list(job, free))
+                ends.append(self._schedule(job, free))
         gpus = [time for times in free.values() for time in times]
-        area = sum(self._area(job) for job in self.rest)
+        area = sum(self._area(job) for job in self.tail)
         level = -(-(sum(gpus) + area) // len(gpus)) if gpus else 0
         return max([*ends, level if area else 0]), sum(ends)
 
-    def _list(self, job: JobView, free: dict[HostId, list[int]]) -> int:
+    def _schedule(self, job: JobView, free: dict[HostId, list[int]]) -> int:
         size = min(job.sizes)
         best: tuple[int, str, int, HostId] | None = None
         for number, host in enumerate(self.snapshot.hosts):

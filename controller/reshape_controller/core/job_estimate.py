@@ -1,8 +1,8 @@
-"""What is kept of the prediction of a job from one decision to the next.
+"""The cached part of a job's prediction: all of it that does not change as time passes.
 
-Does: holds what does not change with time, and takes in other costs. Never: predicts (that is
-``predictor``), or outlives the job's view. State: this is the cache; a view holds it. Queued jobs
-that have not begun and are alike share one.
+``scheduling.predictor`` fills an estimate and is the only reader that checks whether it still
+holds; the job's view carries it from one decision to the next. Queued jobs that have not begun and
+whose predictions depend on the same values share one estimate.
 """
 
 from __future__ import annotations
@@ -13,71 +13,77 @@ from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
 
 NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
-"""Until it is looked at."""
+"""The cost of an estimate that the predictor has not filled yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedWork:
-    """Queued jobs in a list schedule, at their smallest size: milliseconds on each GPU type, and
-    the smallest area. Those that are alike are one value."""
+    """A queued job as the list schedule counts it, at its smallest size. Jobs that share an
+    estimate share this value."""
 
     size: int
-    takes_ms: tuple[int, ...]
+    """GPUs that the job needs."""
+    durations_ms: tuple[int, ...]
+    """Milliseconds from its start until it has left, by the number of the GPU type."""
     area_ms: int
+    """GPU milliseconds that it takes on the fastest GPU type."""
 
 
 @dataclass(slots=True, eq=False)
 class JobEstimate:
-    """What of the prediction of a job does not change with time."""
+    """The time-independent figures from which the predictor computes a job's times."""
 
     book: ProfileBook
-    """The book with which it was found to hold last; with another one it is looked at again."""
+    """The profile book with which the predictor last checked that the estimate holds."""
     answers: Answers
-    """Of its type; with others, this is void."""
+    """The book's cached answers about the job's type; other answers make the estimate void."""
     trains: bool = False
-    """Its steps were seen to move, and the next three are known."""
-    own: bool = False
-    """These do not depend on the speeds that its type learns."""
-    since_s: float = 0.0
-    """When that was."""
+    """True if the job's steps move and its remaining steps are known; the next three need it."""
+    own_end: bool = False
+    """True if ``train_end_s`` follows from the job's own measurements only, so that it does not
+    move when the type's speeds change."""
+    reported_at_s: float = 0.0
+    """When the job's steps were seen to move last (Unix seconds)."""
     step_s: float = 1.0
-    """Seconds of an iteration at its size."""
-    until_s: float = 0.0
-    """When it will have trained."""
-    tail_s: float = 0.0
-    """Last checkpoint and stops."""
-    stay_s: float = 0.0
-    """Without training, in a reshape whose container stays."""
-    left: float = 0.0
-    """Iterations left at its last report; now, if it does not train."""
+    """Seconds of one iteration at the job's present size."""
+    train_end_s: float = 0.0
+    """Predicted end of training (Unix seconds)."""
+    exit_s: float = 0.0
+    """Seconds from the end of training until the job has left: last checkpoint and stops."""
+    in_place_s: float = 0.0
+    """Seconds without training in a reshape whose container stays."""
+    remaining_steps: float = 0.0
+    """Iterations left at the last report; of a job that does not train, iterations left now."""
     cost: Overhead = NO_COST
-    speeds_s: dict[str, dict[int, float]] = field(default_factory=dict)
-    """Seconds of an iteration by GPU type and size."""
-    incoming_s: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Training that is left to a job that does not train, by GPU type and size."""
-    waiting: QueuedWork | None = None
-    """How a queued job counts in a list schedule, on..."""
+    """Times of starts, stops and checkpoints of the job's type."""
+    step_times_s: dict[str, dict[int, float]] = field(default_factory=dict)
+    """Seconds of one iteration by GPU type and size."""
+    train_times_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Seconds of training left by GPU type and size, of a job that does not train."""
+    queued_work: QueuedWork | None = None
+    """The job as the list schedule counts it on ``gpu_types``; None until it is computed."""
     gpu_types: tuple[str, ...] = ()
-    """...these GPU types."""
-    shortest_s: dict[tuple[str, int], float] = field(default_factory=dict)
-    """Seconds of an iteration at best, on GPUs of a type of which there are so many."""
+    """The GPU types to which ``queued_work`` refers."""
+    min_step_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Shortest iteration (seconds) that the job could have, by GPU type and the most GPUs of that
+    type that it could get."""
 
-    def begin(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
-        """Other speeds of its type were learned: nothing holds any more."""
-        self.costs_are(book, answers, cost)
-        self.trains = self.own = False
-        for figures in (self.speeds_s, self.incoming_s, self.shortest_s):
+    def reset(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
+        """Forget every figure, because the type's speeds or lengths are others now."""
+        self.set_costs(book, answers, cost)
+        self.trains = self.own_end = False
+        for figures in (self.step_times_s, self.train_times_s, self.min_step_s):
             if figures:
                 figures.clear()
 
-    def costs_are(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
-        """Other costs of its type were learned, and nothing else."""
+    def set_costs(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
+        """Replace the type's costs; the figures that do not depend on them stay."""
         self.book, self.answers, self.cost = book, answers, cost
-        self.tail_s, self.stay_s = sums_s(cost)
-        self.waiting = None
+        self.exit_s, self.in_place_s = _exit_and_reshape_s(cost)
+        self.queued_work = None
 
 
-def sums_s(cost: Overhead) -> tuple[float, float]:
-    """The end of a job, and a reshape whose container stays."""
-    kept = cost.checkpoint_s + cost.process_stop_s
-    return kept + cost.job_stop_s, kept + cost.process_init_s
+def _exit_and_reshape_s(cost: Overhead) -> tuple[float, float]:
+    """Seconds of a job's exit, and of a reshape whose container stays."""
+    save_s = cost.checkpoint_s + cost.process_stop_s
+    return save_s + cost.job_stop_s, save_s + cost.process_init_s

@@ -1,8 +1,8 @@
-"""The policies, by name: ours, and those that other packages offer as entry points.
+"""The policies by name: the built-in ones, and those that other packages offer as entry points.
 
 Does: names the presets (a policy with a mechanism), and builds a policy from its name and options.
-Never: decides anything. To write a policy, see docs/policies.md. Installed entry points of the
-group ``reshape.policies`` are looked up when a name is not one of ours.
+A name that is not built in is looked up among the installed entry points of the group
+``reshape.policies``. To write a policy, see docs/policies.md.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ BUILT_IN: dict[str, Callable[..., Policy]] = {
     "optimus": Optimus,
     "default": Default,
 }
+"""The classes of the built-in policies, by name."""
 
 
 class UnknownPolicy(ReshapeError):
-    """No policy has this name, or it does not take these options. The text names the remedy."""
+    """No policy has this name, or the policy does not take these options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A policy together with the way in which running jobs' GPUs change."""
+    """A policy together with the mechanism that changes the GPUs of running jobs."""
 
     policy: str
+    """The name of the policy."""
     mechanism: Mechanism
     text: str
+    """One line for the list of presets."""
 
 
 PRESETS: dict[str, Preset] = {
@@ -59,39 +62,40 @@ PRESETS: dict[str, Preset] = {
 
 
 def policy_names() -> tuple[str, ...]:
-    """Every name that ``make_policy`` takes: ours, then the installed ones."""
-    found = {entry.name for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)}
-    return (*BUILT_IN, *sorted(found - set(BUILT_IN)))
+    """Return every name that ``make_policy`` takes: the built-in ones, then the installed ones."""
+    installed = {entry.name for entry in metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    return (*BUILT_IN, *sorted(installed - set(BUILT_IN)))
 
 
 def make_policy(text: str, **options: object) -> Policy:
-    """The policy called ``text``: a name, or ``NAME:OPTION=VALUE,...``. Raises UnknownPolicy."""
+    """Return the policy that ``text`` names: ``NAME``, or ``NAME:OPTION=VALUE,...``. Raises
+    UnknownPolicy."""
     name, _, rest = text.partition(":")
-    said: set[str] = set()
+    in_text: set[str] = set()
     for entry in filter(None, rest.split(",")):
         option, _, value = entry.partition("=")
         if not option or not value:
             raise UnknownPolicy(
                 f"policy {text!r}: {entry!r} is not an option; write NAME:OPTION=VALUE"
             )
-        if option in said:
+        if option in in_text:
             raise UnknownPolicy(f"policy {text!r}: {option} appears twice; keep one")
-        said.add(option)
+        in_text.add(option)
         options[option] = value
     make: Callable[..., Policy] | None = BUILT_IN.get(name)
     if make is None:
-        for found in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
-            make = found.load()
+        for entry_point in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
+            make = entry_point.load()
     if make is None:
         raise UnknownPolicy(f"unknown policy {name!r}; use one of {', '.join(policy_names())}")
-    taken = signature(make)
+    constructor = signature(make)
     try:
-        taken.bind(**options)
+        constructor.bind(**options)
     except TypeError as error:
-        known = ", ".join(taken.parameters) or "none"
+        known = ", ".join(constructor.parameters) or "none"
         raise UnknownPolicy(f"policy {name!r}: {error}; its options: {known}") from error
     try:
         return make(**options)
     except (TypeError, ValueError) as error:
-        known = ", ".join(taken.parameters)
+        known = ", ".join(constructor.parameters)
         raise UnknownPolicy(f"policy {text!r}: {error}; its options: {known}") from error

@@ -1,8 +1,8 @@
 """What a cluster without Reshape does: each job gets a fixed number of GPUs and keeps it.
 
 Does: gives each job one of its sizes (drawn at random, as the paper's default scheduler does, or
-the largest), and starts queued jobs that fit, also past one that does not. Never: changes a
-running job. State: none; the draw follows from the seed of the state and the job's place.
+the largest), and starts queued jobs that fit, also past jobs that do not. A running job keeps its
+size. The draw follows from the seed of the state and the job's place, so it can be repeated.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapsh
 from reshape_controller.scheduling import legal_moves
 
 SIZES = ("random", "largest")
+"""The ways to choose a size; the first is the default."""
 
 
 class Default:
-    """``sizes``: ``random`` or ``largest``. The name has it, so that a log says which."""
+    """The policy. Its name shows how it chooses sizes, so that a log says which."""
 
     def __init__(self, sizes: str = "random") -> None:
+        """``sizes``: ``random`` or ``largest``. Raises ValueError."""
         if sizes not in SIZES:
             raise ValueError(f"sizes is {sizes!r}; use one of {', '.join(SIZES)}")
         self._sizes = sizes
         self.name = "default" if sizes == SIZES[0] else f"default:sizes={sizes}"
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """The next single decision."""
-        waits, most_idle, largest = (
-            0,
-            legal_moves.most_idle(snapshot.hosts),
-            _largest(snapshot.hosts),
-        )
+        """Return the next single decision."""
+        waits = 0
+        most_idle = legal_moves.most_idle(snapshot.hosts)
+        largest = _largest_host(snapshot.hosts)
         if not most_idle:
             return Plan()
         for newcomer in legal_moves.startable(snapshot):
             hosts = legal_moves.hosts_for(snapshot, newcomer)
-            most = largest if hosts is snapshot.hosts else _largest(hosts)
+            most = largest if hosts is snapshot.hosts else _largest_host(hosts)
             sizes = newcomer.sizes
             if sizes[-1] > most:
                 sizes = tuple(size for size in sizes if size <= most)
@@ -49,7 +49,7 @@ class Default:
                 if host.idle >= size:
                     option = Option(legal_moves.start(newcomer, size, host.id), note=self._sizes)
                     past = f", ahead of {waits} waiting jobs" if waits else ""
-                    return legal_moves.decided(
+                    return legal_moves.plan_of(
                         [option],
                         option,
                         code="starts-fixed",
@@ -61,17 +61,19 @@ class Default:
         return Plan()
 
     def _size(self, job: JobView, sizes: tuple[int, ...], seed: int) -> int:
+        """The size of a job that may have ``sizes``."""
         if self._sizes == "largest":
             return max(sizes)
-        return sizes[_drawn(seed, job.place) % len(sizes)]
+        return sizes[_random_number(seed, job.place) % len(sizes)]
 
 
-def _largest(hosts: Iterable[HostView]) -> int:
-    """The most GPUs that one of the hosts has."""
+def _largest_host(hosts: Iterable[HostView]) -> int:
+    """The most usable GPUs of one of the hosts."""
     return max((host.usable for host in hosts), default=0)
 
 
 @lru_cache(maxsize=100_000)
-def _drawn(seed: int, place: int) -> int:
-    """The same number whenever it is asked for: with a long queue that is often."""
+def _random_number(seed: int, place: int) -> int:
+    """A number that depends on the arguments only. It is cached, because each decision draws for
+    the whole queue."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{place}".encode()).digest()[:8])

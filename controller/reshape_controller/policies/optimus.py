@@ -1,8 +1,8 @@
-"""The paper's comparison (its section V.B): start small, then grow step by step, never down.
+"""The paper's comparison (its section V.B): start small, then grow step by step.
 
-Does: starts a queued job on its smallest size; then idle GPUs take a running job to its next size,
-the job with the largest gain per GPU first. Never: shrinks, moves, or counts what a restart
-costs: the gain is that of the training alone, as in Optimus. State: none.
+Does: starts a queued job at its smallest size; then idle GPUs take a running job to its next size,
+the job with the largest gain per GPU first. As in Optimus, the gain is that of the training alone:
+the cost of a restart does not count. Jobs do not shrink or move.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from reshape_controller.scheduling.predictor import Predictor
 
 
 class Optimus:
-    """Stateless; see the module."""
+    """The policy; it has no settings."""
 
     name = "optimus"
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """The next single decision."""
+        """Return the next single decision."""
         most_idle = legal_moves.most_idle(snapshot.hosts)
         if not most_idle:
             return Plan()
@@ -30,7 +30,7 @@ class Optimus:
                     option = Option(
                         legal_moves.start(newcomer, size, host.id), note="smallest size"
                     )
-                    return legal_moves.decided(
+                    return legal_moves.plan_of(
                         [option],
                         option,
                         code="starts-small",
@@ -42,30 +42,31 @@ class Optimus:
 
 
 def _grow(snapshot: Snapshot) -> Plan:
+    """The plan that grows the job with the largest gain per GPU."""
     predictor = Predictor(snapshot)
     hosts = {host.id: host for host in snapshot.hosts}
-    found = []
+    ranked = []
     for job in legal_moves.growable(snapshot):
         assert job.host is not None
         host = hosts[job.host]
-        bigger = [size for size in job.sizes if size > job.size]
-        if not bigger or bigger[0] - job.size > host.idle:
+        larger = [size for size in job.sizes if size > job.size]
+        if not larger or larger[0] - job.size > host.idle:
             continue
         now_s = predictor.train_s(job, host.gpu_type, job.size)
-        then_s = predictor.train_s(job, host.gpu_type, bigger[0])
-        gain_s = (now_s - then_s) / (bigger[0] - job.size)
+        then_s = predictor.train_s(job, host.gpu_type, larger[0])
+        gain_s = (now_s - then_s) / (larger[0] - job.size)
         if gain_s > 0:
-            note = f"{job.size} to {bigger[0]}, {gain_s:.0f} s less for each GPU"
-            found.append((-gain_s, job, Option((Target(job.id, bigger[0], host.id),), note=note)))
-    if not found:
+            note = f"{job.size} to {larger[0]}, {gain_s:.0f} s less for each GPU"
+            ranked.append((-gain_s, job, Option((Target(job.id, larger[0], host.id),), note=note)))
+    if not ranked:
         return Plan()
-    found.sort(key=lambda entry: (entry[0], entry[1].place, entry[1].id))
-    _, job, chosen = found[0]
-    return legal_moves.decided(
-        [option for _, _, option in found],
+    ranked.sort(key=lambda entry: (entry[0], entry[1].place, entry[1].id))
+    _, job, chosen = ranked[0]
+    return legal_moves.plan_of(
+        [option for _, _, option in ranked],
         chosen,
         code="grows",
         text=f"{job.spec.name} grows from {job.size} to {gpus(chosen.targets[0].size)}",
         about=job.id,
-        weighed=len(found),
+        weighed=len(ranked),
     )

@@ -1,12 +1,12 @@
 """The paper's algorithms 1 and 2, as printed, with what their text leaves open filled in.
 
-Does: algorithm 1 for each queued job in turn (every size, and one running job that gives what is
-missing), algorithm 2 when nobody is queued and GPUs are idle. Never: corrects them: what goes
-wrong in them is shown by tests and corrected in ``adaptive``. State: none.
+Does: runs algorithm 1 for each queued job in turn (every size, and one donor that gives the GPUs
+that are missing), and algorithm 2 if the queue is empty and GPUs are idle. Their flaws stay: tests
+show them, and ``adaptive`` corrects them.
 
-Filled in: a queued job for which algorithm 1 finds nothing waits, and is tried again whenever
-something changes; idle GPUs are those of one host, because a container lives on one; the makespan
-of algorithm 2 is over all running jobs.
+Filled in: a queued job for which algorithm 1 finds no option waits until the next decision; idle
+GPUs are those of one host, because a container lives on one; the makespan of algorithm 2 is over
+all running jobs.
 """
 
 from __future__ import annotations
@@ -21,43 +21,44 @@ from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.predictor import Predictor
 
 _Removable = dict[tuple[HostId, int], list[JobView]]
+"""By host and number of GPUs: the running jobs that can give exactly so many."""
 _Able = dict[int, list[HostView]]
-"""Hosts on which so many GPUs are idle, or could be with those that one job gives up."""
+"""By size: the hosts on which so many GPUs are idle, or would be with those of one donor."""
 
 
 class Paper:
-    """Stateless; see the module."""
+    """The policy; it has no settings."""
 
     name = "paper"
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """The next single decision."""
+        """Return the next single decision."""
         predictor = Predictor(snapshot)
         incoming = legal_moves.startable(snapshot)
         removable = _removable(snapshot) if incoming else {}
         able = _able(snapshot, incoming, removable)
         for newcomer in incoming:
-            plan = _incoming(snapshot, predictor, newcomer, able, removable)
+            plan = _start(snapshot, predictor, newcomer, able, removable)
             if plan.targets:
                 return plan
         if not incoming:
-            return _running(snapshot, predictor)
+            return _grow(snapshot, predictor)
         return Plan(reason_code="waits", text=f"{incoming[0].spec.name} and others wait for GPUs")
 
 
 def _removable(snapshot: Snapshot) -> _Removable:
     """Algorithm 1, lines 5 to 11: the range from N_min to N_max is the printed one."""
-    hashmap: _Removable = defaultdict(list)
+    removable: _Removable = defaultdict(list)
     for host, jobs in legal_moves.donors(snapshot).items():
         for job in jobs:
             for remove in range(min(job.sizes), max(job.sizes) + 1):
                 if job.size - remove in job.sizes:
-                    hashmap[host, remove].append(job)
-    return hashmap
+                    removable[host, remove].append(job)
+    return removable
 
 
 def _able(snapshot: Snapshot, incoming: list[JobView], removable: _Removable) -> _Able:
-    """Looked up once for all queued jobs, for they may be many."""
+    """Compute the hosts once for all queued jobs, of which there may be many."""
     sizes = {size for job in incoming for size in job.sizes}
     return {
         size: [
@@ -69,7 +70,7 @@ def _able(snapshot: Snapshot, incoming: list[JobView], removable: _Removable) ->
     }
 
 
-def _incoming(
+def _start(
     snapshot: Snapshot,
     predictor: Predictor,
     newcomer: JobView,
@@ -86,17 +87,17 @@ def _incoming(
                 continue
             new_s = predictor.incoming(newcomer, host.gpu_type, size).total_s
             if host.idle >= size:
-                found = [(Option(legal_moves.start(newcomer, size, host.id)), new_s)]
+                starts = [(Option(legal_moves.start(newcomer, size, host.id)), new_s)]
             else:
                 remove = size - host.idle
-                found = []
+                starts = []
                 for donor in removable[host.id, remove]:
                     keeps = donor.size - remove
                     targets = legal_moves.start(newcomer, size, host.id, (donor.id, keeps))
-                    rest_s = predictor.reshaped(donor, host.gpu_type, keeps).total_s
+                    donor_s = predictor.reshaped(donor, host.gpu_type, keeps).total_s
                     note = f"{donor.spec.name} {donor.size} to {keeps}"
-                    found.append((Option(targets, note=note), max(new_s, rest_s)))
-            for option, makespan_s in found:
+                    starts.append((Option(targets, note=note), max(new_s, donor_s)))
+            for option, makespan_s in starts:
                 options.append(Option(option.targets, makespan_s, option.note))
                 if makespan_s < shortest_s:
                     best, shortest_s = len(options) - 1, makespan_s
@@ -104,7 +105,7 @@ def _incoming(
         return Plan()
     chosen = options[best]
     gives = f"; {chosen.note} GPUs" if chosen.note else " that are idle"
-    return legal_moves.decided(
+    return legal_moves.plan_of(
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="shrinks-for-newcomer" if chosen.note else "starts-on-idle",
@@ -114,34 +115,34 @@ def _incoming(
     )
 
 
-def _running(snapshot: Snapshot, predictor: Predictor) -> Plan:
+def _grow(snapshot: Snapshot, predictor: Predictor) -> Plan:
     """Algorithm 2."""
-    candidates = legal_moves.growable(snapshot)
+    growable = legal_moves.growable(snapshot)
     left_s = {job.id: predictor.unchanged(job).total_s for job in snapshot.running}
     longest = sorted(left_s.values(), reverse=True)[:2]
     options: list[Option] = []
     best, shortest_s = -1, math.inf
     for add in range(1, legal_moves.most_idle(snapshot.hosts) + 1):
-        for job in candidates:
+        for job in growable:
             size = job.size + add
             if size not in job.sizes:
                 continue
             others_s = longest[1:] if left_s[job.id] == longest[0] else longest[:1]
             for host in snapshot.hosts:
-                here = host.id == job.host
-                if host.idle < (add if here else size) or not legal_moves.may_be(job, host.id):
+                stays = host.id == job.host
+                if host.idle < (add if stays else size) or not legal_moves.may_run_on(job, host.id):
                     continue
-                own_s = predictor.reshaped(job, host.gpu_type, size, moves=not here).total_s
-                makespan_s = max([own_s, *others_s])
-                note = "" if here else f"moves to {host.id}"
+                job_s = predictor.reshaped(job, host.gpu_type, size, moves=not stays).total_s
+                makespan_s = max([job_s, *others_s])
+                note = "" if stays else f"moves to {host.id}"
                 options.append(Option((Target(job.id, size, host.id),), makespan_s, note))
                 if makespan_s < shortest_s:
                     best, shortest_s = len(options) - 1, makespan_s
     if best < 0:
         return Plan()
     chosen = options[best]
-    grown = next(job for job in candidates if job.id == chosen.targets[0].job)
-    return legal_moves.decided(
+    grown = next(job for job in growable if job.id == chosen.targets[0].job)
+    return legal_moves.plan_of(
         sorted(options, key=lambda option: option.makespan_s or 0.0),
         chosen,
         code="moves" if chosen.note else "grows",

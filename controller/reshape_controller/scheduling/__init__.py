@@ -1,5 +1,5 @@
-"""What will be: profiles, the sums of the paper's section III.C, and the forecast of all jobs.
+"""What the policies share: predictions, the forecast of all jobs, and the evaluation of options.
 
-Does: says how long things take and when all jobs would have ended under each option. Pure, as all
-of core. Never: decides (policies do) or changes the state (the engine does).
+The modules predict how long things take and when all jobs would have ended under each option. They
+are pure: policies decide, and the engine changes the state.
 """

@@ -1,8 +1,10 @@
-"""What a forecast keeps for the next one: the running jobs and the queue, as they stood.
+"""The index of a cluster's jobs: running jobs by their ends, queued jobs by their work and waits.
 
-Does: takes in which views were renewed since, and what was learned; is made from nothing for a
-snapshot that is not the next one of the same state. Never: differs from what is made from nothing
-(a test compares). State: in ``Snapshot.kept``, which only this module reads.
+``RunningIndex`` and ``QueueIndex`` are updated in place, view by view. ``ClusterIndex`` holds both;
+it follows a state from snapshot to snapshot and takes in the views that have changed, what the
+profiles have learned, and the time. For a snapshot that does not follow the last one it is built
+from nothing. Both ways give the same index; a test compares them. The index of a state lives in
+``Snapshot.kept``, whose ``index`` only this module reads.
 """
 
 from __future__ import annotations
@@ -23,97 +25,8 @@ from reshape_profiles.schema import Overhead
 
 
 @dataclass(slots=True, eq=False)
-class QueueClass:
-    """Queued jobs that count the same."""
-
-    job: JobView
-    """One of them, or one that was."""
-    count: int = 0
-
-
-class QueueIndex:
-    """One per standing."""
-
-    def __init__(self) -> None:
-        self.same: dict[tuple[JobEstimate, HostId | None], QueueClass] = {}
-        self._jobs: dict[JobId, JobView] = {}
-        self._submitted: list[tuple[float, JobId]] = []
-        """Of jobs with the usual longest wait..."""
-        self._until_s: dict[JobId, float] = {}
-        """...and until when those wait that have one of their own."""
-
-    def put(self, predictor: Predictor, job: JobView) -> None:
-        """A job is queued, with this view from now on."""
-        self.drop(job.id)
-        self._jobs[job.id] = job
-        key = (predictor.estimate(job), job.only_host)
-        same = self.same.get(key)
-        if same is None:
-            same = self.same[key] = QueueClass(job)
-        same.count += 1
-        own_s = job.spec.max_wait_s
-        if own_s is None:
-            insort(self._submitted, (job.submitted_at_s, job.id))
-        else:
-            self._until_s[job.id] = job.submitted_at_s + own_s
-
-    def drop(self, job_id: JobId) -> None:
-        """A job is not queued any more, or with another view."""
-        job = self._jobs.pop(job_id, None)
-        if job is None:
-            return
-        assert job.estimate is not None
-        key = (job.estimate, job.only_host)
-        same = self.same[key]
-        same.count -= 1
-        if not same.count:
-            del self.same[key]
-        if self._until_s.pop(job_id, None) is None:
-            row = self._submitted
-            del row[bisect_left(row, (job.submitted_at_s, job_id))]
-
-    def overdue(self, queued: Iterable[JobView], now_s: float, usual_s: float) -> list[JobView]:
-        """Those of the queue that have waited too long (see ``is_overdue``)."""
-        left = len([at_s for at_s in self._until_s.values() if at_s <= now_s])
-        left += self._first_in_time(now_s, usual_s)
-        found: list[JobView] = []
-        for job in queued if left else ():
-            if is_overdue(job, now_s, usual_s):
-                found.append(job)
-                if len(found) == left:
-                    break
-        return found
-
-    def next_s(self, now_s: float, usual_s: float) -> float:
-        """When the next one will have waited too long; infinite: nobody waits in time."""
-        at_s = min([at_s for at_s in self._until_s.values() if at_s > now_s], default=inf)
-        first = self._first_in_time(now_s, usual_s)
-        if first < len(self._submitted):
-            at_s = min(at_s, self._submitted[first][0] + usual_s)
-        return at_s
-
-    def _first_in_time(self, now_s: float, usual_s: float) -> int:
-        """Where the first of those stands that have not waited too long; by bisection of the very
-        sum that is compared, for two ways to add up may differ."""
-        row, low, high = self._submitted, 0, len(self._submitted)
-        while low < high:
-            middle = (low + high) // 2
-            if row[middle][0] + usual_s <= now_s:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
-
-def is_overdue(job: JobView, now_s: float, usual_s: float) -> bool:
-    """Whether a queued job has waited too long; ``usual_s``: longer than jobs usually should."""
-    own_s = job.spec.max_wait_s
-    return job.submitted_at_s + (usual_s if own_s is None else own_s) <= now_s
-
-
-@dataclass(slots=True, eq=False)
-class _Type:
-    """Running jobs of a type, and what was known of it when their ends were predicted."""
+class _TypeEntry:
+    """The running jobs of a job type, and the profile with which their ends were predicted."""
 
     answers: Answers
     cost: Overhead
@@ -121,143 +34,150 @@ class _Type:
 
 
 class RunningIndex:
-    """One for each list of hosts."""
+    """The running jobs on one list of hosts. Ends that are absolute are kept in order."""
 
     def __init__(self, numbering: HostNumbering, mechanism: Mechanism) -> None:
-        self._numbering, self._reshapes = numbering, mechanism is not Mechanism.NONE
+        self._numbering, self._can_reshape = numbering, mechanism is not Mechanism.NONE
         self.by_job: dict[JobId, RunningEntry] = {}
         self.on_host: list[dict[JobId, RunningEntry]] = [{} for _ in numbering.type_of]
-        self.used = [0] * len(numbering.type_of)
+        """The jobs on each host."""
+        self.gpus_on_host = [0] * len(numbering.type_of)
         """GPUs of running jobs, by host."""
         self.ends: list[tuple[int, JobId]] = []
-        """Moments at which jobs will have left, in order."""
-        self.free: list[list[int]] = [[] for _ in numbering.types]
-        """The same for each GPU that has a host, by GPU type."""
-        self.from_now: dict[JobId, RunningEntry] = {}
-        """Jobs whose ends are no moments."""
-        self.sum_ms = self.busy_sum_ms = self.busy = 0
-        """Sums of the moments; of those on hosts for each GPU; and how many GPUs that are."""
+        """Absolute ends (Unix milliseconds) with the job, ascending."""
+        self.gpu_ends: list[list[int]] = [[] for _ in numbering.types]
+        """For each GPU type, the absolute end of its job for each GPU on a usable host,
+        ascending."""
+        self.relative: dict[JobId, RunningEntry] = {}
+        """Jobs whose ends are relative to now."""
+        self.ends_sum_ms = 0
+        """The sum of ``ends``."""
+        self.gpu_ends_sum_ms = 0
+        """The sum of ``gpu_ends`` over all types."""
+        self.gpu_count = 0
+        """The number of GPUs in ``gpu_ends``."""
         self.classes: dict[ClassKey, RunningClass] = {}
-        """Jobs that a plan may name."""
-        self.reshaped: dict[JobId, RunningEntry] = {}
-        """Jobs that could give GPUs, but were reshaped or refused to be."""
-        self._types: dict[str | None, _Type] = {}
-        self._unnamed: dict[JobId, RunningEntry] = {}
+        """The jobs that a plan may name, by class."""
+        self.maybe_cooling: dict[JobId, RunningEntry] = {}
+        """Jobs that could release GPUs, but were reshaped before or refused to be."""
+        self._types: dict[str | None, _TypeEntry] = {}
+        self._fixed: dict[JobId, RunningEntry] = {}
         """Jobs that no plan may name."""
 
     @property
-    def count(self) -> int:
-        """How many ends are moments."""
-        return len(self.by_job) - len(self.from_now)
+    def absolute_count(self) -> int:
+        """The number of jobs whose ends are absolute."""
+        return len(self.by_job) - len(self.relative)
 
     @property
     def costs(self) -> list[Overhead]:
-        """What is known of the types of the jobs."""
-        return [known.cost for known in self._types.values() if known.jobs]
+        """The costs of all job types of which a job runs."""
+        return [entry.cost for entry in self._types.values() if entry.jobs]
 
     def put(self, predictor: Predictor, job: JobView) -> None:
-        """A job runs, with this view from now on."""
+        """Add a job, or replace its view."""
         self.drop(job.id)
         numbering, estimate = self._numbering, predictor.estimate(job)
-        end, is_moment = predictor.ending(job)
+        end, is_absolute = predictor.end_of(job)
         host = numbering.numbers.get(job.host, -1) if job.host is not None else -1
-        kind = numbering.type_of[host] if host >= 0 else len(numbering.types)
-        leave_s = estimate.stay_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
+        type_number = numbering.type_of[host] if host >= 0 else len(numbering.types)
+        restart_s = estimate.in_place_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
         entry = RunningEntry(
             job,
             host,
-            kind,
+            type_number,
             end,
-            is_moment,
-            estimate.until_s,
-            estimate.own,
-            estimate.stay_s,
-            leave_s,
+            is_absolute,
+            estimate.train_end_s,
+            estimate.own_end,
+            estimate.in_place_s,
+            restart_s,
         )
         self.by_job[job.id] = entry
-        self._of_type(job, estimate).jobs[job.id] = entry
+        self._type_entry(job, estimate).jobs[job.id] = entry
         if host >= 0:
             self.on_host[host][job.id] = entry
-            self.used[host] += job.size
-        if host >= 0 and self._reshapes and not job.frozen:
-            self._join(entry, estimate.trains)
+            self.gpus_on_host[host] += job.size
+        if host >= 0 and self._can_reshape and not job.frozen:
+            self._add_to_class(entry, estimate.trains)
         else:
-            self._unnamed[job.id] = entry
-        if not is_moment:
-            self.from_now[job.id] = entry
+            self._fixed[job.id] = entry
+        if not is_absolute:
+            self.relative[job.id] = entry
             return
         insort(self.ends, (end, job.id))
-        self.sum_ms += end
+        self.ends_sum_ms += end
         if host >= 0:
-            row = self.free[kind]
-            at = bisect_left(row, end)
+            gpu_ends = self.gpu_ends[type_number]
+            at = bisect_left(gpu_ends, end)
             for _ in range(job.size):
-                row.insert(at, end)
-            self.busy += job.size
-            self.busy_sum_ms += job.size * end
+                gpu_ends.insert(at, end)
+            self.gpu_count += job.size
+            self.gpu_ends_sum_ms += job.size * end
 
     def drop(self, job_id: JobId) -> None:
-        """A job runs no more, or with another view."""
+        """Remove a job, if it is there."""
         entry = self.by_job.pop(job_id, None)
         if entry is None:
             return
         job, job_class = entry.job, entry.job_class
         del self._types[job.spec.job_type].jobs[job_id]
-        if entry.host >= 0:
-            del self.on_host[entry.host][job_id]
-            self.used[entry.host] -= job.size
+        if entry.host_number >= 0:
+            del self.on_host[entry.host_number][job_id]
+            self.gpus_on_host[entry.host_number] -= job.size
         if job_class is not None:
-            job_class.drop(entry)
-            if not job_class.row:
-                del self.classes[job_class.traits]
-            self.reshaped.pop(job_id, None)
+            job_class.remove(entry)
+            if not job_class.entries:
+                del self.classes[job_class.key]
+            self.maybe_cooling.pop(job_id, None)
         else:
-            del self._unnamed[job_id]
-        if not entry.is_moment:
-            del self.from_now[job_id]
+            del self._fixed[job_id]
+        if not entry.is_absolute:
+            del self.relative[job_id]
             return
         end = entry.end_ms
         del self.ends[bisect_left(self.ends, (end, job_id))]
-        self.sum_ms -= end
-        if entry.host >= 0:
-            row = self.free[entry.kind]
-            at = bisect_left(row, end)
+        self.ends_sum_ms -= end
+        if entry.host_number >= 0:
+            gpu_ends = self.gpu_ends[entry.type_number]
+            at = bisect_left(gpu_ends, end)
             for _ in range(job.size):
-                row.pop(at)
-            self.busy -= job.size
-            self.busy_sum_ms -= job.size * end
+                gpu_ends.pop(at)
+            self.gpu_count -= job.size
+            self.gpu_ends_sum_ms -= job.size * end
 
-    def learned(self, predictor: Predictor, book: ProfileBook) -> None:
-        """Something else is known of a type, maybe of several."""
-        for kind, known in self._types.items():
-            answers, before = book.answers(kind), known.answers
+    def update_types(self, predictor: Predictor, book: ProfileBook) -> None:
+        """Predict again the jobs whose ends depend on what a new profile book says of their
+        type."""
+        for job_type, type_entry in self._types.items():
+            answers, before = book.answers(job_type), type_entry.answers
             if answers is before:
                 continue
-            cost = book.overhead(kind)
-            all_new, known.answers = cost != known.cost, answers
-            known.cost = cost
-            if not all_new and answers.tables is before.tables:
+            cost = book.overhead(job_type)
+            costs_changed, type_entry.answers = cost != type_entry.cost, answers
+            type_entry.cost = cost
+            if not costs_changed and answers.tables is before.tables:
                 continue
-            for entry in list(known.jobs.values()):
-                if all_new or not entry.own:
+            for entry in list(type_entry.jobs.values()):
+                if costs_changed or not entry.own_end:
                     self.put(predictor, entry.job)
 
-    def until(self, predictor: Predictor, now_s: float) -> None:
-        """Jobs that should have trained by now end so long after whenever it is asked."""
-        late = [entry for entry in self._unnamed.values() if entry.until_s <= now_s]
+    def advance(self, predictor: Predictor, now_s: float) -> None:
+        """Make the ends of the jobs relative that should have trained by ``now_s``."""
+        late = [entry for entry in self._fixed.values() if entry.train_end_s <= now_s]
         for job_class in self.classes.values():
-            for until_s, _, entry in job_class.row if job_class.trains else ():
-                if until_s > now_s:
+            for train_end_s, _, entry in job_class.entries if job_class.trains else ():
+                if train_end_s > now_s:
                     break
                 late.append(entry)
         for entry in late:
-            if entry.is_moment:
+            if entry.is_absolute:
                 self.put(predictor, entry.job)
 
-    def _join(self, entry: RunningEntry, trains: bool) -> None:
+    def _add_to_class(self, entry: RunningEntry, trains: bool) -> None:
         job = entry.job
-        traits = (
-            entry.kind,
+        key = ClassKey(
+            entry.type_number,
             job.spec.job_type,
             job.size,
             job.sizes,
@@ -265,26 +185,121 @@ class RunningIndex:
             job.growable,
             len(job.measured) > 1,
         )
-        job_class = self.classes.get(traits)
+        job_class = self.classes.get(key)
         if job_class is None:
-            job_class = self.classes[traits] = RunningClass(traits)
-        job_class.put(entry)
+            job_class = self.classes[key] = RunningClass(key)
+        job_class.add(entry)
         entry.job_class = job_class
-        if job_class.gifts and (job.reshaped_at_s is not None or job.no_shrink_before_s > 0.0):
-            self.reshaped[job.id] = entry
+        if job_class.releases and (job.reshaped_at_s is not None or job.no_shrink_before_s > 0.0):
+            self.maybe_cooling[job.id] = entry
 
-    def _of_type(self, job: JobView, estimate: JobEstimate) -> _Type:
-        kind = job.spec.job_type
-        known = self._types.get(kind)
-        if known is None:
-            known = self._types[kind] = _Type(estimate.answers, estimate.cost)
-        return known
+    def _type_entry(self, job: JobView, estimate: JobEstimate) -> _TypeEntry:
+        job_type = job.spec.job_type
+        entry = self._types.get(job_type)
+        if entry is None:
+            entry = self._types[job_type] = _TypeEntry(estimate.answers, estimate.cost)
+        return entry
+
+
+@dataclass(slots=True, eq=False)
+class QueueClass:
+    """Queued jobs that share an estimate and may start on the same hosts."""
+
+    job: JobView
+    """Any job that is or was of the class."""
+    count: int = 0
+    """The number of jobs that are of the class now."""
+
+
+class QueueIndex:
+    """The queued jobs: how many are of a class, and which have waited too long."""
+
+    def __init__(self) -> None:
+        self.classes: dict[tuple[JobEstimate, HostId | None], QueueClass] = {}
+        """The classes by estimate and the only host on which their jobs may start."""
+        self._jobs: dict[JobId, JobView] = {}
+        self._submitted: list[tuple[float, JobId]] = []
+        """Times of submission, ascending, of the jobs without a longest wait of their own."""
+        self._deadlines_s: dict[JobId, float] = {}
+        """When the jobs with a longest wait of their own will have waited for so long."""
+
+    def put(self, predictor: Predictor, job: JobView) -> None:
+        """Add a job, or replace its view."""
+        self.drop(job.id)
+        self._jobs[job.id] = job
+        key = (predictor.estimate(job), job.only_host)
+        queue_class = self.classes.get(key)
+        if queue_class is None:
+            queue_class = self.classes[key] = QueueClass(job)
+        queue_class.count += 1
+        max_wait_s = job.spec.max_wait_s
+        if max_wait_s is None:
+            insort(self._submitted, (job.submitted_at_s, job.id))
+        else:
+            self._deadlines_s[job.id] = job.submitted_at_s + max_wait_s
+
+    def drop(self, job_id: JobId) -> None:
+        """Remove a job, if it is there."""
+        job = self._jobs.pop(job_id, None)
+        if job is None:
+            return
+        assert job.estimate is not None
+        key = (job.estimate, job.only_host)
+        queue_class = self.classes[key]
+        queue_class.count -= 1
+        if not queue_class.count:
+            del self.classes[key]
+        if self._deadlines_s.pop(job_id, None) is None:
+            submitted = self._submitted
+            del submitted[bisect_left(submitted, (job.submitted_at_s, job_id))]
+
+    def overdue(
+        self, queued: Iterable[JobView], now_s: float, default_wait_s: float
+    ) -> list[JobView]:
+        """Return the jobs of ``queued`` that are overdue (see ``is_overdue``), in its order."""
+        count = len([at_s for at_s in self._deadlines_s.values() if at_s <= now_s])
+        count += self._first_in_time(now_s, default_wait_s)
+        overdue: list[JobView] = []
+        for job in queued if count else ():
+            if is_overdue(job, now_s, default_wait_s):
+                overdue.append(job)
+                if len(overdue) == count:
+                    break
+        return overdue
+
+    def next_overdue_s(self, now_s: float, default_wait_s: float) -> float:
+        """Return when the next job becomes overdue (Unix seconds); infinite: none will."""
+        at_s = min([at_s for at_s in self._deadlines_s.values() if at_s > now_s], default=inf)
+        first = self._first_in_time(now_s, default_wait_s)
+        if first < len(self._submitted):
+            at_s = min(at_s, self._submitted[first][0] + default_wait_s)
+        return at_s
+
+    def _first_in_time(self, now_s: float, default_wait_s: float) -> int:
+        """The position in ``_submitted`` of the first job that is not overdue. The bisection adds
+        up as ``is_overdue`` does: another order of floating-point operations may give another
+        result."""
+        submitted, low, high = self._submitted, 0, len(self._submitted)
+        while low < high:
+            middle = (low + high) // 2
+            if submitted[middle][0] + default_wait_s <= now_s:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def is_overdue(job: JobView, now_s: float, default_wait_s: float) -> bool:
+    """Whether a queued job has waited for its longest wait, or else for ``default_wait_s``."""
+    max_wait_s = job.spec.max_wait_s
+    return job.submitted_at_s + (default_wait_s if max_wait_s is None else max_wait_s) <= now_s
 
 
 class ClusterIndex:
-    """One per state, or per snapshot that is of none."""
+    """The running and the queued jobs of a state, or of a snapshot that belongs to none."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        """Make an index without jobs for the hosts of ``snapshot``."""
         self._mechanism = snapshot.mechanism
         self.numbering = snapshot.numbering
         self._now_s = -inf
@@ -294,36 +309,36 @@ class ClusterIndex:
 
     @staticmethod
     def of(snapshot: Snapshot, predictor: Predictor) -> ClusterIndex:
-        """How the jobs of a snapshot stand."""
-        kept, known = snapshot.kept, None
-        if kept is not None:
-            queued, running = kept.shown
+        """Return the index of a snapshot: the cached one, updated, or else a new one."""
+        cache, index = snapshot.kept, None
+        if cache is not None:
+            queued, running = cache.shown
             if queued is not snapshot.queued or running is not snapshot.running:
-                kept = None
-            elif isinstance(kept.index, ClusterIndex) and kept.index._leads_to(snapshot):
-                known = kept.index
-        if known is None or kept is None:
-            known = ClusterIndex(snapshot)
-            known._see(predictor, snapshot.running, snapshot.queued)
+                cache = None  # it is for a newer snapshot of the state
+            elif isinstance(cache.index, ClusterIndex) and cache.index._can_follow(snapshot):
+                index = cache.index
+        if index is None or cache is None:
+            index = ClusterIndex(snapshot)
+            index._put(predictor, snapshot.running, snapshot.queued)
         else:
-            known._renew(predictor, snapshot.profiles, kept)
-        if kept is not None:
-            kept.index = known
-            kept.running.clear()
-            kept.queued.clear()
-        known._book, known._now_s = snapshot.profiles, snapshot.now_s
-        known.running_index.until(predictor, snapshot.now_s)
-        return known
+            index._update(predictor, snapshot.profiles, cache)
+        if cache is not None:
+            cache.index = index
+            cache.running.clear()
+            cache.queued.clear()
+        index._book, index._now_s = snapshot.profiles, snapshot.now_s
+        index.running_index.advance(predictor, snapshot.now_s)
+        return index
 
-    def _leads_to(self, snapshot: Snapshot) -> bool:
-        """Whether nothing is other than before but views, what was learned, and the time."""
+    def _can_follow(self, snapshot: Snapshot) -> bool:
+        """Whether only views, profiles and the time may differ from the index's snapshot."""
         return (
             self.numbering is snapshot.kept_numbering
             and self._mechanism is snapshot.mechanism
             and self._now_s <= snapshot.now_s
         )
 
-    def _see(
+    def _put(
         self, predictor: Predictor, running: Iterable[JobView], queued: Iterable[JobView]
     ) -> None:
         for job in running:
@@ -331,13 +346,13 @@ class ClusterIndex:
         for job in queued:
             self.queue_index.put(predictor, job)
 
-    def _renew(self, predictor: Predictor, book: ProfileBook, kept: IndexCache) -> None:
-        for job_id in kept.running:
+    def _update(self, predictor: Predictor, book: ProfileBook, cache: IndexCache) -> None:
+        for job_id in cache.running:
             self.running_index.drop(job_id)
-        for job_id in kept.queued:
+        for job_id in cache.queued:
             self.queue_index.drop(job_id)
         if book is not self._book:
-            self.running_index.learned(predictor, book)
-        running = [job for job in kept.running.values() if job is not None]
-        queued = [job for job in kept.queued.values() if job is not None]
-        self._see(predictor, running, queued)
+            self.running_index.update_types(predictor, book)
+        running = [job for job in cache.running.values() if job is not None]
+        queued = [job for job in cache.queued.values() if job is not None]
+        self._put(predictor, running, queued)

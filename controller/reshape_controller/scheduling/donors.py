@@ -1,7 +1,7 @@
-"""The running jobs that may give GPUs, and which of them are worth a closer look.
+"""The running jobs that may give GPUs to a newcomer, and the bound that prunes most of them.
 
-Does: says of each what no newcomer changes, when somebody asks; rules out those none of whose
-options can save enough, by their bounds. Never: weighs an option. State: figures of one decision.
+Does: computes for each donor what does not depend on the newcomer, when it is first needed; finds
+the donors whose options can save enough. It evaluates no option: ``evaluation`` does.
 """
 
 from __future__ import annotations
@@ -15,158 +15,167 @@ from reshape_controller.core.plan import HostView, JobView
 from reshape_controller.scheduling.forecast import Forecast, Outlook
 from reshape_controller.scheduling.predictor import to_ms
 from reshape_controller.scheduling.running_classes import (
-    SLACK_MS,
-    BoundRules,
+    ROUNDING_MS,
+    BoundContext,
+    DonorThreshold,
     Exclusions,
-    Gain,
-    Needs,
+    MaxGain,
     RunningClass,
     RunningEntry,
 )
 
+DonorSize = tuple[int, int, int, tuple[tuple[JobId, int]]]
+"""A smaller size of a donor: the GPUs that it keeps, those that it releases, when it will have left
+then (ms from now), and its id with the size, as an option has them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Donor:
-    """A running job that may give GPUs: what of its options no newcomer changes."""
+    """A running job that may give GPUs, with the figures that no newcomer changes. Times are
+    milliseconds from now."""
 
     job: JobView
-    before_ms: int
-    """When it ends as it is."""
-    least_ms: int
+    end_ms: int
+    """When it will have left if it keeps its size."""
+    min_saving_ms: int
     """What its reshape has to save."""
-    others_ms: int
-    """When the last of the others ends."""
+    others_end_ms: int
+    """When the last of the other running jobs will have left."""
     release_s: float
-    keeps: list[tuple[int, int, int, tuple[tuple[JobId, int]]]]
-    """Smaller sizes: the size, what it takes from the job, when the job ends then, and the two as
-    an option has them."""
+    """Seconds from the request until its GPUs are free."""
+    smaller: list[DonorSize]
 
 
 class Donors:
-    """The running jobs that may give GPUs. What it takes to weigh one is made when one is."""
+    """The running jobs that may give GPUs in one decision."""
 
     def __init__(
-        self, forecast: Forecast, excluded: list[RunningEntry], least_ms: Callable[[int], int]
+        self, forecast: Forecast, excluded: list[RunningEntry], min_saving_ms: Callable[[int], int]
     ) -> None:
-        """``apart``: jobs that are not asked now; ``least_ms`` gives what has to be saved, from
-        what the victim has left."""
-        self.excluded = Exclusions(excluded)
-        self.forecast, self.least_ms = forecast, least_ms
-        self.rules = BoundRules(forecast.snapshot.now_s, forecast.now_ms, least_ms)
-        self._made: dict[JobId, Donor] = {}
+        """``excluded``: jobs that may not be shrunk now; ``min_saving_ms`` gives what a reshape has
+        to save, from the time until the donor has left."""
+        self.exclusions = Exclusions(excluded)
+        self.forecast, self.min_saving_ms = forecast, min_saving_ms
+        self.context = BoundContext(forecast.snapshot.now_s, forecast.now_ms, min_saving_ms)
+        self._donors: dict[JobId, Donor] = {}
 
     @cached_property
-    def first(self) -> list[tuple[RunningClass, Needs]]:
-        """Those that are alike, with what the first of them needs."""
-        found: list[tuple[RunningClass, Needs]] = []
+    def class_thresholds(self) -> list[tuple[RunningClass, DonorThreshold]]:
+        """The classes whose jobs can release GPUs, each with its lowest threshold."""
+        thresholds: list[tuple[RunningClass, DonorThreshold]] = []
         for job_class in self.forecast.running_index.classes.values():
-            if job_class.gifts:
-                job_class.renew(self.forecast.predictor)
-                found.append((job_class, job_class.first(self.rules)))
-        return found
+            if job_class.releases:
+                job_class.refresh_slowdowns(self.forecast.predictor)
+                thresholds.append((job_class, job_class.lowest_threshold(self.context)))
+        return thresholds
 
-    def on(self, host: HostView) -> list[JobView]:
-        """Those on a host."""
-        found: list[JobView] = []
+    def on_host(self, host: HostView) -> list[JobView]:
+        """Return the donors on a host."""
+        donors: list[JobView] = []
         for entry in self.forecast.running_index.on_host[self.forecast.numbers[host.id]].values():
             job_class = entry.job_class
             if (
                 job_class is not None
-                and job_class.gifts
-                and entry.job.id not in self.excluded.names
+                and job_class.releases
+                and entry.job.id not in self.exclusions.job_ids
             ):
-                found.append(entry.job)
-        return found
+                donors.append(entry.job)
+        return donors
 
-    def among(self, hosts: list[HostView]) -> list[JobView]:
-        """Those on any of ``hosts``."""
+    def on_hosts(self, hosts: list[HostView]) -> list[JobView]:
+        """Return the donors on any of ``hosts``."""
         forecast = self.forecast
-        job_class = [one for one in forecast.running_index.classes.values() if one.gifts]
-        found = [job for one in job_class for job in one.all(self.excluded)]
+        classes = [entry for entry in forecast.running_index.classes.values() if entry.releases]
+        donors = [job for job_class in classes for job in job_class.jobs(self.exclusions)]
         if len(hosts) == len(forecast.numbers):
-            return found
-        asked = {host.id for host in hosts}
-        return [job for job in found if job.host in asked]
+            return donors
+        host_ids = {host.id for host in hosts}
+        return [job for job in donors if job.host in host_ids]
 
     @cached_property
     def by_host(self) -> dict[HostId, list[JobView]]:
-        """Those on each host that has any."""
-        found: dict[HostId, list[JobView]] = {}
-        for job in self.among(list(self.forecast.snapshot.hosts)):
+        """The donors by host; hosts without any are left out."""
+        donors: dict[HostId, list[JobView]] = {}
+        for job in self.on_hosts(list(self.forecast.snapshot.hosts)):
             assert job.host is not None
-            found.setdefault(job.host, []).append(job)
-        return found
+            donors.setdefault(job.host, []).append(job)
+        return donors
 
     @cached_property
-    def most(self) -> int:
-        """The most GPUs of one host that are idle or that one job can give."""
+    def max_gpus(self) -> int:
+        """The most GPUs that a newcomer can get on one host: idle ones, and those of one donor."""
         most = 0
         for job_class in self.forecast.running_index.classes.values():
-            if job_class.gifts and job_class.gifts[0] > most and job_class.count(self.excluded):
-                most = job_class.gifts[0]
+            if (
+                job_class.releases
+                and job_class.releases[0] > most
+                and job_class.count(self.exclusions)
+            ):
+                most = job_class.releases[0]
         for host in self.forecast.snapshot.idle:
-            gifts = [job.size - job.sizes[0] for job in self.on(host)]
-            most = max(most, host.idle + max(gifts, default=0))
+            releases = [job.size - job.sizes[0] for job in self.on_host(host)]
+            most = max(most, host.idle + max(releases, default=0))
         return most
 
-    def of(self, job: JobView) -> Donor:
-        """All about one."""
-        donor = self._made.get(job.id)
+    def donor(self, job: JobView) -> Donor:
+        """Return the figures of one donor."""
+        donor = self._donors.get(job.id)
         if donor is None:
-            donor = self._made[job.id] = self._make(job)
+            donor = self._donors[job.id] = self._compute(job)
         return donor
 
     @cached_property
-    def release_s(self) -> float:
-        """None of them gives its GPUs sooner."""
+    def min_release_s(self) -> float:
+        """A lower bound on the seconds until any running job has released GPUs."""
         predictor, costs = self.forecast.predictor, self.forecast.running_index.costs
-        return min([predictor.released_s(cost) for cost in costs], default=0.0)
+        return min([predictor.release_cost_s(cost) for cost in costs], default=0.0)
 
     @cached_property
-    def beside_idle(self) -> tuple[list[JobView], Exclusions]:
-        """``split`` for a newcomer that may be on any host."""
+    def split_of_all(self) -> tuple[list[JobView], Exclusions]:
+        """``split_by_idle`` for a newcomer that may be on any host."""
         idle = self.forecast.snapshot.idle
         return self._split(list(idle), [self.forecast.numbers[host.id] for host in idle])
 
-    def split(self, hosts: list[HostView]) -> tuple[list[JobView], Exclusions]:
-        """Those on the ones of ``hosts`` with idle GPUs; and whom to leave out for those on the
-        full ones: all on others, and who is not asked at all."""
+    def split_by_idle(self, hosts: list[HostView]) -> tuple[list[JobView], Exclusions]:
+        """Return the donors on those of ``hosts`` that have idle GPUs, and the exclusions that
+        leave the donors on the full ones: all jobs on other hosts, and the usual exclusions."""
         numbers = self.forecast.numbers
         full = {numbers[host.id]: None for host in hosts if not host.idle}
-        rest = [number for number in numbers.values() if number not in full]
-        return self._split([host for host in hosts if host.idle], rest)
+        others = [number for number in numbers.values() if number not in full]
+        return self._split([host for host in hosts if host.idle], others)
 
     def _split(self, idle: list[HostView], left_out: list[int]) -> tuple[list[JobView], Exclusions]:
         if not left_out:
-            return [], self.excluded
+            return [], self.exclusions
         on_host = self.forecast.running_index.on_host
-        here = [job for host in idle for job in self.on(host)]
-        rest = [one for number in left_out for one in on_host[number].values()]
-        return here, Exclusions([*self.excluded.running_index, *rest])
+        beside_idle = [job for host in idle for job in self.on_host(host)]
+        others = [entry for number in left_out for entry in on_host[number].values()]
+        return beside_idle, Exclusions([*self.exclusions.entries, *others])
 
-    def _make(self, job: JobView) -> Donor:
+    def _compute(self, job: JobView) -> Donor:
         forecast, predictor = self.forecast, self.forecast.predictor
-        before = forecast.end_ms(job)
-        then_s = predictor.reshaped_to_s(job, job.gpu_type)
-        keeps = [
-            (size, job.size - size, to_ms(then_s[size]), ((job.id, size),))
+        end = forecast.end_ms(job)
+        totals_s = predictor.reshaped_by_size_s(job, job.gpu_type)
+        smaller = [
+            (size, job.size - size, to_ms(totals_s[size]), ((job.id, size),))
             for size in job.sizes
             if size < job.size
         ]
-        others, release_s = forecast.latest_but((job.id,)), predictor.release_s(job)
-        return Donor(job, before, self.least_ms(before), others, release_s, keeps)
+        others_end, release_s = forecast.latest_end_without((job.id,)), predictor.release_s(job)
+        return Donor(job, end, self.min_saving_ms(end), others_end, release_s, smaller)
 
 
 @dataclass(slots=True)
 class DonorSearch:
-    """Which jobs a look at all of them has found."""
+    """The result of a search for donors."""
 
-    near: list[JobView]
-    """Those of which GPUs may be worth taking."""
-    far: list[tuple[int, JobView]]
-    """The others, if somebody will look at them; with what is lost with each at least."""
-    ruled_out: int = 0
-    """How many others there are."""
+    candidates: list[JobView]
+    """Donors whose options have to be evaluated."""
+    pruned: list[tuple[int, JobView]]
+    """Donors that fail the bound, each with what a newcomer would have to save (ms); filled only
+    for a snapshot whose plan is explained."""
+    pruned_count: int = 0
+    """How many donors fail the bound."""
 
 
 def find_donors(
@@ -174,68 +183,82 @@ def find_donors(
     newcomer: JobView,
     hosts: list[HostView],
     donors: Donors,
-    base: tuple[int, int],
+    baseline: tuple[int, int],
 ) -> DonorSearch:
-    """At the jobs that may give GPUs to a newcomer, by what they can bring at best.
+    """Find the donors on ``hosts`` whose options for a newcomer may save enough against
+    ``baseline``, a makespan and a sum of completion times (ms).
 
-    An option that leaves the schedule of the queue as it is saves what it saves the newcomer, less
-    what the giver loses. Whether it does that is not looked at here on hosts with idle GPUs, and
-    where more is given than the newcomer takes: those jobs are all near.
+    An option that does not change the schedule of the queue saves what it saves the newcomer, less
+    the donor's loss. The bound relies on that. Where it may not hold, every donor is a candidate:
+    on hosts with idle GPUs, and where the donor releases more than the newcomer takes.
     """
-    found, forecast, queue = DonorSearch([], []), outlook.forecast, outlook.if_started
+    search, forecast, queue = DonorSearch([], []), outlook.forecast, outlook.if_started
     if not forecast.running_index.classes:
-        return found
-    anywhere = len(hosts) == len(forecast.numbers)
-    here, excluded = donors.beside_idle if anywhere else donors.split(hosts)
-    found.near += here
-    shorter = base[0] - max(queue.last_ms, forecast.latest[0][0])
-    waits = base[1] - forecast.ends_sum_ms - queue.sum_ms
-    gains, rules = _Gains(outlook, newcomer, donors.release_s, waits, shorter), donors.rules
-    for job_class, first in donors.first:
-        if job_class.gifts[0] < newcomer.sizes[0]:
+        return search
+    any_host = len(hosts) == len(forecast.numbers)
+    beside_idle, exclusions = donors.split_of_all if any_host else donors.split_by_idle(hosts)
+    search.candidates += beside_idle
+    makespan_gain = baseline[0] - max(queue.last_ms, forecast.latest[0][0])
+    total_if_waiting = baseline[1] - forecast.ends_sum_ms - queue.sum_ms
+    gains = _MaxGains(outlook, newcomer, donors.min_release_s, total_if_waiting, makespan_gain)
+    context = donors.context
+    for job_class, lowest in donors.class_thresholds:
+        if job_class.releases[0] < newcomer.sizes[0]:
             continue
-        gain = gains.of(job_class.gift)
+        gain = gains.of(job_class.release_key)
         if gain is None:
-            found.near += job_class.all(excluded)
+            search.candidates += job_class.jobs(exclusions)
             continue
-        close = job_class.near(gain, rules, excluded) if first.are_met(gain) else []
-        found.near += close
-        found.ruled_out += job_class.count(excluded) - len(close)
+        candidates: list[JobView] = []
+        if lowest.is_met_by(gain):
+            candidates = job_class.candidates(gain, context, exclusions)
+        search.candidates += candidates
+        search.pruned_count += job_class.count(exclusions) - len(candidates)
         if forecast.snapshot.explain:
-            found.far += job_class.far(gain, rules, excluded)
-    return found
+            search.pruned += job_class.pruned(gain, context, exclusions)
+    return search
 
 
-class _Gains:
-    """What GPUs of running jobs can bring to a newcomer."""
+class _MaxGains:
+    """Upper bounds on what the GPUs of one donor bring to a newcomer."""
 
     def __init__(
-        self, outlook: Outlook, newcomer: JobView, release_s: float, waits: int, shorter: int
+        self,
+        outlook: Outlook,
+        newcomer: JobView,
+        min_release_s: float,
+        total_if_waiting: int,
+        makespan_gain: int,
     ) -> None:
-        """``waits``: the completion time of a newcomer that waits, with what that costs others;
-        ``shorter``: by how much all would end sooner at best."""
+        """``total_if_waiting``: the completion time of the newcomer if it waits, with what that
+        costs other jobs (ms); ``makespan_gain``: an upper bound on how much the makespan falls."""
         self._outlook, self._newcomer = outlook, newcomer
-        self._release_s, self._waits, self._shorter = release_s, waits, shorter
-        self._known: dict[tuple[int, tuple[int, ...]], Gain | None] = {}
+        self._min_release_s, self._total_if_waiting = min_release_s, total_if_waiting
+        self._makespan_gain = makespan_gain
+        self._gains: dict[tuple[int, tuple[int, ...]], MaxGain | None] = {}
         types = outlook.forecast.types
-        self._late_ms = outlook.reach.late_ms if outlook.others else [-1] * len(types)
+        self._queue_limits = outlook.reach.limits_ms if outlook.others else [-1] * len(types)
 
-    def of(self, gift: tuple[int, tuple[int, ...]]) -> Gain | None:
-        """Of so many GPUs of a type as can be given; None: that is not said here."""
-        known = self._known
-        if gift not in known:
-            known[gift] = self._of(*gift)
-        return known[gift]
+    def of(self, release_key: tuple[int, tuple[int, ...]]) -> MaxGain | None:
+        """Return the bounds for donors of a GPU type that can release these numbers of GPUs; None
+        if no bound holds for them."""
+        gains = self._gains
+        if release_key not in gains:
+            gains[release_key] = self._compute(*release_key)
+        return gains[release_key]
 
-    def _of(self, kind: int, gifts: tuple[int, ...]) -> Gain | None:
-        job, alone, late = self._newcomer, not self._outlook.others, self._late_ms[kind]
-        sizes = [size for size in job.sizes if size in gifts]
+    def _compute(self, type_number: int, releases: tuple[int, ...]) -> MaxGain | None:
+        job, alone = self._newcomer, not self._outlook.others
+        queue_limit = self._queue_limits[type_number]
+        sizes = [size for size in job.sizes if size in releases]
         if alone and not sizes:
-            sizes = [size for size in job.sizes if size <= gifts[0]]
+            sizes = [size for size in job.sizes if size <= releases[0]]
         if not sizes:
             return None
         forecast = self._outlook.forecast
-        name, predictor = forecast.types[kind], forecast.predictor
-        end_s = min([predictor.incoming_s(job, name, size) for size in sizes]) + self._release_s
-        end = to_ms(end_s) - SLACK_MS
-        return None if end <= late else Gain(self._waits - end, late, self._shorter)
+        gpu_type, predictor = forecast.types[type_number], forecast.predictor
+        shortest_s = min([predictor.incoming_s(job, gpu_type, size) for size in sizes])
+        end = to_ms(shortest_s + self._min_release_s) - ROUNDING_MS
+        if end <= queue_limit:
+            return None
+        return MaxGain(self._total_if_waiting - end, queue_limit, self._makespan_gain)

@@ -1,8 +1,13 @@
-"""Options against each other: what each brings, what is worth it, and the plan that tells of it.
+"""Options compared with each other: what each saves, which is best, and the plan that explains it.
 
-Does: weighs candidates with an outlook, keeps what can win, ranks, and turns the choice into a plan
-with its options and a sentence for people. Never: sets the rules: what a reshape has to save is
-given. State: the base of one comparison.
+The first half evaluates the options of many running jobs at once, without a ``Candidate`` for each
+(``evaluate_shrinks``, ``evaluate_growths``). Bounds prune the jobs none of whose options can save
+enough. An option that changes the schedule of the queue is left pending. The second half
+(``Evaluation``) compares everything with the best option that reshapes no running job: it
+evaluates what is pending as far as it can win, ranks, and writes the plan.
+
+What a reshape has to save is given by the policy. A baseline is a makespan and a sum of completion
+times. Times are milliseconds from now.
 """
 
 from __future__ import annotations
@@ -16,91 +21,153 @@ from typing import NamedTuple
 from reshape_controller.core.explanation import duration, gpus
 from reshape_controller.core.plan import HostView, JobView, Option, Plan
 from reshape_controller.scheduling import candidates, legal_moves
-from reshape_controller.scheduling.candidates import Candidate, Rank
+from reshape_controller.scheduling.candidates import BestFit, Candidate, RankedOption
 from reshape_controller.scheduling.donors import Donor, Donors, find_donors
 from reshape_controller.scheduling.forecast import Forecast, Outlook
-from reshape_controller.scheduling.growth import Growth
+from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import to_ms
 
-NEAREST = 8
-"""So many of the jobs that were ruled out are weighed all the same, for people to see."""
+PRUNED_SHOWN_MAX = 8
+"""The most pruned jobs whose options are evaluated all the same, to be shown to users."""
 
 
 @dataclass(slots=True)
-class SweptOptions:
-    """What a sweep found. ``costly``: options whose effect on the queue is not known yet."""
+class EvaluatedOptions:
+    """The options of a set of running jobs."""
 
-    worth: list[Rank]
+    worthwhile: list[RankedOption]
     """Options that save enough."""
-    others: list[Rank]
-    costly: list[Candidate]
-    ruled_out: int = 0
-    """Jobs none of whose options can save enough, which were not weighed; and options that save too
-    little, if nobody asks which."""
-    far: RuledOut | None = None
-    """These jobs, if somebody will look at them."""
+    others: list[RankedOption]
+    """Options that do not."""
+    pending: list[Candidate]
+    """Options that change the schedule of the queue: each needs a list schedule of its own."""
+    pruned_count: int = 0
+    """Jobs that were pruned, and options that save too little and were dropped at once because
+    the plan is not explained."""
+    pruned: PrunedJobs | None = None
+    """The pruned jobs, if the plan is explained and there are any."""
 
     @property
     def count(self) -> int:
-        """Options, and jobs of which none was weighed."""
-        return len(self.worth) + len(self.others) + len(self.costly) + self.ruled_out
+        """The number of options; a pruned job counts once."""
+        return len(self.worthwhile) + len(self.others) + len(self.pending) + self.pruned_count
 
 
 @dataclass(frozen=True, slots=True)
-class RuledOut:
-    """Running jobs whose bound says that none of their options can save enough."""
+class PrunedJobs:
+    """Running jobs none of whose options can save enough, by their bounds."""
 
     jobs: list[tuple[int, JobView]]
-    """Each with a figure that is the smaller, the nearer it is to being worth it."""
-    options: DonorOptions | GrowthOptions
+    """Each job with a figure; the smaller it is, the closer the job's bound comes to passing."""
+    evaluator: ShrinkEvaluator | GrowthEvaluator
 
-    def nearest(self) -> list[Rank]:
-        """The options of those that lack least, for people to see; if they are quick."""
-        near = nsmallest(NEAREST, self.jobs, key=lambda entry: (entry[0], entry[1].id))
-        swept = self.options.evaluate([job for _, job in near])
-        return swept.worth + swept.others
+    def nearest(self) -> list[RankedOption]:
+        """Return the options of the jobs that come closest, without those left pending."""
+        nearest = nsmallest(PRUNED_SHOWN_MAX, self.jobs, key=lambda pair: (pair[0], pair[1].id))
+        options = self.evaluator.evaluate([job for _, job in nearest])
+        return options.worthwhile + options.others
+
+
+_DonorEntry = tuple[HostView, Donor, list[tuple[int, int]]]
+"""A donor on its host, with the sizes of the newcomer that need GPUs of it. Each size has the end
+of the newcomer, which includes the donor's release."""
 
 
 @dataclass(frozen=True, slots=True)
-class DonorOptions:
-    """Single-victim starts of a newcomer. ``base``: the makespan and the sum of completion times of
-    the best option that reshapes nobody; ``all_kept``: those that save too little as well."""
+class ShrinkEvaluator:
+    """Evaluates the starts of a newcomer for which one donor shrinks."""
 
     outlook: Outlook
     newcomer: JobView
     donors: Donors
-    base: tuple[int, int]
-    all_kept: bool = True
+    baseline: tuple[int, int]
+    """Makespan and sum of completion times of the best option that reshapes no running job."""
+    keep_all: bool = True
+    """Whether options that save too little are returned as well."""
 
-    def evaluate(self, jobs: Iterable[JobView]) -> SweptOptions:
-        """Every one that takes GPUs from one of ``jobs``."""
-        donors = [self.donors.of(job) for job in jobs]
-        if not donors:
-            return _none()
-        return _swept(self.outlook, self.newcomer, donors, self.base, all_kept=self.all_kept)
+    def evaluate(self, jobs: Iterable[JobView]) -> EvaluatedOptions:
+        """Evaluate every start that takes GPUs from one of ``jobs``."""
+        options = _no_options()
+        by_donor = self._with_newcomer_ends([self.donors.donor(job) for job in jobs])
+        if by_donor:
+            _evaluate_donors(
+                options,
+                self.outlook,
+                self.newcomer,
+                by_donor,
+                self.baseline,
+                keep_all=self.keep_all,
+            )
+        return options
+
+    def _with_newcomer_ends(self, donors: list[Donor]) -> list[_DonorEntry]:
+        """The donors beside which the newcomer has a size that needs GPUs of them."""
+        forecast, predictor, newcomer = (
+            self.outlook.forecast,
+            self.outlook.forecast.predictor,
+            self.newcomer,
+        )
+        by_donor: list[_DonorEntry] = []
+        ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
+        for donor in donors:
+            assert donor.job.host is not None
+            host = forecast.snapshot.hosts[forecast.numbers[donor.job.host]]
+            if newcomer.sizes[-1] <= host.idle:
+                continue
+            key = (host.gpu_type, host.idle, donor.release_s)
+            if key not in ends:
+                ends[key] = [
+                    (size, to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2]))
+                    for size in newcomer.sizes
+                    if size > host.idle
+                ]
+            by_donor.append((host, donor, ends[key]))
+        return by_donor
 
 
 @dataclass(frozen=True, slots=True)
-class GrowthOptions:
-    """Growths and moves of running jobs, with nobody queued."""
+class GrowthEvaluator:
+    """Evaluates growths and moves of running jobs while the queue is empty."""
 
     forecast: Forecast
     hosts: list[HostView]
-    least_ms: Callable[[int], int]
-    base: tuple[int, int]
+    """At least the hosts with idle GPUs."""
+    min_saving_ms: Callable[[int], int]
+    """What a reshape has to save, as a function of the time until the job has left."""
+    baseline: tuple[int, int]
+    """Makespan and sum of completion times if nothing is done."""
 
-    def evaluate(self, jobs: Iterable[JobView]) -> SweptOptions:
-        """Every one of ``jobs``."""
-        found, fits = _none(), candidates.Fits(self.hosts)
+    def evaluate(self, jobs: Iterable[JobView]) -> EvaluatedOptions:
+        """Evaluate every growth and move of ``jobs``."""
+        options, best_fit = _no_options(), BestFit(self.hosts)
         by_id = {host.id: host for host in self.hosts}
         for job in jobs:
             own = by_id.get(job.host) if job.host is not None else None
-            _grown(found, self.forecast, job, own, fits, self.least_ms, self.base)
-        return found
+            self._evaluate_job(options, job, own, best_fit)
+        return options
 
-
-def _none() -> SweptOptions:
-    return SweptOptions([], [], [])
+    def _evaluate_job(
+        self, options: EvaluatedOptions, job: JobView, own: HostView | None, best_fit: BestFit
+    ) -> None:
+        forecast = self.forecast
+        before = forecast.end_ms(job)
+        min_saving = self.min_saving_ms(before)
+        others_end = forecast.latest_end_without((job.id,))
+        totals_s: dict[tuple[str, bool], dict[int, float]] = {}
+        for size, host in candidates.growth_sizes(job, own, best_fit):
+            stays, gpu_type = host is own, host.gpu_type
+            if (gpu_type, stays) not in totals_s:
+                totals_s[gpu_type, stays] = forecast.predictor.reshaped_by_size_s(
+                    job, gpu_type, moves=not stays
+                )
+            end = to_ms(totals_s[gpu_type, stays][size])
+            makespan, total = max(others_end, end), forecast.ends_sum_ms - before + end
+            moved = size - job.size if stays else size
+            option = RankedOption(makespan, total, moved, job.id, size, host.id)
+            if _saves_enough(makespan, total, self.baseline, min_saving):
+                options.worthwhile.append(option)
+            else:
+                options.others.append(option)
 
 
 def evaluate_shrinks(
@@ -108,331 +175,314 @@ def evaluate_shrinks(
     newcomer: JobView,
     hosts: list[HostView],
     donors: Donors,
-    base: tuple[int, int],
+    baseline: tuple[int, int],
     *,
-    gate: bool,
-) -> SweptOptions:
-    """Weigh every single-victim start of ``newcomer`` (see ``Starts``). With ``gate``, jobs none of
-    whose options can save enough are not weighed."""
-    all_kept = not gate or outlook.forecast.snapshot.explain
-    starts = DonorOptions(outlook, newcomer, donors, base, all_kept)
-    if not gate:
-        return starts.evaluate(donors.among(hosts))
-    looked = find_donors(outlook, newcomer, hosts, donors, base)
-    found = starts.evaluate(looked.near)
-    found.ruled_out += looked.ruled_out
-    found.far = RuledOut(looked.far, starts) if looked.far else None
-    return found
+    prune: bool,
+) -> EvaluatedOptions:
+    """Evaluate the starts of ``newcomer`` on ``hosts`` for which one donor shrinks. With ``prune``,
+    jobs none of whose options can save enough are left out."""
+    keep_all = not prune or outlook.forecast.snapshot.explain
+    evaluator = ShrinkEvaluator(outlook, newcomer, donors, baseline, keep_all)
+    if not prune:
+        return evaluator.evaluate(donors.on_hosts(hosts))
+    search = find_donors(outlook, newcomer, hosts, donors, baseline)
+    options = evaluator.evaluate(search.candidates)
+    options.pruned_count += search.pruned_count
+    options.pruned = PrunedJobs(search.pruned, evaluator) if search.pruned else None
+    return options
 
 
 def evaluate_growths(
-    outlook: Outlook, hosts: list[HostView], growth: Growth, base: tuple[int, int]
-) -> SweptOptions:
-    """Weigh growths and moves of running jobs that could save enough; with a queue, none is cheap
-    to weigh."""
+    outlook: Outlook, hosts: list[HostView], growth: GrowthBounds, baseline: tuple[int, int]
+) -> EvaluatedOptions:
+    """Evaluate the growths and moves of running jobs that can save enough. With a queue, all are
+    left pending: each may change the schedule of the queue."""
     forecast = outlook.forecast
-    if outlook.others or outlook.rest_ms:
-        return SweptOptions([], [], list(candidates.growths(forecast, hosts)))
-    growths = GrowthOptions(forecast, hosts, growth.least_ms, base)
-    found = growths.evaluate(growth.near)
-    found.ruled_out = growth.count - len(growth.near)
-    far = growth.far() if forecast.snapshot.explain else []
-    found.far = RuledOut(far, growths) if far else None
-    return found
+    if outlook.others or outlook.tail_area_ms:
+        return EvaluatedOptions([], [], list(candidates.growths(forecast, hosts)))
+    evaluator = GrowthEvaluator(forecast, hosts, growth.min_saving_ms, baseline)
+    options = evaluator.evaluate(growth.candidates)
+    options.pruned_count = growth.count - len(growth.candidates)
+    pruned = growth.pruned() if forecast.snapshot.explain else []
+    options.pruned = PrunedJobs(pruned, evaluator) if pruned else None
+    return options
 
 
-def _grown(
-    found: SweptOptions,
-    forecast: Forecast,
-    job: JobView,
-    own: HostView | None,
-    fits: candidates.Fits,
-    least_ms: Callable[[int], int],
-    base: tuple[int, int],
-) -> None:
-    """Every growth and move of a job, with nobody queued."""
-    before = forecast.end_ms(job)
-    least, floor = least_ms(before), forecast.latest_but((job.id,))
-    ends_s: dict[tuple[str, bool], dict[int, float]] = {}
-    for size, host in candidates.larger(job, own, fits):
-        here, kind = host is own, host.gpu_type
-        if (kind, here) not in ends_s:
-            ends_s[kind, here] = forecast.predictor.reshaped_to_s(job, kind, moves=not here)
-        end = to_ms(ends_s[kind, here][size])
-        makespan = max(floor, end)
-        shorter, sooner = base[0] - makespan, before - end
-        total = forecast.ends_sum_ms - sooner
-        worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
-        moved = size - job.size if here else size
-        rank = Rank(makespan, total, moved, job.id, size, host.id)
-        (found.worth if worth else found.others).append(rank)
+def _no_options() -> EvaluatedOptions:
+    return EvaluatedOptions([], [], [])
 
 
-_Row = tuple[HostView, Donor, list[tuple[int, int]]]
-"""A running job on its host, with the sizes of the newcomer that need a giver and when it ends with
-each."""
+def _saves_enough(makespan: int, total: int, baseline: tuple[int, int], min_saving: int) -> bool:
+    """Whether an option saves ``min_saving`` in the makespan, or in the sum of completion times
+    while the makespan does not rise."""
+    saved = baseline[0] - makespan
+    return saved >= min_saving or (saved >= 0 and baseline[1] - total >= min_saving)
 
 
-def _swept(
+def _evaluate_donors(
+    options: EvaluatedOptions,
     outlook: Outlook,
     newcomer: JobView,
-    donors: Iterable[Donor],
-    base: tuple[int, int],
+    by_donor: list[_DonorEntry],
+    baseline: tuple[int, int],
     *,
-    all_kept: bool,
-) -> SweptOptions:
-    """Weigh every single-victim start that takes GPUs from one of ``givers``."""
-    forecast, predictor = outlook.forecast, outlook.forecast.predictor
-    rows: list[_Row] = []
-    ends: dict[tuple[str, int, float], list[tuple[int, int]]] = {}
-    for donor in donors:
-        assert donor.job.host is not None
-        host = forecast.snapshot.hosts[forecast.numbers[donor.job.host]]
-        if newcomer.sizes[-1] <= host.idle:
-            continue
-        key = (host.gpu_type, host.idle, donor.release_s)
-        if key not in ends:
-            ends[key] = [
-                (size, to_ms(predictor.incoming_s(newcomer, host.gpu_type, size) + key[2]))
-                for size in newcomer.sizes
-                if size > host.idle
-            ]
-        rows.append((host, donor, ends[key]))
-    found = _none()
-    _evaluate(found, outlook, newcomer, rows, base, all_kept=all_kept)
-    return found
-
-
-def _evaluate(
-    found: SweptOptions,
-    outlook: Outlook,
-    newcomer: JobView,
-    rows: list[_Row],
-    base: tuple[int, int],
-    *,
-    all_kept: bool,
+    keep_all: bool,
 ) -> None:
-    """One long loop on purpose: it runs thousands of times."""
+    """Evaluate every pair of sizes of the newcomer and a donor. This is one long loop on purpose,
+    with ``_saves_enough`` written out: it runs thousands of times in a decision.
+
+    While no free time that changes is within the reach of the queue, the queue's schedule stays,
+    and the figures of an option differ from fixed sums by those of two jobs.
+    """
     forecast, queue = outlook.forecast, outlook.if_started
-    alone, rest, gpus, name = not outlook.others, outlook.rest_ms, forecast.gpus, newcomer.id
-    late_ms = () if alone else outlook.reach.late_ms
-    last, sums = queue.last_ms, forecast.ends_sum_ms + queue.sum_ms
-    area = forecast.free_sum_ms + queue.busy_ms + rest
-    base_makespan, base_total = base
-    worth, others = found.worth.append, found.others.append
-    for host, donor, ends in rows:
-        idle, before, least, floor = host.idle, donor.before_ms, donor.least_ms, donor.others_ms
-        floor = floor if floor > last else last
-        late = -1 if alone else late_ms[forecast.type_of[forecast.numbers[host.id]]]
-        exact = False
-        for keeps, takes, donor_end, given in donor.keeps:
-            for size, end in ends:
-                if not size - idle <= takes <= size:
+    alone, tail_area, name = not outlook.others, outlook.tail_area_ms, newcomer.id
+    gpu_count = forecast.gpus
+    limits_ms = () if alone else outlook.reach.limits_ms
+    queue_end, sums = queue.last_ms, forecast.ends_sum_ms + queue.sum_ms
+    area = forecast.free_sum_ms + queue.busy_ms + tail_area
+    base_makespan, base_total = baseline
+    worthwhile, others = options.worthwhile.append, options.others.append
+    for host, donor, newcomer_ends in by_donor:
+        idle, before, min_saving = host.idle, donor.end_ms, donor.min_saving_ms
+        floor = donor.others_end_ms
+        floor = floor if floor > queue_end else queue_end
+        limit = -1 if alone else limits_ms[forecast.type_of[forecast.numbers[host.id]]]
+        is_exact = False
+        for keeps, released, donor_end, shrinks in donor.smaller:
+            for size, end in newcomer_ends:
+                if not size - idle <= released <= size:
                     continue
-                exact = True
+                is_exact = True
                 if not alone and (
-                    takes != size or before <= late or donor_end <= late or end <= late
+                    released != size or before <= limit or donor_end <= limit or end <= limit
                 ):
-                    option = candidates.shrink(forecast, newcomer, size, host, donor.job, keeps)
-                    if not outlook.known(option.changes):
-                        found.costly.append(option)
+                    candidate = candidates.shrink(forecast, newcomer, size, host, donor.job, keeps)
+                    if not outlook.keeps_schedule(candidate.changes):
+                        options.pending.append(candidate)
                         continue
                 makespan = end if end > donor_end else donor_end
                 makespan = makespan if makespan > floor else floor
                 total = sums - before + donor_end + end
-                if rest:
+                if tail_area:
                     more = keeps * donor_end + size * end - donor.job.size * before
-                    makespan = max(makespan, -(-(area + more) // gpus))
-                shorter = base_makespan - makespan
-                saves = shorter >= least or (shorter >= 0 and base_total - total >= least)
-                if saves or all_kept:
-                    rank = Rank(makespan, total, size, name, size, host.id, given)
-                    (worth if saves else others)(rank)
+                    makespan = max(makespan, -(-(area + more) // gpu_count))
+                saved = base_makespan - makespan
+                enough = saved >= min_saving or (saved >= 0 and base_total - total >= min_saving)
+                if enough or keep_all:
+                    option = RankedOption(makespan, total, size, name, size, host.id, shrinks)
+                    (worthwhile if enough else others)(option)
                 else:
-                    found.ruled_out += 1
-        if not exact:
-            _spare(found, outlook, newcomer, host, donor, [size for size, _ in ends], base)
+                    options.pruned_count += 1
+        if not is_exact:
+            sizes = [size for size, _ in newcomer_ends]
+            _evaluate_surplus(options, outlook, newcomer, host, donor, sizes, baseline)
 
 
-def _spare(
-    found: SweptOptions,
+def _evaluate_surplus(
+    options: EvaluatedOptions,
     outlook: Outlook,
     newcomer: JobView,
     host: HostView,
     donor: Donor,
     sizes: list[int],
-    base: tuple[int, int],
+    baseline: tuple[int, int],
 ) -> None:
-    """The options of a donor that cannot but give too much; they are few."""
-    for size, keeps in candidates.spare(donor.job, sizes, host.idle):
-        option = candidates.shrink(outlook.forecast, newcomer, size, host, donor.job, keeps)
-        if not outlook.known(option.changes):
-            found.costly.append(option)
+    """Evaluate the options of a donor that always releases more than the newcomer takes. There are
+    at most as many as the newcomer has sizes."""
+    for size, keeps in candidates.surplus_sizes(donor.job, sizes, host.idle):
+        candidate = candidates.shrink(outlook.forecast, newcomer, size, host, donor.job, keeps)
+        if not outlook.keeps_schedule(candidate.changes):
+            options.pending.append(candidate)
             continue
-        makespan, total = outlook.evaluate(option.ends, option.changes)
-        shorter, least = base[0] - makespan, donor.least_ms
-        worth = shorter >= least or (shorter >= 0 and base[1] - total >= least)
-        rank = option.ranked(makespan, total)
-        (found.worth if worth else found.others).append(rank)
+        makespan, total = outlook.evaluate(candidate.ends, candidate.changes)
+        enough = _saves_enough(makespan, total, baseline, donor.min_saving_ms)
+        option = candidate.ranked(makespan, total)
+        (options.worthwhile if enough else options.others).append(option)
 
 
-WAITING_KEPT_MAX = 16
-"""Options that are kept of a decision to wait; such a decision may be repeated often."""
+WAITING_OPTIONS_MAX = 16
+"""The most options that a plan to wait shows; a policy may decide so very often."""
 
 
-class Nothing(NamedTuple):
-    """What comes of doing nothing; sorts before every option that is as good."""
+class DoNothing(NamedTuple):
+    """The evaluated option to do nothing. It sorts before every option with the same figures."""
 
     makespan_ms: int
     total_ms: int
+    """The sum of completion times."""
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """Options beside those that reshape nobody."""
+class Ranking:
+    """The options that reshape running jobs."""
 
-    best: Rank | None = None
-    """The best that is worth it."""
-    quick: list[Rank] = field(default_factory=list)
-    """All that were cheap to weigh."""
-    costly: list[Rank] = field(default_factory=list)
-    """Of the others those that could have won."""
+    best: RankedOption | None = None
+    """The best option; with ``must_save``, the best of those that save enough."""
+    direct: list[RankedOption] = field(default_factory=list)
+    """All options that needed no list schedule of their own."""
+    scheduled: list[RankedOption] = field(default_factory=list)
+    """The options that were pending, as far as they could win."""
     count: int = 0
-    far: RuledOut | None = None
-    """Jobs that were ruled out without weighing their options."""
+    """The number of all options; a pruned job counts once."""
+    pruned: PrunedJobs | None = None
+    """The pruned jobs, if the plan is explained and there are any."""
 
     @cached_property
-    def kept(self) -> list[Rank]:
-        """What a plan may show of them."""
-        ruled_out = self.far.nearest() if self.far is not None else []
-        kept = nsmallest(legal_moves.OPTIONS_KEPT_MAX, self.quick + ruled_out)
-        if self.best is not None and self.best not in kept and self.best not in self.costly:
-            kept.append(self.best)
-        return kept + self.costly
+    def shown(self) -> list[RankedOption]:
+        """The options that a plan may show."""
+        nearest = self.pruned.nearest() if self.pruned is not None else []
+        shown = nsmallest(legal_moves.OPTIONS_MAX, self.direct + nearest)
+        if self.best is not None and self.best not in shown and self.best not in self.scheduled:
+            shown.append(self.best)
+        return shown + self.scheduled
 
 
 class Evaluation:
-    """One comparison: every option against ``base``, the best that reshapes nobody."""
+    """A comparison of options with the baseline: the best option that reshapes no running job."""
 
     def __init__(
-        self, outlook: Outlook, least_ms: Callable[[int], int], nothing: str, quiet: list[Candidate]
+        self,
+        outlook: Outlook,
+        min_saving_ms: Callable[[int], int],
+        do_nothing_note: str,
+        idle_starts: list[Candidate],
     ) -> None:
-        """``quiet``: options that reshape nobody; without any, doing ``nothing`` is the base."""
+        """``idle_starts``: the options that reshape no running job; without any, to do nothing is
+        the baseline. ``do_nothing_note`` names that option in a plan."""
         self.outlook = outlook
         self.explains = outlook.forecast.snapshot.explain
-        """Whether somebody will look at the options."""
-        self._least_ms = least_ms
-        self._nothing = nothing
-        self.quiet = sorted([self.evaluate(candidate) for candidate in quiet])
-        self.base: Rank | Nothing = self.quiet[0] if self.quiet else Nothing(*outlook.waits())
+        """Whether the plan shows its options."""
+        self._min_saving_ms = min_saving_ms
+        self._do_nothing_note = do_nothing_note
+        self.idle_starts = sorted([self.evaluate(candidate) for candidate in idle_starts])
+        """The options that reshape no running job, the best first."""
+        self.baseline: RankedOption | DoNothing = (
+            self.idle_starts[0] if self.idle_starts else DoNothing(*outlook.without_change())
+        )
 
-    def evaluate(self, candidate: Candidate) -> Rank:
-        """What a candidate brings."""
+    def evaluate(self, candidate: Candidate) -> RankedOption:
+        """Evaluate a candidate."""
         return candidate.ranked(*self.outlook.evaluate(candidate.ends, candidate.changes))
 
-    def worth(self, option: Rank, reshaped: list[JobView]) -> bool:
-        """Whether a reshape saves enough: in the makespan, or in the sum of completion times
-        while the makespan does not rise."""
+    def saves_enough(self, option: RankedOption, reshaped: list[JobView]) -> bool:
+        """Whether an option saves what the reshape of each of the ``reshaped`` jobs has to."""
         end_ms = self.outlook.forecast.end_ms
-        least = self._least_ms(max([end_ms(job) for job in reshaped]))
-        shorter = self.base.makespan_ms - option.makespan_ms
-        sooner = self.base.total_ms - option.total_ms
-        return shorter >= least or (shorter >= 0 and sooner >= least)
+        min_saving = self._min_saving_ms(max([end_ms(job) for job in reshaped]))
+        return _saves_enough(option.makespan_ms, option.total_ms, self.baseline[:2], min_saving)
 
-    def best_of(self, swept: SweptOptions, *, gate: bool) -> Evaluated:
-        """The best of what was swept, and what is costly to weigh as far as it can win. With
-        ``gate``, only what saves enough can win."""
-        quick = swept.worth + swept.others
-        best = min(swept.worth if gate else quick, default=None)
-        best, costly = self._evaluate_all(swept.costly, gate=gate, best=best)
-        return Evaluated(best, quick, costly, swept.count, swept.far)
+    def rank(self, options: EvaluatedOptions, *, must_save: bool) -> Ranking:
+        """Find the best of the options; those that are pending are evaluated as far as they can
+        win. With ``must_save``, only options that save enough can win."""
+        direct = options.worthwhile + options.others
+        best = min(options.worthwhile if must_save else direct, default=None)
+        best, scheduled = self._evaluate_all(options.pending, must_save=must_save, best=best)
+        return Ranking(best, direct, scheduled, options.count, options.pruned)
 
-    def best_of_all(self, found: list[Candidate], *, gate: bool) -> Evaluated:
-        """The best of candidates, weighed as far as they can win."""
-        best, weighed = self._evaluate_all(found, gate=gate, best=None)
-        return Evaluated(best, [], weighed, len(weighed))
+    def rank_candidates(self, options: list[Candidate], *, must_save: bool) -> Ranking:
+        """Find the best of candidates, which are evaluated as far as they can win."""
+        best, evaluated = self._evaluate_all(options, must_save=must_save, best=None)
+        return Ranking(best, [], evaluated, len(evaluated))
 
     def _evaluate_all(
-        self, found: list[Candidate], *, gate: bool, best: Rank | None
-    ) -> tuple[Rank | None, list[Rank]]:
-        """Weigh what can win against ``best``: first what is cheap to weigh; of the rest, in the
-        order of what each could be at best, until none can beat the best so far."""
-        done: list[Rank] = []
-        costly: list[tuple[Rank, Candidate]] = []
-        for candidate in found:
-            if self.outlook.known(candidate.changes):
-                best = self._better(candidate, done, best, gate=gate)
+        self, options: list[Candidate], *, must_save: bool, best: RankedOption | None
+    ) -> tuple[RankedOption | None, list[RankedOption]]:
+        """Evaluate the candidates that can beat ``best``; return the best option and the evaluated
+        ones.
+
+        Candidates that keep the schedule of the queue come first. The others follow in the order
+        of their lower bounds, until the next bound is worse than the best option so far: then
+        every further candidate is worse as well.
+        """
+        evaluated: list[RankedOption] = []
+        bounds: list[tuple[RankedOption, Candidate]] = []
+        for candidate in options:
+            if self.outlook.keeps_schedule(candidate.changes):
+                best = self._better(candidate, evaluated, best, must_save=must_save)
             else:
-                bound = self.outlook.bound(candidate.ends, candidate.changes)
-                costly.append((candidate.ranked(*bound), candidate))
-        for at_best, candidate in sorted(costly, key=lambda entry: entry[0]):
+                bound = self.outlook.lower_bound(candidate.ends, candidate.changes)
+                bounds.append((candidate.ranked(*bound), candidate))
+        for at_best, candidate in sorted(bounds, key=lambda pair: pair[0]):
             if best is not None and at_best[:2] > best[:2]:
                 break
-            if not gate or self.worth(at_best, candidate.reshaped):
-                best = self._better(candidate, done, best, gate=gate)
-        return best, done
+            if not must_save or self.saves_enough(at_best, candidate.reshaped):
+                best = self._better(candidate, evaluated, best, must_save=must_save)
+        return best, evaluated
 
     def _better(
-        self, candidate: Candidate, done: list[Rank], best: Rank | None, *, gate: bool
-    ) -> Rank | None:
-        """The better of a candidate, which is weighed, and the ``best`` of those that are
-        ``done``."""
+        self,
+        candidate: Candidate,
+        evaluated: list[RankedOption],
+        best: RankedOption | None,
+        *,
+        must_save: bool,
+    ) -> RankedOption | None:
+        """Evaluate a candidate, add it to ``evaluated``, and return the better of it and
+        ``best``."""
         option = self.evaluate(candidate)
-        done.append(option)
-        better = best is None or option < best
-        return option if better and (not gate or self.worth(option, candidate.reshaped)) else best
+        evaluated.append(option)
+        if best is not None and option >= best:
+            return best
+        return option if not must_save or self.saves_enough(option, candidate.reshaped) else best
 
-    def option(self, entry: Rank | Nothing) -> Option:
-        """An option as it is kept."""
+    def option_of(self, entry: RankedOption | DoNothing) -> Option:
+        """Return an option in the form in which a plan shows it."""
         makespan_s, total_s = entry.makespan_ms / 1000, entry.total_ms / 1000
-        if isinstance(entry, Nothing):
-            return Option((), makespan_s, self._nothing, total_s)
+        if isinstance(entry, DoNothing):
+            return Option((), makespan_s, self._do_nothing_note, total_s)
         forecast = self.outlook.forecast
         reshaped = [forecast.running(donor) for donor, _ in entry.shrinks]
         if not reshaped and entry.job in forecast.running_index.by_job:
             reshaped = [forecast.running(entry.job)]
-        better = bool(reshaped) and entry[:2] < self.base[:2]
-        too_little = better and not self.worth(entry, reshaped)
+        is_better = bool(reshaped) and entry[:2] < self.baseline[:2]
+        too_little = is_better and not self.saves_enough(entry, reshaped)
         refused = "saves too little time" if too_little else ""
         return Option(entry.targets, makespan_s, "", total_s, refused)
 
-    def plan(self, code: str, job: JobView, chosen: Rank, found: Evaluated, weighed: int) -> Plan:
-        """The plan that takes ``chosen``, an option of ``job``; ``found``: what there was beside
-        the quiet ones."""
-        options, number = self._beside(chosen, found) if self.explains else ((), None)
+    def plan(
+        self, code: str, job: JobView, chosen: RankedOption, ranking: Ranking, count: int
+    ) -> Plan:
+        """Return the plan that takes ``chosen``, an option of ``job``. ``ranking``: the options
+        that reshape running jobs; ``count``: the number of all options."""
+        options, number = self._shown_with(chosen, ranking) if self.explains else ((), None)
         text = self._text(job, chosen) if self.explains else ""
-        return Plan(chosen.targets, code, text, job.id, options, number, weighed)
+        return Plan(chosen.targets, code, text, job.id, options, number, count)
 
-    def _beside(self, chosen: Rank, found: Evaluated) -> tuple[tuple[Option, ...], int]:
-        """What a plan shows beside what it takes, and where that stands."""
-        keep: list[Rank | Nothing] = sorted([self.base, *self.quiet[1:], *found.kept])
-        needed = []
-        for entry in (self.base, chosen) if chosen != self.base else (chosen,):
-            if entry not in keep[: legal_moves.OPTIONS_KEPT_MAX]:
-                needed.append(entry)
-        keep = keep[: legal_moves.OPTIONS_KEPT_MAX - len(needed)] + needed
-        return tuple(self.option(entry) for entry in keep), keep.index(chosen)
+    def _shown_with(self, chosen: RankedOption, ranking: Ranking) -> tuple[tuple[Option, ...], int]:
+        """The options that the plan shows, and the position of ``chosen`` among them. The baseline
+        and ``chosen`` are always there."""
+        ranked: list[RankedOption | DoNothing] = sorted(
+            [self.baseline, *self.idle_starts[1:], *ranking.shown]
+        )
+        shown = ranked[: legal_moves.OPTIONS_MAX]
+        missing = []
+        for entry in (self.baseline, chosen) if chosen != self.baseline else (chosen,):
+            if entry not in shown:
+                missing.append(entry)
+        shown = ranked[: legal_moves.OPTIONS_MAX - len(missing)] + missing
+        return tuple(self.option_of(entry) for entry in shown), shown.index(chosen)
 
-    def waiting(self, found: Evaluated) -> tuple[Option, ...]:
-        """What a plan that takes nothing shows."""
+    def waiting_options(self, ranking: Ranking) -> tuple[Option, ...]:
+        """Return the options that a plan without targets shows."""
         if not self.explains:
             return ()
-        return tuple(map(self.option, sorted([self.base, *found.kept])[:WAITING_KEPT_MAX]))
+        ranked = sorted([self.baseline, *ranking.shown])
+        return tuple(map(self.option_of, ranked[:WAITING_OPTIONS_MAX]))
 
-    def _text(self, job: JobView, chosen: Rank) -> str:
+    def _text(self, job: JobView, chosen: RankedOption) -> str:
         """The decision in a sentence or two."""
-        base, makespan = self.base, chosen.makespan_ms
-        sooner = base.total_ms - chosen.total_ms
-        text = f"{self._what(job, chosen)}. All jobs end in {duration(makespan / 1000)}"
-        if makespan != base.makespan_ms:
-            waits = isinstance(base, Nothing) and not job.size
+        baseline, makespan = self.baseline, chosen.makespan_ms
+        saved = baseline.total_ms - chosen.total_ms
+        text = f"{self._action_text(job, chosen)}. All jobs end in {duration(makespan / 1000)}"
+        if makespan != baseline.makespan_ms:
+            waits = isinstance(baseline, DoNothing) and not job.size
             otherwise = "if it waited" if waits else "otherwise"
-            text += f" instead of {duration(base.makespan_ms / 1000)} {otherwise}"
-        elif sooner > 0:
-            text += f" either way; their completion times sum to {duration(sooner / 1000)} less"
+            text += f" instead of {duration(baseline.makespan_ms / 1000)} {otherwise}"
+        elif saved > 0:
+            text += f" either way; their completion times sum to {duration(saved / 1000)} less"
         return text + " (predicted)."
 
-    def _what(self, job: JobView, chosen: Rank) -> str:
+    def _action_text(self, job: JobView, chosen: RankedOption) -> str:
+        """What the plan does, as a clause."""
         size, host = chosen.size, chosen.host
         if not job.size:
             text = f"{job.spec.name} starts on {gpus(size)} of {host}"

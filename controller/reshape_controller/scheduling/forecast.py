@@ -1,14 +1,15 @@
-"""When every accepted job will have ended, if an option is taken.
+"""When every accepted job will have ended, if an option is taken: makespan and completion times.
 
-Does: the makespan by its definition (docs/policies.md): running jobs at their sizes, the first
-queued jobs list-scheduled at their smallest size in queue order, the others as an area spread over
-all usable GPUs after them. What an option does not touch is computed once. Never: prefers an
-option. State: figures of one snapshot. Times are whole milliseconds from now, so that sums do not
+A forecast follows the definition of the makespan in docs/policies.md. Running jobs keep their
+sizes. The head of the queue is list-scheduled at smallest sizes in queue order. The tail of the
+queue counts as an area that is spread over all usable GPUs after that. What an option does not
+change is computed once for all options. Times are whole milliseconds from now, so that sums do not
 depend on their order.
 
-Why the area is a mean: with f the time at which each of G GPUs is free and A the work to spread,
-the water level over f is the mean (sum f + A) / G where it covers every f, and below the latest f
-elsewhere; the latest f is a completion time and counts anyway.
+Why the area counts as a mean: let f be the time at which each of G GPUs is free, and A the area.
+Pour A onto the profile of f like water. Where the water covers every f, its level is the mean
+(sum of f + A) / G. Where it does not, the level lies below the latest f. That is the completion
+time of a job, and counts in the makespan anyway.
 """
 
 from __future__ import annotations
@@ -20,31 +21,33 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_controller.scheduling.list_schedule import (
-    Change,
     FreeTimes,
-    Reach,
+    HostChange,
+    QueueReach,
     Schedule,
     Scheduler,
 )
 from reshape_controller.scheduling.predictor import Predictor, to_ms
 
-LISTED_MAX = 64
-"""Queued jobs that are list-scheduled one by one; the rest count by their area."""
-LATEST = 3
-"""So many of the jobs that end last are looked for at once."""
+HEAD_MAX = 64
+"""The most queued jobs in the head of the queue, which are list-scheduled one by one."""
+LATEST_COUNT = 3
+"""How many of the running jobs that end last a forecast remembers."""
 
 
 class Forecast:
-    """One per decision; ``outlook`` of it for each newcomer. It holds until the next one of the
-    same state is made: how the jobs stand is renewed in place."""
+    """The figures of one snapshot that do not depend on the option; ``outlook`` adds the newcomer.
 
-    def __init__(
-        self, snapshot: Snapshot, predictor: Predictor, listed_max: int = LISTED_MAX
-    ) -> None:
-        """``listed_max``: queued jobs that are list-scheduled one by one."""
+    A forecast holds until the next one of the same state is made, because the index of the jobs is
+    updated in place.
+    """
+
+    def __init__(self, snapshot: Snapshot, predictor: Predictor, head_max: int = HEAD_MAX) -> None:
+        """``head_max``: the most queued jobs that are list-scheduled one by one."""
         self.snapshot = snapshot
         self.predictor = predictor
         self.now_ms = to_ms(snapshot.now_s)
+        """Now, in Unix milliseconds."""
         index = ClusterIndex.of(snapshot, predictor)
         self.running_index, self.queue_index = index.running_index, index.queue_index
         self.types = index.numbering.types
@@ -52,227 +55,239 @@ class Forecast:
         self.type_of = index.numbering.type_of
         self.free = FreeTimes(self.running_index, index.numbering, snapshot.hosts, self.now_ms)
         self.gpus = self.free.gpus
-        self.free_sum_ms = self.ends_sum_ms = 0
+        self.free_sum_ms = 0
+        """The sum over all GPUs of the times at which they are free."""
+        self.ends_sum_ms = 0
+        """The sum of the completion times of the running jobs."""
         self.latest: list[tuple[int, JobId]] = []
-        """The jobs that end last, the latest first; three of them, if there are so many."""
-        self.listed: list[QueuedWork] = []
-        """Queued jobs that are list-scheduled, and..."""
-        self.names: list[JobId] = []
-        """...who they are."""
-        self.rest_ms = 0
-        """The area of the others."""
-        self._without: dict[int, Schedule] = {}
-        self._see_running()
+        """The running jobs that end last, the latest first; at most ``LATEST_COUNT``."""
+        self.head: list[QueuedWork] = []
+        """The first queued jobs, which are list-scheduled."""
+        self.head_ids: list[JobId] = []
+        """The ids of the jobs in ``head``."""
+        self.tail_area_ms = 0
+        """The area of the other queued jobs, in GPU milliseconds."""
+        self._schedules_without: dict[int, Schedule] = {}
+        self._sum_up_running()
         if self.free.most:
-            self._see_queued(listed_max)
+            self._split_queue(head_max)
 
     def running(self, job: JobId) -> JobView:
-        """A running job by its id."""
+        """Return a running job by its id."""
         return self.running_index.by_job[job].job
 
     @cached_property
     def queue(self) -> tuple[Scheduler, Schedule]:
-        """The first queued jobs if nobody of them is started now, and what schedules them."""
-        scheduler = Scheduler(self.free, self.listed)
-        return scheduler, scheduler.run(self.listed)
+        """The scheduler of the head of the queue, and its schedule if none of it starts now."""
+        scheduler = Scheduler(self.free, self.head)
+        return scheduler, scheduler.run(self.head)
 
     def end_ms(self, job: JobView) -> int:
-        """When a running job will have left, from now."""
-        return self.running_index.by_job[job.id].left_ms(self.now_ms)
+        """Return when a running job will have left if it keeps its size."""
+        return self.running_index.by_job[job.id].end_from_now_ms(self.now_ms)
 
-    def _see_running(self) -> None:
+    def _sum_up_running(self) -> None:
         running_index, now_ms = self.running_index, self.now_ms
-        ends_sum = running_index.sum_ms - running_index.count * now_ms
-        free_sum = running_index.busy_sum_ms - running_index.busy * now_ms
-        third = -1
-        for end, job_id in running_index.ends[-LATEST:]:
-            third = self._is_late(end - now_ms, job_id)
-        for entry in running_index.from_now.values():
+        ends_sum = running_index.ends_sum_ms - running_index.absolute_count * now_ms
+        free_sum = running_index.gpu_ends_sum_ms - running_index.gpu_count * now_ms
+        threshold = -1
+        for end, job_id in running_index.ends[-LATEST_COUNT:]:
+            threshold = self._add_latest(end - now_ms, job_id)
+        for entry in running_index.relative.values():
             end = entry.end_ms
             ends_sum += end
-            if entry.host >= 0:
+            if entry.host_number >= 0:
                 free_sum += end * entry.job.size
-            if end > third:
-                third = self._is_late(end, entry.job.id)
+            if end > threshold:
+                threshold = self._add_latest(end, entry.job.id)
         self.ends_sum_ms, self.free_sum_ms = ends_sum, free_sum
 
-    def _is_late(self, end: int, job: JobId) -> int:
-        """A job ends later than the third of the latest so far; when that ends now."""
+    def _add_latest(self, end: int, job: JobId) -> int:
+        """Insert a job into ``latest``, and return the end that another job has to exceed to get
+        in."""
         latest, entry = self.latest, (end, job)
         at = len(latest)
         while at and latest[at - 1] < entry:
             at -= 1
         latest.insert(at, entry)
-        del latest[LATEST:]
-        return latest[-1][0] if len(latest) == LATEST else -1
+        del latest[LATEST_COUNT:]
+        return latest[-1][0] if len(latest) == LATEST_COUNT else -1
 
-    def _see_queued(self, listed_max: int) -> None:
-        listed, predictor, types = self.listed, self.predictor, self.types
-        rest_ms = 0
+    def _split_queue(self, head_max: int) -> None:
+        """Fill the head of the queue, and sum up its tail."""
+        head, predictor, types = self.head, self.predictor, self.types
+        tail_area_ms = 0
         for job in self.snapshot.queued:
-            if not self._counts(job):
+            if not self._can_ever_start(job):
                 continue
-            if len(listed) >= listed_max:
-                rest_ms = self._queued_ms()
+            if len(head) >= head_max:
+                tail_area_ms = self._queue_area_ms()
                 break
-            waiting = predictor.waiting(job, types)
-            listed.append(waiting)
-            self.names.append(job.id)
-        if rest_ms:
-            for waiting in listed:
-                rest_ms -= waiting.area_ms
-        self.rest_ms = rest_ms
+            work = predictor.queued_work(job, types)
+            head.append(work)
+            self.head_ids.append(job.id)
+        if tail_area_ms:
+            for work in head:
+                tail_area_ms -= work.area_ms
+        self.tail_area_ms = tail_area_ms
 
-    def _queued_ms(self) -> int:
-        """The area of all queued jobs."""
+    def _queue_area_ms(self) -> int:
+        """The area of all queued jobs, in GPU milliseconds."""
         area_ms = 0
-        for same in self.queue_index.same.values():
-            if self._counts(same.job):
-                area_ms += same.count * self.predictor.waiting(same.job, self.types).area_ms
+        for entry in self.queue_index.classes.values():
+            if self._can_ever_start(entry.job):
+                work = self.predictor.queued_work(entry.job, self.types)
+                area_ms += entry.count * work.area_ms
         return area_ms
 
-    def _counts(self, job: JobView) -> bool:
-        """Whether a queued job can start at all: some host can hold it, and, where its files can be
-        reached from one host only, that one can be used."""
+    def _can_ever_start(self, job: JobView) -> bool:
+        """Whether a usable host can hold the job at all; if its files can be reached from one host
+        only, whether that host is usable."""
         sizes = job.sizes
         if not sizes or sizes[0] > self.free.most:
             return False
         return job.only_host is None or job.only_host in self.numbers
 
-    def latest_but(self, changed: tuple[JobId, ...]) -> int:
-        """The latest completion of the running jobs that are not ``changed``."""
-        for end, name in self.latest:
-            if name not in changed:
+    def latest_end_without(self, changed: tuple[JobId, ...]) -> int:
+        """Return the latest end of the running jobs that are not ``changed``; 0 without any."""
+        for end, job_id in self.latest:
+            if job_id not in changed:
                 return end
-        running_index = self.running_index.by_job.values()
-        rest = [
-            entry.left_ms(self.now_ms) for entry in running_index if entry.job.id not in changed
+        entries = self.running_index.by_job.values()
+        others = [
+            entry.end_from_now_ms(self.now_ms) for entry in entries if entry.job.id not in changed
         ]
-        return max(rest, default=0)
+        return max(others, default=0)
 
     def outlook(self, newcomer: JobView | None = None) -> Outlook:
-        """The queue as it counts while options of ``newcomer`` are weighed: it is one of those
-        that are listed, wherever it stands."""
+        """Return the outlook with which options of ``newcomer``, or without one options of running
+        jobs, are evaluated. A newcomer from the tail takes the last place in the head."""
         at = None
-        if newcomer is not None and newcomer.id in self.names:
-            at = self.names.index(newcomer.id)
-        if newcomer is None or at is not None or not self._counts(newcomer):
-            return Outlook(self, self.listed, self.rest_ms, at)
-        own = self.predictor.waiting(newcomer, self.types)
-        listed = [*self.listed[:-1], own]
-        rest_ms = self.rest_ms - own.area_ms + self.listed[-1].area_ms
-        return Outlook(self, listed, rest_ms, len(listed) - 1)
+        if newcomer is not None and newcomer.id in self.head_ids:
+            at = self.head_ids.index(newcomer.id)
+        if newcomer is None or at is not None or not self._can_ever_start(newcomer):
+            return Outlook(self, self.head, self.tail_area_ms, at)
+        work = self.predictor.queued_work(newcomer, self.types)
+        head = [*self.head[:-1], work]
+        tail_area_ms = self.tail_area_ms - work.area_ms + self.head[-1].area_ms
+        return Outlook(self, head, tail_area_ms, len(head) - 1)
 
-    def without(self, at: int) -> Schedule:
-        """The schedule without one of those that are listed; the same for neighbours that are
-        alike."""
-        listed = self.listed
-        while at and listed[at - 1] is listed[at]:
+    def schedule_without(self, at: int) -> Schedule:
+        """Return the schedule of the head without the job at position ``at``. It is the same for
+        neighbours that share their work, so it is cached for the first of them."""
+        head = self.head
+        while at and head[at - 1] is head[at]:
             at -= 1
-        known = self._without.get(at)
-        if known is None:
+        schedule = self._schedules_without.get(at)
+        if schedule is None:
             scheduler, _ = self.queue
-            known = self._without[at] = scheduler.run(listed[:at] + listed[at + 1 :])
-        return known
+            schedule = self._schedules_without[at] = scheduler.run(head[:at] + head[at + 1 :])
+        return schedule
 
 
 class Outlook:
-    """Weighs options for one newcomer (or, without one, for running jobs)."""
+    """Evaluates options for one newcomer, or without one for running jobs."""
 
     def __init__(
-        self, forecast: Forecast, listed: list[QueuedWork], rest_ms: int, at: int | None
+        self, forecast: Forecast, head: list[QueuedWork], tail_area_ms: int, at: int | None
     ) -> None:
-        """``at``: where in ``listed`` the newcomer is; None: it is not there."""
+        """``at``: the newcomer's position in ``head``; None: it is not there."""
         self.forecast = forecast
-        self.rest_ms = rest_ms
-        self.others = listed if at is None else listed[:at] + listed[at + 1 :]
-        """Those that wait when the newcomer does not."""
+        self.tail_area_ms = tail_area_ms
+        self.others = head if at is None else head[:at] + head[at + 1 :]
+        """The jobs of the head that still wait when the newcomer starts."""
         self._at = at
-        self._usual = listed is forecast.listed
-        if self._usual:
+        self._is_shared = head is forecast.head
+        """Whether the head is the forecast's own, so that its schedules can be used."""
+        if self._is_shared:
             self._scheduler, self.if_waiting = forecast.queue
         else:
-            self._scheduler = Scheduler(forecast.free, listed)
-            self.if_waiting = self._scheduler.run(listed)
+            self._scheduler = Scheduler(forecast.free, head)
+            self.if_waiting = self._scheduler.run(head)
 
     @cached_property
     def if_started(self) -> Schedule:
-        """The schedule without the newcomer."""
+        """The schedule of the head without the newcomer."""
         if self._at is None:
             return self.if_waiting
-        if self._usual:
-            return self.forecast.without(self._at)
+        if self._is_shared:
+            return self.forecast.schedule_without(self._at)
         return self._scheduler.run(self.others)
 
     @cached_property
-    def reach(self) -> Reach:
-        """Which GPUs those can use that wait when the newcomer does not."""
-        return Reach(self.if_started, len(self.forecast.types))
+    def reach(self) -> QueueReach:
+        """The latest free times of GPUs that the other jobs of the head can use."""
+        return QueueReach(self.if_started, len(self.forecast.types))
 
     @cached_property
-    def _at_best(self) -> Schedule:
-        """No schedule is better than this: nobody waits, and there are no gaps."""
-        takes_ms = sum(min(job.takes_ms) for job in self.others)
+    def _schedule_bound(self) -> Schedule:
+        """A lower bound on every schedule of the others: no job waits, and no GPU has a gap."""
+        durations_ms = sum(min(job.durations_ms) for job in self.others)
         area_ms = sum(job.area_ms for job in self.others)
-        return Schedule(sum_ms=takes_ms, busy_ms=area_ms, bound=bool(self.others))
+        return Schedule(sum_ms=durations_ms, busy_ms=area_ms, is_bound=bool(self.others))
 
-    def waits(self) -> tuple[int, int]:
-        """Makespan and sum of completion times if nothing is done."""
+    def without_change(self) -> tuple[int, int]:
+        """Return makespan and sum of completion times if nothing is done."""
         return self._total((), (), self.if_waiting)
 
-    def bound(
-        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[Change, ...]
+    def lower_bound(
+        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[HostChange, ...]
     ) -> tuple[int, int]:
-        """Neither makespan nor sum can be lower than this (see ``weigh``)."""
-        return self._total(ends, changes, self._at_best)
+        """Return lower bounds on both results of ``evaluate``, without a list schedule."""
+        return self._total(ends, changes, self._schedule_bound)
 
-    def known(self, changes: tuple[Change, ...]) -> bool:
-        """Whether the queue fares as if nothing had changed: ``weigh`` is cheap then."""
-        return not self.others or all(self._out_of_reach(change) for change in changes)
+    def keeps_schedule(self, changes: tuple[HostChange, ...]) -> bool:
+        """Whether the others are scheduled as if nothing had changed, so that ``evaluate`` needs
+        no list schedule of its own."""
+        return not self.others or all(self._is_out_of_reach(change) for change in changes)
 
     def evaluate(
-        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[Change, ...]
+        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[HostChange, ...]
     ) -> tuple[int, int]:
-        """Makespan and sum of completion times of an option.
+        """Return makespan and sum of completion times of an option.
 
-        ``ends``: new completion times of running jobs, and that of the newcomer; ``changes``: what
-        that does to the GPUs of each host.
+        ``ends``: new completion times of running jobs, and that of the newcomer; ``changes``: how
+        the free times of GPUs change on each host.
         """
-        if self.known(changes):
+        if self.keeps_schedule(changes):
             return self._total(ends, changes, self.if_started)
         return self._total(ends, changes, self._scheduler.run(self.others, changes))
 
     def _total(
-        self, ends: tuple[tuple[JobView, int], ...], changes: tuple[Change, ...], listed: Schedule
+        self,
+        ends: tuple[tuple[JobView, int], ...],
+        changes: tuple[HostChange, ...],
+        schedule: Schedule,
     ) -> tuple[int, int]:
         forecast = self.forecast
-        makespan, total = listed.last_ms, forecast.ends_sum_ms + listed.sum_ms
+        makespan, total = schedule.last_ms, forecast.ends_sum_ms + schedule.sum_ms
         for job, end in ends:
             if end > makespan:
                 makespan = end
             total += end - forecast.end_ms(job) if job.size else end
-        others = forecast.latest_but(tuple([job.id for job, _ in ends]))
-        if others > makespan:
-            makespan = others
-        if (self.rest_ms or listed.bound) and forecast.gpus:
-            busy = forecast.free_sum_ms + listed.busy_ms + self.rest_ms
-            for _, gone, come in changes:
-                busy += sum(come) - sum(gone)
+        others_end = forecast.latest_end_without(tuple([job.id for job, _ in ends]))
+        if others_end > makespan:
+            makespan = others_end
+        if (self.tail_area_ms or schedule.is_bound) and forecast.gpus:
+            busy = forecast.free_sum_ms + schedule.busy_ms + self.tail_area_ms
+            for _, removed, added in changes:
+                busy += sum(added) - sum(removed)
             makespan = max(makespan, -(-busy // forecast.gpus))
         return makespan, total
 
-    def _out_of_reach(self, change: Change) -> bool:
-        """Whether no listed job would see the difference: every time that changes is later than
-        any listed job could use, or the host was and stays of no use to any."""
-        host, gone, come = change
-        base, gpu_type = self.reach, self.forecast.type_of[host]
-        late = base.late_ms[gpu_type]
-        if (not gone or min(gone) > late) and (not come or min(come) > late):
+    def _is_out_of_reach(self, change: HostChange) -> bool:
+        """Whether the schedule of the others cannot see a change. Either every free time that
+        changes is later than any of the others could use, or the host got no job before and is
+        still free too late for every size."""
+        host, removed, added = change
+        reach, type_number = self.reach, self.forecast.type_of[host]
+        limit = reach.limits_ms[type_number]
+        if (not removed or min(removed) > limit) and (not added or min(added) > limit):
             return True
-        if base.touched is None or host in base.touched:
+        if reach.hosts is None or host in reach.hosts:
             return False
-        times = self.forecast.free.after((change,))[host]
-        for size, limit in base.late_by_size_ms[gpu_type].items():
-            if size <= len(times) and times[size - 1] <= limit:
+        times = self.forecast.free.with_changes((change,))[host]
+        for size, limit_of_size in reach.limits_by_size_ms[type_number].items():
+            if size <= len(times) and times[size - 1] <= limit_of_size:
                 return False
         return True

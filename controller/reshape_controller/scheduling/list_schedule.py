@@ -1,8 +1,9 @@
 """Greedy list scheduling of queued jobs, at their smallest size and in the order of the queue.
 
-Does: places each job where it ends first, in whole milliseconds from now, and tells which GPUs
-could not have been of use to any. Never: prefers an order, or predicts how long a job takes: it is
-told. State: when GPUs are free, as given.
+``FreeTimes`` says when each usable GPU becomes free. ``Scheduler`` places each job where it ends
+first and returns a ``Schedule``; ``QueueReach`` says up to which free times GPUs were of use to its
+jobs. Times are whole milliseconds from now unless a docstring says otherwise. How long a job takes
+is given (``QueuedWork``).
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ from reshape_controller.core.job_estimate import QueuedWork
 from reshape_controller.core.plan import HostView
 from reshape_controller.scheduling.cluster_index import RunningIndex
 
-Change = tuple[int, tuple[int, ...], tuple[int, ...]]
-"""On one host (by number): times at which GPUs no longer become free, and new ones."""
+HostChange = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""What an option changes on one host: the host's number, free times that GPUs no longer have, and
+free times that they have instead."""
+
+NEVER_MS = 1 << 60
+"""The free time of a GPU that does not exist."""
 
 
 class FreeTimes:
-    """The usable GPUs of all hosts."""
+    """When the usable GPUs of all hosts become free, if no queued job starts."""
 
     def __init__(
         self,
@@ -31,16 +36,17 @@ class FreeTimes:
         hosts: tuple[HostView, ...],
         now_ms: int,
     ) -> None:
+        """``now_ms``: Unix milliseconds."""
         self.numbering, self.now_ms = numbering, now_ms
-        self.counts = running_index.used.copy()
-        """GPUs by host."""
+        self.counts = running_index.gpus_on_host.copy()
+        """The number of GPUs, by host."""
         self._running_index = running_index
         self._idle = [0] * len(hosts)
         self._idle_of_type = [0] * len(numbering.types)
         self._of_host: dict[int, list[int]] = {}
-        self._moments: list[list[int]] = []
-        self._asked = -1
-        """So many GPUs of each type are in there."""
+        self._first: list[list[int]] = []
+        """The result of ``first_free_times`` for ``_first_count`` GPUs."""
+        self._first_count = -1
         gpus = most = 0
         for number, host in enumerate(hosts):
             count, usable = self.counts[number], host.usable
@@ -53,253 +59,265 @@ class FreeTimes:
             gpus += count
             if count > most:
                 most = count
-        self.gpus, self.most = gpus, most
-        """All of them, and the most of one host."""
+        self.gpus = gpus
+        """The number of all GPUs."""
+        self.most = most
+        """The most GPUs of one host."""
 
     def of_host(self, host: int) -> list[int]:
-        """When each GPU of a host is free, ascending."""
+        """Return when each GPU of a host is free, ascending."""
         times = self._of_host.get(host)
         if times is None:
             times = [0] * self._idle[host]
             for entry in self._running_index.on_host[host].values():
-                times += [entry.left_ms(self.now_ms)] * entry.job.size
+                times += [entry.end_from_now_ms(self.now_ms)] * entry.job.size
             times.sort()
             self._of_host[host] = times
         return times
 
-    def after(self, changes: tuple[Change, ...]) -> dict[int, list[int]]:
-        """The same of the hosts that change, with the changes."""
-        found: dict[int, list[int]] = {}
-        for host, gone, come in changes:
-            times = list(found.get(host) or self.of_host(host))
-            for time in gone:
+    def with_changes(self, changes: tuple[HostChange, ...]) -> dict[int, list[int]]:
+        """Return the free times of the hosts that ``changes`` name, with the changes."""
+        changed: dict[int, list[int]] = {}
+        for host, removed, added in changes:
+            times = list(changed.get(host) or self.of_host(host))
+            for time in removed:
                 times.remove(time)
-            found[host] = sorted([*times, *come])
-        return found
+            changed[host] = sorted([*times, *added])
+        return changed
 
-    def moments(self, kind: int, count: int) -> list[int]:
-        """At which the first so many GPUs of a type (or more, or all that there are) are free,
-        ascending."""
-        if self._asked < count:
-            self._asked = count + self.most
-            self._moments = self._first(self._asked)
-        return self._moments[kind]
+    def first_free_times(self, type_number: int, count: int) -> list[int]:
+        """Return the earliest free times of GPUs of a type (Unix milliseconds), ascending: at
+        least ``count`` of them, or those of all its GPUs."""
+        if self._first_count < count:
+            self._first_count = count + self.most
+            self._first = self._compute_first(self._first_count)
+        return self._first[type_number]
 
-    def _first(self, count: int) -> list[list[int]]:
+    def _compute_first(self, count: int) -> list[list[int]]:
         running_index, now_ms = self._running_index, self.now_ms
-        rows = [
-            [now_ms] * self._idle_of_type[kind] + row[:count]
-            for kind, row in enumerate(running_index.free)
+        by_type = [
+            [now_ms] * self._idle_of_type[type_number] + gpu_ends[:count]
+            for type_number, gpu_ends in enumerate(running_index.gpu_ends)
         ]
-        for entry in running_index.from_now.values():
-            if entry.host >= 0:
+        for entry in running_index.relative.values():
+            if entry.host_number >= 0:
                 for _ in range(entry.job.size):
-                    rows[entry.kind].append(now_ms + entry.end_ms)
-        for row in rows:
-            row.sort()
-            del row[count:]
-        return rows
-
-
-NEVER_MS = 1 << 60
-"""No GPU is free then."""
+                    by_type[entry.type_number].append(now_ms + entry.end_ms)
+        for times in by_type:
+            times.sort()
+            del times[count:]
+        return by_type
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What came of a list schedule."""
+    """The result of list scheduling."""
 
     jobs: list[QueuedWork] = field(default_factory=list)
     ends_ms: list[int] = field(default_factory=list)
     """When each of the jobs ends; -1: no host can hold it."""
     sum_ms: int = 0
+    """The sum of the ends."""
     last_ms: int = 0
+    """The last of the ends."""
     busy_ms: int = 0
-    """By how much the sum of the times at which GPUs are free grew."""
-    touched: frozenset[int] | None = frozenset()
-    """Hosts that got jobs; None: it was not looked who did."""
-    bound: bool = False
-    """No schedule, but what none can be better than."""
+    """By how much the jobs raise the sum of the times at which GPUs are free."""
+    hosts: frozenset[int] | None = frozenset()
+    """Hosts that got jobs, but for those with changes; None: the schedule does not say."""
+    is_bound: bool = False
+    """True for no real schedule, but for a lower bound on the figures of every schedule."""
 
 
-class Reach:
-    """Which GPUs a list schedule could use: one that is free later than this was of no use."""
+class QueueReach:
+    """The latest free times of GPUs that a schedule could use. A GPU that is free later than the
+    limit was of no use to any of its jobs: each starts no later than that."""
 
-    def __init__(self, listed: Schedule, types: int) -> None:
-        self._listed = listed
-        self._types = types
-        self.touched = listed.touched
-        self.late_ms: list[int] = []
-        """For each GPU type."""
-        jobs, ends_ms = listed.jobs, listed.ends_ms
-        for kind in range(types):
-            late = -1
-            for place, end in enumerate(ends_ms):
-                start = end - jobs[place].takes_ms[kind]
-                if start > late:
-                    late = start
-            self.late_ms.append(late)
+    def __init__(self, schedule: Schedule, type_count: int) -> None:
+        self._schedule = schedule
+        self._type_count = type_count
+        self.hosts = schedule.hosts
+        self.limits_ms: list[int] = []
+        """The limit for each GPU type; -1: no job could use any."""
+        jobs, ends_ms = schedule.jobs, schedule.ends_ms
+        for type_number in range(type_count):
+            limit = -1
+            for index, end in enumerate(ends_ms):
+                start = end - jobs[index].durations_ms[type_number]
+                if start > limit:
+                    limit = start
+            self.limits_ms.append(limit)
 
     @cached_property
-    def late_by_size_ms(self) -> list[dict[int, int]]:
-        """For each GPU type, and each size of a listed job."""
-        found: list[dict[int, int]] = [{} for _ in range(self._types)]
-        ends_ms = self._listed.ends_ms
-        for place, job in enumerate(self._listed.jobs):
-            for number in range(self._types) if ends_ms[place] >= 0 else ():
-                start = ends_ms[place] - job.takes_ms[number]
-                known = found[number]
-                if start > known.get(job.size, start - 1):
-                    known[job.size] = start
-        return found
+    def limits_by_size_ms(self) -> list[dict[int, int]]:
+        """The limit for each GPU type and each size of a job."""
+        by_type: list[dict[int, int]] = [{} for _ in range(self._type_count)]
+        ends_ms = self._schedule.ends_ms
+        for index, job in enumerate(self._schedule.jobs):
+            for type_number in range(self._type_count) if ends_ms[index] >= 0 else ():
+                start = ends_ms[index] - job.durations_ms[type_number]
+                limits = by_type[type_number]
+                if start > limits.get(job.size, start - 1):
+                    limits[job.size] = start
+        return by_type
 
 
 class Scheduler:
-    """Greedy list scheduling: each job in turn where and when it ends first, at its smallest size;
-    of equals on the GPU type that comes first in the alphabet, and there on the host with the lower
+    """Greedy list scheduling: each job in turn where it ends first, at its smallest size. Of equal
+    ends the GPU type that comes first in the alphabet wins, and there the host with the lower
     number.
 
-    For each size and GPU type there is a heap of hosts by when so many of their GPUs are free. Time
-    and host are one whole number: comparing pairs would take longer than all the rest.
+    For each size and GPU type there is a heap of hosts by when so many of their GPUs are free. An
+    entry is one whole number, ``time * hosts + host``: comparing pairs would take most of the time.
     """
 
-    def __init__(self, free: FreeTimes, listed: list[QueuedWork]) -> None:
-        """``listed``: every job that will ever be scheduled."""
-        self._free = free
-        self._sizes = sorted({job.size for job in listed})
-        self._single = self._sizes == [1]
-        self._heads: dict[int, list[list[int]]] = {}
-        if not self._single:
-            self._heads = {size: self._heads_of(size) for size in self._sizes}
+    def __init__(self, free_times: FreeTimes, jobs: list[QueuedWork]) -> None:
+        """``jobs``: every job that ``run`` may be given."""
+        self._free_times = free_times
+        self._sizes = sorted({job.size for job in jobs})
+        self._all_single = self._sizes == [1]
+        self._heaps: dict[int, list[list[int]]] = {}
+        """By size: for each GPU type the heap of hosts without changes."""
+        if not self._all_single:
+            self._heaps = {size: self._make_heaps(size) for size in self._sizes}
 
-    def _heads_of(self, size: int) -> list[list[int]]:
-        free, type_of, hosts = self._free, self._free.numbering.type_of, len(self._free.counts)
-        heads: list[list[int]] = [[] for _ in free.numbering.types]
-        for host, count in enumerate(free.counts):
+    def _make_heaps(self, size: int) -> list[list[int]]:
+        free_times, hosts = self._free_times, len(self._free_times.counts)
+        type_of = free_times.numbering.type_of
+        heaps: list[list[int]] = [[] for _ in free_times.numbering.types]
+        for host, count in enumerate(free_times.counts):
             if count >= size:
-                heads[type_of[host]].append(free.of_host(host)[size - 1] * hosts + host)
-        for head in heads:
-            heapify(head)
-        return heads
+                heaps[type_of[host]].append(free_times.of_host(host)[size - 1] * hosts + host)
+        for heap in heaps:
+            heapify(heap)
+        return heaps
 
-    def run(self, listed: list[QueuedWork], changes: tuple[Change, ...] = ()) -> Schedule:
-        """Schedule ``listed``, with ``changes`` of when GPUs are free."""
-        if self._single:
-            return self._run_singles(listed, changes)
-        hosts, all_free = len(self._free.counts), self._free
-        free = all_free.after(changes)
+    def run(self, jobs: list[QueuedWork], changes: tuple[HostChange, ...] = ()) -> Schedule:
+        """Schedule ``jobs`` in their order, with ``changes`` of when GPUs are free."""
+        if self._all_single:
+            return self._run_single_gpu(jobs, changes)
+        hosts, free_times = len(self._free_times.counts), self._free_times
+        free = free_times.with_changes(changes)
         changed = dict.fromkeys(free)
-        heads = {size: [head.copy() for head in of] for size, of in self._heads.items()}
+        heaps = {size: [heap.copy() for heap in by_type] for size, by_type in self._heaps.items()}
         for host in changed:
-            self._push(heads, host, free[host])
-        touched: dict[int, None] = {}
+            self._push(heaps, host, free[host])
+        used: dict[int, None] = {}
         ends: list[int] = []
         busy = total = last = 0
-        for job in listed:
-            size, takes_ms = job.size, job.takes_ms
+        for job in jobs:
+            size, durations_ms = job.size, job.durations_ms
             end = chosen = -1
-            for kind, head in enumerate(heads[size]):
-                while head:
-                    start = head[0] // hosts
-                    host = head[0] - start * hosts
+            for type_number, heap in enumerate(heaps[size]):
+                while heap:
+                    start = heap[0] // hosts
+                    host = heap[0] - start * hosts
                     if host not in free or free[host][size - 1] == start:
-                        start += takes_ms[kind]
+                        start += durations_ms[type_number]
                         if chosen < 0 or start < end:
                             end, chosen = start, host
                         break
-                    heappop(head)  # it is free at another time since
+                    heappop(heap)  # an old entry: the host's free times have changed since
             ends.append(end)
             if chosen < 0:
                 continue
-            touched[chosen] = None
+            used[chosen] = None
             if chosen not in free:
-                free[chosen] = all_free.of_host(chosen).copy()
+                free[chosen] = free_times.of_host(chosen).copy()
             times = free[chosen]
             busy += size * end - sum(times[:size])
             del times[:size]
             at = bisect_right(times, end)
             times[at:at] = [end] * size
-            self._push(heads, chosen, times)
+            self._push(heaps, chosen, times)
             total += end
             if end > last:
                 last = end
-        return Schedule(listed, ends, total, last, busy, frozenset(touched).difference(changed))
+        return Schedule(jobs, ends, total, last, busy, frozenset(used).difference(changed))
 
-    def _run_singles(self, listed: list[QueuedWork], changes: tuple[Change, ...]) -> Schedule:
-        """The same where every job takes one GPU. It does not matter then which of a type that is:
-        those that become free come one after the other, beside those of jobs that are placed."""
-        rows, now_ms = self._rows(len(listed), changes), self._free.now_ms
-        pools = [_Pool(row, len(listed)) for row in rows]
+    def _run_single_gpu(self, jobs: list[QueuedWork], changes: tuple[HostChange, ...]) -> Schedule:
+        """``run`` for jobs of one GPU each. The host does not matter then: of each GPU type the
+        GPU that is free first is taken, whether a running or a scheduled job frees it."""
+        times_by_type, now_ms = self._first_times(len(jobs), changes), self._free_times.now_ms
+        pools = [_GpuPool(times, len(jobs)) for times in times_by_type]
         ends: list[int] = []
         busy = total = last = 0
-        for job in listed:
-            takes_ms = job.takes_ms
+        for job in jobs:
+            durations_ms = job.durations_ms
             end, chosen = NEVER_MS, -1
-            for kind, pool in enumerate(pools):
-                done = pool.first_ms + takes_ms[kind]
-                if done < end:
-                    end, chosen = done, kind
+            for type_number, pool in enumerate(pools):
+                end_here = pool.first_ms + durations_ms[type_number]
+                if end_here < end:
+                    end, chosen = end_here, type_number
             if chosen < 0:
                 ends.append(-1)
                 continue
             pools[chosen].take(end)
             end -= now_ms
             ends.append(end)
-            busy += takes_ms[chosen]
+            busy += durations_ms[chosen]
             total += end
             if end > last:
                 last = end
-        return Schedule(listed, ends, total, last, busy, None)
+        return Schedule(jobs, ends, total, last, busy, None)
 
-    def _rows(self, count: int, changes: tuple[Change, ...]) -> list[list[int]]:
-        """By GPU type, the moments at which the first so many GPUs are free."""
-        free, type_of, now_ms = self._free, self._free.numbering.type_of, self._free.now_ms
-        more = sum([len(gone) for _, gone, _ in changes])
-        rows = [free.moments(kind, count + more) for kind in range(len(free.numbering.types))]
-        copied: dict[int, None] = {}
-        for host, gone, come in changes:
-            kind = type_of[host]
-            if kind not in copied:
-                copied[kind] = None
-                rows[kind] = rows[kind].copy()
-            row = rows[kind]
-            for time in gone:
-                at = bisect_left(row, now_ms + time)
-                if at < len(row):
-                    del row[at]
-            for time in come:
-                insort(row, now_ms + time)
-        return rows
+    def _first_times(self, count: int, changes: tuple[HostChange, ...]) -> list[list[int]]:
+        """By GPU type, when the first ``count`` GPUs are free (Unix milliseconds)."""
+        free_times, now_ms = self._free_times, self._free_times.now_ms
+        type_of, type_count = free_times.numbering.type_of, len(free_times.numbering.types)
+        more = sum([len(removed) for _, removed, _ in changes])
+        by_type = [
+            free_times.first_free_times(type_number, count + more)
+            for type_number in range(type_count)
+        ]
+        copies: dict[int, None] = {}
+        for host, removed, added in changes:
+            type_number = type_of[host]
+            if type_number not in copies:
+                copies[type_number] = None
+                by_type[type_number] = by_type[type_number].copy()
+            times = by_type[type_number]
+            for time in removed:
+                at = bisect_left(times, now_ms + time)
+                if at < len(times):
+                    del times[at]
+            for time in added:
+                insort(times, now_ms + time)
+        return by_type
 
-    def _push(self, heads: dict[int, list[list[int]]], host: int, times: list[int]) -> None:
-        kind, hosts = self._free.numbering.type_of[host], len(self._free.counts)
+    def _push(self, heaps: dict[int, list[list[int]]], host: int, times: list[int]) -> None:
+        """Add a host with new free times to the heaps."""
+        type_number = self._free_times.numbering.type_of[host]
+        hosts = len(self._free_times.counts)
         for size in self._sizes:
             if len(times) >= size:
-                heappush(heads[size][kind], times[size - 1] * hosts + host)
+                heappush(heaps[size][type_number], times[size - 1] * hosts + host)
 
 
-class _Pool:
-    """The GPUs of a type, each free at a moment of ``row`` or when the job that has it ends."""
+class _GpuPool:
+    """The GPUs of a type in a single-GPU schedule. Times are Unix milliseconds."""
 
-    def __init__(self, row: list[int], count: int) -> None:
-        """``count``: no more of them are taken."""
-        self.first_ms = row[0] if row else NEVER_MS
-        """When the next one is free."""
-        self._row = row
-        self._place = 0
-        self._placed = [NEVER_MS]
-        self._late_ms = row[count - 1] if count <= len(row) else NEVER_MS
-        """Until then enough of the row are free."""
+    def __init__(self, times: list[int], max_jobs: int) -> None:
+        """``times``: when the GPUs are free at first, ascending; at most ``max_jobs`` jobs take
+        one."""
+        self.first_ms = times[0] if times else NEVER_MS
+        """When the next GPU is free."""
+        self._times = times
+        self._next = 0
+        """The position in ``times`` of the next GPU that no scheduled job has had."""
+        self._job_ends = [NEVER_MS]
+        """A heap of the ends of scheduled jobs."""
+        self._limit_ms = times[max_jobs - 1] if max_jobs <= len(times) else NEVER_MS
+        """A job that ends at this time or later frees its GPU too late for all other jobs."""
 
     def take(self, end: int) -> None:
-        """The next one has a job until ``end``."""
-        row, placed = self._row, self._placed
-        if placed[0] == self.first_ms:
-            heappop(placed)
+        """Give the next GPU to a job until ``end``."""
+        times, job_ends = self._times, self._job_ends
+        if job_ends[0] == self.first_ms:
+            heappop(job_ends)
         else:
-            self._place += 1
-        if end < self._late_ms:
-            heappush(placed, end)
-        again = placed[0]
-        at = row[self._place] if self._place < len(row) else NEVER_MS
-        self.first_ms = again if again < at else at
+            self._next += 1
+        if end < self._limit_ms:
+            heappush(job_ends, end)
+        reused = job_ends[0]
+        unused = times[self._next] if self._next < len(times) else NEVER_MS
+        self.first_ms = reused if reused < unused else unused

@@ -1,8 +1,8 @@
 """How long jobs will take: the sums of the paper's section III.C, for each mechanism.
 
-Does: adds up starts, saves, stops and the training that is left, from the snapshot alone; each
-sum can be had by phase. Never: prefers a size, or looks at other jobs. State: what it made of a
-job is kept on the job's view, and holds until the job or what is known of its type changes.
+Does: adds up starts, saves, stops and the remaining training of one job, as a sum by phase or as a
+total. Everything comes from the snapshot. Figures that do not change with time are cached in a
+``JobEstimate`` on the job's view; it holds until the view or the profile of its type changes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.profile_book import DEFAULT_WORK_S, Answers, total_steps
 from reshape_profiles.schema import Overhead
 
-NOTHING = Answers()
-"""Of what was not looked at yet."""
-ALIKE_MAX = 1000
-"""Paces of jobs that have not begun that are kept for others that are alike."""
+NO_ANSWERS = Answers()
+"""The answers of an estimate that is not computed yet: those of no type."""
+SHARED_ESTIMATES_MAX = 1000
+"""The most estimates that are cached for queued jobs to share; at more, the cache is emptied."""
 
 
 def to_ms(seconds: float) -> int:
-    """Whole milliseconds, of two that are as near the even one: as ``round`` has it, which is
-    several times slower where this is compiled."""
+    """Round to whole milliseconds, halves to even, as ``round`` does; the built-in function is
+    several times slower in compiled code."""
     exact = seconds * 1000.0
     if exact < 0.0:
         return round(exact)
@@ -34,117 +34,127 @@ def to_ms(seconds: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A sum by phase, in seconds, in the order in which the phases come."""
+    """The phases that a job goes through until it has left."""
 
     phases: tuple[tuple[str, float], ...]
+    """Each phase's name and seconds, in the order in which they come."""
 
     @property
     def total_s(self) -> float:
+        """The sum of all phases, in seconds."""
         return sum(seconds for _, seconds in self.phases)
 
 
 class Predictor:
-    """One per decision."""
+    """Predicts the times of single jobs for one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        """Make one for each decision."""
         self._now_s = snapshot.now_s
         self._book = snapshot.profiles
         self._estimates = snapshot.estimates
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
 
     def answers(self, job: JobView) -> Answers:
-        """What was answered about a job's type so far."""
+        """Return the profile book's cached answers about the job's type."""
         return self._book.answers(job.spec.job_type)
 
     def estimate(self, job: JobView) -> JobEstimate:
-        """What is kept of a job."""
+        """Return the job's estimate, computed again if the profile book has changed."""
         estimate = job.estimate
         if estimate is not None and estimate.book is self._book:
             return estimate
-        return self._look_again(job)
+        return self._revalidate(job)
 
-    def _look_again(self, job: JobView) -> JobEstimate:
-        """Whether what is kept still holds, with another book."""
+    def _revalidate(self, job: JobView) -> JobEstimate:
+        """Check the job's estimate against the book, and renew the parts that no longer hold."""
         book, kind, estimate = self._book, job.spec.job_type, job.estimate
         if estimate is None:
-            estimate = self._new(job)
+            estimate = self._shared_or_new(job)
             object.__setattr__(job, "estimate", estimate)  # a cache on a frozen value
         answers = book.answers(kind)
         if estimate.answers is answers:
             estimate.book = book
         elif estimate.answers.tables is answers.tables:
-            estimate.costs_are(book, answers, book.overhead(kind))
+            estimate.set_costs(book, answers, book.overhead(kind))
         else:
-            self._begin(job, estimate, answers)
+            self._reset(job, estimate, answers)
         return estimate
 
-    def _new(self, job: JobView) -> JobEstimate:
-        """A pace for a view that has none: that of a job that is alike, if there is one."""
-        if job.size or job.initialized or job.host is not None or _has_begun(job):
-            return JobEstimate(self._book, NOTHING)
+    def _shared_or_new(self, job: JobView) -> JobEstimate:
+        """Return an estimate for a view without one. Jobs that have not begun and agree in all on
+        which a prediction depends share one estimate."""
+        if job.size or job.initialized or job.host is not None or _has_own_progress(job):
+            return JobEstimate(self._book, NO_ANSWERS)
         spec = job.spec
         key = (spec.job_type, spec.length, spec.global_batch, spec.optional_gpus, job.sizes)
-        known = self._estimates.get(key)
-        if known is None:
-            if len(self._estimates) >= ALIKE_MAX:
+        estimate = self._estimates.get(key)
+        if estimate is None:
+            if len(self._estimates) >= SHARED_ESTIMATES_MAX:
                 self._estimates.clear()
-            known = self._estimates[key] = JobEstimate(self._book, NOTHING)
-        return known
+            estimate = self._estimates[key] = JobEstimate(self._book, NO_ANSWERS)
+        return estimate
 
-    def _begin(self, job: JobView, estimate: JobEstimate, answers: Answers) -> None:
-        """Nothing is known of the job yet, or nothing holds any more."""
-        estimate.begin(self._book, answers, self._book.overhead(job.spec.job_type))
+    def _reset(self, job: JobView, estimate: JobEstimate, answers: Answers) -> None:
+        """Compute an estimate that is new or void."""
+        estimate.reset(self._book, answers, self._book.overhead(job.spec.job_type))
         total = self.total_steps(job)
         if total is None:
-            estimate.left = DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
+            estimate.remaining_steps = DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
             return
-        estimate.left = total - job.progress.step
+        estimate.remaining_steps = total - job.progress.step
         if job.progress_at_s is not None and job.size > 0:
-            estimate.trains, estimate.since_s = True, job.progress_at_s
+            estimate.trains, estimate.reported_at_s = True, job.progress_at_s
             estimate.step_s = self.step_s(job, job.gpu_type, job.size)
-            estimate.until_s = estimate.since_s + estimate.left * estimate.step_s
-            estimate.own = _is_own(job)
+            train_s = estimate.remaining_steps * estimate.step_s
+            estimate.train_end_s = estimate.reported_at_s + train_s
+            estimate.own_end = _has_own_end(job)
 
     def step_s(self, job: JobView, gpu_type: str, size: int) -> float:
-        """Seconds of one iteration on ``size`` GPUs of a type."""
+        """Return the seconds of one iteration on ``size`` GPUs of a type."""
         kind = job.spec.job_type
         if job.measured:
             return self._book.seconds_of_job(kind, job.measured, gpu_type, size)
         return self._book.seconds_per_step(kind, gpu_type, size) * self._batches(job)
 
-    def speeds_s(self, job: JobView, gpu_type: str) -> dict[int, float]:
-        """Seconds of one iteration at each of the job's sizes."""
-        known = self.estimate(job).speeds_s
-        found = known.get(gpu_type)
-        if found is None:
+    def step_times_s(self, job: JobView, gpu_type: str) -> dict[int, float]:
+        """Return the seconds of one iteration by size, for all of the job's optional sizes."""
+        by_type = self.estimate(job).step_times_s
+        times = by_type.get(gpu_type)
+        if times is None:
             kind, sizes = job.spec.job_type, job.spec.optional_gpus
-            found = self._book.speeds_of_job(kind, job.measured, gpu_type, sizes)
+            times = self._book.speeds_of_job(kind, job.measured, gpu_type, sizes)
             batches = 1.0 if job.measured else self._batches(job)
             if batches != 1.0:
-                found = {size: seconds * batches for size, seconds in found.items()}
-            known[gpu_type] = found
-        return found
+                times = {size: seconds * batches for size, seconds in times.items()}
+            by_type[gpu_type] = times
+        return times
 
     def remaining_steps(self, job: JobView) -> float:
-        """Iterations left, now: the last report carried on at the speed of its size."""
+        """Return the iterations that are left now: the last report, extrapolated at the speed of
+        the job's present size."""
         estimate = self.estimate(job)
         if not estimate.trains:
-            return max(0.0, estimate.left)
-        return max(0.0, estimate.left - max(0.0, self._now_s - estimate.since_s) / estimate.step_s)
+            return max(0.0, estimate.remaining_steps)
+        return max(
+            0.0,
+            estimate.remaining_steps
+            - max(0.0, self._now_s - estimate.reported_at_s) / estimate.step_s,
+        )
 
     def total_steps(self, job: JobView) -> float | None:
-        """Iterations of the whole job; None while nobody can know."""
+        """Return the iterations of the whole job; None while its length cannot be predicted."""
         return total_steps(self._book, job.spec, job.progress, job.curve)
 
     def train_s(self, job: JobView, gpu_type: str, size: int) -> float:
-        """Training that is left, on ``size`` GPUs of a type from now on."""
+        """Return the seconds of training left if the job has ``size`` GPUs of a type from now."""
         return self.remaining_steps(job) * self.step_s(job, gpu_type, size)
 
     def incoming(
         self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0
     ) -> Prediction:
-        """A queued job that is started now, until it has left. ``release_s``: wait for GPUs that a
-        running job still has."""
+        """Predict a queued job that starts now, until it has left. ``release_s``: seconds until a
+        running job has released the GPUs."""
         cost = self.estimate(job).cost
         return Prediction(
             (
@@ -152,98 +162,108 @@ class Predictor:
                 ("release", release_s),
                 ("process start", cost.process_init_s),
                 ("training", self.train_s(job, gpu_type, size)),
-                *_tail(cost),
+                *_exit_phases(cost),
             )
         )
 
     def unchanged(self, job: JobView) -> Prediction:
-        """A running job at its (later) size, until it has left."""
+        """Predict a running job that keeps its size, until it has left. While a reshape is under
+        way, that is the later size."""
         cost = self.estimate(job).cost
         before: tuple[tuple[str, float], ...] = ()
         if job.state is JobState.ADJUSTING or (job.frozen and job.trains):
-            before = self._change(cost, moves=False)
+            before = self._reshape_phases(cost, moves=False)
         elif not job.trains:
             waits = job.state is JobState.SUBMITTED
             before = (("job start", cost.job_init_s if waits else 0.0),)
             before += (("process start", cost.process_init_s),)
         training = self.train_s(job, job.gpu_type, job.size)
-        return Prediction((*before, ("training", training), *_tail(cost)))
+        return Prediction((*before, ("training", training), *_exit_phases(cost)))
 
     def reshaped(
         self, job: JobView, gpu_type: str, size: int, *, moves: bool = False
     ) -> Prediction:
-        """A running job that goes on with ``size`` GPUs; ``moves``: on another host."""
+        """Predict a running job that is reshaped to ``size`` GPUs now, until it has left;
+        ``moves``: to another host."""
         cost = self.estimate(job).cost
         training = self.train_s(job, gpu_type, size)
-        return Prediction((*self._change(cost, moves=moves), ("training", training), *_tail(cost)))
+        return Prediction(
+            (*self._reshape_phases(cost, moves=moves), ("training", training), *_exit_phases(cost))
+        )
 
     def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
-        """The total of ``incoming``; its training is kept for jobs that do not train."""
+        """Return the total of ``incoming``; the training time of a job that does not train is
+        cached."""
         estimate = self.estimate(job)
         cost = estimate.cost
-        fixed_s = cost.process_init_s + release_s + estimate.tail_s
+        fixed_s = cost.process_init_s + release_s + estimate.exit_s
         if not job.initialized:
             fixed_s += cost.job_init_s
         if estimate.trains:
             return fixed_s + self.train_s(job, gpu_type, size)
-        train_s = estimate.incoming_s.get((gpu_type, size))
+        train_s = estimate.train_times_s.get((gpu_type, size))
         if train_s is None:
             train_s = self.train_s(job, gpu_type, size)
-            estimate.incoming_s[gpu_type, size] = train_s
+            estimate.train_times_s[gpu_type, size] = train_s
         return fixed_s + train_s
 
-    def ending(self, job: JobView) -> tuple[int, bool]:
-        """When a running job will have left (``unchanged``), in whole milliseconds: the moment, if
-        it trains, and True; else from whenever it is asked, until it does."""
+    def end_of(self, job: JobView) -> tuple[int, bool]:
+        """Return when a running job that keeps its size will have left, and whether that is a
+        point in time.
+
+        True: Unix milliseconds, which stay right while the job trains. False: milliseconds from
+        now, whenever now is, because the job does not train yet or should have trained by now.
+        """
         estimate = self.estimate(job)
         if not estimate.trains:
             return to_ms(self.unchanged(job).total_s), False
-        after_s = estimate.tail_s
+        after_s = estimate.exit_s
         if job.frozen:
             after_s += self.reshape_s(job)
-        if estimate.until_s > self._now_s:
-            return to_ms(estimate.until_s + after_s), True
+        if estimate.train_end_s > self._now_s:
+            return to_ms(estimate.train_end_s + after_s), True
         return to_ms(after_s), False
 
-    def waiting(self, job: JobView, gpu_types: tuple[str, ...]) -> QueuedWork:
-        """A queued job that has sizes, for the list schedule."""
+    def queued_work(self, job: JobView, gpu_types: tuple[str, ...]) -> QueuedWork:
+        """Return a queued job as the list schedule counts it. The job has at least one size."""
         estimate = self.estimate(job)
-        known = estimate.waiting
-        if known is not None and estimate.gpu_types is gpu_types:
-            return known
-        if known is None or estimate.gpu_types != gpu_types:
+        work = estimate.queued_work
+        if work is not None and estimate.gpu_types is gpu_types:
+            return work
+        if work is None or estimate.gpu_types != gpu_types:
             size = job.sizes[0]
-            takes = tuple([to_ms(self.incoming_s(job, kind, size)) for kind in gpu_types])
-            known = estimate.waiting = QueuedWork(size, takes, size * min(takes))
+            durations = tuple([to_ms(self.incoming_s(job, name, size)) for name in gpu_types])
+            work = estimate.queued_work = QueuedWork(size, durations, size * min(durations))
         estimate.gpu_types = gpu_types
-        return known
+        return work
 
-    def reshaped_to_s(
+    def reshaped_by_size_s(
         self, job: JobView, gpu_type: str, *, moves: bool = False
     ) -> dict[int, float]:
-        """The total of ``reshaped`` for each of the job's sizes."""
-        fixed_s = self.reshape_s(job, moves=moves) + self.estimate(job).tail_s
+        """Return the total of ``reshaped`` by size, for all sizes that the job may have."""
+        fixed_s = self.reshape_s(job, moves=moves) + self.estimate(job).exit_s
         steps = self.remaining_steps(job)
-        speeds_s = self.speeds_s(job, gpu_type)
-        return {size: fixed_s + steps * speeds_s[size] for size in job.sizes}
+        step_times_s = self.step_times_s(job, gpu_type)
+        return {size: fixed_s + steps * step_times_s[size] for size in job.sizes}
 
     def reshape_s(self, job: JobView, *, moves: bool = False) -> float:
-        """Seconds without training that a reshape costs the job."""
+        """Return the seconds without training that a reshape costs the job."""
         estimate = self.estimate(job)
         if self._in_place and not moves:
-            return estimate.stay_s
-        return estimate.stay_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
+            return estimate.in_place_s
+        return estimate.in_place_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
 
     def release_s(self, job: JobView) -> float:
-        """Seconds from the request until the GPUs that a running job gives up are free."""
-        return self.released_s(self.estimate(job).cost)
+        """Return the seconds from a request until a running job has released GPUs."""
+        return self.release_cost_s(self.estimate(job).cost)
 
-    def released_s(self, cost: Overhead) -> float:
-        """The same for a job whose type costs this."""
-        kept = cost.checkpoint_s + cost.process_stop_s
-        return kept if self._in_place else kept + cost.job_stop_s
+    def release_cost_s(self, cost: Overhead) -> float:
+        """Return the same for a job type with these costs."""
+        save_s = cost.checkpoint_s + cost.process_stop_s
+        return save_s if self._in_place else save_s + cost.job_stop_s
 
-    def _change(self, cost: Overhead, *, moves: bool) -> tuple[tuple[str, float], ...]:
+    def _reshape_phases(self, cost: Overhead, *, moves: bool) -> tuple[tuple[str, float], ...]:
+        """The phases of a reshape before training goes on."""
         stop = (("checkpoint", cost.checkpoint_s), ("process stop", cost.process_stop_s))
         start = (("process start", cost.process_init_s),)
         if self._in_place and not moves:
@@ -254,23 +274,26 @@ class Predictor:
         return self._book.batches(job.spec.job_type, job.spec.global_batch)
 
 
-def _has_begun(job: JobView) -> bool:
-    """Whether its own reports say something about what is left. Asked for each queued job."""
-    seen = job.progress
-    told = seen.step or seen.total_steps is not None or seen.steps_per_epoch is not None
-    return bool(told or job.measured or job.curve is not None)
+def _has_own_progress(job: JobView) -> bool:
+    """Whether the job's own reports say anything about its remaining training."""
+    progress = job.progress
+    reported = (
+        progress.step or progress.total_steps is not None or progress.steps_per_epoch is not None
+    )
+    return bool(reported or job.measured or job.curve is not None)
 
 
-def _is_own(job: JobView) -> bool:
-    """Whether when it will have trained follows from its own reports: its speed was measured at its
-    size, and its length is not to be learned from others."""
+def _has_own_end(job: JobView) -> bool:
+    """Whether the end of training follows from the job's own reports: its speed was measured at
+    its size, and its length does not depend on other jobs."""
     length = job.spec.length
     if length is not None and length.unit is LengthUnit.TARGET_ACCURACY and job.curve is None:
         return False
-    return (job.size, job.gpu_type) in [(seen.gpus, seen.gpu_type) for seen in job.measured]
+    return (job.size, job.gpu_type) in [(point.gpus, point.gpu_type) for point in job.measured]
 
 
-def _tail(cost: Overhead) -> tuple[tuple[str, float], ...]:
+def _exit_phases(cost: Overhead) -> tuple[tuple[str, float], ...]:
+    """The phases after the end of training."""
     return (
         ("last checkpoint", cost.checkpoint_s),
         ("last process stop", cost.process_stop_s),

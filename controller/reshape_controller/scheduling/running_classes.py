@@ -1,11 +1,14 @@
-"""Running jobs that differ in their times only, by how long they train.
+"""Classes of running jobs that differ in their times only, and a donor's bound for a whole class.
 
-Does: says from which of them taking GPUs could be worth it, at best. Who trains longer loses more,
-so a look at the first tells of all. Never: weighs an option, or is on the wrong side (tests compare
-with every option). State: kept with the tenures of the jobs.
+Does: keeps each class sorted by the predicted end of training, and says which of its jobs pass the
+bound on what taking GPUs from them can save. The bound is an upper bound on the saving, so a job
+that fails it has no option that saves enough; tests compare it with every option.
 
-A job with ``left`` seconds to train whose steps take ``slower`` times longer ends ``left * slower``
-and its stop and start later. The most favourable of its smaller sizes gives the bound.
+Why one comparison can reject a class. A job with ``r`` seconds of training left whose steps take
+``s`` times longer on fewer GPUs loses ``r * s`` seconds and the costs of a reshape. The class uses
+the smallest ``s`` of its jobs' smaller sizes, so the loss is never overestimated, and grows with
+``r``. So do the job's end and what its reshape has to save. If the job that ends its training first
+fails the bound, all jobs of the class fail it.
 """
 
 from __future__ import annotations
@@ -13,212 +16,247 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import JobView
 from reshape_controller.scheduling.predictor import Predictor
 
-SLACK_MS = 6
-"""For what is rounded."""
+ROUNDING_MS = 6
+"""How far a sum of whole milliseconds may lie from the exact one; bounds give way by so much."""
 NO_SIZE_S = 1e9
-"""Seconds by which a step is longer at a size that there is not."""
-UNKNOWN_MS = -(10**15)
-"""What a job loses of which that is not known, or that may even end sooner."""
+"""Stands for the seconds of an iteration, or of its difference, where there is no such size."""
+UNKNOWN_LOSS_MS = -(10**15)
+"""The loss of a job whose slowdown is unknown: it passes every bound."""
 
-ClassKey = tuple[int, str | None, int, tuple[int, ...], bool, bool, bool]
-"""GPU type by number, job type, size and sizes; whether the job trains, its length is known,
-and whether its speed was measured at several sizes: how much slower it would be is its own then."""
+
+class ClassKey(NamedTuple):
+    """The values in which all jobs of a class agree."""
+
+    type_number: int
+    """The GPU type, by number."""
+    job_type: str | None
+    size: int
+    sizes: tuple[int, ...]
+    trains: bool
+    """Whether the jobs train and their remaining steps are known."""
+    growable: bool
+    """Whether their lengths are known."""
+    own_speeds: bool
+    """Whether each job was measured at several sizes, so that its slowdown is its own."""
 
 
 @dataclass(slots=True, eq=False)
 class RunningEntry:
-    """A running job: which GPUs it has, and until when."""
+    """A running job in the index: the GPUs that it has, and its predicted times."""
 
     job: JobView
-    host: int
-    """Number of its host; -1: none that can be used."""
-    kind: int
-    """Number of its GPU type; one more than the last without a host."""
+    host_number: int
+    """The number of its host; -1 if the host cannot be used."""
+    type_number: int
+    """The number of its GPU type; without a usable host, the number after the last type."""
     end_ms: int
-    """When it will have left: ``is_moment``, or else from whenever it is asked."""
-    is_moment: bool
-    until_s: float
-    """When it will have trained..."""
-    own: bool
-    """...which does not depend on the speeds that its type learns."""
-    stay_s: float
-    """Without training, in a reshape whose container stays..."""
-    leave_s: float
-    """...and in one whose container ends."""
-    slower: float = -1.0
-    """By what part a step would be longer at least, if that is its own; negative: nobody knows."""
+    """When it will have left: Unix milliseconds if ``is_absolute``, else milliseconds from now."""
+    is_absolute: bool
+    train_end_s: float
+    """Predicted end of training (Unix seconds)."""
+    own_end: bool
+    """True if ``train_end_s`` follows from the job's own measurements only."""
+    in_place_s: float
+    """Seconds without training in a reshape whose container stays."""
+    restart_s: float
+    """Seconds without training in a reshape whose container ends."""
+    min_slowdown: float = -1.0
+    """By what part an iteration gets longer at the job's best smaller size, if its speeds are its
+    own; negative if it is unknown."""
     job_class: RunningClass | None = None
-    """Jobs like it, if a plan may name it."""
+    """The class of the job; None if no plan may name it."""
 
-    def left_ms(self, now_ms: int) -> int:
-        """When it will have left, from now."""
-        return self.end_ms - now_ms if self.is_moment else self.end_ms
+    def end_from_now_ms(self, now_ms: int) -> int:
+        """Return when the job will have left, in milliseconds from now."""
+        return self.end_ms - now_ms if self.is_absolute else self.end_ms
 
 
 class Exclusions:
-    """Jobs that are not asked for GPUs now."""
+    """Running jobs that are no donors in a search, with their number in each class."""
 
-    def __init__(self, running_index: list[RunningEntry]) -> None:
-        self.running_index = running_index
-        self.names: dict[JobId, None] = {}
-        self.counts: dict[RunningClass, int] = {}
-        """How many there are of those that are alike."""
-        for entry in running_index:
+    def __init__(self, entries: list[RunningEntry]) -> None:
+        """``entries`` may contain a job twice; it counts once."""
+        self.entries = entries
+        self.job_ids: dict[JobId, None] = {}
+        self.count_by_class: dict[RunningClass, int] = {}
+        for entry in entries:
             job_class = entry.job_class
-            if job_class is not None and entry.job.id not in self.names:
-                self.names[entry.job.id] = None
-                self.counts[job_class] = self.counts.get(job_class, 0) + 1
+            if job_class is not None and entry.job.id not in self.job_ids:
+                self.job_ids[entry.job.id] = None
+                self.count_by_class[job_class] = self.count_by_class.get(job_class, 0) + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BoundRules:
-    """What it depends on what a job needs, but for the job."""
+class BoundContext:
+    """The values of a decision on which a donor's threshold depends."""
 
     now_s: float
     now_ms: int
-    least_ms: Callable[[int], int]
-    """What has to be saved, from what a job has left."""
+    min_saving_ms: Callable[[int], int]
+    """What a reshape has to save, as a function of the time until the job has left."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gain:
-    """What GPUs of a running job bring at best, in milliseconds."""
+class MaxGain:
+    """Upper bounds on what the GPUs of one donor bring, in milliseconds."""
 
-    saves_ms: int
-    """So much in sum, less what the job loses."""
-    late_ms: int
-    """Until then somebody else in the queue has use for GPUs."""
-    shorter_ms: int
-    """By so much all end sooner."""
+    total_ms: int
+    """Saved in the sum of completion times; the donor's own loss is not deducted."""
+    queue_limit_ms: int
+    """Until then other queued jobs have use for GPUs that become free."""
+    makespan_ms: int
+    """Saved in the makespan."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Needs:
-    """What a job needs to be worth a closer look."""
+class DonorThreshold:
+    """What a gain has to reach before it is worth evaluating the options of a donor."""
 
     end_ms: int
-    """When it will have left, from now."""
-    least_ms: int
+    """When the donor will have left, from now."""
+    min_saving_ms: int
     """What its reshape has to save."""
-    saved_ms: int
-    """What a newcomer has to save for it at least."""
+    min_total_ms: int
+    """A lower bound on what the newcomer has to save: the donor's loss and ``min_saving_ms``."""
 
-    def are_met(self, gain: Gain) -> bool:
-        """Whether enough is saved in sum, or the job frees GPUs that somebody in the queue could
-        use, or its end brings that of all as much forward as it has to."""
+    def is_met_by(self, gain: MaxGain) -> bool:
+        """Whether an option of the donor could save enough: in the sum of completion times, by
+        GPUs that the queue could use, or in the makespan."""
         return (
-            self.saved_ms <= gain.saves_ms
-            or self.end_ms <= gain.late_ms
-            or self.least_ms <= gain.shorter_ms
+            self.min_total_ms <= gain.total_ms
+            or self.end_ms <= gain.queue_limit_ms
+            or self.min_saving_ms <= gain.makespan_ms
         )
 
 
 class RunningClass:
-    """Running jobs of the same traits, those first that train least."""
+    """The running jobs with one key, sorted by the predicted end of their training."""
 
-    def __init__(self, traits: ClassKey) -> None:
-        self.traits = traits
-        self.kind, _, self.size, self.sizes, self.trains, self.growable, self.mixed = traits
-        self.gifts = tuple([self.size - keeps for keeps in self.sizes if keeps < self.size])
-        """How many GPUs each can give, the most first."""
-        self.gift = (self.kind, self.gifts)
-        self.row: list[tuple[float, JobId, RunningEntry]] = []
-        self._slower = -1.0
-        """By what part a step is longer at least, for each of them."""
-        self._new: list[RunningEntry] = []
-        """Of which that was not asked yet."""
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        self.type_number, self.size, self.sizes = key.type_number, key.size, key.sizes
+        self.trains, self.growable, self.own_speeds = key.trains, key.growable, key.own_speeds
+        self.releases = tuple([self.size - keeps for keeps in self.sizes if keeps < self.size])
+        """How many GPUs each of the jobs can release, the most first."""
+        self.release_key = (self.type_number, self.releases)
+        """What the gain of a donor depends on."""
+        self.entries: list[tuple[float, JobId, RunningEntry]] = []
+        """End of training, id and entry of each job, ascending."""
+        self._min_slowdown = -1.0
+        """By what part an iteration gets longer for each of the jobs, at least."""
+        self._pending: list[RunningEntry] = []
+        """Entries whose own slowdown is not computed yet."""
         self._tables: object = None
-        """With which answers about the type it holds."""
-        self.open: dict[tuple[int, ...], list[RunningEntry]] = {}
-        """Whom it may be worth growing, by the sizes for which GPUs are idle (see ``growth``)..."""
-        self.asked: object = None
-        """...and what else that depends on."""
+        """The type's speed tables from which the slowdowns were computed."""
+        self.growth_candidates: dict[tuple[int, ...], list[RunningEntry]] = {}
+        """Jobs that growth may be worth it for, by the largest size that is idle on each GPU
+        type; ``GrowthBounds`` fills and reads it."""
+        self.growth_key: object = None
+        """The other values for which ``growth_candidates`` holds."""
 
-    def put(self, entry: RunningEntry) -> None:
-        insort(self.row, (entry.until_s, entry.job.id, entry))
-        for sizes, jobs in list(self.open.items()):
-            if len(jobs) > len(self.row):
-                del self.open[sizes]  # nobody has asked for long
+    def add(self, entry: RunningEntry) -> None:
+        """Add a job."""
+        insort(self.entries, (entry.train_end_s, entry.job.id, entry))
+        for sizes, jobs in list(self.growth_candidates.items()):
+            if len(jobs) > len(self.entries):
+                del self.growth_candidates[sizes]  # unused for long: it holds jobs that have left
             else:
                 jobs.append(entry)
-        if self.mixed:
-            self._new.append(entry)
-            if len(self._new) > 2 * len(self.row):
-                self._tables, self._new = None, []
+        if self.own_speeds:
+            self._pending.append(entry)
+            if len(self._pending) > 2 * len(self.entries):
+                self._tables, self._pending = None, []
 
-    def drop(self, entry: RunningEntry) -> None:
-        del self.row[bisect_left(self.row, (entry.until_s, entry.job.id, entry))]
+    def remove(self, entry: RunningEntry) -> None:
+        """Remove a job."""
+        del self.entries[bisect_left(self.entries, (entry.train_end_s, entry.job.id, entry))]
 
-    def renew(self, predictor: Predictor) -> None:
-        """Look up how much slower they would be, if their type has learned something, and of those
-        that are new if each is so in its own way."""
-        if not self.trains or not self.gifts:
+    def refresh_slowdowns(self, predictor: Predictor) -> None:
+        """Compute the slowdowns again if the type's speeds have changed, and those of new jobs.
+
+        Without speeds of their own all jobs have the slowdown of the first.
+        """
+        if not self.trains or not self.releases:
             return
-        tables = predictor.answers(self.row[0][2].job).tables
+        tables = predictor.answers(self.entries[0][2].job).tables
         if self._tables is not tables:
             self._tables = tables
-            if self.mixed:
-                self._slower, self._new = NO_SIZE_S, [entry for _, _, entry in self.row]
+            if self.own_speeds:
+                self._min_slowdown = NO_SIZE_S
+                self._pending = [entry for _, _, entry in self.entries]
             else:
-                self._slower = _slower(predictor, self.row[0][2].job)
-        if self._new:
-            for entry in self._new:
-                entry.slower = _slower(predictor, entry.job)
-                self._slower = min(self._slower, entry.slower)
-            self._new = []
+                self._min_slowdown = _min_slowdown(predictor, self.entries[0][2].job)
+        if self._pending:
+            for entry in self._pending:
+                entry.min_slowdown = _min_slowdown(predictor, entry.job)
+                self._min_slowdown = min(self._min_slowdown, entry.min_slowdown)
+            self._pending = []
 
-    def all(self, excluded: Exclusions) -> list[JobView]:
-        """All but those that are not asked."""
-        return [entry.job for _, name, entry in self.row if name not in excluded.names]
+    def jobs(self, exclusions: Exclusions) -> list[JobView]:
+        """Return all jobs but the excluded ones."""
+        return [entry.job for _, job_id, entry in self.entries if job_id not in exclusions.job_ids]
 
-    def count(self, excluded: Exclusions) -> int:
-        """How many that are."""
-        return len(self.row) - excluded.counts.get(self, 0)
+    def count(self, exclusions: Exclusions) -> int:
+        """Return the number of jobs without the excluded ones."""
+        return len(self.entries) - exclusions.count_by_class.get(self, 0)
 
-    def first(self, rules: BoundRules) -> Needs:
-        """What the first of them needs: no more than any other."""
-        return needs(self.row[0][2], self._slower, rules)
+    def lowest_threshold(self, context: BoundContext) -> DonorThreshold:
+        """Return the threshold of the first job, which is the lowest of the class."""
+        return _threshold(self.entries[0][2], self._min_slowdown, context)
 
-    def near(self, gain: Gain, rules: BoundRules, excluded: Exclusions) -> list[JobView]:
-        """Those of which GPUs can be worth taking. Who trains longer loses more, ends later and
-        has more to save."""
-        found: list[JobView] = []
-        for _, name, entry in self.row:
-            if not needs(entry, self._slower, rules).are_met(gain):
+    def candidates(
+        self, gain: MaxGain, context: BoundContext, exclusions: Exclusions
+    ) -> list[JobView]:
+        """Return the jobs whose threshold ``gain`` meets, without the excluded ones.
+
+        Thresholds rise along ``entries``, so the first that is not met ends the search.
+        """
+        candidates: list[JobView] = []
+        for _, job_id, entry in self.entries:
+            if not _threshold(entry, self._min_slowdown, context).is_met_by(gain):
                 break
-            if self.mixed and not needs(entry, entry.slower, rules).are_met(gain):
+            if self.own_speeds and not _threshold(entry, entry.min_slowdown, context).is_met_by(
+                gain
+            ):
                 continue
-            if name not in excluded.names:
-                found.append(entry.job)
-        return found
+            if job_id not in exclusions.job_ids:
+                candidates.append(entry.job)
+        return candidates
 
-    def far(self, gain: Gain, rules: BoundRules, excluded: Exclusions) -> list[tuple[int, JobView]]:
-        """The others, with what a newcomer has to save for each at least."""
-        found: list[tuple[int, JobView]] = []
-        for _, name, entry in self.row:
-            own = needs(entry, entry.slower if self.mixed else self._slower, rules)
-            if name not in excluded.names and not own.are_met(gain):
-                found.append((own.saved_ms, entry.job))
-        return found
-
-
-def needs(entry: RunningEntry, slower: float, rules: BoundRules) -> Needs:
-    """What a job needs whose steps get longer by the part ``slower``."""
-    end = entry.left_ms(rules.now_ms)
-    least = rules.least_ms(end)
-    if slower < 0.0:
-        return Needs(end, least, UNKNOWN_MS)
-    train_s = entry.until_s - rules.now_s
-    loss_s = train_s * slower if train_s > 0.0 else 0.0
-    return Needs(end, least, int((loss_s + entry.stay_s) * 1000.0) - SLACK_MS + least)
+    def pruned(
+        self, gain: MaxGain, context: BoundContext, exclusions: Exclusions
+    ) -> list[tuple[int, JobView]]:
+        """Return the jobs whose threshold ``gain`` does not meet, without the excluded ones, each
+        with what a newcomer would have to save at least (ms)."""
+        pruned: list[tuple[int, JobView]] = []
+        for _, job_id, entry in self.entries:
+            slowdown = entry.min_slowdown if self.own_speeds else self._min_slowdown
+            threshold = _threshold(entry, slowdown, context)
+            if job_id not in exclusions.job_ids and not threshold.is_met_by(gain):
+                pruned.append((threshold.min_total_ms, entry.job))
+        return pruned
 
 
-def _slower(predictor: Predictor, job: JobView) -> float:
+def _threshold(entry: RunningEntry, slowdown: float, context: BoundContext) -> DonorThreshold:
+    """The threshold of a job whose iterations get longer by the part ``slowdown``."""
+    end = entry.end_from_now_ms(context.now_ms)
+    min_saving = context.min_saving_ms(end)
+    if slowdown < 0.0:
+        return DonorThreshold(end, min_saving, UNKNOWN_LOSS_MS)
+    train_s = entry.train_end_s - context.now_s
+    loss_s = train_s * slowdown if train_s > 0.0 else 0.0
+    loss_ms = int((loss_s + entry.in_place_s) * 1000.0) - ROUNDING_MS
+    return DonorThreshold(end, min_saving, loss_ms + min_saving)
+
+
+def _min_slowdown(predictor: Predictor, job: JobView) -> float:
+    """By what part an iteration gets longer at the best of the job's smaller sizes."""
     step_s = predictor.estimate(job).step_s
-    speeds_s = predictor.speeds_s(job, job.gpu_type)
-    return (min([speeds_s[size] for size in job.sizes if size < job.size]) - step_s) / step_s
+    times_s = predictor.step_times_s(job, job.gpu_type)
+    return (min([times_s[size] for size in job.sizes if size < job.size]) - step_s) / step_s

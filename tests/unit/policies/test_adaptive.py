@@ -9,15 +9,16 @@ import pytest
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.policies import make_policy
-from tests.support.clusters import COSTS, FLAT, LINEAR, PAPER, Cluster, said
+from tests.support.clusters import COSTS, FLAT, LINEAR, PAPER, Cluster, sizes_by_job
 
 ADAPTIVE = make_policy("adaptive")
 PAPERS = make_policy("paper")
 
 
 def both(snapshot: Snapshot) -> tuple[dict[str, int], dict[str, int]]:
-    """What the paper's algorithms do, and what we do."""
-    return said(PAPERS.decide(snapshot).targets), said(ADAPTIVE.decide(snapshot).targets)
+    """Return the sizes that ``paper`` and ``adaptive`` ask for."""
+    paper, adaptive = (policy.decide(snapshot).targets for policy in (PAPERS, ADAPTIVE))
+    return sizes_by_job(paper), sizes_by_job(adaptive)
 
 
 def chosen_s(plan: Plan) -> float | None:
@@ -29,8 +30,8 @@ def test_the_introductions_example_ends_after_1200_seconds_instead_of_2720() -> 
     """Waiting: 800 * 0.85 for job1, then job2 on one GPU, its smallest size: 1000 * 2.04."""
     cluster = Cluster().runs("job1", 4, speed=PAPER, left=800).waits("job2", speed=PAPER)
     plan = ADAPTIVE.decide(cluster.snapshot())
-    assert said(plan.targets) == {"job2": 2, "job1": 2}
-    options = [(said(option.targets), option.makespan_s) for option in plan.options]
+    assert sizes_by_job(plan.targets) == {"job2": 2, "job1": 2}
+    options = [(sizes_by_job(option.targets), option.makespan_s) for option in plan.options]
     wanted: list[tuple[dict[str, int], object]] = [
         ({"job2": 2, "job1": 2}, pytest.approx(1200.0)),
         ({}, pytest.approx(680.0 + 2040.0)),
@@ -38,13 +39,13 @@ def test_the_introductions_example_ends_after_1200_seconds_instead_of_2720() -> 
     assert options == wanted
 
 
-def test_a_victim_may_give_less_than_its_smallest_size() -> None:
+def test_a_donor_may_give_less_than_its_smallest_size() -> None:
     cluster = Cluster({"a": ("V100", 8)})
     cluster.runs("job1", 8, speed={7: 1.2, 8: 1.0}).waits("job2", speed={1: 1.0})
     assert both(cluster.snapshot()) == ({}, {"job2": 1, "job1": 7})
 
 
-def test_waiting_is_an_option_and_wins_where_the_victim_would_end_far_later() -> None:
+def test_waiting_is_an_option_and_wins_where_the_donor_would_end_far_later() -> None:
     """job1 has 4000 s on four GPUs and 8000 on two; job2 would wait 4000 s for its 100."""
     cluster = Cluster().runs("job1", 4, left=2000).waits("job2", speed={2: 1.0}, left=100)
     assert both(cluster.snapshot()) == ({"job2": 2, "job1": 2}, {})
@@ -76,7 +77,7 @@ def test_the_queue_counts_so_a_newcomer_leaves_gpus_for_those_behind_it() -> Non
     assert both(cluster.snapshot()) == ({"n1": 4}, {"n1": 1})
 
 
-def test_gpus_that_nobody_queued_can_use_go_to_a_running_job() -> None:
+def test_gpus_that_no_queued_job_can_use_go_to_a_running_job() -> None:
     cluster = Cluster().runs("job", 2, speed={2: 2.0, 4: 1.0}).waits("new", speed={8: 1.0})
     assert both(cluster.snapshot()) == ({}, {"job": 4})
 
@@ -84,10 +85,10 @@ def test_gpus_that_nobody_queued_can_use_go_to_a_running_job() -> None:
 def test_a_job_behind_one_that_does_not_fit_is_started() -> None:
     cluster = Cluster().runs("job", 3, speed={3: 1.0})
     cluster.waits("big", speed={4: 1.0}).waits("small", speed={1: 1.0})
-    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"small": 1}
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {"small": 1}
 
 
-def test_a_reshape_has_to_save_a_twentieth_of_what_its_victim_has_left() -> None:
+def test_a_reshape_has_to_save_a_twentieth_of_what_its_donor_has_left() -> None:
     """Growing saves 4 % of the job's 1000 s here, then 6 %."""
     almost = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.96})
     assert both(almost.snapshot()) == ({"job": 4}, {})
@@ -96,17 +97,17 @@ def test_a_reshape_has_to_save_a_twentieth_of_what_its_victim_has_left() -> None
 
 
 def test_the_gain_may_be_in_the_sum_while_the_makespan_stays() -> None:
-    """Another job lasts 100000 s; growing this one hurts nobody and saves half its time."""
+    """Another job lasts 100000 s; growing this job costs the other nothing and halves its time."""
     cluster = Cluster({"a": ("V100", 8)})
     cluster.runs("endless", 4, left=50000, sizes=(4,)).runs("job", 2)
-    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 4}
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 4}
 
 
-def test_costs_are_in_the_prediction_and_not_asked_for_twice() -> None:
+def test_costs_are_in_the_prediction_and_count_once() -> None:
     """Growing takes 25 s off the training: 200 s become 100 + 25, a gain of 37 %."""
     cluster = Cluster(overhead=COSTS).runs("job", 2, speed={2: 2.0, 4: 1.0}, left=100)
     plan = ADAPTIVE.decide(cluster.snapshot())
-    assert said(plan.targets) == {"job": 4}
+    assert sizes_by_job(plan.targets) == {"job": 4}
     assert chosen_s(plan) == pytest.approx(100 + 25 + 10)
 
 
@@ -120,34 +121,34 @@ def test_a_job_that_was_reshaped_is_not_shrunk_again_within_five_times_its_cost(
     plan = ADAPTIVE.decide(cluster.snapshot())
     assert plan.wake_at_s == pytest.approx(9_900.0 + 5 * 30.0)
     cluster.now_s = 10_050.0
-    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
 
 
-def test_a_job_that_refused_to_be_shrunk_is_asked_again_when_it_may_be() -> None:
+def test_a_job_that_refused_to_shrink_is_a_donor_again_when_it_may_be() -> None:
     cluster = Cluster().runs("job1", 4, speed=PAPER, no_shrink_before_s=10_050.0)
     cluster.now_s = 10_000.0
     cluster.waits("job2", speed=PAPER)
     plan = ADAPTIVE.decide(cluster.snapshot())
     assert (plan.targets, plan.wake_at_s) == ((), 10_050.0)
     cluster.now_s = 10_050.0
-    assert "job2" in said(ADAPTIVE.decide(cluster.snapshot()).targets)
+    assert "job2" in sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets)
 
 
 def test_a_job_that_was_just_reshaped_may_grow() -> None:
     cluster = Cluster(overhead=COSTS).runs("job", 2, reshaped_at_s=9_999.0, reshape_cost_s=30.0)
-    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 4}
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 4}
 
 
 def test_a_job_not_worth_moving_grows_once_gpus_of_its_own_host_are_idle() -> None:
     """Eight steps: 32 s less on two GPUs, for 25 s in place or 40 s with a restart. The second
-    snapshot has the same views, so what was found out about them is kept."""
+    snapshot has the same views, so the bounds of the first decision are cached."""
     cluster = Cluster({"a": ("V100", 2), "b": ("V100", 2)}, COSTS)
     alone = cluster.runs("job", 1, left=8, sizes=(1, 2)).snapshot()
     full = replace(alone.hosts[0], idle=0)
     elsewhere = replace(alone, hosts=(full, alone.hosts[1]), explain=False)
     assert ADAPTIVE.decide(elsewhere).targets == ()
     here = replace(alone, hosts=(replace(full, idle=2), alone.hosts[1]), explain=False)
-    assert said(ADAPTIVE.decide(here).targets) == {"job": 2}
+    assert sizes_by_job(ADAPTIVE.decide(here).targets) == {"job": 2}
 
 
 def test_a_newcomer_that_fits_on_idle_gpus_is_started() -> None:
@@ -168,13 +169,13 @@ def test_after_its_longest_wait_a_job_is_started_whatever_the_gain() -> None:
     assert plan.wake_at_s == cluster.now_s + 60.0
     cluster.now_s += 60.0
     plan = ADAPTIVE.decide(cluster.snapshot())
-    assert said(plan.targets) == {"job2": 2, "job1": 2}
+    assert sizes_by_job(plan.targets) == {"job2": 2, "job1": 2}
     assert plan.reason_code == "shrinks-for-overdue"
-    unseen = ADAPTIVE.decide(replace(cluster.snapshot(), explain=False))
-    assert unseen.targets == plan.targets, "also where nobody looks at what saves too little"
+    unexplained = ADAPTIVE.decide(replace(cluster.snapshot(), explain=False))
+    assert unexplained.targets == plan.targets, "also if the plan is not explained"
 
 
-def test_a_job_that_waited_too_long_may_take_gpus_of_several_running_ones() -> None:
+def test_an_overdue_job_may_take_gpus_of_several_donors() -> None:
     """Neither pair of jobs has four GPUs to give; the paper's newcomer waits for ever."""
     cluster = Cluster().runs("one", 2).runs("two", 2).waits("new", speed={2: 1.0}, max_wait_s=60)
     assert both(cluster.snapshot()) == ({}, {})
@@ -182,11 +183,11 @@ def test_a_job_that_waited_too_long_may_take_gpus_of_several_running_ones() -> N
     assert both(cluster.snapshot()) == ({}, {"new": 2, "one": 1, "two": 1})
 
 
-def test_gpus_are_kept_for_a_job_that_waited_too_long() -> None:
+def test_gpus_are_held_for_an_overdue_job() -> None:
     """Two GPUs are idle; if ``small`` took them, ``big`` would starve behind such jobs."""
     cluster = Cluster().runs("job", 2, speed={2: 2.0, 4: 1.0}, no_shrink_before_s=1e9)
     cluster.waits("big", speed={4: 1.0}, max_wait_s=60.0).waits("small", speed={1: 1.0})
-    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"small": 1}
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {"small": 1}
     cluster.now_s += 60.0
     plan = ADAPTIVE.decide(cluster.snapshot())
     assert plan.targets == ()
@@ -194,7 +195,7 @@ def test_gpus_are_kept_for_a_job_that_waited_too_long() -> None:
     assert plan.about == "big"
 
 
-def test_hosts_that_are_too_small_for_a_job_that_waited_too_long_are_not_kept_for_it() -> None:
+def test_hosts_that_are_too_small_for_an_overdue_job_are_not_held_for_it() -> None:
     cluster = Cluster({"big": ("V100", 4), "small": ("V100", 2)})
     cluster.runs("job", 4, on="big", speed={4: 1.0})
     cluster.waits("late", speed={4: 1.0}, max_wait_s=0.0).waits("new", speed={2: 1.0})
@@ -202,13 +203,13 @@ def test_hosts_that_are_too_small_for_a_job_that_waited_too_long_are_not_kept_fo
     assert [(t.job, t.host) for t in plan.targets] == [("new", "small")]
 
 
-def test_a_newcomer_and_its_victim_are_on_one_host() -> None:
+def test_a_newcomer_and_its_donor_are_on_one_host() -> None:
     """One GPU is idle on each host: together they are no two."""
     cluster = Cluster({"a": ("V100", 3), "b": ("V100", 3)})
     cluster.runs("on a", 2, on="a", speed={2: 1.0}).runs("on b", 2, on="b", speed=FLAT)
     cluster.waits("new", speed={2: 1.0})
     plan = ADAPTIVE.decide(cluster.snapshot())
-    assert said(plan.targets) == {"new": 2, "on b": 1}
+    assert sizes_by_job(plan.targets) == {"new": 2, "on b": 1}
     assert {target.host for target in plan.targets} == {"b"}
 
 
@@ -234,10 +235,10 @@ def test_a_job_of_unknown_length_gives_but_never_grows() -> None:
     cluster = Cluster().runs("job", 2, left=None, speed=LINEAR)
     assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
     cluster = Cluster().runs("job", 4, left=None, speed=PAPER).waits("new", speed=PAPER)
-    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 2, "new": 2}
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 2, "new": 2}
 
 
-def test_without_a_mechanism_nobody_is_reshaped() -> None:
+def test_without_a_mechanism_no_job_is_reshaped() -> None:
     cluster = Cluster(mechanism=Mechanism.NONE).runs("job1", 2, speed=PAPER)
     cluster.waits("job2", speed={4: 1.0}, max_wait_s=0.0)
     assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
@@ -246,7 +247,7 @@ def test_without_a_mechanism_nobody_is_reshaped() -> None:
 def test_with_restarts_a_reshape_has_to_be_worth_a_restart() -> None:
     """2 to 4 GPUs saves 30 s of training: more than 25 s in place, less than 40 by restart."""
     in_place = Cluster(overhead=COSTS).runs("job", 2, speed={2: 2.0, 4: 1.0}, left=30)
-    assert said(ADAPTIVE.decide(in_place.snapshot()).targets) == {"job": 4}
+    assert sizes_by_job(ADAPTIVE.decide(in_place.snapshot()).targets) == {"job": 4}
     restart = Cluster(overhead=COSTS, mechanism=Mechanism.TERMINATE)
     restart.runs("job", 2, speed={2: 2.0, 4: 1.0}, left=30)
     assert ADAPTIVE.decide(restart.snapshot()).targets == ()
@@ -255,15 +256,15 @@ def test_with_restarts_a_reshape_has_to_be_worth_a_restart() -> None:
 def test_a_pinned_job_gets_its_size_as_soon_as_it_is_idle() -> None:
     cluster = Cluster().runs("job", 2, speed=FLAT, sizes=(4,), pinned=True)
     plan = ADAPTIVE.decide(cluster.snapshot())
-    assert said(plan.targets) == {"job": 4}
+    assert sizes_by_job(plan.targets) == {"job": 4}
     assert plan.reason_code == "grows-to-pin"
 
 
-def test_a_pinned_job_gets_its_size_also_if_nobody_knows_how_long_it_trains() -> None:
+def test_a_pinned_job_gets_its_size_also_if_its_length_is_unknown() -> None:
     cluster = Cluster().runs("job", 2, speed=FLAT, sizes=(4,), pinned=True, left=None)
     for explained in (True, False):
         plan = ADAPTIVE.decide(replace(cluster.snapshot(), explain=explained))
-        assert (said(plan.targets), plan.reason_code) == ({"job": 4}, "grows-to-pin")
+        assert (sizes_by_job(plan.targets), plan.reason_code) == ({"job": 4}, "grows-to-pin")
 
 
 def test_an_initialised_newcomer_starts_on_its_own_host() -> None:
@@ -273,7 +274,7 @@ def test_an_initialised_newcomer_starts_on_its_own_host() -> None:
     assert {target.host for target in plan.targets} == {"b"}
 
 
-def test_the_text_of_a_decision_says_who_gives_and_what_it_brings() -> None:
+def test_the_text_of_a_decision_names_the_donor_and_the_gain() -> None:
     cluster = Cluster().runs("job1", 4, speed=PAPER, left=800).waits("job2", speed=PAPER)
     assert ADAPTIVE.decide(cluster.snapshot()).text == (
         "job2 starts on 2 GPUs of a; job1 goes from 4 to 2. "
@@ -292,16 +293,16 @@ def _flat_donor() -> Cluster:
 
 def test_of_equal_sums_the_option_that_moves_fewer_gpus_is_taken() -> None:
     plan = ADAPTIVE.decide(_flat_donor().snapshot())
-    assert said(plan.targets) == {"new": 2, "d": 4}
+    assert sizes_by_job(plan.targets) == {"new": 2, "d": 4}
     assert len({(o.makespan_s, o.completion_sum_s) for o in plan.options if o.targets}) == 1
 
 
-def test_a_tie_is_seen_also_where_the_queue_makes_an_option_costly_to_weigh() -> None:
+def test_a_tie_is_found_also_if_an_option_needs_a_list_schedule() -> None:
     """``later`` must use the idle GPU of ``b`` if ``new`` takes that of ``a``; it ends at the same
     time, which only a list schedule shows. The cheap option with the same figures moves more."""
     cluster = _flat_donor().waits("later", speed={1: 1.0}, not_before_s=20_000.0)
     plan = ADAPTIVE.decide(cluster.snapshot())
-    assert said(plan.targets) == {"new": 2, "d": 4}
+    assert sizes_by_job(plan.targets) == {"new": 2, "d": 4}
     assert len({(o.makespan_s, o.completion_sum_s) for o in plan.options if o.targets}) == 1
 
 
@@ -311,15 +312,15 @@ def test_of_equal_options_the_lower_job_id_gives(names: tuple[str, str]) -> None
     for name in names:
         cluster.runs(name, 4, speed=FLAT, sizes=(2, 4))
     cluster.waits("new", speed=FLAT, sizes=(2,))
-    assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == {"new": 2, "one": 2}
+    assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {"new": 2, "one": 2}
 
 
 def test_a_gain_of_exactly_the_least_is_enough_and_a_millisecond_less_is_not() -> None:
     """Growing saves 50 of the job's 1000 s."""
     exact = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.95})
-    assert said(ADAPTIVE.decide(exact.snapshot()).targets) == {"job": 4}
+    assert sizes_by_job(ADAPTIVE.decide(exact.snapshot()).targets) == {"job": 4}
     short = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.950001})
-    assert said(ADAPTIVE.decide(short.snapshot()).targets) == {}
+    assert sizes_by_job(ADAPTIVE.decide(short.snapshot()).targets) == {}
 
 
 def test_a_makespan_that_falls_by_exactly_the_least_is_enough_while_the_sum_falls_by_less() -> None:
@@ -327,23 +328,27 @@ def test_a_makespan_that_falls_by_exactly_the_least_is_enough_while_the_sum_fall
     40. A millisecond for each step more, and the makespan falls by 49."""
     for slow, taken in ((1.96, {"new": 2, "d": 2}), (1.961, {})):
         cluster = Cluster().runs("d", 4, speed={2: slow, 4: 1.0}).waits("new", speed={2: 1.01})
-        assert said(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
+        assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == taken
 
 
-def test_a_victim_that_can_only_give_more_than_is_wanted_gives_it() -> None:
+def test_a_donor_that_can_only_release_too_much_does_so() -> None:
     """The paper takes exactly what is missing, so its newcomer waits. The rest is idle then."""
     cluster = Cluster().runs("job1", 4, speed={2: 1.1, 4: 1.0}).waits("job2", speed={1: 1.0})
     assert both(cluster.snapshot()) == ({}, {"job2": 1, "job1": 2})
 
 
-def test_no_more_than_is_wanted_is_taken_where_it_can_be_had_without_a_rest() -> None:
+def test_a_donor_that_can_release_exactly_enough_does_so() -> None:
     """``exact`` has less training left than ``loose``, and may give one GPU."""
     cluster = Cluster({"a": ("V100", 8)})
     cluster.runs("exact", 4, speed={2: 1.1, 3: 1.05, 4: 1.0}, left=900)
     cluster.runs("loose", 4, speed={2: 1.0, 4: 1.0}, left=1000).waits("new", speed={1: 1.0})
     plan = ADAPTIVE.decide(cluster.snapshot())
-    kept = [said(o.targets).get("exact") for o in plan.options if "exact" in said(o.targets)]
-    assert kept == [3]
+    sizes = [
+        sizes_by_job(o.targets).get("exact")
+        for o in plan.options
+        if "exact" in sizes_by_job(o.targets)
+    ]
+    assert sizes == [3]
 
 
 def test_the_longest_wait_is_over_at_its_very_end() -> None:

@@ -16,14 +16,14 @@ from reshape_controller.policies import (
     make_policy,
     policy_names,
 )
-from tests.support.clusters import COSTS, LINEAR, PAPER, Cluster, said
+from tests.support.clusters import COSTS, LINEAR, PAPER, Cluster, sizes_by_job
 from tests.support.world import World
 
 OPTIMUS = make_policy("optimus")
 
 
 def test_optimus_starts_a_newcomer_on_its_smallest_size() -> None:
-    assert said(OPTIMUS.decide(Cluster().waits("new", speed=PAPER).snapshot()).targets) == {
+    assert sizes_by_job(OPTIMUS.decide(Cluster().waits("new", speed=PAPER).snapshot()).targets) == {
         "new": 1
     }
 
@@ -31,20 +31,20 @@ def test_optimus_starts_a_newcomer_on_its_smallest_size() -> None:
 def test_optimus_grows_by_one_size_where_a_gpu_gains_most() -> None:
     """From one GPU to two: ``fast`` saves 4000 s of training, ``slow`` 840."""
     cluster = Cluster().runs("slow", 1, speed=PAPER).runs("fast", 1, speed=LINEAR)
-    assert said(OPTIMUS.decide(cluster.snapshot()).targets) == {"fast": 2}
+    assert sizes_by_job(OPTIMUS.decide(cluster.snapshot()).targets) == {"fast": 2}
 
 
 def test_optimus_counts_the_gain_for_each_gpu_that_is_added() -> None:
     """Two more GPUs save 2000 s, 1000 for each; one more saves 1500."""
     cluster = Cluster({"a": ("V100", 5)})
     cluster.runs("by two", 1, speed={1: 4.0, 3: 2.0}).runs("by one", 1, speed={1: 4.0, 2: 2.5})
-    assert said(OPTIMUS.decide(cluster.snapshot()).targets) == {"by one": 2}
+    assert sizes_by_job(OPTIMUS.decide(cluster.snapshot()).targets) == {"by one": 2}
 
 
 def test_optimus_does_not_count_the_restart_as_the_comparison_of_the_paper_does_not() -> None:
     cluster = Cluster(overhead=COSTS, mechanism=Mechanism.TERMINATE)
     cluster.runs("job", 1, speed=PAPER, left=10)
-    assert said(OPTIMUS.decide(cluster.snapshot()).targets) == {"job": 2}
+    assert sizes_by_job(OPTIMUS.decide(cluster.snapshot()).targets) == {"job": 2}
 
 
 def test_optimus_never_grows_where_a_further_gpu_is_slower() -> None:
@@ -75,7 +75,7 @@ def test_default_draws_among_the_sizes_from_the_seed_of_the_state() -> None:
 
 
 def test_a_job_keeps_its_draw_while_it_waits() -> None:
-    """The head drew more than is idle; it is not drawn anew until it fits."""
+    """The head drew more than is idle; it is not drawn again until it fits."""
     policy = make_policy("default")
     cluster = Cluster({"a": ("V100", 8)}, seed=1, place=0).runs("job", 7, speed={7: 1.0})
     cluster.place = drawn(1).index(8)
@@ -88,12 +88,12 @@ def test_default_starts_past_a_job_that_does_not_fit() -> None:
     policy = make_policy("default", sizes="largest")
     cluster = Cluster().runs("job", 2, speed={2: 1.0})
     cluster.waits("big", speed={4: 1.0}).waits("small", speed={1: 1.0, 2: 0.9})
-    assert said(policy.decide(cluster.snapshot()).targets) == {"small": 2}
+    assert sizes_by_job(policy.decide(cluster.snapshot()).targets) == {"small": 2}
 
 
 def test_the_largest_size_is_the_largest_that_a_host_can_hold() -> None:
     policy = make_policy("default", sizes="largest")
-    assert said(policy.decide(Cluster().waits("new", speed=LINEAR).snapshot()).targets) == {
+    assert sizes_by_job(policy.decide(Cluster().waits("new", speed=LINEAR).snapshot()).targets) == {
         "new": 4
     }
 
@@ -113,7 +113,7 @@ def test_every_preset_names_a_policy_that_is_there() -> None:
 def test_a_policy_can_be_named_with_its_options_and_its_name_says_them_again() -> None:
     policy = make_policy("default:sizes=largest")
     cluster = Cluster().waits("small", sizes=(1, 2))
-    assert said(policy.decide(cluster.snapshot()).targets) == {"small": 2}
+    assert sizes_by_job(policy.decide(cluster.snapshot()).targets) == {"small": 2}
     assert policy.name == "default:sizes=largest"
     assert make_policy("default:sizes=random").name == "default"
     for text in ("default:sizes", "default:=largest", "default:sizes=smallest", "adaptive:speed=3"):
@@ -197,7 +197,7 @@ def test_settings_of_adaptive_are_read_from_its_name_and_are_in_it() -> None:
     assert make_policy(policy.name).name == policy.name
     growth = Cluster().runs("job", 2, speed={2: 1.0, 4: 0.92})
     assert policy.decide(growth.snapshot()).targets == ()
-    assert said(make_policy("adaptive").decide(growth.snapshot()).targets) == {"job": 4}
+    assert sizes_by_job(make_policy("adaptive").decide(growth.snapshot()).targets) == {"job": 4}
     with pytest.raises(UnknownPolicy, match="could not convert"):
         make_policy("adaptive:gain=much")
     with pytest.raises(UnknownPolicy, match="gain must lie between 0 and 1"):

@@ -34,7 +34,7 @@ def test_without_the_registration_the_first_test_fails_as_the_page_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(policies.BUILT_IN, "shortest-first", raising=False)  # a reader may have it
-    with pytest.raises(policies.UnknownPolicy, match="no policy 'shortest-first'"):
+    with pytest.raises(policies.UnknownPolicy, match="unknown policy 'shortest-first'"):
         example.test_the_job_with_the_fewest_steps_starts_first()
 
 

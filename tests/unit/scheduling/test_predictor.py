@@ -175,11 +175,11 @@ def test_measured_speeds_of_a_job_count_more_than_its_profile() -> None:
 def test_the_quick_totals_are_the_sums_of_the_phases(snapshot: Snapshot) -> None:
     predictor = Predictor(snapshot)
     for job in snapshot.running:
-        end, is_moment = predictor.ending(job)
+        end, is_moment = predictor.end_of(job)
         left_s = end / 1000 - (snapshot.now_s if is_moment else 0.0)
         assert left_s == pytest.approx(predictor.unchanged(job).total_s, abs=1e-3)
         for moves in (False, True):
-            totals = predictor.reshaped_to_s(job, job.gpu_type, moves=moves)
+            totals = predictor.reshaped_by_size_s(job, job.gpu_type, moves=moves)
             for size, total_s in totals.items():
                 phases = predictor.reshaped(job, job.gpu_type, size, moves=moves)
                 assert total_s == pytest.approx(phases.total_s)
@@ -224,7 +224,7 @@ def test_a_queued_job_that_trained_before_is_not_mistaken_for_a_fresh_one_of_its
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_a_queued_job_shares_what_is_kept_only_with_one_that_is_alike(
+def test_queued_jobs_share_an_estimate_only_if_their_predictions_are_equal(
     of_spec: dict[str, object],
 ) -> None:
     snapshot = Cluster().waits("job", speed={1: 1.0, 2: 0.6, 4: 0.4}).snapshot()
@@ -234,38 +234,38 @@ def test_a_queued_job_shares_what_is_kept_only_with_one_that_is_alike(
     )
     snapshot = replace(snapshot, profiles=snapshot.profiles.with_profile(recorded))
     spec = replace(first.spec, length=Length(LengthUnit.EPOCHS, 2.0), global_batch=32)
-    known, alike = (replace(first, id=JobId(name), spec=spec) for name in ("known", "alike"))
+    first_job, equal = (replace(first, id=JobId(name), spec=spec) for name in ("first", "equal"))
     changed = replace(spec, **of_spec)  # type: ignore[arg-type]
     other = replace(first, id=JobId("other"), spec=changed, sizes=changed.optional_gpus)
-    struck = replace(first, id=JobId("struck"), spec=spec, sizes=(2, 4))
+    excluded = replace(first, id=JobId("excluded"), spec=spec, sizes=(2, 4))
     predictor = Predictor(snapshot)
-    paces = [predictor.estimate(job) for job in (known, alike, other, struck)]
-    assert [estimate is paces[0] for estimate in paces] == [True, True, False, False]
+    estimates = [predictor.estimate(job) for job in (first_job, equal, other, excluded)]
+    assert [entry is estimates[0] for entry in estimates] == [True, True, False, False]
     alone = Predictor(replace(snapshot, estimates={}))
-    for job in (other, struck):
-        waits = predictor.waiting(job, ("V100",))
-        assert waits == alone.waiting(replace(job, place=7), ("V100",))
+    for job in (other, excluded):
+        work = predictor.queued_work(job, ("V100",))
+        assert work == alone.queued_work(replace(job, place=7), ("V100",))
 
 
-def test_what_alike_jobs_share_is_renewed_for_all_of_them() -> None:
+def test_a_shared_estimate_is_renewed_for_all_jobs() -> None:
     snapshot = Cluster().waits("job", speed={1: 1.0}).snapshot()
     jobs = [replace(one(snapshot), id=JobId(name)) for name in ("a", "b")]
-    before = [Predictor(snapshot).waiting(job, ("V100",)) for job in jobs]
+    before = [Predictor(snapshot).queued_work(job, ("V100",)) for job in jobs]
     slower = Learned("type of job", speed=(Measured("V100", 1, 3.0),))
     later = replace(snapshot, profiles=snapshot.profiles.with_learned(slower))
-    after = [Predictor(later).waiting(job, ("V100",)) for job in jobs]
+    after = [Predictor(later).queued_work(job, ("V100",)) for job in jobs]
     assert before[0] is before[1]
     assert after[0] is after[1]
-    assert after[0].takes_ms[0] == 3 * before[0].takes_ms[0]
-    assert [Predictor(snapshot).waiting(job, ("V100",)) for job in jobs] == before
+    assert after[0].durations_ms[0] == 3 * before[0].durations_ms[0]
+    assert [Predictor(snapshot).queued_work(job, ("V100",)) for job in jobs] == before
 
 
-def test_the_end_of_a_running_job_follows_what_its_type_learns() -> None:
+def test_the_end_of_a_running_job_follows_the_new_speeds_of_its_type() -> None:
     snapshot = Cluster().runs("job", 1, speed={1: 1.0}).snapshot()
     job = one(snapshot)
     slower = Learned("type of job", speed=(Measured("V100", 1, 3.0),))
     later = replace(snapshot, profiles=snapshot.profiles.with_learned(slower))
     now_ms = to_ms(snapshot.now_s)
-    before, after = (Predictor(seen).ending(job) for seen in (snapshot, later))
+    before, after = (Predictor(view).end_of(job) for view in (snapshot, later))
     assert before[1]
     assert after == (now_ms + 3 * (before[0] - now_ms), True)
