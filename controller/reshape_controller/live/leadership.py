@@ -16,7 +16,7 @@ import structlog
 
 from reshape_controller.live.journal import Journal
 from reshape_controller.store.protocol import StoreError
-from reshape_launcher.leases import LEASE_S, NOBODY, Lease, LeasePlace, Seen
+from reshape_launcher.leases import LEASE_S, NOBODY, Lease, LeaseStore, StoredLease
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,14 @@ class Candidate:
     """What one process knows of the lease. ``name`` is no other process's, ever."""
 
     name: str
-    seen: Seen | None = None
+    seen: StoredLease | None = None
     """As it was when last looked at; None: it was not, or could not be."""
     since_s: float = 0.0
     """Since when it has been so, by this candidate's clock."""
     renewed_s: float | None = None
     """When the newest write of ours that succeeded was begun."""
 
-    def looked(self, seen: Seen, now_s: float) -> Candidate:
+    def looked(self, seen: StoredLease, now_s: float) -> Candidate:
         """It was read, and is so. The wait for its end goes on only if nobody wrote it."""
         if self.seen is not None and self.seen.version == seen.version:
             return self
@@ -53,7 +53,7 @@ class Candidate:
             return None
         return Lease(self.name, lease.term + 1)
 
-    def wrote(self, seen: Seen, began_s: float, now_s: float) -> Candidate:
+    def wrote(self, seen: StoredLease, began_s: float, now_s: float) -> Candidate:
         """Our write succeeded: this is there now."""
         return replace(self, seen=seen, since_s=now_s, renewed_s=began_s)
 
@@ -82,7 +82,7 @@ log = structlog.get_logger("reshape.leadership")
 class Leadership:
     """One per daemon that has a lease to win. ``name`` is no other daemon's, ever."""
 
-    def __init__(self, place: LeasePlace, name: str) -> None:
+    def __init__(self, place: LeaseStore, name: str) -> None:
         self._place = place
         self._candidate = Candidate(name)
         self._trouble = ""

@@ -49,7 +49,7 @@ from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from reshape_launcher.kubernetes.values import ApiTrouble
+from reshape_launcher.kubernetes.values import ApiError
 from reshape_launcher.spec import Launcher
 
 OPEN_FILES = 65536
@@ -244,7 +244,7 @@ async def serve(settings: DaemonSettings) -> None:
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except CliError:
         raise
-    except ApiTrouble as error:
+    except ApiError as error:
         raise not_reached(error, "--launcher kubernetes") from None
     except Exception as error:
         log.exception("stopped-by-a-defect")

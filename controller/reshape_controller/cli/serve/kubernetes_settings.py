@@ -22,7 +22,7 @@ from reshape_launcher.kubernetes.gpus import PodDevices, SimulatedDevices
 from reshape_launcher.kubernetes.settings import PodSettings
 
 if TYPE_CHECKING:
-    from reshape_launcher.kubernetes.api import ApiCluster
+    from reshape_launcher.kubernetes.api import ClusterClient
     from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -44,7 +44,7 @@ class KubernetesPlace:
     runs: Path
     """Where playbooks keep what the newest runs said."""
 
-    def cluster(self) -> ApiCluster:
+    def cluster(self) -> ClusterClient:
         """The API server, by its credentials. Raises CliError."""
         try:
             from reshape_launcher.kubernetes.api import CannotConnect, connect
@@ -60,11 +60,16 @@ class KubernetesPlace:
 
     def launcher(self) -> KubernetesLauncher:
         """The launcher on it. Raises CliError."""
-        from reshape_launcher.kubernetes.apply import Bring, ByPlaybook, Directly, Target
+        from reshape_launcher.kubernetes.apply import (
+            Applier,
+            ApplyTarget,
+            DirectApplier,
+            PlaybookApplier,
+        )
         from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 
         cluster = self.cluster()
-        bring: Bring = Directly(cluster)
+        applier: Applier = DirectApplier(cluster)
         if self.by_playbook:
             if importlib.util.find_spec("ansible_runner") is None:
                 raise failed(
@@ -74,8 +79,8 @@ class KubernetesPlace:
                     'pip install "reshape-gpu[ansible]", or go without: --launch-by client',
                 )
             kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
-            bring = ByPlaybook(self.runs, Target(kubeconfig, self.pods.namespace))
-        return KubernetesLauncher(cluster, self.pods, self.devices, bring)
+            applier = PlaybookApplier(self.runs, ApplyTarget(kubeconfig, self.pods.namespace))
+        return KubernetesLauncher(cluster, self.pods, self.devices, applier)
 
 
 def kubernetes_place(config: Config) -> KubernetesPlace | None:
