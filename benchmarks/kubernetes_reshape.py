@@ -33,7 +33,7 @@ from pod_times import PodTimes, Seen  # noqa: E402
 from reshape_phases import REST_MAX_S  # noqa: E402
 
 from reshape_controller.cli import config  # noqa: E402
-from reshape_controller.cli.serve.store_settings import store_place  # noqa: E402
+from reshape_controller.cli.serve.store_settings import store_settings  # noqa: E402
 from reshape_controller.http.timeline import Timeline  # noqa: E402
 from reshape_controller.http.views import History, JobView  # noqa: E402
 from tests.kubernetes.grounds import grounds  # noqa: E402
@@ -134,7 +134,7 @@ def run(daemon: PodDaemon, shared: Path, pods: PodTimes, rounds: int) -> list[Ro
     ended = daemon.wait(job, "is cancelled", state="cancelled", stage="none")
     daemon.nothing_left()
     daemon.stop()
-    log = read_log(store_place(config.load({"home": str(daemon.home)}, {})).make())
+    log = read_log(store_settings(config.load({"home": str(daemon.home)}, {})).make())
     whole = Run("kubernetes", (ended,), events, timeline, (), log.phases, log.processes, {})
     return rows_of(whole, ended, pods.of(job), loads)
 

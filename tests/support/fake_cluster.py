@@ -11,9 +11,9 @@ from typing import Any
 
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.values import (
-    ApiError,
     ClaimInfo,
     JobInfo,
+    KubernetesError,
     Manifest,
     Node,
     NotRunning,
@@ -124,7 +124,7 @@ class FakeCluster:
     def _called(self, call: str, name: str) -> str:
         self.calls.append((call, name))
         if call in self.refuse:
-            raise ApiError(call, self.refuse[call], "refused by the test")
+            raise KubernetesError(call, self.refuse[call], "refused by the test")
         return name
 
     def _fits(self, name: str, selector: str) -> bool:

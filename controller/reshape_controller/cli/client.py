@@ -40,12 +40,12 @@ _CODES = {
 }
 
 
-class RecordRefused(CliError):
+class RecordRejected(CliError):
     """The daemon does not accept a record; ``where`` of its problems are fields of the record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """A success: the body as it came, and its headers in lower case."""
 
     body: bytes
@@ -75,7 +75,7 @@ class Client:
 
     def ask(
         self, method: str, path: str, body: str = "", query: dict[str, object] | None = None
-    ) -> Answer:
+    ) -> Response:
         """One request. Raises CliError for everything but success."""
         patience_s = self.patience_s if method == "GET" else 0.0
         until_s = time.monotonic() + patience_s
@@ -87,7 +87,7 @@ class Client:
                     raise
             time.sleep(ASK_AGAIN_S)
 
-    def _once(self, method: str, path: str, body: str, query: dict[str, object] | None) -> Answer:
+    def _once(self, method: str, path: str, body: str, query: dict[str, object] | None) -> Response:
         parts = urllib.parse.urlsplit(self.url)
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = urllib.parse.quote(path) + (f"?{urllib.parse.urlencode(given)}" if given else "")
@@ -110,9 +110,9 @@ class Client:
         if answer.status >= 300:
             raise self._refused(answer.status, data)
         self.now_s = _number(answer.getheader("Reshape-Now")) or time.time()
-        return Answer(data, {key.lower(): value for key, value in answer.getheaders()})
+        return Response(data, {key.lower(): value for key, value in answer.getheaders()})
 
-    def _typed(self, kind: type[T], answer: Answer) -> T:
+    def _typed(self, kind: type[T], answer: Response) -> T:
         try:
             return codec.loads(kind, answer.body)
         except codec.CodecError as error:
@@ -150,7 +150,7 @@ class Client:
         if status != 422:
             here = f"the daemon of {self._home.folder}"
             problems = [replace(p, where=p.where or here) for p in problems]
-        kind = RecordRefused if status == 422 else CliError
+        kind = RecordRejected if status == 422 else CliError
         return kind(code, *problems)
 
 

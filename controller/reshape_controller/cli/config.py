@@ -96,7 +96,7 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SettingValue:
     """A value and where it came from."""
 
     name: str
@@ -107,7 +107,7 @@ class Found:
 class Config:
     """Every setting with its value. Read only."""
 
-    def __init__(self, found: dict[str, Found]) -> None:
+    def __init__(self, found: dict[str, SettingValue]) -> None:
         self._found = found
 
     def text(self, name: str) -> str | None:
@@ -134,7 +134,7 @@ class Config:
     def source(self, name: str) -> str:
         return self._found[name].source
 
-    def all(self) -> tuple[Found, ...]:
+    def all(self) -> tuple[SettingValue, ...]:
         """Every setting as it may be shown."""
         found = (self._found[setting.name] for setting in SETTINGS)
         return tuple(replace(f, value=_shown(f)) for f in found)
@@ -152,18 +152,24 @@ def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Co
     """The settings; ``flags`` that are None were not given. Raises CliError (usage)."""
     env = os.environ if env is None else env
     path, named = config_file(env)
-    found = {s.name: Found(s.name, s.default, "default") for s in SETTINGS}
+    found = {s.name: SettingValue(s.name, s.default, "default") for s in SETTINGS}
     for name, raw in _file(path, named).items():
-        found[name] = Found(name, _checked(_BY_NAME[name], raw, f"file {path}"), f"file {path}")
+        found[name] = SettingValue(
+            name, _checked(_BY_NAME[name], raw, f"file {path}"), f"file {path}"
+        )
     for setting in SETTINGS:
         text = env.get(setting.env)
         if text:
             source = f"environment {setting.env}"
-            found[setting.name] = Found(setting.name, _checked(setting, text, source), source)
+            found[setting.name] = SettingValue(
+                setting.name, _checked(setting, text, source), source
+            )
         flag = flags.get(setting.name)
         if flag is not None:
             source = f"flag {setting.flag}"
-            found[setting.name] = Found(setting.name, _checked(setting, flag, source), source)
+            found[setting.name] = SettingValue(
+                setting.name, _checked(setting, flag, source), source
+            )
     return Config(found)
 
 
@@ -225,7 +231,7 @@ def _whole(setting: Setting, raw: object, source: str) -> int:
     return value
 
 
-def _shown(found: Found) -> Value:
+def _shown(found: SettingValue) -> Value:
     """The value, without the user and password of an address."""
     value = found.value
     if not _BY_NAME[found.name].secret or not isinstance(value, str):

@@ -86,7 +86,7 @@ def grid(*columns: str, right: tuple[str, ...] = (), rest: str = "", wrap: bool 
     return table
 
 
-class Fitting:
+class FittingTable:
     """A table, or another that says the same where the first is too wide to be read."""
 
     def __init__(self, wide: Table, narrow: Table) -> None:

@@ -12,7 +12,7 @@ import sys
 from typing import TextIO
 
 
-class Forgiving:
+class LossyStream:
     """A stream for a log: a line that cannot be written (a full disk, a reader that left) is lost,
     and nothing else with it."""
 

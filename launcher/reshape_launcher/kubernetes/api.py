@@ -1,8 +1,8 @@
 """The calls to an API server, by the official client.
 
 Does: find credentials (a kubeconfig, or the service account of this pod) and make each call with a
-time limit; every failure is an ApiError. It does not retry or wait for a state. Never: show a
-credential. Blocking: call it from a thread.
+time limit; every failure is an KubernetesError. It does not retry or wait for a state. Never: show
+a credential. Blocking: call it from a thread.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from reshape_launcher.kubernetes.rights import Right
 from reshape_launcher.kubernetes.values import (
     ALREADY_EXISTS,
     NOT_FOUND,
-    ApiError,
     ClaimInfo,
     JobInfo,
+    KubernetesError,
     Manifest,
     Node,
     NotRunning,
@@ -34,7 +34,7 @@ from reshape_launcher.kubernetes.values import (
 )
 
 CALL_S = 10.0
-"""Time limit of a call. Then: ApiError; the caller repeats it."""
+"""Time limit of a call. Then: KubernetesError; the caller repeats it."""
 RUN_S = 15.0
 """Time limit of a command in a pod."""
 PAGE = 500
@@ -172,7 +172,7 @@ class ClusterClient:
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
         try:
             return self._run_in(pod, command)
-        except ApiError as trouble:
+        except KubernetesError as trouble:
             if any(said in str(trouble) for said in NOT_RUNNING):
                 raise NotRunning(f"pod {pod}", trouble.status, str(trouble)) from None
             raise
@@ -230,13 +230,15 @@ class ClusterClient:
         try:
             socket.run_forever(timeout=RUN_S)
             if socket.is_open():
-                raise ApiError(f"a command in pod {pod}", 0, f"not within {RUN_S:g} s")
+                raise KubernetesError(f"a command in pod {pod}", 0, f"not within {RUN_S:g} s")
             code = _exit_code(pod, socket)
             output, errors = str(socket.read_stdout()), str(socket.read_stderr())
         finally:
             socket.sock.shutdown()  # close() leaves a socket open that the server has ended
         if code != 0:
-            raise ApiError(f"a command in pod {pod}", 0, errors.strip() or f"exit code {code}")
+            raise KubernetesError(
+                f"a command in pod {pod}", 0, errors.strip() or f"exit code {code}"
+            )
         return output
 
     def _create(self, kind: str, create: Callable[..., Any], manifest: Manifest) -> None:
@@ -266,7 +268,7 @@ def _exit_code(pod: str, socket: Any) -> int:
     try:
         return int(socket.returncode)
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise ApiError(f"no command can be run in pod {pod}", 0, str(error)) from None
+        raise KubernetesError(f"no command can be run in pod {pod}", 0, str(error)) from None
 
 
 def _call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:

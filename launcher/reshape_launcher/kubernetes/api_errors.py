@@ -1,4 +1,4 @@
-"""Failures of calls to the API server, as ApiError.
+"""Failures of calls to the API server, as KubernetesError.
 
 Does: translate every failure of the official client, and an answer that is no document of the API
 (a proxy on the way may answer with a page of its own). Never: show a credential.
@@ -13,24 +13,24 @@ from typing import Any, TypeVar
 from kubernetes import client
 from urllib3.exceptions import HTTPError
 
-from reshape_launcher.kubernetes.values import ApiError
+from reshape_launcher.kubernetes.values import KubernetesError
 
 T = TypeVar("T")
 
 
 def call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Return the result of ``ask``. Raises ApiError; ``what`` names the call that failed."""
+    """Return the result of ``ask``. Raises KubernetesError; ``what`` names the call that failed."""
     try:
         found = ask(*arguments, **options)
     except client.ApiException as error:
-        raise ApiError(what, int(error.status or 0), *_said(error)) from None
+        raise KubernetesError(what, int(error.status or 0), *_said(error)) from None
     except (HTTPError, OSError) as error:
-        raise ApiError(what, 0, f"the API server does not answer: {error}") from None
+        raise KubernetesError(what, 0, f"the API server does not answer: {error}") from None
     except (ValueError, TypeError, RecursionError) as error:  # the client's parser fails so
         first = str(error).partition("\n")[0]
-        raise ApiError(what, 0, f"the answer is no document of the API: {first}") from None
+        raise KubernetesError(what, 0, f"the answer is no document of the API: {first}") from None
     if found is None:
-        raise ApiError(what, 0, "the answer is no document of the API: null")
+        raise KubernetesError(what, 0, "the answer is no document of the API: null")
     return found
 
 
@@ -38,7 +38,7 @@ def none_if(why: int | str, ask: Callable[[], T]) -> T | None:
     """Return the result of ``ask``; None if the server refuses with this status or reason."""
     try:
         return ask()
-    except ApiError as trouble:
+    except KubernetesError as trouble:
         if why not in (trouble.status, trouble.reason):
             raise
         return None

@@ -22,7 +22,7 @@ from typing import Protocol
 from reshape_launcher import ansible
 from reshape_launcher.kubernetes import manifests
 from reshape_launcher.kubernetes.images import CODE_IN_IMAGE, Build
-from reshape_launcher.kubernetes.values import ApiError, ClusterApi, Manifest
+from reshape_launcher.kubernetes.values import ClusterApi, KubernetesError, Manifest
 from reshape_launcher.spec import ClusterAway, LaunchError
 
 OBJECTS_FILE = "objects.json"
@@ -65,7 +65,7 @@ class Applier(Protocol):
 
 
 def apply(cluster: ClusterApi, objects: AttemptObjects) -> None:
-    """Create what does not exist yet. Raises ApiError; a repeat continues where it stopped."""
+    """Create the objects that do not exist yet. Raises KubernetesError; a repeat continues."""
     cluster.create_config_map(objects.config_map)
     uid = cluster.create_job(objects.job)
     cluster.create_secret(manifests.owned(objects.secret, objects.job, uid))
@@ -85,7 +85,7 @@ class DirectApplier:
             raise LaunchError("the job's image has to be built, and only the playbook does that")
         try:
             apply(self._cluster, objects)
-        except ApiError as trouble:
+        except KubernetesError as trouble:
             if trouble.away:
                 raise ClusterAway(str(trouble)) from trouble
             raise LaunchError(str(trouble), retryable=not trouble.lasting) from trouble
@@ -138,7 +138,7 @@ def run_folder(
 
 
 def apply_from(folder: Path) -> None:
-    """Apply the objects in a run folder. Raises ApiError, OSError."""
+    """Apply the objects in a run folder. Raises KubernetesError, OSError."""
     from reshape_launcher.kubernetes.api import CannotConnect, connect
 
     objects = AttemptObjects(**json.loads((folder / OBJECTS_FILE).read_text(encoding="utf-8")))
@@ -147,7 +147,7 @@ def apply_from(folder: Path) -> None:
     try:
         cluster = connect(kubeconfig, target.namespace)
     except CannotConnect as error:
-        raise ApiError("the cluster cannot be used", 0, str(error)) from None
+        raise KubernetesError("the cluster cannot be used", 0, str(error)) from None
     try:
         apply(cluster, objects)
     finally:

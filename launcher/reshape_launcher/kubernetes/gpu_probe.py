@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from reshape_launcher.kubernetes import manifests, naming, pod, sidecar_archive
 from reshape_launcher.kubernetes.gpus import NodeGpus
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import ApiError, ClusterApi, Manifest, Node, PodInfo
+from reshape_launcher.kubernetes.values import ClusterApi, KubernetesError, Manifest, Node, PodInfo
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.gpu import Inventory
@@ -109,7 +109,7 @@ class ProbedDevices:
         if probe is None:
             try:
                 self._start(cluster, key, now_s)
-            except ApiError as trouble:
+            except KubernetesError as trouble:
                 if trouble.away:
                     raise
                 # For example a quota: the other nodes can still be probed.

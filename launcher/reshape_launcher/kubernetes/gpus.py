@@ -13,7 +13,7 @@ from typing import Protocol
 
 from reshape_launcher.kubernetes import naming, pod
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import ApiError, ClusterApi, Node, NotRunning
+from reshape_launcher.kubernetes.values import ClusterApi, KubernetesError, Node, NotRunning
 from reshape_launcher.spec import SIMULATED_PREFIX, SIMULATED_TYPE, LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.gpu import Inventory
@@ -45,7 +45,7 @@ class PodDevices(Protocol):
         """Return the runtime class of every pod; None: the node's own runtime."""
 
     def of(self, cluster: ClusterApi, nodes: tuple[Node, ...]) -> Mapping[str, NodeGpus]:
-        """Return the GPUs by node, without nodes that are not probed yet. Raises ApiError."""
+        """Return the GPUs by node, without unprobed nodes. Raises KubernetesError."""
 
     def environment(self, spec: LaunchSpec) -> tuple[tuple[str, str], ...]:
         """Return variables for the container's runtime; the training process gets its own later."""
@@ -87,7 +87,7 @@ def busy_reason(
     """Return why one of ``devices`` is not free; empty if all are free.
 
     Also empty if no pod of this controller runs on the node: then only the end of the container
-    that had the GPUs is known. Raises ApiError.
+    that had the GPUs is known. Raises KubernetesError.
     """
     for seen in cluster.pods(naming.selector(settings.controller)):
         if seen.node != node or seen.over or not seen.started:
@@ -97,7 +97,7 @@ def busy_reason(
         except NotRunning:
             continue
         except codec.CodecError as error:
-            raise ApiError(f"pod {seen.name}", 0, f"its probe: {error}") from error
+            raise KubernetesError(f"pod {seen.name}", 0, f"its probe: {error}") from error
         by_uuid = {gpu.uuid: gpu for gpu in inventory.gpus}
         for uuid in devices:
             why = by_uuid[uuid].busy if uuid in by_uuid else f"GPU {uuid} is not visible on {node}"

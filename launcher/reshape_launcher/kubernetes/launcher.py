@@ -33,7 +33,7 @@ from reshape_launcher.kubernetes.gpus import NodeGpus, PodDevices, busy_reason
 from reshape_launcher.kubernetes.pod_mounts import FIRST_WORKER, logs_folder, mounts_of
 from reshape_launcher.kubernetes.pod_status import TroubleTimer
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import ApiError, ClusterApi, NotRunning, PodInfo
+from reshape_launcher.kubernetes.values import ClusterApi, KubernetesError, NotRunning, PodInfo
 from reshape_launcher.spec import (
     ClusterAway,
     ContainerStatus,
@@ -170,7 +170,7 @@ class KubernetesLauncher:
     def _one_host(self, spec: LaunchSpec) -> OneHost | None:
         try:
             return volume_affinity.one_host(self._cluster, self._settings, spec)
-        except ApiError as trouble:
+        except KubernetesError as trouble:
             if trouble.away:
                 raise ClusterAway(str(trouble)) from trouble
             raise LaunchError(str(trouble), retryable=True) from trouble
@@ -235,7 +235,7 @@ class KubernetesLauncher:
         try:
             return [int(pid) for pid in json.loads(answer)["pids"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ApiError(f"pod {seen.name}", 0, f"it answers {answer[:100]!r}") from error
+            raise KubernetesError(f"pod {seen.name}", 0, f"it answers {answer[:100]!r}") from error
 
     def _hosts(self) -> tuple[HostSeen, ...]:
         nodes = self._cluster.nodes(self._settings.node_selector)
@@ -254,7 +254,7 @@ class KubernetesLauncher:
         """Request the end of the Job and its pods; True once none is left."""
         try:
             return self._end(job, attempt, grace_s)
-        except ApiError as trouble:
+        except KubernetesError as trouble:
             if trouble.away:
                 return False
             raise LaunchError(str(trouble), retryable=True) from trouble

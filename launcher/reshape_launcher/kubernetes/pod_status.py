@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from reshape_launcher.kubernetes.values import ApiError, ClusterApi, JobInfo, PodInfo
+from reshape_launcher.kubernetes.values import ClusterApi, JobInfo, KubernetesError, PodInfo
 from reshape_launcher.spec import ContainerStatus
 
 UNSCHEDULED = "it cannot be scheduled"
@@ -67,7 +67,7 @@ def _with_trouble(cluster: ClusterApi, pod: PodInfo) -> PodInfo:
 def _newest_warning(cluster: ClusterApi, kind: str, name: str) -> str:
     try:
         return cluster.newest_warning(kind, name)
-    except ApiError as trouble:
+    except KubernetesError as trouble:
         if kind == "Pod":  # most pods start in a moment, so no trouble is assumed
             return ""
         return f"and why cannot be seen ({trouble}); `kubectl describe job {name}` says it"

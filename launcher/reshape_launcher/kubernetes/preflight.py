@@ -17,7 +17,7 @@ from reshape_launcher.kubernetes.gpus import PodDevices
 from reshape_launcher.kubernetes.pod_mounts import CHECKPOINTS, Mounts
 from reshape_launcher.kubernetes.rights import RIGHTS
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import NOT_FOUND, ApiError
+from reshape_launcher.kubernetes.values import NOT_FOUND, KubernetesError
 from reshape_launcher.spec import DeviceMode, LaunchSpec
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def findings(
     """Yield the findings of all checks; only one finding if the cluster is not reached."""
     try:
         version = cluster.version()
-    except ApiError as trouble:
+    except KubernetesError as trouble:
         remedy = "check the kubeconfig with: kubectl version"
         yield Finding("API server", False, str(trouble), remedy)
         return
@@ -61,7 +61,7 @@ def _or_failure(check: str, question: Callable[[], Iterator[Finding]]) -> Iterat
     """Yield the findings of a check, or that it failed."""
     try:
         yield from list(question())
-    except ApiError as trouble:
+    except KubernetesError as trouble:
         yield Finding(check, False, str(trouble), "see the API server's own message")
 
 
@@ -155,7 +155,7 @@ def _manifest(
     name = settings.namespace
     try:
         warnings = cluster.dry_run_job(manifests.job(attempt))
-    except ApiError as trouble:
+    except KubernetesError as trouble:
         if trouble.status != NOT_FOUND:
             raise
         make = f"kubectl create namespace {name}, or correct `namespace` in the cluster file"

@@ -12,13 +12,13 @@ Manifest = dict[str, Any]
 """An object as the API takes it; ``manifests`` builds it."""
 
 NOT_FOUND, CONFLICT = 404, 409
-"""Values of ``ApiError.status``: no such object; an object of this name, or a newer one, exists."""
+"""Values of ``KubernetesError.status``: no such object; this name or a newer version exists."""
 ALREADY_EXISTS = "AlreadyExists"
-"""Value of ``ApiError.reason``. Another conflict, for example when two calls are counted for one
-quota at once, has created nothing and is worth a retry."""
+"""Value of ``KubernetesError.reason``. Another conflict, for example when two calls are counted for
+one quota at once, has created nothing and is worth a retry."""
 
 
-class ApiError(OSError):
+class KubernetesError(OSError):
     """The API server refused a call or was not reached.
 
     ``status`` is the HTTP status, 0 if the server was not reached; ``reason`` is the API's own
@@ -41,7 +41,7 @@ class ApiError(OSError):
         return self.status in (0, CONFLICT, 429) or self.status >= 500
 
 
-class NotRunning(ApiError):
+class NotRunning(KubernetesError):
     """The pod's container does not run: it never started, or it has ended."""
 
 
@@ -116,7 +116,7 @@ class PodInfo:
 
 
 class ClusterApi(Protocol):
-    """The calls that the launcher needs. Each raises ApiError."""
+    """The calls that the launcher needs. Each raises KubernetesError."""
 
     def close(self) -> None:
         """Close the connections."""

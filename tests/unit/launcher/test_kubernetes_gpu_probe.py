@@ -10,7 +10,7 @@ from reshape_launcher.kubernetes import gpu_probe, naming, sidecar_archive
 from reshape_launcher.kubernetes import gpus as holding
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices, offer
 from reshape_launcher.kubernetes.gpus import NodeGpus
-from reshape_launcher.kubernetes.values import ApiError, Manifest, Node, PodInfo
+from reshape_launcher.kubernetes.values import KubernetesError, Manifest, Node, PodInfo
 from reshape_sidecar import codec
 from reshape_sidecar.gpu import FREE_MEMORY_BYTES, GpuSeen, Inventory
 from tests.support import pod_security
@@ -175,7 +175,7 @@ def test_a_probe_that_does_not_come_up_is_given_up_and_begun_again(world: World)
 
 def test_a_probe_that_the_api_server_did_not_take_is_asked_for_again(world: World) -> None:
     world.cluster.refuse["create_job"] = 503
-    with pytest.raises(ApiError):
+    with pytest.raises(KubernetesError):
         world.look()
     world.cluster.refuse.clear()
     world.look()
@@ -222,7 +222,7 @@ def test_a_release_is_looked_at_in_a_pod_of_the_same_node() -> None:
         "nobody of ours can look there"
     )
     cluster.answer = "what?"
-    with pytest.raises(ApiError, match="its probe"):
+    with pytest.raises(KubernetesError, match="its probe"):
         busy_reason(cluster, SETTINGS, "node1", ("GPU-1",))
     cluster.runs = False
     assert busy_reason(cluster, SETTINGS, "node1", ("GPU-2",)) == ""

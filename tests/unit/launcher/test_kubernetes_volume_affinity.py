@@ -10,7 +10,7 @@ import pytest
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.kubernetes.settings import ClaimMount
-from reshape_launcher.kubernetes.values import ApiError, ClaimInfo
+from reshape_launcher.kubernetes.values import ClaimInfo, KubernetesError
 from reshape_launcher.kubernetes.volume_affinity import one_host
 from reshape_launcher.spec import LaunchError, OneHost
 from tests.support.fake_cluster import FakeCluster
@@ -73,5 +73,5 @@ def test_an_api_server_that_refuses_is_a_launch_that_failed() -> None:
     with pytest.raises(LaunchError, match="refused by the test"):
         asyncio.run(launcher.one_host(SPEC))
     launcher.close()
-    with pytest.raises(ApiError):
+    with pytest.raises(KubernetesError):
         one_host(there, SETTINGS, SPEC)

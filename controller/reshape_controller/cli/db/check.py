@@ -25,10 +25,10 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.serve.store_settings import (
-    StorePlace,
+    StoreSettings,
     of_file,
     store_error,
-    store_place,
+    store_settings,
 )
 from reshape_controller.live.audit import Audit, audit
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
@@ -43,7 +43,7 @@ FileArgument = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class CheckReport:
     """What was found. ``problems`` are in the log and cannot be repaired here; ``wrong`` rows are
     missing or differ, ``extra`` rows show what is not in the log."""
 
@@ -76,7 +76,7 @@ def check(
     """Read a store whole, compare what it shows with its log, and repair that. Exit code 1 if the
     log is damaged, or if something differs and was not repaired."""
     config = load(locals())  # each option is called as its setting
-    place = of_file(Path(file).absolute()) if file else store_place(config)
+    place = of_file(Path(file).absolute()) if file else store_settings(config)
     if place.file is not None and not place.file.exists():
         what = "there is no store"
         raise failed(Exit.NOT_FOUND, what, place.text, "name the file, or its --home DIR")
@@ -89,7 +89,7 @@ def check(
     _complain(report, place)
 
 
-async def _compare(place: StorePlace, checked: Checked | None, repair: bool) -> Report:
+async def _compare(place: StoreSettings, checked: Checked | None, repair: bool) -> CheckReport:
     found, why_not = None, ""
     damage: tuple[str, ...] = checked.problems if checked is not None else ()
     if damage:
@@ -113,16 +113,16 @@ async def _compare(place: StorePlace, checked: Checked | None, repair: bool) -> 
 
 
 def _report(
-    place: StorePlace,
+    place: StoreSettings,
     checked: Checked | None,
     found: Audit | None,
     damage: tuple[str, ...],
     why_not: str,
-) -> Report:
+) -> CheckReport:
     first, last = (found.begin_seq, found.end_seq) if found is not None else (0, 0)
     if checked is not None:
         first, last = checked.first_seq, checked.last_good_seq
-    return Report(
+    return CheckReport(
         store=place.text,
         first_seq=first,
         last_good_seq=last,
@@ -137,7 +137,7 @@ def _report(
     )
 
 
-def _complain(report: Report, place: StorePlace) -> None:
+def _complain(report: CheckReport, place: StoreSettings) -> None:
     if report.problems:
         remedy = "put a backup in its place (mongorestore)"
         if place.file is not None:
@@ -149,7 +149,7 @@ def _complain(report: Report, place: StorePlace) -> None:
         raise failed(Exit.FAILED, what, place.text, "run it again without --no-repair")
 
 
-def _text(report: Report) -> str:
+def _text(report: CheckReport) -> str:
     state = "sound" if not report.problems else "DAMAGED"
     waiting = f", {report.requests} requests wait" if report.requests is not None else ""
     good = f"records {report.first_seq} to {report.last_good_seq} are good"

@@ -26,7 +26,7 @@ from reshape_controller.cli.options import (
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.profiles.files import ProfileFiles
-from reshape_controller.cli.serve.store_settings import StorePlace, store_error, store_place
+from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
 from reshape_controller.cli.serve.up import start_logging
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
@@ -42,7 +42,7 @@ _POLICY = "default"
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class InitReport:
     """What a store has after ``db init``. ``seeded`` are the job types that it recorded now."""
 
     store: str
@@ -73,7 +73,7 @@ def init(
     """Make a store: tables or collections, indexes, the bundled profiles. May be repeated."""
     config = load(locals())  # each option is called as its setting
     start_logging("warning")
-    place = store_place(config)
+    place = store_settings(config)
     known = profile_files.read(config.text("profiles"), config.source("profiles"))
     if place.file is not None:
         Home(config.home).prepare()
@@ -84,14 +84,14 @@ def init(
     emit(made, form(config), lambda: _text(made))
 
 
-async def _make(place: StorePlace, known: ProfileFiles) -> Made:
+async def _make(place: StoreSettings, known: ProfileFiles) -> InitReport:
     store = place.make()
     try:
         await store.open()
         checked = await store.make_validators() if isinstance(store, MongoStore) else ()
         seeded = await _seed(store, known) if await store.last_seq() == 0 else ()
         types = tuple(row.job_type for row in await store.profiles())
-        return Made(place.text, await store.last_seq(), types, seeded, checked)
+        return InitReport(place.text, await store.last_seq(), types, seeded, checked)
     finally:
         await store.close()
 
@@ -110,7 +110,7 @@ async def _seed(store: Store, known: ProfileFiles) -> tuple[str, ...]:
     return tuple(profile.job_type for profile in missing)
 
 
-def _text(made: Made) -> str:
+def _text(made: InitReport) -> str:
     lines = [
         f"{made.store}: ready, log at record {made.last_seq}, {len(made.job_types)} job types known"
     ]

@@ -14,7 +14,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from reshape_controller.cli.client import PATIENCE_S, Client, RecordRefused
+from reshape_controller.cli.client import PATIENCE_S, Client, RecordRejected
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
@@ -41,7 +41,7 @@ def submit(
     asked = client(config)
     try:
         job = asked.post(JobView, "/v1/jobs", record)
-    except RecordRefused as error:
+    except RecordRejected as error:
         raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
     if form(config) is Output.TABLE:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")

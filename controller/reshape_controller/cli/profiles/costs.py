@@ -24,7 +24,7 @@ from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import emit, grid, note
 from reshape_controller.cli.profiles import measured_costs, paced_program
 from reshape_controller.cli.profiles.files import new_file
-from reshape_controller.cli.profiles.measured_costs import Measured
+from reshape_controller.cli.profiles.measured_costs import MeasuredCosts
 
 PACED = "paced program, a real process without TensorFlow"
 OWN_FIELDS = (
@@ -79,7 +79,7 @@ def record_of(file: str | None, folder: Path) -> dict[str, Any]:
 
 
 def _document(
-    name: str, found: Measured, program: str, rounds: int, load: tuple[float, float, float]
+    name: str, found: MeasuredCosts, program: str, rounds: int, load: tuple[float, float, float]
 ) -> dict[str, Any]:
     """The file: the medians, and how they were measured."""
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
@@ -102,7 +102,7 @@ def _document(
     }
 
 
-def _table(found: Measured) -> Table:
+def _table(found: MeasuredCosts) -> Table:
     columns = ("MEDIAN", "LEAST", "MOST", "SAMPLES")
     drawn = grid("COST", *columns, right=columns)
     medians = asdict(found.overhead(""))

@@ -25,7 +25,7 @@ REQUEST_BYTES = 256 * 1024
 """Profiles are sent in requests of about so much: each is one append, or few."""
 
 
-class Form(StrEnum):
+class ProfileFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
     GAVEL = "gavel"
@@ -59,7 +59,9 @@ def export(
     types: Annotated[
         list[str] | None, typer.Argument(metavar="[TYPE]...", help="Job types; default: all.")
     ] = None,
-    as_: Annotated[Form, typer.Option("--as", help="Form of the file.")] = Form.JSON,
+    as_: Annotated[
+        ProfileFormat, typer.Option("--as", help="Form of the file.")
+    ] = ProfileFormat.JSON,
     into: Annotated[
         str | None, typer.Option(metavar="FILE", help="Where to; default: stdout.")
     ] = None,
@@ -111,13 +113,13 @@ def _chosen(known: list[Profile], types: list[str] | None) -> list[Profile]:
     return [by_type[kind] for kind in types]
 
 
-def _written(profiles: list[Profile], kind: Form) -> tuple[str, tuple[str, ...]]:
+def _written(profiles: list[Profile], kind: ProfileFormat) -> tuple[str, tuple[str, ...]]:
     match kind:
-        case Form.JSON:
+        case ProfileFormat.JSON:
             return loader.write(profiles), ()
-        case Form.CSV:
+        case ProfileFormat.CSV:
             return table.write(profiles), ()
-        case Form.GAVEL:
+        case ProfileFormat.GAVEL:
             return gavel.write(profiles)
 
 

@@ -43,7 +43,7 @@ PHASES: Mapping[str, tuple[tuple[str, ...], str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredCosts:
     """Every sample by the name of its cost, in seconds."""
 
     samples: dict[str, tuple[float, ...]]
@@ -55,7 +55,7 @@ class Measured:
 
 def measure(
     record: dict[str, Any], rounds: int, folder: Path, say: Callable[[str], None]
-) -> Measured:
+) -> MeasuredCosts:
     """Measure ``record`` (a job record without sizes and length). Raises CliError."""
     truth, profiles = folder / "device-truth.json", folder / "profiles.json"
     truth.write_text(json.dumps({"seconds_per_step": {JOB_TYPE: STEP_S}}), encoding="utf-8")
@@ -77,7 +77,7 @@ def measure(
     return samples_of(histories)
 
 
-def samples_of(histories: Sequence[Sequence[EventView]]) -> Measured:
+def samples_of(histories: Sequence[Sequence[EventView]]) -> MeasuredCosts:
     """What the phases took. Raises CliError where a phase was never seen."""
     found: dict[str, tuple[float, ...]] = {}
     for name, (begins, end) in PHASES.items():
@@ -86,7 +86,7 @@ def samples_of(histories: Sequence[Sequence[EventView]]) -> Measured:
             what = f"{name} was not seen: the job was never shrunk, or never ended"
             raise failed(Exit.FAILED, what, "its history", "give a record whose job saves and ends")
         found[name] = tuple(round(value, 4) for value in values)
-    return Measured(found)
+    return MeasuredCosts(found)
 
 
 def _spans(events: Sequence[EventView], begins: tuple[str, ...], end: str) -> list[float]:

@@ -91,7 +91,7 @@ def replay(
     if from_live:
         from reshape_controller.cli.replays import from_live as going_on  # late, as below
 
-        changes = going_on.Asked(policy, add_host, add_gpus, drain)
+        changes = going_on.WhatIfRequest(policy, add_host, add_gpus, drain)
         going_on.show(client(config), changes, form(config))
         return
     if workload == case_study.NAME:
@@ -101,7 +101,7 @@ def replay(
     if live is not None:
         cluster = LIVE_CLUSTER if cluster is None else cluster
         _measured(costs)
-    asked = inputs.Asked(
+    asked = inputs.ReplayRequest(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
     setup = inputs.setup_of(asked)
@@ -109,7 +109,7 @@ def replay(
         # Late: they bring the daemon's parts.
         from reshape_controller.cli.replays import live_inputs, live_replay
 
-        pace = live_inputs.Pace(speed_up, step_s)
+        pace = live_inputs.TimeScale(speed_up, step_s)
         live_replay.show(setup, chosen, seed, live, pace, record, repeats, form(config))
         return
     if hindsight:
@@ -119,7 +119,9 @@ def replay(
     emit(row, form(config), lambda: tables.one(row, about(setup)))
 
 
-def _once(asked: inputs.Asked, setup: Setup, chosen: Contender, seed: int, out: Path | None) -> Row:
+def _once(
+    asked: inputs.ReplayRequest, setup: Setup, chosen: Contender, seed: int, out: Path | None
+) -> Row:
     """One replay, kept in a folder if there is one. Raises CliError."""
     with held(out, *asked.files):
         (run,) = swept(setup, (chosen,), (seed,), out, 1)

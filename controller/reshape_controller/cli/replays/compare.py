@@ -120,7 +120,7 @@ def compare(
     contenders = [inputs.contender(label, "--policies") for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "a policy is named twice", f"--policies {policies}")
-    asked = inputs.Asked(
+    asked = inputs.ReplayRequest(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
     chosen = inputs.seeds_of(seeds)
@@ -138,7 +138,7 @@ def compare(
 
 
 def _compare_policies(
-    asked: inputs.Asked,
+    asked: inputs.ReplayRequest,
     contenders: Sequence[Contender],
     seeds: Sequence[int],
     workers: int,

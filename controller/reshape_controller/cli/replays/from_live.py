@@ -18,14 +18,14 @@ from reshape_controller.core.model import HostId
 from reshape_controller.core.state import State
 from reshape_controller.http.views import HostList, JobView, StateView
 from reshape_controller.policies import UnknownPolicy, make_policy
-from reshape_controller.replay.continuation import Continued, QueueChange, continued
+from reshape_controller.replay.continuation import Continuation, QueueChange, continue_queue
 from reshape_controller.replay.inputs import ReplayError, cluster_of
-from reshape_controller.replay.metrics import JobRow
+from reshape_controller.replay.metrics import JobResult
 from reshape_sidecar import codec
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WhatIfRequest:
     """What is to be other than it is. None and empty: nothing."""
 
     policy: str | None = None
@@ -35,7 +35,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Scenario:
     """Seconds from now on, of one way to go on; None where no job ends."""
 
     policy: str
@@ -46,7 +46,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ScenarioRow:
     """A job: where it is, and when it ends, in seconds from now; None: it does not, ``reason`` says
     why."""
 
@@ -66,12 +66,12 @@ class WhatIf:
     """What ``replay --from-live`` prints."""
 
     changes: str
-    as_it_is: Course
-    what_if: Course
-    jobs: list[Line]
+    as_it_is: Scenario
+    what_if: Scenario
+    jobs: list[ScenarioRow]
 
 
-def show(client: Client, asked: Asked, shown: Output) -> None:
+def show(client: Client, asked: WhatIfRequest, shown: Output) -> None:
     """Continue twice and print both. Raises CliError."""
     hosts = client.get(HostList, "/v1/hosts").hosts
     if asked.drain is not None and asked.drain not in {host.id for host in hosts}:
@@ -84,7 +84,7 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
         now = _as_it_is(state)
         then = _what(asked, now)
         at_s = client.now_s
-        first, second = continued(parts, now, at_s), continued(parts, then, at_s)
+        first, second = continue_queue(parts, now, at_s), continue_queue(parts, then, at_s)
     except ReplayError as error:
         raise failed(Exit.FAILED, str(error), "--from-live") from None
     except PlanRejected as error:
@@ -112,7 +112,7 @@ def _as_it_is(state: State) -> QueueChange:
         raise failed(Exit.FAILED, str(error), "the daemon's policy", remedy) from None
 
 
-def _what(asked: Asked, now: QueueChange) -> QueueChange:
+def _what(asked: WhatIfRequest, now: QueueChange) -> QueueChange:
     """The other course. Raises CliError."""
     found = now
     if asked.policy is not None:
@@ -145,7 +145,7 @@ def _tell_guessed_speeds(state: State, then: QueueChange) -> None:
             )
 
 
-def _changes(asked: Asked) -> str:
+def _changes(asked: WhatIfRequest) -> str:
     texts = [
         f"policy {asked.policy}" if asked.policy else "",
         f"{asked.add_host} more" if asked.add_host else "",
@@ -155,10 +155,10 @@ def _changes(asked: Asked) -> str:
     return ", ".join(text for text in texts if text) or "nothing"
 
 
-def _course(what: QueueChange, found: Continued) -> Course:
+def _course(what: QueueChange, found: Continuation) -> Scenario:
     label = f"{what.policy.name}+{what.mechanism.value}"
     ends = bool(found.rows)
-    return Course(
+    return Scenario(
         label,
         found.makespan_s if ends else None,
         found.mean_end_s if ends else None,
@@ -166,14 +166,16 @@ def _course(what: QueueChange, found: Continued) -> Course:
     )
 
 
-def _lines(views: dict[str, JobView], first: Continued, second: Continued) -> list[Line]:
+def _lines(
+    views: dict[str, JobView], first: Continuation, second: Continuation
+) -> list[ScenarioRow]:
     ends, others = _by_id(first), _by_id(second)
     reasons = {str(one.job): one.reason for one in (*first.left, *second.left)}
     lines = []
     for job in dict.fromkeys([*ends, *others, *reasons]):
         view, end, other = views.get(job), ends.get(job), others.get(job)
         lines.append(
-            Line(
+            ScenarioRow(
                 job,
                 view.state if view is not None else "",
                 view.size if view is not None else 0,
@@ -187,11 +189,11 @@ def _lines(views: dict[str, JobView], first: Continued, second: Continued) -> li
     return lines
 
 
-def _reshapes(row: JobRow) -> int:
+def _reshapes(row: JobResult) -> int:
     return row.reshape_ups + row.reshape_downs + row.moves
 
 
-def _by_id(found: Continued) -> dict[str, JobRow]:
+def _by_id(found: Continuation) -> dict[str, JobResult]:
     return {str(row.job): row for row in found.rows}
 
 

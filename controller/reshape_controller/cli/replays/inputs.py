@@ -153,7 +153,7 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReplayRequest:
     """The options that say what is replayed."""
 
     workload: str
@@ -172,7 +172,7 @@ class Asked:
         return (self.workload, self.costs, self.profiles, self.device_truth)
 
 
-def setup_of(asked: Asked) -> Setup:
+def setup_of(asked: ReplayRequest) -> Setup:
     """What is replayed, from the options. Raises CliError."""
     bundle = profiles_of(asked.profiles)
     recipe = RECIPES.get(asked.workload)

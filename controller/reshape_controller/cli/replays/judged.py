@@ -12,7 +12,7 @@ from reshape_controller.cli.replays.inputs import as_usage
 from reshape_controller.cli.replays.runs import about, progress
 from reshape_controller.core.explanation import describe, explain_text
 from reshape_controller.core.plan import Option
-from reshape_controller.replay.hindsight import Judged, judge
+from reshape_controller.replay.hindsight import JudgedReshape, judge
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.setup import Contender, Setup
 
@@ -21,7 +21,7 @@ SHOWN_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReshapeRow:
     """A reshape; ``costs`` in seconds against a replay that leaves it out, less than zero where it
     saved."""
 
@@ -42,7 +42,7 @@ class Hindsight:
     seed: int
     makespan_s: float
     mean_jct_s: float
-    reshapes: list[Line]
+    reshapes: list[ReshapeRow]
 
 
 def show(setup: Setup, chosen: Contender, seed: int, shown: Output) -> None:
@@ -71,9 +71,9 @@ def show(setup: Setup, chosen: Contender, seed: int, shown: Output) -> None:
     emit(found, shown, lambda: _table(found, judged, about(setup)))
 
 
-def _line(one: Judged) -> Line:
+def _line(one: JudgedReshape) -> ReshapeRow:
     plan = one.decided.plan
-    return Line(
+    return ReshapeRow(
         one.decided.at_s,
         describe(Option(plan.targets), str),
         plan.reason_code,
@@ -83,7 +83,7 @@ def _line(one: Judged) -> Line:
     )
 
 
-def _table(found: Hindsight, judged: list[Judged], text: str) -> RenderableType:
+def _table(found: Hindsight, judged: list[JudgedReshape], text: str) -> RenderableType:
     right = ("AT", "MAKESPAN", "MEAN JCT")
     table = grid("AT", "RESHAPE", *right[1:], right=right, rest="RESHAPE")
     for line in found.reshapes:

@@ -21,7 +21,7 @@ from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records import RecordInvalid, parse_record
 from reshape_controller.replay.inputs import Costs, WorkJob
 from reshape_controller.replay.shell import Scene
-from reshape_controller.replay.time_scaling import Scaled, scaled
+from reshape_controller.replay.time_scaling import ScaledScene, scale_scene
 from reshape_controller.replay.traces import jsonl_text, parse
 from reshape_profiles import files, loader
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
@@ -34,7 +34,7 @@ COSTS, RECORD = "costs.json", "record.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class TimeScale:
     """So many times as fast as the workload; seconds of the fastest step of each job type."""
 
     speed_up: float
@@ -42,7 +42,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
+class FrozenInputs:
     """The inputs of a live replay. ``scene`` is what the replay is given."""
 
     folder: Path
@@ -62,10 +62,10 @@ class Frozen:
             )
 
 
-def freeze(folder: Path, scene: Scene, pace: Pace, file: str | None) -> Frozen:
+def freeze(folder: Path, scene: Scene, pace: TimeScale, file: str | None) -> FrozenInputs:
     """Write the inputs into ``folder``, which is new. ``file``: the record of a program to run
     instead of the paced one. Raises CliError, ReplayError, OSError."""
-    found = scaled(scene, pace.speed_up, pace.step_s)
+    found = scale_scene(scene, pace.speed_up, pace.step_s)
     for job in found.workload.jobs:
         _can_be_submitted(job)
     record = record_of(file, folder)
@@ -74,7 +74,7 @@ def freeze(folder: Path, scene: Scene, pace: Pace, file: str | None) -> Frozen:
     _write(folder, found, scene.costs)
     for path in _files(folder):
         path.chmod(0o444)
-    return Frozen(folder, _read(folder, scene), record, _hashes(folder))
+    return FrozenInputs(folder, _read(folder, scene), record, _hashes(folder))
 
 
 def fields_of(job: WorkJob) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _can_be_submitted(job: WorkJob) -> None:
         raise failed(Exit.USAGE, first.told, f"job {job.spec.name}", first.hint) from None
 
 
-def _write(folder: Path, found: Scaled, costs: Costs) -> None:
+def _write(folder: Path, found: ScaledScene, costs: Costs) -> None:
     believed = (
         *found.profiles,
         Profile(DEFAULT_TYPE, f"costs: {costs.name}", overhead=costs.overhead),

@@ -16,13 +16,13 @@ from typing import Any
 
 from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, Frozen, fields_of
+from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, FrozenInputs, fields_of
 from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
 from reshape_controller.core.events import SideCarReported
 from reshape_controller.core.model import JobId
 from reshape_controller.http.views import JobView
 from reshape_controller.replay.inputs import WorkJob
-from reshape_controller.replay.metrics import JobRow
+from reshape_controller.replay.metrics import JobResult
 from reshape_controller.replay.setup import Contender
 from reshape_controller.store.sqlite.store import SqliteStore
 
@@ -35,12 +35,12 @@ LATER_S = 120.0
 class LiveRun:
     """What came of it. ``late_steps_ratio``: of all steps, those that ended too late."""
 
-    rows: tuple[JobRow, ...]
+    rows: tuple[JobResult, ...]
     late_steps_ratio: float
 
 
 def run(
-    frozen: Frozen,
+    frozen: FrozenInputs,
     chosen: Contender,
     seed: int,
     folder: Path,
@@ -65,7 +65,7 @@ def run(
     return LiveRun(rows, late / max(1, sum(row.steps for row in rows)))
 
 
-def _submit_all(client: Client, frozen: Frozen) -> None:
+def _submit_all(client: Client, frozen: FrozenInputs) -> None:
     jobs = frozen.scene.workload.jobs
     begin_s = time.monotonic() - jobs[0].submit_s
     for job in jobs:
@@ -73,7 +73,7 @@ def _submit_all(client: Client, frozen: Frozen) -> None:
         client.post(JobView, "/v1/jobs", _record(frozen, job))
 
 
-def _record(frozen: Frozen, job: WorkJob) -> dict[str, Any]:
+def _record(frozen: FrozenInputs, job: WorkJob) -> dict[str, Any]:
     return {**frozen.record, **fields_of(job)}
 
 
@@ -113,11 +113,11 @@ async def _late_steps(store_file: Path) -> int:
     return sum(found.values())
 
 
-def _row(view: JobView, first_s: float) -> JobRow:
+def _row(view: JobView, first_s: float) -> JobResult:
     def since(at_s: float | None) -> float | None:
         return None if at_s is None else at_s - first_s
 
-    return JobRow(
+    return JobResult(
         job=JobId(view.name),
         job_type=view.job_type or "",
         state=view.state,

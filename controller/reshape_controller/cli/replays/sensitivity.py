@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.output import Fitting, Output, emit, grid
+from reshape_controller.cli.output import FittingTable, Output, emit, grid
 from reshape_controller.cli.replays.folder import unwritable
 from reshape_controller.cli.replays.options import SPREAD_MAX
 from reshape_controller.cli.replays.runs import about, swept
@@ -28,7 +28,7 @@ AS_IS = "as it is"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class VariationRow:
     """What the first policy saves against another, with one assumption changed."""
 
     assumption: str
@@ -46,7 +46,7 @@ class Sensitivity:
     workload: str
     costs: str
     seeds: int
-    lines: list[Line]
+    lines: list[VariationRow]
 
 
 def variable(setup: Setup) -> Setup:
@@ -95,20 +95,20 @@ def _lines(
     out: Path | None,
     assumption: str,
     factor: float,
-) -> list[Line]:
+) -> list[VariationRow]:
     folder = out / "variations" / setup.fingerprint() if out is not None else None
     rows = [run.row for run in swept(setup, contenders, seeds, folder, workers)]
     ours = contenders[0].label
     found = []
     for other in contenders[1:]:
         saved = savings(rows, ours, other.label, METRICS)
-        found.append(Line(assumption, factor, ours, other.label, **saved))
+        found.append(VariationRow(assumption, factor, ours, other.label, **saved))
     return found
 
 
-def rows_of(found: Sensitivity) -> list[tuple[str, str, list[Line]]]:
+def rows_of(found: Sensitivity) -> list[tuple[str, str, list[VariationRow]]]:
     """Lines by assumption and factor, in order."""
-    grouped: dict[tuple[str, float], list[Line]] = {}
+    grouped: dict[tuple[str, float], list[VariationRow]] = {}
     for line in found.lines:
         grouped.setdefault((line.assumption, line.factor), []).append(line)
     shown = []
@@ -137,7 +137,7 @@ def markdown(found: Sensitivity) -> str:
 
 
 def _table(found: Sensitivity, text: str) -> RenderableType:
-    return Group(Text(text, style="bold"), Fitting(_wide(found), _narrow(found)))
+    return Group(Text(text, style="bold"), FittingTable(_wide(found), _narrow(found)))
 
 
 def _wide(found: Sensitivity) -> Table:

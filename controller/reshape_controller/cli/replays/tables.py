@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reshape_controller.cli.output import Fitting, grid
+from reshape_controller.cli.output import FittingTable, grid
 from reshape_controller.replay.difference import Difference
 from reshape_controller.replay.rows import Interval, Row
 
@@ -58,10 +58,10 @@ def many(
     """A comparison; then who saves how much against whom."""
     parts: list[RenderableType] = [
         Text(about, style="bold"),
-        Fitting(_by_policy(summary, seeds), _by_metric(summary, seeds)),
+        FittingTable(_by_policy(summary, seeds), _by_metric(summary, seeds)),
     ]
     if saved:
-        parts += [Text(""), Fitting(_savings(saved), _savings(saved, "\n"))]
+        parts += [Text(""), FittingTable(_savings(saved), _savings(saved, "\n"))]
     return Group(*parts)
 
 
@@ -118,7 +118,7 @@ def differences(found: Difference) -> RenderableType:
     head = Text(f"{found.first} and {found.second}", style="bold")
     parts: list[RenderableType] = [head]
     parts += [inputs, Text("")] if found.inputs else [Text("the inputs are alike")]
-    parts.append(Fitting(_changes(found), _changes(found, values=False)))
+    parts.append(FittingTable(_changes(found), _changes(found, values=False)))
     for name, alone in ((found.first, found.only_first), (found.second, found.only_second)):
         if alone:
             parts.append(Text(f"only in {name}: {', '.join(alone)}"))

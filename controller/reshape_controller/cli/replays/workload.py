@@ -29,12 +29,12 @@ from reshape_controller.replay.inputs import ReplayError, Workload
 workload_app = typer.Typer(help="Files of jobs for replays.", no_args_is_help=True)
 
 
-class Form(StrEnum):
+class WorkloadFormat(StrEnum):
     CSV = "csv"
     JSONL = "jsonl"
 
 
-FormOption = Annotated[Form, typer.Option("--format", help="CSV or JSON lines.")]
+FormOption = Annotated[WorkloadFormat, typer.Option("--format", help="CSV or JSON lines.")]
 FileOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="Write there instead of to stdout.")
 ]
@@ -52,7 +52,7 @@ def generate(
     sizes: SizesOption = None,
     jobs: JobsOption = None,
     last_s: LastOption = None,
-    form: FormOption = Form.CSV,
+    form: FormOption = WorkloadFormat.CSV,
     out: FileOption = None,
 ) -> None:
     """Draw one of the paper's workloads from a seed."""
@@ -60,16 +60,16 @@ def generate(
     if workload not in RECIPES:
         what = f"{workload!r} is no workload of the paper"
         raise failed(Exit.USAGE, what, "--workload", f"one of {', '.join(RECIPES)}")
-    asked = inputs.Asked(
+    asked = inputs.ReplayRequest(
         workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
     )
     setup = inputs.setup_of(asked)
     write(setup.scene(seed).workload, form, out)
 
 
-def write(workload: Workload, form: Form, out: Path | None) -> None:
+def write(workload: Workload, form: WorkloadFormat, out: Path | None) -> None:
     """The workload as a file or on stdout. Raises CliError."""
-    text = traces.csv_text(workload) if form is Form.CSV else traces.jsonl_text(workload)
+    text = traces.csv_text(workload) if form is WorkloadFormat.CSV else traces.jsonl_text(workload)
     if out is None:
         sys.stdout.write(text)
         return
@@ -91,7 +91,7 @@ def convert(
     gpu_type: Annotated[str, typer.Option(help="GPU type of the durations.")] = "V100",
     largest: Annotated[int, typer.Option(min=1, max=GPUS_MAX, help="Most GPUs of a host.")] = 8,
     profiles: ProfilesOption = None,
-    form: FormOption = Form.CSV,
+    form: FormOption = WorkloadFormat.CSV,
     out: FileOption = None,
 ) -> None:
     """Turn a public trace (GPUs and duration of each job) into a workload."""
@@ -102,7 +102,7 @@ def convert(
             trace.name,
             conversion.Columns(submit, gpus, duration, name),
             inputs.profiles_of(profiles),
-            conversion.Assumed(job_set, gpu_type, largest),
+            conversion.Assumptions(job_set, gpu_type, largest),
         )
     except OSError as error:
         raise inputs.unreadable(str(trace), error, "convert") from None

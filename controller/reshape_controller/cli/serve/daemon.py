@@ -20,7 +20,7 @@ import structlog
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Address
 from reshape_controller.cli.serve.hosts import (
-    Hosts,
+    HostSync,
     Nodes,
     ThisMachine,
     check_inventory,
@@ -49,7 +49,7 @@ from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from reshape_launcher.kubernetes.values import ApiError
+from reshape_launcher.kubernetes.values import KubernetesError
 from reshape_launcher.spec import Launcher
 
 OPEN_FILES = 65536
@@ -100,7 +100,7 @@ class Daemon:
             self._link.observed,
             self._executor.trouble,
         )
-        self._hosts: Hosts = ThisMachine(home, devices, launcher)
+        self._hosts: HostSync = ThisMachine(home, devices, launcher)
         if isinstance(launcher, KubernetesLauncher):
             self._hosts = Nodes(launcher, self._loop.post)
         self._stop = asyncio.Event()
@@ -244,7 +244,7 @@ async def serve(settings: DaemonSettings) -> None:
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except CliError:
         raise
-    except ApiError as error:
+    except KubernetesError as error:
         raise not_reached(error, "--launcher kubernetes") from None
     except Exception as error:
         log.exception("stopped-by-a-defect")

@@ -38,8 +38,8 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.serve.devices import find
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
-from reshape_controller.cli.serve.store_settings import StorePlace, store_error, store_place
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
+from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
 from reshape_controller.cli.serve.up import checked
 from reshape_controller.http.app import CannotListen, bind_for_sidecars
 from reshape_controller.store.mongo.store import MongoStore
@@ -50,7 +50,7 @@ from reshape_launcher.kubernetes.preflight import Finding, findings
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """All findings; ``ok`` if none is a failure."""
 
     ok: bool
@@ -76,7 +76,7 @@ def doctor(
     """Check what `up` with these settings needs; exit 1 if something is missing."""
     config = load(locals())  # each option is called as its setting
     found = tuple(_all(config))
-    report = Report(all(finding.ok for finding in found), found)
+    report = DoctorReport(all(finding.ok for finding in found), found)
     emit(report, form(config), lambda: table(report))
     if not report.ok:
         raise typer.Exit(Exit.FAILED)
@@ -84,10 +84,10 @@ def doctor(
 
 def _all(config: Config) -> list[Finding]:
     found = [_attempt("home", str(config.home), Home(config.home).prepare)]
-    place = kubernetes_place(config)
+    place = kubernetes_settings(config)
     hosts = [_gpus(config)] if place is None else _of_kubernetes(place)
     found += hosts
-    found.append(_attempt("store", "", lambda: _store(store_place(config))))
+    found.append(_attempt("store", "", lambda: _store(store_settings(config))))
     if config.secrets is not None:
         shared = Home(config.home, config.secrets)
         found.append(_attempt("shared token", str(config.secrets), shared.token))
@@ -103,7 +103,7 @@ def _gpus(config: Config) -> Finding:
     return _attempt("GPUs", "", lambda: find(simulated, None, None).text)
 
 
-def _store(place: StorePlace) -> str:
+def _store(place: StoreSettings) -> str:
     """That the store can be read, and nothing made in it; what it is. Raises CliError."""
     try:
         if place.server is not None:
@@ -122,7 +122,7 @@ async def _reach(store: MongoStore) -> None:
         await store.close()
 
 
-def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
+def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
     try:
         found = list(findings(place.cluster(), place.pods, place.devices))
     except CliError as error:
@@ -144,7 +144,7 @@ def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
     return found
 
 
-def _address(place: KubernetesPlace) -> Finding:
+def _address(place: KubernetesSettings) -> Finding:
     detail = f"{place.sidecar_url}, listening on {place.sidecar_address}:{place.sidecar_port}"
     try:
         bind_for_sidecars(place.sidecar_address, place.sidecar_port).close()
@@ -172,7 +172,7 @@ def _problem(check: str, error: CliError) -> Finding:
     return Finding(check, False, f"{first.what} ({first.where})", first.remedy)
 
 
-def table(report: Report) -> RenderableType:
+def table(report: DoctorReport) -> RenderableType:
     """A remedy stands under what was found: beside it both would be a few letters wide."""
     drawn = grid("CHECK", "", "FOUND", rest="FOUND")
     for finding in report.findings:

@@ -31,7 +31,7 @@ JOBS_LOOKED_AT = 1000
 IN_CONTAINERS = (JobState.INITIALIZED, JobState.RUNNING, JobState.ADJUSTING)
 
 
-class Hosts(Protocol):
+class HostSync(Protocol):
     """Where this daemon's containers are."""
 
     async def recovered(self, loop: Loop) -> None:

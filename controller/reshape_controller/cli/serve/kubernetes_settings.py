@@ -31,7 +31,7 @@ DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
 @dataclass(frozen=True, slots=True)
-class KubernetesPlace:
+class KubernetesSettings:
     """A cluster that nobody has spoken to yet. ``kubeconfig`` None: this pod's service account."""
 
     kubeconfig: Path | None
@@ -83,7 +83,7 @@ class KubernetesPlace:
         return KubernetesLauncher(cluster, self.pods, self.devices, applier)
 
 
-def kubernetes_place(config: Config) -> KubernetesPlace | None:
+def kubernetes_settings(config: Config) -> KubernetesSettings | None:
     """The cluster that was asked for; None with another launcher. Raises CliError."""
     if config.text("launcher") != "kubernetes":
         for name in ONLY_KUBERNETES:
@@ -106,7 +106,7 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
     if pods.registry is not None and not by_playbook:
         what = "the cluster file names a registry, and only the playbook builds images"
         raise failed(Exit.USAGE, what, config.source("launch_by"), "use --launch-by ansible")
-    return KubernetesPlace(
+    return KubernetesSettings(
         _kubeconfig(config),
         pods,
         _devices(config, pods),

@@ -22,7 +22,7 @@ from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Address
 from reshape_controller.cli.serve.settings import DaemonSettings
-from reshape_controller.cli.serve.store_settings import StorePlace
+from reshape_controller.cli.serve.store_settings import StoreSettings
 from reshape_controller.http import probes
 from reshape_controller.http.app import (
     STANDBY_ROUTES,
@@ -43,7 +43,7 @@ class NotElected(Exception):
     """It was told to stop before it led."""
 
 
-def lease_name(config: Config, store: StorePlace) -> str | None:
+def lease_name(config: Config, store: StoreSettings) -> str | None:
     """The lease that was asked for, if several daemons could share what this one has.
 
     Raises CliError.

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.profiles.files import ProfileFiles
 from reshape_controller.cli.serve.devices import Devices
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace
-from reshape_controller.cli.serve.store_settings import StorePlace
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings
+from reshape_controller.cli.serve.store_settings import StoreSettings
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
@@ -25,7 +25,7 @@ class DaemonSettings:
     """What ``reshape up`` was asked for, checked. ``port`` 0: any free one."""
 
     home: Home
-    store: StorePlace
+    store: StoreSettings
     address: str
     port: int
     port_is_asked_for: bool
@@ -37,7 +37,7 @@ class DaemonSettings:
     profiles: ProfileFiles = ProfileFiles()
     limits: Limits = Limits()
     seed: int | None = None
-    kubernetes: KubernetesPlace | None = None
+    kubernetes: KubernetesSettings | None = None
     """None: the local launcher."""
     lease: str | None = None
     """By which this daemon and others elect one; None: it is the only one."""

@@ -23,7 +23,7 @@ CREDENTIALS_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class StorePlace:
+class StoreSettings:
     """A store that is not open yet. ``text`` names it for people, without anything secret."""
 
     text: str
@@ -39,12 +39,12 @@ class StorePlace:
         return SqliteStore(self.file)
 
 
-def of_file(path: Path) -> StorePlace:
+def of_file(path: Path) -> StoreSettings:
     """The store in an SQLite file."""
-    return StorePlace(str(path), path)
+    return StoreSettings(str(path), path)
 
 
-def store_place(config: Config) -> StorePlace:
+def store_settings(config: Config) -> StoreSettings:
     """The store of the settings ``store``, ``store_credentials`` and ``store_ca``.
 
     Raises CliError.
@@ -69,7 +69,7 @@ def store_place(config: Config) -> StorePlace:
         )
     if address.secrets and where.startswith("file "):
         _private(Path(where.removeprefix("file ")), "the configuration file with the password")
-    return StorePlace(address.shown, server=address)
+    return StoreSettings(address.shown, server=address)
 
 
 def store_error(error: StoreError, where: str, code: Exit = Exit.FAILED) -> CliError:

@@ -36,10 +36,10 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.serve.devices import NODES, Devices, find
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.cli.serve.leader_election import lease_name
 from reshape_controller.cli.serve.settings import DaemonSettings
-from reshape_controller.cli.serve.store_settings import store_place
+from reshape_controller.cli.serve.store_settings import store_settings
 from reshape_controller.core.limits import KUBERNETES, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
@@ -155,7 +155,7 @@ def start_logging(level: str) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, streams.Forgiving(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, streams.LossyStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 
@@ -163,7 +163,7 @@ def start_logging(level: str) -> None:
 def checked(config: Config) -> DaemonSettings:
     """Everything checked that needs no file of the home. Raises CliError."""
     policy, mechanism = _policy(config)
-    kubernetes, store = kubernetes_place(config), store_place(config)
+    kubernetes, store = kubernetes_settings(config), store_settings(config)
     return DaemonSettings(
         home=Home(config.home, config.secrets),
         store=store,
@@ -183,7 +183,7 @@ def checked(config: Config) -> DaemonSettings:
     )
 
 
-def _devices(config: Config, kubernetes: KubernetesPlace | None) -> Devices:
+def _devices(config: Config, kubernetes: KubernetesSettings | None) -> Devices:
     """What this daemon gives; the GPUs of nodes are known once they were looked at."""
     simulated = config.number("simulated_gpus")
     if kubernetes is not None and simulated is None:

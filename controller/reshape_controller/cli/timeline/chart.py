@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.timeline.reshapes import Reshape, reshapes_of
+from reshape_controller.cli.timeline.reshapes import ReshapeSpan, reshapes_of
 from reshape_controller.http.timeline import GpuLane, JobLane, Span, Timeline
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ GLYPH_RATIO = 0.011
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PhaseStyle:
     """How a phase is drawn. ``hatch`` on white; training is filled with its job's shade."""
 
     text: str
@@ -42,19 +42,19 @@ class Look:
     edge: str = "black"
 
 
-LOOKS = {
-    "starting": Look("starts", "////"),
-    "saving": Look("saves, stops, is verified", "xxxx"),
-    "stopping": Look("saves, stops, is verified", "xxxx"),
-    "releasing": Look("saves, stops, is verified", "xxxx"),
-    "reserved": Look("reserved", "...."),
-    "initializing": Look("container starts", "oo"),
-    "initialized": Look("initialised, waits for GPUs", "--"),
-    "queued": Look("queued", "", "0.6"),
-    "halted": Look("halted", "++"),
-    "ending": Look("container ends", "||"),
-    "quarantined": Look("quarantined or lost", "**"),
-    "lost": Look("quarantined or lost", "**"),
+STYLES = {
+    "starting": PhaseStyle("starts", "////"),
+    "saving": PhaseStyle("saves, stops, is verified", "xxxx"),
+    "stopping": PhaseStyle("saves, stops, is verified", "xxxx"),
+    "releasing": PhaseStyle("saves, stops, is verified", "xxxx"),
+    "reserved": PhaseStyle("reserved", "...."),
+    "initializing": PhaseStyle("container starts", "oo"),
+    "initialized": PhaseStyle("initialised, waits for GPUs", "--"),
+    "queued": PhaseStyle("queued", "", "0.6"),
+    "halted": PhaseStyle("halted", "++"),
+    "ending": PhaseStyle("container ends", "||"),
+    "quarantined": PhaseStyle("quarantined or lost", "**"),
+    "lost": PhaseStyle("quarantined or lost", "**"),
 }
 
 
@@ -144,7 +144,7 @@ def draw(axes: Axes, timeline: Timeline) -> None:
         mark(axes, reshape, names[reshape.job], begin_s, text=True)
 
 
-def mark(axes: Axes, reshape: Reshape, letter: str, begin_s: float, *, text: bool) -> None:
+def mark(axes: Axes, reshape: ReshapeSpan, letter: str, begin_s: float, *, text: bool) -> None:
     """A dashed line where a reshape begins; with ``text`` also what it is, above the axes."""
     at_s = reshape.from_s - begin_s
     axes.axvline(at_s, color="black", linestyle=(0, (4, 2)), linewidth=0.9, gid="reshape")
@@ -166,7 +166,7 @@ def legend(timelines: list[Timeline]) -> list[Any]:
     from matplotlib.patches import Patch
 
     seen = {span.phase for timeline in timelines for span in _spans(timeline)}
-    texts = {LOOKS[phase].text: LOOKS[phase] for phase in LOOKS if phase in seen}
+    texts = {STYLES[phase].text: STYLES[phase] for phase in STYLES if phase in seen}
     handles = [Patch(facecolor=SHADES[0], edgecolor="black", label="trains (shade: which job)")]
     handles += [
         Patch(facecolor="white", edgecolor=look.edge, hatch=look.hatch, label=text)
@@ -199,7 +199,7 @@ def _bar(
     width_s = (timeline.to_s if span.to_s is None else span.to_s) - span.from_s
     trains = span.phase == "training"
     shade = shades.get(span.job or "", "0.5")
-    look = LOOKS.get(span.phase, Look(span.phase))
+    look = STYLES.get(span.phase, PhaseStyle(span.phase))
     axes.barh(
         row,
         width_s,

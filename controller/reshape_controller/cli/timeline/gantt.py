@@ -37,7 +37,7 @@ JOBS_MAX = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class GanttMark:
     """How a phase is drawn, with and without Unicode, and what it is called."""
 
     glyph: str
@@ -46,19 +46,19 @@ class Mark:
 
 
 MARKS = {
-    "training": Mark("█", "#", "trains"),
-    "starting": Mark("░", ":", "starts (import, build, restore, first step)"),
-    "saving": Mark("▒", "%", "saves and stops"),
-    "stopping": Mark("▒", "%", "saves and stops"),
-    "releasing": Mark("?", "?", "released, being verified"),
-    "reserved": Mark("-", "-", "reserved for its next job"),
-    "initializing": Mark("○", "o", "initialises without GPUs"),
-    "initialized": Mark("●", "@", "initialised, waits for its GPUs"),
-    "queued": Mark("·", ".", "queued"),
-    "ending": Mark("╴", "_", "its container ends"),
-    "halted": Mark("=", "=", "halted"),
-    "quarantined": Mark("!", "!", "quarantined or lost"),
-    "lost": Mark("!", "!", "quarantined or lost"),
+    "training": GanttMark("█", "#", "trains"),
+    "starting": GanttMark("░", ":", "starts (import, build, restore, first step)"),
+    "saving": GanttMark("▒", "%", "saves and stops"),
+    "stopping": GanttMark("▒", "%", "saves and stops"),
+    "releasing": GanttMark("?", "?", "released, being verified"),
+    "reserved": GanttMark("-", "-", "reserved for its next job"),
+    "initializing": GanttMark("○", "o", "initialises without GPUs"),
+    "initialized": GanttMark("●", "@", "initialised, waits for its GPUs"),
+    "queued": GanttMark("·", ".", "queued"),
+    "ending": GanttMark("╴", "_", "its container ends"),
+    "halted": GanttMark("=", "=", "halted"),
+    "quarantined": GanttMark("!", "!", "quarantined or lost"),
+    "lost": GanttMark("!", "!", "quarantined or lost"),
 }
 
 

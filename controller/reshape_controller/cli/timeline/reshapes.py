@@ -14,7 +14,7 @@ _LEAVES = ("saving", "stopping")
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
+class ReshapeSpan:
     """``from_s``: it no longer trains on the old GPUs; ``to_s``: it trains on the new ones."""
 
     job: str
@@ -29,14 +29,14 @@ class Reshape:
         return self.to_gpus < self.from_gpus
 
 
-def reshapes_of(timeline: Timeline) -> tuple[Reshape, ...]:
+def reshapes_of(timeline: Timeline) -> tuple[ReshapeSpan, ...]:
     """Every reshape, in order of time."""
     found = [reshape for job in timeline.jobs for reshape in _of_job(job)]
     return tuple(sorted(found, key=lambda reshape: (reshape.from_s, reshape.job)))
 
 
-def _of_job(job: JobLane) -> list[Reshape]:
-    found: list[Reshape] = []
+def _of_job(job: JobLane) -> list[ReshapeSpan]:
+    found: list[ReshapeSpan] = []
     size, stopped_s, before = 0, None, 0
     for span in job.spans:
         if span.phase in _LEAVES and stopped_s is None:
@@ -45,6 +45,6 @@ def _of_job(job: JobLane) -> list[Reshape]:
             size = span.size
         if span.phase == "training":
             if stopped_s is not None and before not in (0, size):
-                found.append(Reshape(job.id, job.name, stopped_s, span.from_s, before, size))
+                found.append(ReshapeSpan(job.id, job.name, stopped_s, span.from_s, before, size))
             stopped_s = None
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from reshape_controller.cli.timeline.reshapes import Reshape, reshapes_of
+from reshape_controller.cli.timeline.reshapes import ReshapeSpan, reshapes_of
 from reshape_controller.http.timeline import JobLane, Span, Timeline
 
 GPUS, JOBS = 1, 2
@@ -71,7 +71,7 @@ def _end(job: JobLane, track: int, from_s: float) -> list[dict[str, Any]]:
     return [_instant(track, job.ended_at_s - from_s, job.state, {"steps_lost": job.steps_lost})]
 
 
-def _mark(reshape: Reshape, track: int, from_s: float) -> dict[str, Any]:
+def _mark(reshape: ReshapeSpan, track: int, from_s: float) -> dict[str, Any]:
     way = "down" if reshape.down else "up"
     args = {
         "from_gpus": reshape.from_gpus,
