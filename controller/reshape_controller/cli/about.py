@@ -1,4 +1,4 @@
-"""Commands about the program itself: config show, version, --version. Asks nobody. State: none."""
+"""Commands about the program itself: config show, version, --version. They need no daemon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ config_app = typer.Typer(help="Settings.", no_args_is_help=True)
 
 @dataclass(frozen=True, slots=True)
 class ConfigView:
-    """All settings, and the file that they may be written into."""
+    """All settings, and the configuration file."""
 
     file: str
     settings: tuple[SettingValue, ...]

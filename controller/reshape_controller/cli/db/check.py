@@ -1,7 +1,7 @@
-"""The command ``db check``: the store whole, and its projections against its log.
+"""The command ``db check``: the integrity of the store, and its projections against its log.
 
-Does: reads a file's pages and chain itself (also beside a daemon), then compares row by row and
-repairs what differs. Never: changes the log. State: none.
+Does: read a file's pages and chain itself (also beside a daemon), then compare row by row and
+repair what differs. Never: change the log.
 """
 
 from __future__ import annotations
@@ -44,17 +44,20 @@ FileArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What was found. ``problems`` are in the log and cannot be repaired here; ``wrong`` rows are
-    missing or differ, ``extra`` rows show what is not in the log."""
+    """The result of the check.
+
+    ``problems`` are in the log and cannot be repaired here; ``wrong`` rows are missing or differ,
+    ``extra`` rows are not in the log.
+    """
 
     store: str
     first_seq: int
     last_good_seq: int
     requests: int | None
-    """Requests that wait in the inbox; null of a server, whose inbox is not read."""
+    """Requests that wait in the inbox; None for a server, whose inbox is not read."""
     problems: tuple[str, ...]
     compared: bool
-    """Whether the projections were compared; else ``why_not``."""
+    """True if the projections were compared; if not, ``why_not`` says why."""
     why_not: str
     rows: int
     wrong: tuple[str, ...]
@@ -75,7 +78,7 @@ def check(
 ) -> None:
     """Read a store whole, compare what it shows with its log, and repair that. Exit code 1 if the
     log is damaged, or if something differs and was not repaired."""
-    config = load(locals())  # each option is called as its setting
+    config = load(locals())  # an option has the name of its setting
     place = of_file(Path(file).absolute()) if file else store_settings(config)
     if place.file is not None and not place.file.exists():
         what = "there is no store"
@@ -106,7 +109,7 @@ async def _compare(place: StoreSettings, checked: Checked | None, repair: bool) 
         except StoreError as error:
             if checked is None:
                 raise
-            why_not = str(error)  # a copy that may be read only, for example
+            why_not = str(error)  # for example a copy that is read only
         finally:
             await store.close()
     return _report(place, checked, found, damage, why_not)

@@ -1,8 +1,8 @@
-"""The command ``db init``: a store that is ready before a daemon ever ran on it.
+"""The command ``db init``: prepares a store before its first daemon.
 
-Does: makes what the store lacks, any number of times; an empty log gets the bundled profiles as its
-first records. Never: writes to a log that a controller has begun: what that lacks, the daemon
-records at its next start. State: none.
+Does: create what the store lacks (repeatable); an empty log gets the bundled profiles as its first
+records. Never: write to a log that a controller has begun; the daemon adds missing profiles at its
+next start.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Store, StoreError
 
 _POLICY = "default"
-"""Nothing is decided here; a log names the policy of each of its records."""
+"""Policy of the records, which a log requires; nothing is decided here."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitReport:
-    """What a store has after ``db init``. ``seeded`` are the job types that it recorded now."""
+    """The content of a store after ``db init``. ``seeded``: the newly recorded job types."""
 
     store: str
     last_seq: int
     job_types: tuple[str, ...]
     seeded: tuple[str, ...]
     validators: tuple[str, ...]
-    """Collections that the server itself checks."""
+    """Collections with validation by the server."""
 
 
 class _NoEffects:
-    """There is nothing to carry out: no job is there."""
+    """Effects of a store without jobs: none."""
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
         return None
@@ -71,7 +71,7 @@ def init(
     output: OutputOption = None,
 ) -> None:
     """Make a store: tables or collections, indexes, the bundled profiles. May be repeated."""
-    config = load(locals())  # each option is called as its setting
+    config = load(locals())  # an option has the name of its setting
     start_logging("warning")
     place = store_settings(config)
     known = profile_files.read(config.text("profiles"), config.source("profiles"))
@@ -97,7 +97,7 @@ async def _make(place: StoreSettings, known: ProfileFiles) -> InitReport:
 
 
 async def _seed(store: Store, known: ProfileFiles) -> tuple[str, ...]:
-    """Begin the log with the profiles."""
+    """Begin the log with the profiles; return their job types."""
     loop = Loop(store, Settings(make_policy(_POLICY)), WallClock())
     await loop.start(_NoEffects())
     work = asyncio.create_task(loop.run())

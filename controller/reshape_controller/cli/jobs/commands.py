@@ -1,6 +1,6 @@
 """Commands about jobs: get, describe, logs, cancel, halt, resume.
 
-Does: asks the daemon and prints. Never: decides, or touches the store. State: none.
+Each command sends requests to the daemon and prints the responses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reshape_controller.http.views import History, JobPage, JobView
 LIVE_STATES = "submitted,initialized,running,adjusting,halted"
 PAGE = 500
 SHOW_MAX = 200
-"""So many jobs are listed at once; of more, first those that have not ended."""
+"""Largest number of jobs in a list; with more, jobs that have not ended come first."""
 WATCH_S = 1.0
 FOLLOW_WAIT_S = 20.0
 
@@ -133,8 +133,10 @@ def _act(action: str, job: str, home: str | None, output: str | None) -> None:
 
 
 def _list(asked: Client, every: bool, after: str | None) -> JobPage:
-    """All jobs where they are few or asked for; else a page of those that have not ended. The
-    total is that of all jobs."""
+    """Return all jobs if they are few or requested; if not, a page of those that have not ended.
+
+    The total is that of all jobs.
+    """
     total = asked.get(JobPage, "/v1/jobs", limit=1).total
     if every:
         return _all_pages(asked, asked.get(JobPage, "/v1/jobs", limit=PAGE, after=after))
@@ -144,7 +146,7 @@ def _list(asked: Client, every: bool, after: str | None) -> JobPage:
 
 
 def _what_else(page: JobPage, after: str | None) -> str:
-    """What the list leaves out, and how to see it."""
+    """Return what the list omits, and how to see it."""
     if page.next_after is not None:
         return (
             f"{len(page.jobs)} of {page.total} jobs are shown; "
@@ -164,12 +166,12 @@ def _all_pages(asked: Client, page: JobPage) -> JobPage:
 
 
 def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> None:
-    """Keep showing it: on a terminal in its place, in a pipe anew after each change of a state."""
+    """Update the list: in place on a terminal, and in a pipe again after each change of a state."""
     out = console()
     shown: tuple[tuple[object, ...], ...] | None = None
     asked.patience_s = PATIENCE_S
     shows = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
-    with ended_in_order(), shows as live:  # a terminal gets its cursor back
+    with ended_in_order(), shows as live:  # restores the terminal's cursor
         while True:
             jobs = (
                 _list(asked, every, after).jobs

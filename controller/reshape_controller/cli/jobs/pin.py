@@ -1,4 +1,4 @@
-"""The commands pin and unpin: keep a job to one number of GPUs. Ask the daemon. State: none."""
+"""The commands pin and unpin: keep a job to one number of GPUs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The command submit: a job record from a file or stdin to the daemon.
 
-Does: checks the record before anybody is asked, and waits for the job's end on request. Never:
-sends what cannot be a job. State: none. A module of its own: what checks records takes longer to
-import than all other commands together.
+Does: check the record before it is sent, and wait for the job's end on request. It is a module of
+its own because the checks of records take longer to import than all other commands together.
 """
 
 from __future__ import annotations
@@ -55,7 +54,10 @@ def submit(
 
 
 def read_record(file: str) -> Any:
-    """A valid job record as plain values, its folders absolute. Raises CliError (rejected)."""
+    """Return a valid job record as plain values, with absolute folders.
+
+    Raises CliError (rejected).
+    """
     source = "stdin" if file == "-" else file
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -79,7 +81,7 @@ def read_record(file: str) -> Any:
 
 
 def _in_file(file: str, problem: Problem) -> Problem:
-    """The problem of a field, with the file that has it."""
+    """Return the problem of a field with the record's file in it."""
     source, path = ("stdin" if file == "-" else file), problem.where
     if not path or path.startswith(source):
         return Problem(problem.what, path or source, problem.remedy)

@@ -1,5 +1,4 @@
-"""What ``replay --workload case-study`` shows: the paper's Figure 3, its times and ours. State:
-none."""
+"""The output of ``replay --workload case-study``: the paper's Figure 3, its times and ours."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ NAME = "case-study"
 
 @dataclass(frozen=True, slots=True)
 class PanelRow:
-    """A job of a panel; times in seconds of the replay."""
+    """A job of a panel; times are seconds of the replay."""
 
     panel: str
     job: str

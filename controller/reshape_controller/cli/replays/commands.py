@@ -1,4 +1,4 @@
-"""The command replay: a workload under a policy in virtual time. Asks no daemon. State: none."""
+"""The command replay: a workload under a policy in virtual time; the dispatch of its variants."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ from reshape_controller.replay.time_scaling import STEP_S
 from reshape_profiles.loader import bundled
 
 LIVE_CLUSTER = "8xV100"
-"""Of a live run, which is on one host."""
+"""Cluster of a live run, which has one host."""
 CHANGES = ("add_host", "add_gpus", "drain")
-"""What --from-live alone can change."""
+"""Changes that only --from-live has."""
 GOES_ON = ("from_live", "policies", "home", "output", *CHANGES)
-"""All that --from-live looks at: the daemon has the rest."""
+"""All options of --from-live; the daemon has the other inputs."""
 OF_CASE_STUDY = ("workloads", "home", "output")
 OF_LIVE = ("speed_up", "repeats", "record", "step_s")
 
@@ -89,7 +89,7 @@ def replay(
     config = settings(home, output)
     workload, policy = _hold_together(context, workloads, policies)
     if from_live:
-        from reshape_controller.cli.replays import from_live as going_on  # late, as below
+        from reshape_controller.cli.replays import from_live as going_on  # imported late, as below
 
         changes = going_on.WhatIfRequest(policy, add_host, add_gpus, drain)
         going_on.show(client(config), changes, form(config))
@@ -106,7 +106,7 @@ def replay(
     )
     setup = inputs.setup_of(asked)
     if live is not None:
-        # Late: they bring the daemon's parts.
+        # Imported late: they need the daemon's parts.
         from reshape_controller.cli.replays import live_inputs, live_replay
 
         pace = live_inputs.TimeScale(speed_up, step_s)
@@ -122,7 +122,7 @@ def replay(
 def _once(
     asked: inputs.ReplayRequest, setup: Setup, chosen: Contender, seed: int, out: Path | None
 ) -> Row:
-    """One replay, kept in a folder if there is one. Raises CliError."""
+    """Run a replay, and store it if a folder is given. Raises CliError."""
     with held(out, *asked.files):
         (run,) = swept(setup, (chosen,), (seed,), out, 1)
         own: Row = {"workload": setup.name, "cluster": setup.cluster.text}
@@ -135,8 +135,7 @@ def _once(
 def _hold_together(
     context: typer.Context, workloads: list[str] | None, policies: list[str] | None
 ) -> tuple[str, str | None]:
-    """The workload and the policy; no option was written down that would mean nothing. Raises
-    CliError."""
+    """Return the workload and the policy. Raises CliError for an option without effect."""
     policy = asked_once(policies, "--policy", "reshape compare --policies A,B")
     workload = workload_of(workloads, "a command for each, or reshape compare")
     flags = given(context)
@@ -150,7 +149,7 @@ def _hold_together(
 def _means_nothing(
     name: str, flag: str, flags: Mapping[str, str], workload: str
 ) -> tuple[str, str]:
-    """What speaks against an option beside the others, and the remedy; empty: nothing."""
+    """Return why an option conflicts with others, and the remedy; both are empty if none does."""
     if "from_live" in flags:
         what = f"{flag} means nothing here: jobs, GPUs and costs are those of the daemon"
         return ("", "") if name in GOES_ON else (what, f"leave out {flag}, or --from-live")
@@ -171,7 +170,7 @@ def _means_nothing(
 
 
 def _measured(costs: str) -> None:
-    """The costs of a live run are those of its program on this machine. Raises CliError."""
+    """Check that the costs of a live run were measured. Raises CliError."""
     if costs in dict(bundled().costs):
         what = "a live run starts real processes here, which do not cost what those of that set did"
         remedy = "reshape profile costs --out costs.json, then --costs costs.json"

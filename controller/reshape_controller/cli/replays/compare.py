@@ -1,4 +1,4 @@
-"""The command compare: policies over seeds, or two bundles. Asks no daemon. State: none."""
+"""The command compare: policies over seeds, or two bundles."""
 
 from __future__ import annotations
 
@@ -48,15 +48,14 @@ SAVINGS = (
     ("paper", "default"),
     ("paper", "termination"),
 )
-"""Pairs that are shown, where both were replayed. A policy that is in none of them is shown beside
-the first one."""
+"""Pairs of policies in tables if both were replayed. Others are compared with the first."""
 SAVED_METRICS = ("makespan_s", "mean_jct_s", "mean_wait_s")
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What ``compare`` prints of a workload."""
+    """The output of ``compare`` for a workload."""
 
     workload: str
     costs: str
@@ -68,7 +67,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """What ``compare --workload all`` prints."""
+    """The output of ``compare --workload all``."""
 
     workload: str
     costs: str
@@ -167,7 +166,7 @@ def _compare_policies(
 
 
 def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]]]:
-    """Who saves how much against whom, of the pairs that were replayed."""
+    """Return the savings of each pair that was replayed."""
     first, *others = dict.fromkeys(str(row["policy"]) for row in rows)
     pairs = [pair for pair in SAVINGS if {*pair} <= {first, *others}]
     told = {name for pair in pairs for name in pair}
@@ -189,7 +188,7 @@ def _comparison(setup: Setup, runs: Sequence[Run]) -> Comparison:
 
 
 def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]) -> None:
-    """The report of all workloads, Figures 6 and 9 and Table VIII of all together."""
+    """Write the report of all workloads, with Figures 6 and 9 and Table VIII over all of them."""
     rows = {setup.name: one.rows for setup, _, one in found}
     summaries = {setup.name: one.summary for setup, _, one in found}
     text = report.report([setup for setup, _, _ in found], rows, summaries)

@@ -1,5 +1,8 @@
-"""What ``replay --from-live`` does: the queue of a running controller under another policy or with
-other GPUs, beside what it becomes as things are. Changes nothing. State: none."""
+"""The command ``replay --from-live``: a controller's queue as it is, and under changed conditions.
+
+Another policy or other GPUs are compared with the present conditions. The controller is not
+changed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from reshape_sidecar import codec
 
 @dataclass(frozen=True, slots=True)
 class WhatIfRequest:
-    """What is to be other than it is. None and empty: nothing."""
+    """The changed conditions. None and empty: no change."""
 
     policy: str | None = None
     add_host: str | None = None
@@ -36,19 +39,18 @@ class WhatIfRequest:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Seconds from now on, of one way to go on; None where no job ends."""
+    """The result of a continuation, in seconds from now; None if no job ends."""
 
     policy: str
     makespan_s: float | None
     mean_end_s: float | None
     unending: int
-    """Jobs that do not end: the other figures are those of the rest."""
+    """Number of jobs that do not end; the other values are those of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScenarioRow:
-    """A job: where it is, and when it ends, in seconds from now; None: it does not, ``reason`` says
-    why."""
+    """A job, and its ends in seconds from now; None if it does not end, for ``reason``."""
 
     job: str
     state: str
@@ -56,14 +58,14 @@ class ScenarioRow:
     as_it_is_s: float | None
     what_if_s: float | None
     reshapes: int
-    """Of the second course."""
+    """Number of reshapes under the changed conditions."""
     length_assumed: bool
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What ``replay --from-live`` prints."""
+    """The output of ``replay --from-live``."""
 
     changes: str
     as_it_is: Scenario
@@ -72,7 +74,7 @@ class WhatIf:
 
 
 def show(client: Client, asked: WhatIfRequest, shown: Output) -> None:
-    """Continue twice and print both. Raises CliError."""
+    """Continue with and without the change, and print both. Raises CliError."""
     hosts = client.get(HostList, "/v1/hosts").hosts
     if asked.drain is not None and asked.drain not in {host.id for host in hosts}:
         known = ", ".join(host.id for host in hosts)
@@ -113,7 +115,7 @@ def _as_it_is(state: State) -> QueueChange:
 
 
 def _what(asked: WhatIfRequest, now: QueueChange) -> QueueChange:
-    """The other course. Raises CliError."""
+    """Return the changed conditions. Raises CliError."""
     found = now
     if asked.policy is not None:
         chosen = inputs.contender(asked.policy)
@@ -130,7 +132,7 @@ def _what(asked: WhatIfRequest, now: QueueChange) -> QueueChange:
 
 
 def _tell_guessed_speeds(state: State, then: QueueChange) -> None:
-    """Of which jobs nobody knows how fast they are on GPUs that are added."""
+    """Print the jobs whose speed on added GPUs is a guess."""
     jobs = [job for job in state.jobs.values() if not job.state.terminal]
     for gpu_type in sorted({host.gpu_type for host in then.hosts}):
         guessed = [

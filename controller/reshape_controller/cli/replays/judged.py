@@ -1,4 +1,4 @@
-"""What ``replay --hindsight`` shows. Asks no daemon. State: none."""
+"""The output of ``replay --hindsight``: the cost of each reshape of a replay."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.setup import Contender, Setup
 
 SHOWN_MAX = 3
-"""Decisions at each end that are shown in full."""
+"""Number of decisions at each end that are shown in full."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReshapeRow:
-    """A reshape; ``costs`` in seconds against a replay that leaves it out, less than zero where it
-    saved."""
+    """A reshape; its costs are seconds against a replay without it, negative for a gain."""
 
     at_s: float
     what: str
@@ -35,7 +34,7 @@ class ReshapeRow:
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """What ``replay --hindsight`` prints."""
+    """The output of ``replay --hindsight``."""
 
     workload: str
     policy: str

@@ -1,7 +1,7 @@
-"""What ``replay --live`` does: the same workload in virtual time and on the real controller.
+"""The command ``replay --live``: the same workload in virtual time and on the real controller.
 
-Does: freezes the inputs, replays them, runs them several times, and reports how far the replay was
-off. Never: replays again after a run, or keeps a run out of the report. State: the folder.
+Does: freeze the inputs, replay them, run them several times, and report the replay's errors. The
+replay comes before the runs, and the report has every run. State: the folder.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ LATE_REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class LiveReplayReport:
-    """What ``replay --live`` prints, and keeps as report.json. Errors are replay over live, less
-    one; ``inputs`` has the SHA-256 of each file as it was before the replay and the runs."""
+    """The output of ``replay --live``, also in report.json.
+
+    Errors are replay / live - 1; ``inputs`` has the SHA-256 of each file before the replay and the
+    runs.
+    """
 
     workload: str
     cluster: str

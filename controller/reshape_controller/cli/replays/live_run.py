@@ -1,8 +1,8 @@
-"""One run of a frozen workload on the real controller.
+"""A run of a frozen workload on the real controller.
 
-Does: starts a daemon of its own, submits each job at its time over HTTP, waits until all have
-ended, and makes the same rows of it that a replay has. Never: reads the truth that paces the run,
-or tells the controller anything that the replay's engine is not told. State: the run's folder.
+Does: start a daemon of its own, submit each job at its time over HTTP, wait until all have ended,
+and return the same results as a replay. The controller gets no more information than the replay's
+engine. State: the run's folder.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from reshape_controller.replay.setup import Contender
 from reshape_controller.store.sqlite.store import SqliteStore
 
 LONGER_MAX = 3.0
-"""A run may take so many times what the replay says, and LATER_S more."""
+"""A run may take this many times the replay's time, plus LATER_S."""
 LATER_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """What came of it. ``late_steps_ratio``: of all steps, those that ended too late."""
+    """The result of a run. ``late_steps_ratio``: late steps over all steps."""
 
     rows: tuple[JobResult, ...]
     late_steps_ratio: float
@@ -47,7 +47,7 @@ def run(
     expected_s: float,
     done: Callable[[int], None],
 ) -> LiveRun:
-    """Run it once in ``folder``; ``done`` is told how many jobs have ended. Raises CliError."""
+    """Run it in ``folder``; ``done`` is called with the number of ended jobs. Raises CliError."""
     folder.mkdir(parents=True)
     host = frozen.scene.cluster.hosts[0]
     words = ["--simulated-gpus", str(host.gpus), "--gpu-type", host.gpu_type]
@@ -97,7 +97,7 @@ def _until_ended(
 
 
 async def _late_steps(store_file: Path) -> int:
-    """Steps that ended too late for the device truth, of all processes, from the log."""
+    """Return the number of late steps of all processes, from the log."""
     found: dict[tuple[str, int, int | None, int | None], int] = {}
     store = SqliteStore(store_file)
     await store.open()

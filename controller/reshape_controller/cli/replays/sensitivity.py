@@ -1,4 +1,4 @@
-"""The table behind ``compare --sensitivity``. Asks no daemon. State: none."""
+"""The output of ``compare --sensitivity``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AS_IS = "as it is"
 
 @dataclass(frozen=True, slots=True)
 class VariationRow:
-    """What the first policy saves against another, with one assumption changed."""
+    """The saving of the first policy against another with a changed assumption."""
 
     assumption: str
     factor: float
@@ -41,7 +41,7 @@ class VariationRow:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What ``compare --sensitivity`` prints."""
+    """The output of ``compare --sensitivity``."""
 
     workload: str
     costs: str
@@ -50,7 +50,7 @@ class Sensitivity:
 
 
 def variable(setup: Setup) -> Setup:
-    """The same setup, if its assumptions can be changed. Raises CliError."""
+    """Return the setup if its assumptions can be changed. Raises CliError."""
     if setup.device is not None:
         what = "a device truth is no assumption: nothing of the world would change"
         raise failed(Exit.USAGE, what, "--sensitivity", "leave out --device-truth")
@@ -107,7 +107,7 @@ def _lines(
 
 
 def rows_of(found: Sensitivity) -> list[tuple[str, str, list[VariationRow]]]:
-    """Lines by assumption and factor, in order."""
+    """Return the rows by assumption and factor, in order."""
     grouped: dict[tuple[str, float], list[VariationRow]] = {}
     for line in found.lines:
         grouped.setdefault((line.assumption, line.factor), []).append(line)
@@ -121,7 +121,7 @@ def rows_of(found: Sensitivity) -> list[tuple[str, str, list[VariationRow]]]:
 
 
 def markdown(found: Sensitivity) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     others = [line.than for line in rows_of(found)[0][2]]
     head = ["assumption", "changed by"]
     head += [f"{what} below {other}" for other in others for what in ("makespan", "mean JCT")]
@@ -151,7 +151,7 @@ def _wide(found: Sensitivity) -> Table:
 
 
 def _narrow(found: Sensitivity) -> Table:
-    """A row for each policy that is compared with, the intervals below the medians."""
+    """Return a table with a row for each other policy, and intervals below the medians."""
     right = ("BY", "MAKESPAN", "JCT")
     drawn = grid("ASSUMPTION", "BY", "LESS THAN", *right[1:], right=right, rest="ASSUMPTION")
     for assumption, change, lines in rows_of(found):

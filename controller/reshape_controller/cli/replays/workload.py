@@ -1,4 +1,4 @@
-"""The commands workload generate and workload convert: files of jobs. State: none."""
+"""The commands workload generate and workload convert: files of jobs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def generate(
 
 
 def write(workload: Workload, form: WorkloadFormat, out: Path | None) -> None:
-    """The workload as a file or on stdout. Raises CliError."""
+    """Write the workload to a file or stdout. Raises CliError."""
     text = traces.csv_text(workload) if form is WorkloadFormat.CSV else traces.jsonl_text(workload)
     if out is None:
         sys.stdout.write(text)

@@ -1,8 +1,7 @@
-"""The command doctor: whether everything is there that ``up`` would need, before anything starts.
+"""The command doctor: checks all that ``up`` needs, before anything starts.
 
-Does: looks, and names each failure with its remedy. Never: leaves anything behind (a probe of a
-node's GPUs is a pod that is taken away again), or needs a daemon.
-State: none.
+Does: report each failure with its remedy. It needs no daemon and leaves nothing behind (the pod of
+a GPU probe is deleted).
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def doctor(
     output: OutputOption = None,
 ) -> None:
     """Check what `up` with these settings needs; exit 1 if something is missing."""
-    config = load(locals())  # each option is called as its setting
+    config = load(locals())  # an option has the name of its setting
     found = tuple(_all(config))
     report = DoctorReport(all(finding.ok for finding in found), found)
     emit(report, form(config), lambda: table(report))
@@ -92,7 +91,7 @@ def _all(config: Config) -> list[Finding]:
         shared = Home(config.home, config.secrets)
         found.append(_attempt("shared token", str(config.secrets), shared.token))
         found.append(_attempt("shared secret", str(config.secrets), shared.secret))
-    if place is not None or hosts[0].ok:  # without GPUs here no setting can be checked
+    if place is not None or hosts[0].ok:  # settings can only be checked with GPUs
         found.append(_attempt("settings", "can be used", lambda: checked(config)))
     found.append(Finding("deciding code", True, compiled.text()))
     return found
@@ -104,7 +103,7 @@ def _gpus(config: Config) -> Finding:
 
 
 def _store(place: StoreSettings) -> str:
-    """That the store can be read, and nothing made in it; what it is. Raises CliError."""
+    """Check that the store can be read, without a change; return its name. Raises CliError."""
     try:
         if place.server is not None:
             asyncio.run(_reach(MongoStore(place.server)))
@@ -158,7 +157,7 @@ def _there(check: str, ok: bool, remedy: str) -> Finding:
 
 
 def _attempt(check: str, detail: str, look: object) -> Finding:
-    """A look that raises CliError, as a finding."""
+    """Return the result of a check that may raise CliError as a finding."""
     assert callable(look)
     try:
         said = look()
@@ -173,7 +172,7 @@ def _problem(check: str, error: CliError) -> Finding:
 
 
 def table(report: DoctorReport) -> RenderableType:
-    """A remedy stands under what was found: beside it both would be a few letters wide."""
+    """Return the findings as a table, with each remedy below its finding to save width."""
     drawn = grid("CHECK", "", "FOUND", rest="FOUND")
     for finding in report.findings:
         mark = "ok" if finding.ok else "FAILED"

@@ -1,7 +1,7 @@
-"""Which cluster a daemon launches on, and where its pods reach the daemon.
+"""The cluster on which a daemon launches, and the address at which its pods reach the daemon.
 
-Does: settings to a launcher. Never: asks the cluster anything, or imports its client before it is
-needed (that takes a second). State: none.
+Does: turn settings into a launcher, without a call to the cluster. The cluster's client is imported
+late, for that takes a second.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEFAULT_KUBECONFIG = "~/.kube/config"
 
 @dataclass(frozen=True, slots=True)
 class KubernetesSettings:
-    """A cluster that nobody has spoken to yet. ``kubeconfig`` None: this pod's service account."""
+    """A cluster, not contacted yet. ``kubeconfig`` None: this pod's service account."""
 
     kubeconfig: Path | None
     pods: PodSettings
@@ -42,10 +42,10 @@ class KubernetesSettings:
     sidecar_url: str
     by_playbook: bool
     runs: Path
-    """Where playbooks keep what the newest runs said."""
+    """Folder of the artifacts of the newest playbook runs."""
 
     def cluster(self) -> ClusterClient:
-        """The API server, by its credentials. Raises CliError."""
+        """Return a client of the API server. Raises CliError."""
         try:
             from reshape_launcher.kubernetes.api import CannotConnect, connect
         except ImportError as error:
@@ -59,7 +59,7 @@ class KubernetesSettings:
             raise failed(Exit.FAILED, str(error), "--kubeconfig", remedy) from None
 
     def launcher(self) -> KubernetesLauncher:
-        """The launcher on it. Raises CliError."""
+        """Return the launcher on the cluster. Raises CliError."""
         from reshape_launcher.kubernetes.apply import (
             Applier,
             ApplyTarget,
@@ -84,7 +84,7 @@ class KubernetesSettings:
 
 
 def kubernetes_settings(config: Config) -> KubernetesSettings | None:
-    """The cluster that was asked for; None with another launcher. Raises CliError."""
+    """Return the configured cluster; None with another launcher. Raises CliError."""
     if config.text("launcher") != "kubernetes":
         for name in ONLY_KUBERNETES:
             if config.text(name) is not None:
@@ -119,7 +119,7 @@ def kubernetes_settings(config: Config) -> KubernetesSettings | None:
 
 
 def _devices(config: Config, pods: PodSettings) -> PodDevices:
-    """Simulated GPUs if they are asked for; else those of the nodes."""
+    """Return simulated GPUs on request, or the GPUs of the nodes."""
     count = config.number("simulated_gpus")
     if count is not None:
         return SimulatedDevices(count)
@@ -153,7 +153,7 @@ def _kubeconfig(config: Config) -> Path | None:
 
 
 def _listen(config: Config) -> tuple[str, int]:
-    """Where SideCars are listened to."""
+    """Return address and port for the SideCars."""
     text, where = config.text("sidecar_bind"), config.source("sidecar_bind")
     remedy = "give an address of this machine that pods reach: --sidecar-bind 192.0.2.7:7471"
     if text is None:

@@ -1,7 +1,7 @@
 """A timeline as a picture (SVG, PNG): a lane for each GPU and each job, a mark for each reshape.
 
-Does: draws with matplotlib, which is imported late and only here. Never: relies on colour: jobs
-are told apart by their letter and shade, phases by their hatching. State: none.
+Only this module imports matplotlib, and late. Jobs differ by letter and shade, phases by hatching,
+so that no colour is needed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ MARGIN_INCHES = 1.4
 WIDTH_INCHES = 10.0
 PNG_DPI = 150
 SHADES = ("0.25", "0.80", "0.45", "0.92", "0.60")
-"""Greys of training, by job in order of submission; neighbours differ most."""
+"""Greys of training, by job in the order of submission; neighbours differ most."""
 STYLE = {"hatch.linewidth": 0.6, "svg.hashsalt": "reshape", "svg.fonttype": "none"}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 GLYPH_RATIO = 0.011
-"""Part of the picture's width that a glyph takes: a bar without room for its label has none."""
+"""Width of a glyph relative to the picture; a bar without room for its label has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseStyle:
-    """How a phase is drawn. ``hatch`` on white; training is filled with its job's shade."""
+    """The style of a phase: ``hatch`` on white; training is filled with its job's shade."""
 
     text: str
     hatch: str = ""
@@ -78,7 +78,10 @@ def save(timeline: Timeline, path: Path, title: str) -> None:
 
 
 def new_figure(rows: int, height_inches: float, ratios: list[float] | None = None) -> Figure:
-    """An empty figure of ``rows`` axes with one time axis. Raises CliError without matplotlib."""
+    """Return an empty figure of ``rows`` axes with a common time axis.
+
+    Raises CliError without matplotlib.
+    """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -96,7 +99,7 @@ def new_figure(rows: int, height_inches: float, ratios: list[float] | None = Non
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Save as the suffix says. The same picture gives the same SVG. Raises CliError."""
+    """Save in the format of the suffix; the same picture gives the same SVG. Raises CliError."""
     from matplotlib import rc_context
 
     if path.suffix not in SUFFIXES:
@@ -114,17 +117,17 @@ def write(figure: Figure, path: Path) -> None:
 
 
 def begin_of(timeline: Timeline) -> float:
-    """The first submission: where the picture's time begins. Unix seconds."""
+    """Return the first submission, where the picture's time begins (Unix seconds)."""
     return min((job.submitted_at_s for job in timeline.jobs), default=timeline.from_s)
 
 
 def letters(timeline: Timeline) -> dict[str, str]:
-    """A letter for each job, in order of submission."""
+    """Return a letter for each job, in the order of submission."""
     return {job.id: LETTERS[number % len(LETTERS)] for number, job in enumerate(timeline.jobs)}
 
 
 def draw(axes: Axes, timeline: Timeline) -> None:
-    """Lanes of GPUs, then of jobs, and a mark for each reshape above them."""
+    """Draw lanes of GPUs, then of jobs, and a mark for each reshape above them."""
     names = letters(timeline)
     lanes = [Lane(f"GPU {gpu.index}", gpu.spans, of_gpu=True) for gpu in timeline.gpus]
     lanes += [Lane(f"{names[job.id]} {job.name}", job.spans, of_gpu=False) for job in timeline.jobs]
@@ -145,7 +148,7 @@ def draw(axes: Axes, timeline: Timeline) -> None:
 
 
 def mark(axes: Axes, reshape: ReshapeSpan, letter: str, begin_s: float, *, text: bool) -> None:
-    """A dashed line where a reshape begins; with ``text`` also what it is, above the axes."""
+    """Draw a dashed line at the begin of a reshape; with ``text`` also a label above the axes."""
     at_s = reshape.from_s - begin_s
     axes.axvline(at_s, color="black", linestyle=(0, (4, 2)), linewidth=0.9, gid="reshape")
     if text:
@@ -162,7 +165,7 @@ def mark(axes: Axes, reshape: ReshapeSpan, letter: str, begin_s: float, *, text:
 
 
 def legend(timelines: list[Timeline]) -> list[Any]:
-    """A patch for each look that occurs."""
+    """Return a patch for each style that occurs."""
     from matplotlib.patches import Patch
 
     seen = {span.phase for timeline in timelines for span in _spans(timeline)}

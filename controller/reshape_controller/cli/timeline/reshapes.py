@@ -1,6 +1,6 @@
-"""The reshapes that a timeline shows: where a job was stopped and trains on another number of GPUs.
+"""The reshapes of a timeline: stops of a job that then trains on another number of GPUs.
 
-Pure: no clock, no picture. A restart at the same size is none, and a start that failed is none.
+A restart at the same size and a failed start are no reshapes. Pure.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LEAVES = ("saving", "stopping")
 
 @dataclass(frozen=True, slots=True)
 class ReshapeSpan:
-    """``from_s``: it no longer trains on the old GPUs; ``to_s``: it trains on the new ones."""
+    """A reshape, from the end of training on the old GPUs to its start on the new ones."""
 
     job: str
     name: str
@@ -30,7 +30,7 @@ class ReshapeSpan:
 
 
 def reshapes_of(timeline: Timeline) -> tuple[ReshapeSpan, ...]:
-    """Every reshape, in order of time."""
+    """Return all reshapes, in the order of time."""
     found = [reshape for job in timeline.jobs for reshape in _of_job(job)]
     return tuple(sorted(found, key=lambda reshape: (reshape.from_s, reshape.job)))
 
