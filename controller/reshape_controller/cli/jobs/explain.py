@@ -61,7 +61,7 @@ def explain(
 ) -> None:
     """Show why a job has its GPUs: the decisions about it and what was weighed."""
     config = settings(home, output)
-    asked = client(config)
-    view = asked.get(JobView, f"/v1/jobs/{job}")
-    found = asked.get(Decisions, f"/v1/jobs/{view.id}/decisions")
+    daemon = client(config)
+    view = daemon.get(JobView, f"/v1/jobs/{job}")
+    found = daemon.get(Decisions, f"/v1/jobs/{view.id}/decisions")
     emit(found, form(config), lambda: explanation_of(view, found.decisions, every=every))

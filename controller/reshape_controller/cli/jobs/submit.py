@@ -37,16 +37,16 @@ def submit(
     """Submit a job."""
     config = settings(home, output)
     record = read_record(file)
-    asked = client(config)
+    daemon = client(config)
     try:
-        job = asked.post(JobView, "/v1/jobs", record)
+        job = daemon.post(JobView, "/v1/jobs", record)
     except RecordRejected as error:
         raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
     if form(config) is Output.TABLE:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
     if wait:
-        asked.patience_s = PATIENCE_S
-        job = _until_ended(asked, job)
+        daemon.patience_s = PATIENCE_S
+        job = _until_ended(daemon, job)
     emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
     if wait and job.state != "completed":
         what = f"{job.id} is {job.state}: {one_line(job.reason)}"
@@ -88,10 +88,10 @@ def _in_file(file: str, problem: Problem) -> Problem:
     return Problem(f"{path}: {problem.what}", source, problem.remedy)
 
 
-def _until_ended(asked: Client, job: JobView) -> JobView:
+def _until_ended(daemon: Client, job: JobView) -> JobView:
     while job.state not in job_tables.ENDED:
         time.sleep(WAIT_POLL_S)
-        job = asked.get(JobView, f"/v1/jobs/{job.id}")
+        job = daemon.get(JobView, f"/v1/jobs/{job.id}")
     return job
 
 

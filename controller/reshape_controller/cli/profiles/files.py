@@ -30,8 +30,10 @@ class ProfileFiles:
         They are bundled profiles of unknown types, and named profiles that differ from the recorded
         ones.
         """
-        asked = {profile.job_type for profile in self.asked_for}
-        own = [p for p in self.own if book.of(p.job_type) is None and p.job_type not in asked]
+        requested_types = {profile.job_type for profile in self.asked_for}
+        own = [
+            p for p in self.own if book.of(p.job_type) is None and p.job_type not in requested_types
+        ]
         return (*own, *(p for p in self.asked_for if book.of(p.job_type) != p))
 
 

@@ -12,7 +12,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.replays import case_study, inputs, judged, tables
-from reshape_controller.cli.replays.folder import held
+from reshape_controller.cli.replays.folder import locked_folder
 from reshape_controller.cli.replays.options import (
     AddGpusOption,
     AddHostOption,
@@ -101,10 +101,10 @@ def replay(
     if live is not None:
         cluster = LIVE_CLUSTER if cluster is None else cluster
         _measured(costs)
-    asked = inputs.ReplayRequest(
+    request = inputs.ReplayRequest(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
-    setup = inputs.setup_of(asked)
+    setup = inputs.setup_of(request)
     if live is not None:
         # Imported late: they need the daemon's parts.
         from reshape_controller.cli.replays import live_inputs, live_replay
@@ -115,15 +115,15 @@ def replay(
     if hindsight:
         judged.show(setup, chosen, seed, form(config))
         return
-    row = _once(asked, setup, chosen, seed, out)
+    row = _once(request, setup, chosen, seed, out)
     emit(row, form(config), lambda: tables.one(row, about(setup)))
 
 
 def _once(
-    asked: inputs.ReplayRequest, setup: Setup, chosen: Contender, seed: int, out: Path | None
+    request: inputs.ReplayRequest, setup: Setup, chosen: Contender, seed: int, out: Path | None
 ) -> Row:
     """Run a replay, and store it if a folder is given. Raises CliError."""
-    with held(out, *asked.files):
+    with locked_folder(out, *request.files):
         (run,) = swept(setup, (chosen,), (seed,), out, 1)
         own: Row = {"workload": setup.name, "cluster": setup.cluster.text}
         row = {**own, "costs": setup.costs.name, **run.row}

@@ -14,7 +14,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import Output, emit, note
 from reshape_controller.cli.replays import inputs, sensitivity, tables
-from reshape_controller.cli.replays.folder import held, unwritable
+from reshape_controller.cli.replays.folder import locked_folder, unwritable
 from reshape_controller.cli.replays.options import (
     ClusterOption,
     CostsOption,
@@ -119,7 +119,7 @@ def compare(
     contenders = [inputs.contender(label, "--policies") for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "a policy is named twice", f"--policies {policies}")
-    asked = inputs.ReplayRequest(
+    request = inputs.ReplayRequest(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
     chosen = inputs.seeds_of(seeds)
@@ -128,26 +128,26 @@ def compare(
             what = "it says what the first policy saves against the others, on one workload"
             remedy = "name one workload" if workload == ALL else "name two policies or more"
             raise failed(Exit.USAGE, what, "--sensitivity", remedy)
-        setup = sensitivity.variable(inputs.setup_of(asked))
-        with held(out, *asked.files):
+        setup = sensitivity.variable(inputs.setup_of(request))
+        with locked_folder(out, *request.files):
             sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
     else:
-        with held(out, *asked.files):
-            _compare_policies(asked, contenders, chosen, workers_for(workers), out, shown)
+        with locked_folder(out, *request.files):
+            _compare_policies(request, contenders, chosen, workers_for(workers), out, shown)
 
 
 def _compare_policies(
-    asked: inputs.ReplayRequest,
+    request: inputs.ReplayRequest,
     contenders: Sequence[Contender],
     seeds: Sequence[int],
     workers: int,
     out: Path | None,
     shown: Output,
 ) -> None:
-    names = WORKLOADS if asked.workload == ALL else (asked.workload,)
+    names = WORKLOADS if request.workload == ALL else (request.workload,)
     found: list[tuple[Setup, list[Run], Comparison]] = []
     for name in names:
-        setup = inputs.setup_of(replace(asked, workload=name))
+        setup = inputs.setup_of(replace(request, workload=name))
         folder = out / name if out is not None and len(names) > 1 else out
         runs = swept(setup, contenders, seeds, folder, workers)
         one = _comparison(setup, runs)
@@ -157,7 +157,7 @@ def _compare_policies(
     if out is not None:
         _keep_report(out, found)
     many = Comparisons(ALL, found[0][2].costs, [one for _, _, one in found])
-    document: Comparison | Comparisons = many if asked.workload == ALL else many.workloads[0]
+    document: Comparison | Comparisons = many if request.workload == ALL else many.workloads[0]
     drawn = [
         tables.many(one.summary, saved_pairs(one.rows), about(setup, seeds), len(seeds))
         for setup, _, one in found
@@ -169,8 +169,8 @@ def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]
     """Return the savings of each pair that was replayed."""
     first, *others = dict.fromkeys(str(row["policy"]) for row in rows)
     pairs = [pair for pair in SAVINGS if {*pair} <= {first, *others}]
-    told = {name for pair in pairs for name in pair}
-    pairs += [(first, other) for other in others if first not in told or other not in told]
+    paired = {name for pair in pairs for name in pair}
+    pairs += [(first, other) for other in others if first not in paired or other not in paired]
     return [(ours, other, savings(rows, ours, other, SAVED_METRICS)) for ours, other in pairs]
 
 

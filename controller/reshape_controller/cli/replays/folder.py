@@ -18,7 +18,7 @@ LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def held(out: Path | None, *read: str | None) -> Iterator[None]:
+def locked_folder(out: Path | None, *read: str | None) -> Iterator[None]:
     """Lock ``out`` if it is given; ``read``: names of files that the command reads.
 
     Raises CliError.

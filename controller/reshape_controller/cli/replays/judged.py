@@ -91,9 +91,9 @@ def _table(found: Hindsight, judged: list[JudgedReshape], text: str) -> Renderab
     if not found.reshapes:
         return Text(f"{text}, {found.policy}, seed {found.seed}: no job was reshaped")
     head = f"{text}, {found.policy}, seed {found.seed}: seconds against leaving it out"
-    told = []
+    texts = []
     for one in judged[:SHOWN_MAX]:
         if one.makespan_s > 0.0:
             at = f"{one.decided.at_s:,.0f} s"
-            told += ["", explain_text(one.decided.plan, at=at, policy=found.policy, names={})]
-    return Group(Text(head, style="bold"), table, *(Text(part) for part in told))
+            texts += ["", explain_text(one.decided.plan, at=at, policy=found.policy, names={})]
+    return Group(Text(head, style="bold"), table, *(Text(part) for part in texts))

@@ -60,10 +60,10 @@ def generate(
     if workload not in RECIPES:
         what = f"{workload!r} is no workload of the paper"
         raise failed(Exit.USAGE, what, "--workload", f"one of {', '.join(RECIPES)}")
-    asked = inputs.ReplayRequest(
+    request = inputs.ReplayRequest(
         workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
     )
-    setup = inputs.setup_of(asked)
+    setup = inputs.setup_of(request)
     write(setup.scene(seed).workload, form, out)
 
 

@@ -39,8 +39,8 @@ def timeline(
 ) -> None:
     """Show who held which GPU when, and how each job spent its time."""
     config = settings(home, output)
-    asked = client(config)
-    found = asked.get(Timeline, "/v1/timeline", from_s=from_s(last, asked))
+    daemon = client(config)
+    found = daemon.get(Timeline, "/v1/timeline", from_s=from_s(last, daemon))
     if picture is not None:
         chart.save(found, picture, "Who held which GPU when")
     if trace is not None:
@@ -60,15 +60,15 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-def from_s(last: str | None, asked: Client) -> float | None:
+def from_s(last: str | None, daemon: Client) -> float | None:
     """Return the begin of ``--last`` by the daemon's clock. Raises CliError."""
     if last is None:
         return None
     span_s = seconds_of(last)
     if span_s is None:
         raise failed(Exit.USAGE, f"{last!r} is no span of time", "--last", "for example 10m or 2h")
-    asked.get(Status, "/v1/status")  # for the daemon's time
-    return max(0.0, asked.now_s - span_s)
+    daemon.get(Status, "/v1/status")  # for the daemon's time
+    return max(0.0, daemon.now_s - span_s)
 
 
 def columns_of_a_pipe() -> int:
