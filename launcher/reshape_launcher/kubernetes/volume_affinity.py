@@ -24,7 +24,7 @@ def is_shared(claim: ClaimInfo, *, written: bool) -> bool:
 def one_host(cluster: ClusterApi, settings: PodSettings, spec: LaunchSpec) -> OneHost | None:
     """Return the node that a launched attempt is bound to; None: it may continue on any node.
 
-    Raises LaunchError (the record's folders) and ApiTrouble.
+    Raises LaunchError (the record's folders) and KubernetesError.
     """
     mounts = (*settings.mounts, *mounts_of(spec, settings).claims)
     checkpoint_claims = {mount.claim for mount in mounts if mount.path == CHECKPOINTS}
