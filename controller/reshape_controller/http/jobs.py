@@ -1,6 +1,6 @@
-"""Jobs over HTTP: submit, list, look at, cancel, halt, resume, pin; history and decisions.
+"""Jobs over HTTP: submit, list, look at, cancel, pause, resume, pin; history and decisions.
 
-Does: parse, hand to the desk, render. Never: decides, or answers before the append. State: none.
+Does: parse, call ``Control`` or the store, render. A request is answered after its append.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from reshape_controller.core.model import JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
-from reshape_controller.http.render import decision_view, job_view, jobs_named
+from reshape_controller.http.render import decision_view, job_view, jobs_in
 from reshape_controller.http.views import (
     Decisions,
     EventView,
@@ -26,7 +26,7 @@ class JobHandler(Handler):
     """Base of the handlers that show jobs."""
 
     def view(self, row: JobRow) -> JobView:
-        """The view of a row, with its SideCar's newest report and its container's trouble."""
+        """The view of a row, with its SideCar's newest report and its container's problem."""
         control = self.context.control
         if row.job is None or not row.job.attempt:
             return job_view(row)
@@ -60,10 +60,11 @@ class Jobs(JobHandler):
     def _states(self) -> tuple[JobState, ...]:
         names = [n for text in self.get_query_arguments("state") for n in text.split(",") if n]
         known = {state.value: state for state in JobState}
+        known["paused"] = JobState.HALTED
         unknown = [name for name in names if name not in known]
         if unknown:
             raise bad_request(
-                f"{unknown[0]!r} is no state of a job", "query state", f"one of {', '.join(known)}"
+                f"unknown job state {unknown[0]!r}", "query state", f"use one of {', '.join(known)}"
             )
         return tuple(known[name] for name in names)
 
@@ -74,17 +75,22 @@ class OneJob(JobHandler):
 
 
 class JobAction(JobHandler):
-    """POST cancel, halt or resume."""
+    """POST cancel, pause (older: halt) or resume."""
 
     async def post(self, key: str, action: str) -> None:
         control = self.context.control
-        ask = {"cancel": control.cancel, "halt": control.halt, "resume": control.resume}[action]
-        job = await ask(key, self.user())
+        ask = {
+            "cancel": control.cancel,
+            "pause": control.halt,
+            "halt": control.halt,
+            "resume": control.resume,
+        }
+        job = await ask[action](key, self.user())
         self.answer(self.view(await self.row(job)))
 
 
 class JobPin(JobHandler):
-    """POST a size to keep a job to; null: all its sizes again."""
+    """POST the only size that a job may have; null allows all its sizes again."""
 
     async def post(self, key: str) -> None:
         body = body_json(self.request.body)
@@ -112,17 +118,17 @@ class JobHistory(JobHandler):
 
 
 class JobDecisions(JobHandler):
-    """Every decision about a job with the options that were weighed."""
+    """GET the decisions about a job, with the options that were evaluated."""
 
     async def get(self, key: str) -> None:
         row = await self.row(key)
         limit = self.count("limit", 100, 1, LIMIT_MAX)
         store = self.context.control.store
-        found = await store.decisions(row.id, limit=limit)
-        named = {job: None for decision in found for job in jobs_named(decision)}
-        rows = [await store.job(job) for job in named]
+        decisions = await store.decisions(row.id, limit=limit)
+        others = {job: None for decision in decisions for job in jobs_in(decision)}
+        rows = [await store.job(job) for job in others]
         names = {other.id: other.name for other in rows if other is not None}
-        moved = {target.job: None for decision in found for target in decision.plan.targets}
-        histories = {job: await store.history(job, limit=LIMIT_MAX) for job in moved}
-        views = (decision_view(decision, names, histories) for decision in found)
+        resized = {target.job: None for each in decisions for target in each.plan.targets}
+        histories = {job: await store.history(job, limit=LIMIT_MAX) for job in resized}
+        views = (decision_view(decision, names, histories) for decision in decisions)
         self.answer(Decisions(tuple(views)))

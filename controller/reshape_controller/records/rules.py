@@ -1,16 +1,16 @@
-"""Rules of a record that look at several fields, or at files beside it.
+"""Rules of a record that look at several fields, at files beside it, or at the known hosts.
 
-Does: yields every rule that is broken. Never: repeats what is wrong with a single field (a field
-that is wrong by itself is None here and named in ``bad``). State: none.
+Does: yields each broken rule. A field that is invalid by itself is None here and named in ``bad``:
+its problem is reported already.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reshape_controller.core.model import FieldError
+from reshape_controller.core.model import FieldError, Host, JobSpec
 from reshape_controller.records.command import script_of
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.locations import is_local
@@ -23,9 +23,9 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 def broken(
     fields: RecordFields, bad: frozenset[str], given: frozenset[str]
 ) -> Iterator[FieldError]:
-    """Every broken rule. ``bad``: fields that are wrong already; ``given``: fields that are there.
+    """Yield each broken rule over fields. Files are checked by ``missing_files``.
 
-    Files are looked at by ``missing_files``, once paths are resolved.
+    ``bad``: fields that are invalid by themselves. ``given``: fields that the record has.
     """
     yield from _required(fields, bad)
     yield from _sizes(fields)
@@ -37,17 +37,17 @@ def broken(
 def missing_files(
     code: str | None, code_given: str | None, command: tuple[str, ...]
 ) -> Iterator[FieldError]:
-    """The code folder, or the script in it, that is not there. Other machines' folders pass.
+    """Yield the problem of a code folder, or a script in it, that is missing.
 
-    ``code`` is the resolved folder, ``code_given`` the record's own text if it was relative (then
-    the folder is on this machine and must be there).
+    ``code``: the absolute folder; one that is missing may be on another machine. ``code_given``:
+    the record's own text if it was relative; then the folder must be on this machine.
     """
     if code is None or not is_local(code):
         return
     folder = Path(code)
     if not folder.is_dir():
         if code_given is not None:
-            yield FieldError("code", f"there is no folder {code}", "give the script's folder")
+            yield FieldError("code", f"folder {code} does not exist", "give the script's folder")
         return
     script = script_of(command)
     if script is None or "{" in script:
@@ -56,9 +56,35 @@ def missing_files(
     if not path.is_file():
         yield FieldError(
             "command",
-            f"script missing: there is no file {path}",
+            f"script missing: {path} does not exist",
             "give the script's path within code, or set code to its folder",
         )
+
+
+def check_against_hosts(spec: JobSpec, hosts: Iterable[Host]) -> tuple[FieldError, ...]:
+    """Problems of sizes that no known host has: a job's container is on one host.
+
+    A drained or silent host counts, because the job can wait for it. If no host is known, there is
+    no problem.
+    """
+    known = tuple(hosts)
+    if not known:
+        return ()
+    largest = max(known, key=lambda host: (len(host.gpus), host.id))
+    most = len(largest.gpus)
+    fitting = [size for size in spec.optional_gpus if size <= most]
+    hint = f"leave out sizes above {most}, or add a larger host first"
+    if not fitting:
+        hint = f"give at most {most} GPUs, or add a larger host first"
+    return tuple(
+        FieldError(
+            f"optional_gpus[{number}]",
+            f"{size} GPUs are more than any known host has ({largest.id} has {most})",
+            hint,
+        )
+        for number, size in enumerate(spec.optional_gpus)
+        if size > most
+    )
 
 
 def _required(fields: RecordFields, bad: frozenset[str]) -> Iterator[FieldError]:
@@ -120,20 +146,20 @@ def _lengths(
 def _texts(fields: RecordFields) -> Iterator[FieldError]:
     for number, word in enumerate(fields.command or ()):
         if "\0" in word:
-            yield FieldError(f"command[{number}]", "has a zero byte", "take it out")
+            yield FieldError(f"command[{number}]", "contains a zero byte", "remove it")
     if fields.command and not fields.command[0].strip():
         yield FieldError("command[0]", "is empty", "name the program first")
     for name in ("code", "dataset", "checkpoints"):
         value = getattr(fields, name)
         if value is not None and "\0" in value:
-            yield FieldError(name, "has a zero byte", "take it out")
+            yield FieldError(name, "contains a zero byte", "remove it")
 
 
 def _env(fields: RecordFields) -> Iterator[FieldError]:
     for name, value in (fields.env or {}).items():
         path = f"env.{name[:60]}"
         if not _ENV_NAME.fullmatch(name):
-            yield FieldError(path, "is no name of a variable", "use letters, digits and _")
+            yield FieldError(path, "is not a variable name", "use letters, digits and _")
         elif name.startswith(RESERVED_PREFIXES):
             prefix = next(prefix for prefix in RESERVED_PREFIXES if name.startswith(prefix))
             yield FieldError(
@@ -142,7 +168,7 @@ def _env(fields: RecordFields) -> Iterator[FieldError]:
                 "set it inside the script, or choose another name",
             )
         elif "\0" in value:
-            yield FieldError(path, "has a zero byte", "take it out")
+            yield FieldError(path, "contains a zero byte", "remove it")
 
 
 def _these(numbers: list[int]) -> str:

@@ -126,9 +126,7 @@ def continue_queue(parts: Sequence[str], change: QueueChange, at_s: float = 0.0)
         job.id for job in state.jobs.values() if job.state.terminal
     }  # only their containers remain
     if not state.jobs.keys() - ended:
-        raise ReplayError(
-            "the controller has no job that is to be run; there is nothing to continue"
-        )
+        raise ReplayError("the controller has no unfinished job that could run")
     now_s = ticks_up(state.now_s)
     works, assumed = _works(state)
     shell = _shell(state, change, now_s)

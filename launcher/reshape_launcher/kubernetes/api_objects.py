@@ -15,7 +15,7 @@ LASTING = ("InvalidImageName", "ErrImageNeverPull")
 """Reasons of a waiting container that persist through waiting and further attempts."""
 NO_SUCH_IMAGE = "code = NotFound"
 """Part of the message of a failed pull if the registry answers that it has no such image."""
-IN_ORDER = "it ended in order, as after a deletion or an eviction"
+IN_ORDER = "it ended normally, as after a deletion or an eviction"
 """Reason of a Job whose pod is gone and had saved."""
 MESSAGE_CHARS_MAX = 600
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -130,7 +130,7 @@ def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
     install = placer.state.terminated if placer is not None and placer.state else None
     if install is not None and install.exit_code != 0:
         message = install.message or install.reason or f"exit code {install.exit_code}"
-        return f"the SideCar cannot be put in: {message.strip()}"[:MESSAGE_CHARS_MAX]
+        return f"the SideCar cannot be installed: {message.strip()}"[:MESSAGE_CHARS_MAX]
     if status.reason or status.message:
         return _text(status.reason, status.message)
     disrupted = _condition(status, "DisruptionTarget")

@@ -108,8 +108,8 @@ class KubernetesLauncher:
                 while not await _in_pool(self._writers, self._ended, job, attempt, grace_s):
                     await asyncio.sleep(REMOVE_POLL_S)
         except TimeoutError:
-            what = f"the pod of attempt {attempt} of {job} is still there after {give_up_s:g} s"
-            raise LaunchError(f"{what}; look at its node", retryable=True) from None
+            what = f"the pod of attempt {attempt} of {job} still exists after {give_up_s:g} s"
+            raise LaunchError(f"{what}; check its node", retryable=True) from None
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
         """Return the status of every attempt whose Job exists. Raises OSError if it is unknown."""
@@ -235,7 +235,7 @@ class KubernetesLauncher:
         try:
             return [int(pid) for pid in json.loads(answer)["pids"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise KubernetesError(f"pod {seen.name}", 0, f"it answers {answer[:100]!r}") from error
+            raise KubernetesError(f"pod {seen.name}", 0, f"bad answer {answer[:100]!r}") from error
 
     def _hosts(self) -> tuple[HostSeen, ...]:
         nodes = self._cluster.nodes(self._settings.node_selector)

@@ -18,7 +18,7 @@ from reshape_launcher.kubernetes.values import ClusterApi, JobInfo, KubernetesEr
 from reshape_launcher.spec import ContainerStatus
 
 UNSCHEDULED = "it cannot be scheduled"
-UNMADE = "Kubernetes makes no pod for it"
+UNMADE = "Kubernetes creates no pod for it"
 UNSTARTED = "its node does not start it"
 UNFIT_CONTAINER = "CreateContainerConfigError"
 PATIENCE_S = 20.0
@@ -70,7 +70,7 @@ def _newest_warning(cluster: ClusterApi, kind: str, name: str) -> str:
     except KubernetesError as trouble:
         if kind == "Pod":  # most pods start in a moment, so no trouble is assumed
             return ""
-        return f"and why cannot be seen ({trouble}); `kubectl describe job {name}` says it"
+        return f"reason unknown ({trouble}); see `kubectl describe job {name}`"
 
 
 class TroubleTimer:
@@ -150,7 +150,7 @@ def _status(job: JobInfo, pods: list[PodInfo]) -> ContainerStatus:
         host = next((pod.node for pod in alive if pod.node), None)
         return ContainerStatus(job.job, job.attempt, True, reason=reason, host=host)
     if job.over is None and not pods:
-        reason = "its Job is not released yet" if job.suspended else "its pod is not there yet"
+        reason = "its Job is not released yet" if job.suspended else "its pod does not exist yet"
         return ContainerStatus(job.job, job.attempt, True, reason=reason)
     failed = [pod for pod in pods if pod.exit_code]
     last = (failed or pods)[-1] if pods else None

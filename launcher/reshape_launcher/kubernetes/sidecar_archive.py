@@ -45,7 +45,7 @@ def build() -> Archive:
                 _add(archive, name, path.read_bytes())
     data = buffer.getvalue()
     if len(data) > BYTES_MAX:
-        raise ValueError(f"the SideCar's archive has {len(data)} bytes; at most {BYTES_MAX} fit")
+        raise ValueError(f"the SideCar's archive has {len(data)} bytes; more than {BYTES_MAX}")
     return Archive(data)
 
 
@@ -54,7 +54,7 @@ def _files(package: str) -> list[tuple[str, Path]]:
     if found is None or found.origin is None:
         if package in OPTIONAL:
             return []
-        raise ValueError(f"{package} is not installed; install reshape-gpu[controller]")
+        raise ValueError(f"{package} is not installed: pip install tornado")
     origin = Path(found.origin)
     if origin.name != "__init__.py":
         return [(origin.name, origin)]

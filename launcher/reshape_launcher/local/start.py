@@ -60,7 +60,7 @@ def wait_until_up(folder: Folder, pid: int) -> None:
         ended = not proc.alive(pid, proc.start_time(pid))
         # An init that an earlier controller started just before its death may hold the folder.
         if (ended and not _is_locked(folder)) or time.monotonic() >= give_up_s:
-            raise NotStarted(f"init did not come up; see {folder.logs / INIT_LOG}")
+            raise NotStarted(f"its init process did not start; see {folder.logs / INIT_LOG}")
         time.sleep(POLL_S)
 
 

@@ -22,7 +22,7 @@ from reshape_sidecar.hook.progress import Telling
 from reshape_sidecar.hook.report import Reporter
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.shuffles import JobShuffles
-from reshape_sidecar.hook.stop import Stop
+from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.training import Training
 
 
@@ -38,8 +38,8 @@ def split_cpu(tensorflow: Any, count: int) -> None:
 
 TRAINER_MODULE = "keras.src.backend.tensorflow.trainer"
 OTHER_KERAS = (
-    "a `fit` is saved with Keras 3 on TensorFlow alone, and {} was imported: after a reshape it "
-    "begins anew. Set {}, or save on SIGTERM"
+    "Reshape saves a `fit` only with Keras 3 on TensorFlow, but {} was imported: after a reshape "
+    "training starts from the beginning. Set {}, or save on SIGTERM"
 )
 
 
@@ -62,7 +62,8 @@ def start() -> Training:
     saver = Saver(stop, shelf, telling, pacer)
     training = Training(told, saver, telling, pacer, shuffles)
     stop.install()
-    atexit.register(iterators.keep)  # the first that is registered is called last
+    # The first handler that is registered is called last.
+    atexit.register(iterators.end, flush_files, lambda: stop.leave(training.exit_code))
     telling.phase(HookPhase.IMPORTING)
     watch = ImportWatch()
     beginning = randomness.Beginning()
@@ -72,6 +73,7 @@ def start() -> Training:
             training.fit.iterated(dataset)
 
     def tensorflow_imported(module: Any) -> None:
+        iterators.destroy_elsewhere()
         if told.simulated and told.devices:
             split_cpu(module, len(told.devices))
         if shelf.enabled:

@@ -63,13 +63,13 @@ class Stop:
             self._asked = False
         return self._asked
 
-    def leave(self) -> NoReturn:
-        """End the process as saved. Nothing of the script runs any more."""
-        _flush_files()
+    def leave(self, code: int = EXIT_SAVED) -> NoReturn:
+        """End the process with ``code``. Nothing of the script runs any more."""
+        flush_files()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        os._exit(EXIT_SAVED)
+        os._exit(code)
 
     def ask(self) -> None:
         """What a SIGTERM does, for whoever asks from inside."""
@@ -94,7 +94,7 @@ class Stop:
             _end_by(number)
 
 
-def _flush_files() -> None:
+def flush_files() -> None:
     """Write out what the script has written into open files, its own and TensorFlow's event files:
     lines of steps that are saved, and that are not done again."""
     summaries = sys.modules.get("tensorflow.python.ops.summary_ops_v2")

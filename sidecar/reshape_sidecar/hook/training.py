@@ -49,6 +49,8 @@ class Training:
         self.step = 0
         self.verdict_before = Verdict(EXACT)
         """What was said when the job was stopped in the middle of a fit."""
+        self.exit_code = 0
+        """The code with which the script ends."""
         self._drawn: Any = None
         self._calls = 0
         self._steps_here = 0
@@ -196,7 +198,7 @@ class Training:
         number: int,
     ) -> Any:
         """Run a call that ended by an exception once more: the script waits for that exception."""
-        complain(f"`fit` number {number + 1} had ended by an exception: it is run again, unsaved")
+        complain(f"`fit` number {number + 1} had ended with an exception: it runs again, unsaved")
         done = restored.mark.finished[number]
         self.finished.append(done)
         self.step = restored.mark.step

@@ -90,7 +90,7 @@ def _table(found: Hindsight, judged: list[JudgedReshape], text: str) -> Renderab
         table.add_row(f"{line.at_s:,.0f}", line.what, *costs)
     if not found.reshapes:
         return Text(f"{text}, {found.policy}, seed {found.seed}: no job was reshaped")
-    head = f"{text}, {found.policy}, seed {found.seed}: seconds against leaving it out"
+    head = f"{text}, {found.policy}, seed {found.seed}: seconds gained or lost by each reshape"
     texts = []
     for one in judged[:SHOWN_MAX]:
         if one.makespan_s > 0.0:

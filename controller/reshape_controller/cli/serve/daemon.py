@@ -79,10 +79,10 @@ class Daemon:
             Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
             clock,
         )
-        self._link = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
-        self._executor = Effects(
+        self._hub = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
+        self._effects = Effects(
             launcher,
-            self._link,
+            self._hub,
             self._tokens,
             LaunchSettings(
                 settings.sidecar_url or url,
@@ -92,13 +92,13 @@ class Daemon:
             ),
             self._loop.post,
         )
-        self._admission = Admission(lambda: self._loop.engine.state, self._executor.refusals)
+        self._admission = Admission(lambda: self._loop.engine.state, self._effects.refusals)
         self._control = Control(
             self._loop,
             self._admission,
-            self._executor.log_folder,
-            self._link.observed,
-            self._executor.trouble,
+            self._effects.log_folder,
+            self._hub.observed,
+            self._effects.trouble,
         )
         self._hosts: HostSync = ThisMachine(home, devices, launcher)
         if isinstance(launcher, KubernetesLauncher):
@@ -110,7 +110,7 @@ class Daemon:
         """Return the context of the handlers of all servers."""
         return Context(
             control=self._control,
-            link=self._link,
+            hub=self._hub,
             tokens=self._tokens,
             operator_token=self._settings.home.token(),
             host_names=host_names(self._settings.address),
@@ -125,12 +125,12 @@ class Daemon:
         _on_signals(self._stop)
         stop = asyncio.create_task(self._stopped(), name="stop")
         look = functools.partial(self._hosts.recovered, self._loop)
-        starting = asyncio.create_task(self._loop.start(self._executor, look))
+        starting = asyncio.create_task(self._loop.start(self._effects, look))
         await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
         if stop.done():  # it may hang if the store accepts nothing; as at a kill, nothing is lost
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-            await self._executor.stop()
+            await self._effects.stop()
             return
         await starting
         self._settings.home.note_boot()
@@ -138,11 +138,11 @@ class Daemon:
             asyncio.create_task(work, name=name)
             for name, work in (
                 ("loop", self._loop.run()),
-                ("watch", self._executor.watch(lambda: self._loop.engine)),
+                ("watch", self._effects.watch(lambda: self._loop.engine)),
                 ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
                 ("inbox", inbox.watch(self._loop, self._admission, self._control)),
                 ("fence", self._fenced()),
-                ("behind", self._link.behind()),
+                ("behind", self._hub.behind()),
             )
         ]
         tasks.append(stop)
@@ -194,7 +194,7 @@ class Daemon:
         for task in others:
             task.cancel()
         await asyncio.gather(work, *others, return_exceptions=True)
-        await self._executor.stop()
+        await self._effects.stop()
 
 
 async def serve(settings: DaemonSettings) -> None:
@@ -234,13 +234,13 @@ async def serve(settings: DaemonSettings) -> None:
     except StoreError as error:
         raise store_error(error, settings.store.text) from None
     except Fenced as error:
-        remedy = "one controller for one store: stop the other"
+        remedy = "a store has one controller: stop the other one"
         if settings.lease is not None:
-            remedy = "start this one again: it then stands by for the other"
+            remedy = "restart this one: it then stands by"
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except BehindItsJobs as error:
         remedy = (
-            "put the right store back; or, if this is to be the store, end that container first "
+            "restore the right store; or end that container and keep this store "
             "(docs/operations.md, Backup and restore); or stop the other controller"
         )
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
@@ -252,7 +252,7 @@ async def serve(settings: DaemonSettings) -> None:
         log.exception("stopped-by-a-defect")
         raise failed(
             Exit.FAILED,
-            f"the daemon stopped by a defect, jobs go on without it: {error!r}",
+            f"the daemon stopped because of a defect; jobs train on: {error!r}",
             str(home.folder),
             "start it again; if it stops again, report it with the log above",
         ) from None

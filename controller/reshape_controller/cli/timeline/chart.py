@@ -51,7 +51,7 @@ STYLES = {
     "initializing": PhaseStyle("container starts", "oo"),
     "initialized": PhaseStyle("initialised, waits for GPUs", "--"),
     "queued": PhaseStyle("queued", "", "0.6"),
-    "halted": PhaseStyle("halted", "++"),
+    "halted": PhaseStyle("paused", "++"),
     "ending": PhaseStyle("container ends", "||"),
     "quarantined": PhaseStyle("quarantined or lost", "**"),
     "lost": PhaseStyle("quarantined or lost", "**"),
@@ -88,9 +88,9 @@ def new_figure(rows: int, height_inches: float, ratios: list[float] | None = Non
     except ImportError:
         raise failed(
             Exit.FAILED,
-            "pictures need matplotlib, which is not installed",
+            "charts need matplotlib, which is not installed",
             "reshape timeline --chart",
-            "install it: pip install 'reshape-gpu[figures]'",
+            "install it: pip install matplotlib",
         ) from None
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
@@ -103,17 +103,17 @@ def write(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
     if path.suffix not in SUFFIXES:
-        what = f"{path.name!r} is neither SVG nor PNG"
-        raise failed(Exit.USAGE, what, str(path), f"end it with {' or '.join(SUFFIXES)}")
+        what = f"the chart file {path.name!r} is neither .svg nor .png"
+        raise failed(
+            Exit.USAGE, what, str(path), f"give a name that ends with {' or '.join(SUFFIXES)}"
+        )
     metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
     try:
         with rc_context(STYLE):
             figure.savefig(path, dpi=PNG_DPI, metadata=metadata)
     except OSError as error:
-        what = f"the picture cannot be written: {error.strerror}"
-        raise failed(
-            Exit.FAILED, what, str(path), "name a file in a folder that is there"
-        ) from None
+        what = f"the chart cannot be written: {error.strerror}"
+        raise failed(Exit.FAILED, what, str(path), "name a file in an existing folder") from None
 
 
 def begin_of(timeline: Timeline) -> float:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.timeline.lanes import Lane, Scale, fill, runs, tick_step_s
-from reshape_controller.cli.words import duration, moment
+from reshape_controller.cli.words import duration, moment, state_word
 from reshape_controller.core.explanation import gpus
 from reshape_controller.http.timeline import JobLane, Span, Timeline
 
@@ -55,7 +55,7 @@ MARKS = {
     "initialized": GanttMark("●", "@", "initialised, waits for its GPUs"),
     "queued": GanttMark("·", ".", "queued"),
     "ending": GanttMark("╴", "_", "its container ends"),
-    "halted": GanttMark("=", "=", "halted"),
+    "halted": GanttMark("=", "=", "paused"),
     "quarantined": GanttMark("!", "!", "quarantined or lost"),
     "lost": GanttMark("!", "!", "quarantined or lost"),
 }
@@ -226,7 +226,7 @@ def _sums(
         letter = Text(key.letter, key.colour)
         if wide:
             name = Text.assemble(letter, f" {job.id}")
-            table.add_row(name, job.state, *cells, str(job.steps_lost))
+            table.add_row(name, state_word(job.state), *cells, str(job.steps_lost))
         else:
             table.add_row(letter, *cells)
     return table
