@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reshape_controller.core.engine import Engine
+from reshape_controller.core.knowledge import Measured
 from reshape_controller.core.model import (
     Gpu,
     GpuId,
@@ -41,7 +42,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.plan import HostView, IndexCache, JobView, Policy, Snapshot
-from reshape_controller.core.profile_book import Measured, ProfileBook, default_curve
+from reshape_controller.core.profile_book import ProfileBook, default_curve
 from reshape_controller.policies import make_policy
 from reshape_profiles.chart import line_chart
 from reshape_profiles.schema import Profile, SpeedPoint

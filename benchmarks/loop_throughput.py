@@ -158,7 +158,7 @@ def grown(loop: Loop, hub: SidecarHub) -> dict[str, int]:
     return {
         "due": len(state._due),
         "ended": len(state.ended),
-        "views": len(state.views),
+        "views": len(state.snapshot_builder),
         "link": len(hub.jobs()),
         "waiting": len(loop._queue),
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,

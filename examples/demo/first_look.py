@@ -58,7 +58,7 @@ class RecordingAccount(Account):
         # Both take the ended jobs out of the state, so the recorder gets a copy of them.
         copy = SimpleNamespace(jobs=state.jobs, gpus=state.gpus, ended=dict(state.ended))
         view = SimpleNamespace(state=copy, drain_changes=lambda: touched)
-        self.recorder.see(cast(Engine, view), self.recorder.seq + 1, now_s)
+        self.recorder.record(cast(Engine, view), self.recorder.seq + 1, now_s)
         super().book(state, touched, now_s)
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from reshape_controller.core.knowledge import Measured
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
-from reshape_controller.core.profile_book import Measured
 from tests.support.clusters import COSTS, FREE, Cluster
 
 SIZES: tuple[tuple[int, ...], ...] = (

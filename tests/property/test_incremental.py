@@ -87,7 +87,7 @@ class Taught(Chaos):
 def same_as_from_nothing(state: State) -> None:
     """Views, forecast and decisions of the state against those of one that was loaded."""
     fresh = State.load(state.dump())
-    seen = state.views.snapshot(state), fresh.views.snapshot(fresh)
+    seen = state.snapshot(), fresh.snapshot()
     assert seen[0] == seen[1]
     kept, built = (Forecast(snapshot, Predictor(snapshot)) for snapshot in seen)
     for job, other in zip(seen[0].running, seen[1].running, strict=True):
@@ -104,7 +104,7 @@ def same_as_from_nothing(state: State) -> None:
     for policy in POLICIES:
         plan = policy.decide(seen[1])
         assert policy.decide(seen[0]) == plan
-        unseen = policy.decide(replace(seen[0], explained=False))
+        unseen = policy.decide(replace(seen[0], explain=False))
         assert (unseen.targets, unseen.wake_at_s) == (plan.targets, plan.wake_at_s)
 
 
@@ -153,6 +153,6 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_it_may_be(
         )
         snapshot = replace(snapshot, now_s=snapshot.now_s + after_s, hosts=hosts)
         anew = replace(snapshot, running=tuple(replace(job) for job in snapshot.running), kept=None)
-        unseen = policy.decide(replace(snapshot, explained=False))
+        unseen = policy.decide(replace(snapshot, explain=False))
         assert kept.index is not None or not any(host.idle for host in hosts)
         assert unseen.targets == policy.decide(anew).targets

@@ -101,7 +101,7 @@ def test_a_plan_names_only_sizes_of_its_jobs_and_gpus_that_are_there(
 @settings(max_examples=examples(80), deadline=None)
 def test_a_plan_at_which_nobody_looks_does_the_same(name: str, snapshot: Snapshot) -> None:
     seen = POLICIES[name].decide(snapshot)
-    unseen = POLICIES[name].decide(replace(snapshot, explained=False))
+    unseen = POLICIES[name].decide(replace(snapshot, explain=False))
     assert (unseen.targets, unseen.wake_at_s) == (seen.targets, seen.wake_at_s)
     about = next((job for job in snapshot.queued if job.id == seen.about), None)
     if seen.targets or about is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reshape_controller.core.events import DeadlinesDue, JobSubmitted
+from reshape_controller.core.knowledge import Curve, Learned, Measured
 from reshape_controller.core.model import (
     Gpu,
     GpuId,
@@ -17,7 +18,6 @@ from reshape_controller.core.model import (
     JobState,
 )
 from reshape_controller.core.plan import Option, Plan, Target
-from reshape_controller.core.profile_book import Curve, Learned, Measured
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.store.digest import GENESIS, seal
 from reshape_controller.store.protocol import Changes, Decision, JobRow, ProfileRow

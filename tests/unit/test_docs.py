@@ -101,11 +101,11 @@ def seen() -> Seen:
     patch = pytest.MonkeyPatch()
     put_job, put_gpu, check = State.put_job, State.put_gpu, World.check
 
-    def watched_job(self: State, job: Job, *, shown: bool = True) -> None:
+    def watched_job(self: State, job: Job, *, changes_view: bool = True) -> None:
         before = self.jobs.get(job.id)
         if before is not None and before.stage is not job.stage:
             seen.stages.add((before.stage.value, job.stage.value))
-        put_job(self, job, shown=shown)
+        put_job(self, job, changes_view=changes_view)
 
     def watched_gpu(self: State, gpu: Gpu) -> None:
         before = self.gpus.get(gpu.id)

@@ -1,7 +1,7 @@
-"""One attempt of a job: its container, what its SideCar is told, and how it ends.
+"""One attempt of a job: its container, the state that its SideCar shall reach, and its end.
 
-Does: launches, asks (always with a new generation), retries, ends. Never: moves a GPU between
-jobs (core.handover), or takes one without evidence (core.ledger).
+Does: launches, asks the SideCar for another state (always with a new generation), counts failures
+and retries, ends. GPUs pass between jobs in ``core.coordinator`` alone.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
 
 
 def save_deadline_s(state: State, job: Job) -> float:
-    """Seconds that the SideCar gives training to save."""
+    """Return the seconds that the SideCar gives training to save."""
     return max(state.limits.save_min_s, state.limits.save_factor * job.longest_save_s)
 
 
-def reshaped(tx: Transaction, job: Job, before: int, after: int) -> Job:
-    """The job with its change of size counted, up or down; a mere move is neither."""
+def count_reshape(tx: Transaction, job: Job, before: int, after: int) -> Job:
+    """Return the job with its change of size counted, up or down; a mere move is neither."""
     if after == before:
         return job
     return replace(
@@ -40,7 +41,7 @@ def reshaped(tx: Transaction, job: Job, before: int, after: int) -> Job:
 
 
 def desired_of(state: State, job: Job) -> Desired | None:
-    """What the job's SideCar shall be now; None where it has no container."""
+    """Return the state that the job's SideCar shall reach; None if it has no container."""
     if job.stage is Stage.NONE:
         return None
     return Desired(
@@ -57,7 +58,7 @@ def desired_of(state: State, job: Job) -> Desired | None:
 
 
 def until(tx: Transaction, kind: DeadlineKind, length_s: float) -> Deadline:
-    """A deadline that starts now."""
+    """Return a deadline that starts now."""
     return Deadline(kind, tx.now_s + length_s, length_s)
 
 
@@ -91,7 +92,7 @@ def launch(tx: Transaction, job: Job, host: HostId) -> Job:
 def ask(
     tx: Transaction, job: Job, mode: Mode, devices: tuple[GpuId, ...] = (), *, force: bool = False
 ) -> Job:
-    """Raise the generation and tell the SideCar what to be. The caller puts the job."""
+    """Raise the generation and send the SideCar its new desired state. The caller puts the job."""
     job = replace(job, generation=job.generation + 1, mode=mode, devices=devices, force=force)
     desired = desired_of(tx.state, job)
     if desired is not None:
@@ -100,7 +101,7 @@ def ask(
 
 
 def start(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], reason: str) -> Job:
-    """Tell an initialised or crashed attempt to train on ``gpus``, which are its own."""
+    """Have an initialised or crashed attempt train on ``gpus``, which are its own."""
     job = ask(tx, job, Mode.RUN, gpus)
     job = replace(
         job,
@@ -114,7 +115,11 @@ def start(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], reason: str) -> Jo
 
 
 def end(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
-    """Let the SideCar stop what runs and end the container; escalates to removal by deadline."""
+    """Have the SideCar stop training and end the container.
+
+    If the deadline passes first, the launcher removes the container. ``after``: the job's state
+    once the container has ended.
+    """
     job = ask(tx, job, Mode.EXIT, force=True)
     wait_s = save_deadline_s(tx.state, job) + tx.limits.kill_after_s + tx.limits.end_s
     job = replace(
@@ -129,7 +134,10 @@ def end(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState.SU
 
 
 def remove(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
-    """Have the launcher end the container, whatever its SideCar does."""
+    """Have the launcher end the container, with or without its SideCar's help.
+
+    ``after``: the job's state once the container has ended.
+    """
     grace_s = tx.limits.kill_after_s
     tx.commands.append(Remove(tx.state.epoch, job.id, job.attempt, grace_s))
     job = replace(
@@ -144,10 +152,10 @@ def remove(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState
 
 
 def without_container(tx: Transaction, job: Job, reason: str) -> Job:
-    """Fields of a job whose container is gone: queued again, halted, or over.
+    """Queue a job whose container is gone again, or halt it, or drop it if it is over.
 
-    Keeps a hand-over: with the mechanism ``terminate`` the job is launched again for it. One that
-    never got GPUs has left no files on its host.
+    A hand-over stays: with the mechanism ``terminate`` the job is launched again for it. A job that
+    never got GPUs has left no files on its host, so it may start on any other.
     """
     over = job.state.terminal
     after = JobState.HALTED if job.halt_wanted else job.after_end
@@ -177,7 +185,7 @@ def without_container(tx: Transaction, job: Job, reason: str) -> Job:
     )
     tx.state.put_job(job)
     if over:
-        # No plan for that: what it held made one wanted when it became free.
+        # This needs no new plan: each GPU asks for a plan when it becomes idle.
         tx.state.drop_job(job)
     else:
         tx.state.plan_wanted = True
@@ -185,18 +193,20 @@ def without_container(tx: Transaction, job: Job, reason: str) -> Job:
 
 
 def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> Job:
-    """The job is over. Its container, if any, is the caller's to end."""
+    """Put the job into a final state. The caller ends the container, if there is one."""
     job = replace(job, state=state, reason=reason, finished_at_s=tx.now_s, deadline=None)
     tx.state.put_job(job)
     tx.note(job, state.value, reason)
-    if not job.stage.has_gpus:  # those want one when they are free
+    if not job.stage.has_gpus:  # GPUs ask for a plan themselves when they become idle
         tx.state.plan_wanted = True
     return job
 
 
-def lost_work(job: Job) -> Job:
-    """The job without what it had not saved, if it trained: what was lost before that, in a crash
-    or in an earlier attempt, is counted already."""
+def count_lost_work(job: Job) -> Job:
+    """Return the job with its unsaved steps counted as lost, if it trains.
+
+    Steps lost earlier, in a crash or in an earlier attempt, are counted already.
+    """
     if job.stage not in (Stage.TRAINING, Stage.SAVING):
         return job
     saved = job.progress.checkpoint_step or 0
@@ -204,8 +214,11 @@ def lost_work(job: Job) -> Job:
 
 
 def count_failure(tx: Transaction, job: Job, reason: str) -> Job:
-    """One failure more, unless this is the rest of one: when a worker's container dies, the others'
-    processes often fail for it first. The job becomes FAILED when its retries are used up."""
+    """Count one failure of the job; without a retry left the job becomes FAILED.
+
+    Further failures of the same attempt count once: when the container of a worker dies, the
+    processes of the other workers often fail first.
+    """
     if job.failed_attempt == job.attempt:
         job = replace(job, reason=reason)
         tx.state.put_job(job)
@@ -220,7 +233,7 @@ def count_failure(tx: Transaction, job: Job, reason: str) -> Job:
 
 
 def back_off(tx: Transaction, job: Job) -> Job:
-    """A queued job that failed waits before it may start again."""
+    """Have a queued job that failed wait before it starts again."""
     wait_s = tx.limits.retry_backoff_s * 2.0 ** max(0, job.failures - 1)
     deadline = until(tx, DeadlineKind.RETRY, min(wait_s, RETRY_BACKOFF_MAX_S))
     job = replace(job, deadline=deadline)

@@ -1,7 +1,6 @@
-"""What an engine changed since somebody last asked.
+"""The ids of everything in the state that changed since the changes were last drained.
 
-Does: names jobs, GPUs, hosts and job types. Never: has their values; those are in the state. State:
-of one ``State``, which hands it out and begins another.
+Does: names jobs, GPUs, hosts and job types; their values are in the state.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from reshape_controller.core.model import GpuId, HostId, JobId
 
 
 class ChangeSet:
-    """Ids changed since they were last taken, in the order of first change."""
+    """Ids of what changed, in the order of first change."""
 
     __slots__ = ("gpus", "hosts", "job_types", "jobs")
 
@@ -21,10 +20,10 @@ class ChangeSet:
         self.gpus: dict[GpuId, None] = {}
         self.hosts: dict[HostId, None] = {}
         self.job_types: dict[str, None] = {}
-        """Types of which something else is known than before."""
+        """Job types with another profile or other learned values than before."""
 
-    def see_types(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
-        """What is known of job types, before and after: those with another value changed."""
+    def add_types(self, before: Mapping[str, object], after: Mapping[str, object]) -> None:
+        """Add each job type whose value after the change is not the value before it."""
         for kind in {**before, **after}:
             if before.get(kind) is not after.get(kind):
                 self.job_types[kind] = None

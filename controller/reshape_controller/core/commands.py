@@ -1,7 +1,7 @@
-"""What the engine wants done, as values of the log. The shells carry them out after the append.
+"""The commands of the engine, as values of the log. The loop carries them out after the append.
 
-Each is idempotent and carries (epoch, job, attempt, generation) as far as it needs, so that a
-repeat after a restart does no harm and a late one is refused by whoever receives it.
+Each is idempotent and carries those of epoch, job, attempt and generation that it needs. So a
+repeat after a restart does no harm, and the receiver refuses a late command.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class SetDesired:
-    """Tell the attempt's SideCar what to be."""
+    """Send the attempt's SideCar its desired state."""
 
     desired: Desired
 
 
 @dataclass(frozen=True, slots=True)
 class CheckRelease:
-    """Look whether the GPUs are free of the attempt's processes up to the generation."""
+    """Check that no process of the attempt up to the generation is left on the GPUs."""
 
     epoch: int
     job: JobId

@@ -1,4 +1,4 @@
-"""What happens when a named wait is over; the figures are in ``core.limits``.
+"""The consequence of each deadline that passes; the lengths are in ``core.limits``.
 
 Never: takes a GPU from its owner because time has passed.
 """
@@ -9,18 +9,18 @@ from reshape_controller.core import attempts, job_exit
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort
 from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
-def due(tx: Transaction) -> None:
+def expire(tx: Transaction) -> None:
     """Carry out the consequence of every deadline that has passed, earliest first."""
     wake_at_s = tx.state.wake_at_s
     if wake_at_s is not None and wake_at_s <= tx.now_s:
         tx.state.wake_at_s, tx.state.plan_wanted = None, True
-    for key in tx.state.take_due(tx.now_s):
+    for key in tx.state.pop_due(tx.now_s):
         job = tx.state.jobs.get(JobId(key))
         if job is not None and job.deadline is not None and job.deadline.at_s <= tx.now_s:
-            _job_due(tx, job, job.deadline)  # unless what came before it gave it another
+            _job_due(tx, job, job.deadline)  # an earlier consequence may have moved the deadline
         gpu = tx.state.gpus.get(GpuId(key))
         if gpu is not None and gpu.verify_by_s is not None and gpu.state is GpuState.RELEASING:
             _gpu_due(tx, gpu)
@@ -37,8 +37,8 @@ def rebase(tx: Transaction) -> None:
             tx.state.put_gpu(replace(gpu, verify_by_s=tx.now_s + tx.limits.verify_s))
 
 
-def put_off(tx: Transaction, held_s: float) -> None:
-    """Nobody was heard or told anything for ``held_s`` seconds: no deadline ran meanwhile."""
+def postpone(tx: Transaction, held_s: float) -> None:
+    """Move every deadline by the ``held_s`` seconds in which the controller stood still."""
     for job in tuple(tx.state.jobs.values()):
         if job.deadline is not None:
             deadline = replace(job.deadline, at_s=job.deadline.at_s + held_s)
@@ -56,14 +56,16 @@ def _job_due(tx: Transaction, job: Job, deadline: Deadline) -> None:
     match deadline.kind:
         case DeadlineKind.EARLY_INIT:
             reason = f"its SideCar did not initialise within {waited}"
-            job_exit.launch_failed(tx, job, reason, retryable=True)
+            job_exit.on_launch_failed(tx, job, reason, retryable=True)
         case DeadlineKind.SAVE_ANSWER:
             _no_answer(tx, job, deadline)
         case DeadlineKind.STOP:
             reason = f"its training processes still ran after {waited}"
             attempts.remove(tx, job, reason, after=job.after_end)
         case DeadlineKind.FIRST_STEP:
-            job_exit.start_hung(tx, job, f"no first training step within {waited}{_as_told(job)}")
+            job_exit.on_start_hung(
+                tx, job, f"no first training step within {waited}{_sidecar_error(job)}"
+            )
         case DeadlineKind.INITIALIZED_HOLD:
             reason = f"no GPUs became free for it within {waited} of its initialisation"
             attempts.remove(tx, job, reason)
@@ -75,7 +77,7 @@ def _job_due(tx: Transaction, job: Job, deadline: Deadline) -> None:
 
 
 def _no_answer(tx: Transaction, job: Job, deadline: Deadline) -> None:
-    """Neither ``stopping`` nor ``refused``: take the request back, then wait for either (R2)."""
+    """Withdraw the request, as the SideCar gave no outcome; then wait for an outcome (R2)."""
     assert job.change is not None
     if job.change.withdrawn or not job.reachable:
         again = attempts.until(tx, deadline.kind, deadline.length_s)
@@ -92,7 +94,7 @@ def _gpu_due(tx: Transaction, gpu: Gpu) -> None:
     gpu_ledger.quarantine(tx, tx.state.gpus[gpu.id], reason)
 
 
-def _as_told(job: Job) -> str:
-    """What its SideCar says that the start waits for."""
-    told = job.observed.error if job.observed is not None else None
-    return f": {told}" if told else ""
+def _sidecar_error(job: Job) -> str:
+    """Return the SideCar's error as the end of a reason; empty if it has none."""
+    error = job.observed.error if job.observed is not None else None
+    return f": {error}" if error else ""

@@ -1,8 +1,8 @@
 """The engine: one event or plan in, commands out. The only owner of the state.
 
-Does: dispatches each event to the module that knows it, and clamps time so that it never runs
-backwards. Never: reads a clock, draws a number, does I/O, or knows whether it runs live or over a
-log. ``docs/architecture.md`` has the state tables.
+Does: dispatches each event to its module, and clamps time so that it never runs backwards.
+Never: reads a clock, draws a number or does I/O: it is the same live and over a log.
+``docs/architecture.md`` has the state tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.coordinator import gpu_ledger, handover
-from reshape_controller.core.coordinator import handover as lighten
 from reshape_controller.core.limits import PLAN_AGAIN_MIN_S
 from reshape_controller.core.model import (
     Gpu,
@@ -36,13 +35,14 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What came of one event or plan."""
+    """The effects of one event or plan."""
 
     commands: tuple[Command, ...]
     history: tuple[HistoryEntry, ...]
@@ -52,16 +52,19 @@ _NOTHING = Step((), ())
 
 
 class Engine:
-    """Owns a State. Everything else reads it."""
+    """Owns a State; everything outside the engine only reads it."""
 
     def __init__(self, state: State | None = None, *, explains: bool = True) -> None:
-        """``explains``: whether somebody will look at the history, and the options of its plans."""
+        """Own ``state``, or a new one.
+
+        ``explains``: keep the history, and have policies explain their plans.
+        """
         self.state = state if state is not None else State()
         self._explains = explains
 
     def step(self, event: ev.Event, now_s: float) -> Step:
-        """Take in one event. Unknown or late events change nothing."""
-        tx = self._turn(now_s)
+        """Take in one event. An unknown or late event changes nothing."""
+        tx = self._begin(now_s)
         self._dispatch(tx, event)
         return self._close(tx)
 
@@ -70,16 +73,16 @@ class Engine:
         return self.state.plan_wanted and not self.state.observing
 
     def snapshot(self) -> Snapshot:
-        """What a policy sees now."""
-        return self.state.views.snapshot(self.state, explained=self._explains)
+        """Return what a policy sees now."""
+        return self.state.snapshot(explain=self._explains)
 
     def apply(self, plan: Plan, now_s: float) -> Step:
-        """Start what a plan asks for; an empty plan ends the planning until something changes.
+        """Apply a plan; an empty plan ends the planning until something changes.
 
-        Raises PlanRejected, with the state as it was but for the wish to plan, which is dropped,
-        and when to plan again, which is the plan's.
+        Raises PlanRejected. The state is then as before, with two exceptions: it wants no plan,
+        and the time of the next plan is the one that the rejected plan names.
         """
-        tx = self._turn(now_s)
+        tx = self._begin(now_s)
         if plan.wake_at_s is None:
             self.state.wake_at_s = None
         else:
@@ -102,19 +105,19 @@ class Engine:
     def _say_why_it_waits(self, plan: Plan) -> None:
         job = self.state.jobs.get(plan.about) if plan.about is not None else None
         if job is not None and job.stage is Stage.NONE and plan.text not in ("", job.reason):
-            self.state.put_job(replace(job, reason=plan.text), shown=False)
+            self.state.put_job(replace(job, reason=plan.text), changes_view=False)
 
     def next_deadline_s(self, until_s: float = inf) -> float | None:
-        """When ``DeadlinesDue`` is to be sent; None while nothing is awaited up to ``until_s``."""
+        """Return when ``DeadlinesDue`` is to be sent; None without a deadline up to ``until_s``."""
         return self.state.next_deadline_s(until_s)
 
     def desired(self, job: JobId) -> Desired | None:
-        """What the job's SideCar shall be now; None where it has no container."""
-        found = self.state.jobs.get(job)
-        return attempts.desired_of(self.state, found) if found is not None else None
+        """Return the state that the job's SideCar shall reach; None if it has no container."""
+        known = self.state.jobs.get(job)
+        return attempts.desired_of(self.state, known) if known is not None else None
 
     def outstanding(self) -> tuple[Command, ...]:
-        """Every command whose effect has not been seen, for repetition after a restart."""
+        """Return every command without an observed effect, to repeat it after a restart."""
         commands: list[Command] = []
         for job in self.state.jobs.values():
             if job.stage is Stage.LAUNCHING and job.host is not None:
@@ -125,24 +128,24 @@ class Engine:
             if job.stage is Stage.ENDING and job.mode.value != "exit":
                 grace_s = self.state.limits.kill_after_s
                 commands.append(Remove(self.state.epoch, job.id, job.attempt, grace_s))
-        tx = self._turn(self.state.now_s)
+        tx = self._begin(self.state.now_s)
         gpu_ledger.check(tx, self._releasing())
         commands += [c for c in tx.commands if isinstance(c, CheckRelease)]
         return tuple(commands)
 
     def drain_changes(self) -> ChangeSet:
-        """Ids that changed since the last call."""
+        """Return the ids that changed since the last call."""
         return self.state.drain_changes()
 
-    def _turn(self, now_s: float) -> Transaction:
+    def _begin(self, now_s: float) -> Transaction:
         self.state.now_s = now_s = max(self.state.now_s, now_s)
-        return Transaction(self.state, now_s, tells=self._explains)
+        return Transaction(self.state, now_s, keeps_history=self._explains)
 
     def _close(self, tx: Transaction) -> Step:
         if not (tx.observed_before or self.state.observing):
             reports.resume_hand_overs(tx)
         for host in tx.freed:
-            lighten.use_idle_instead(tx, host)
+            handover.use_idle_instead(tx, host)
         if not tx.commands and not tx.history:
             return _NOTHING
         return Step(tuple(tx.commands), tuple(tx.history))
@@ -157,9 +160,9 @@ class Engine:
             case ev.SideCarFellSilent(job, attempt):
                 reports.silent(tx, job, attempt)
             case ev.DeadlinesDue():
-                deadlines.due(tx)
+                deadlines.expire(tx)
             case ev.ControllerHeldUp(held_s):
-                deadlines.put_off(tx, held_s)
+                deadlines.postpone(tx, held_s)
             case ev.ReleaseVerified() | ev.ReleaseNotEmpty():
                 self._release_seen(tx, event)
             case ev.FilesFound() | ev.LaunchFailed() | ev.ContainerGone():
@@ -169,15 +172,15 @@ class Engine:
             case (
                 ev.CancelRequested() | ev.HaltRequested() | ev.ResumeRequested() | ev.PinRequested()
             ):
-                found = self.state.jobs.get(event.job)
-                if found is not None:
-                    requests.take(tx, found, event)
+                job_value = self.state.jobs.get(event.job)
+                if job_value is not None:
+                    requests.take(tx, job_value, event)
             case ev.ControllerStarted():
                 self._started(tx, event)
             case ev.ProfileRecorded(profile):
-                learning.recorded(tx, profile)
+                learning.record_profile(tx, profile)
             case ev.CurveFitted(job_id, job_type, curve):
-                learning.fitted(tx, job_id, job_type, curve)
+                learning.record_curve(tx, job_id, job_type, curve)
             case _:
                 inventory.take(tx, event)
 
@@ -195,7 +198,7 @@ class Engine:
 
     def _submitted(self, tx: Transaction, event: ev.JobSubmitted | ev.JobRejected) -> None:
         if isinstance(event, ev.JobRejected):
-            what = "; ".join(error.told for error in event.errors)
+            what = "; ".join(error.summary for error in event.errors)
             tx.history.append(HistoryEntry(event.job, tx.now_s, "rejected", what))
             return
         if event.job in self.state.jobs:
@@ -208,7 +211,8 @@ class Engine:
         tx.note(job, "submitted", f"{job.spec.name} by {job.spec.user or 'unknown'}")
 
     def _is_looked_past(self, job: Job) -> bool:
-        """Whether a job that comes now stands where the newest plan would look at nobody."""
+        """Whether a job that is queued now is behind the last job that the newest plan looked at,
+        so that a new plan would decide nothing else."""
         last = self.state.looked_up_to
         known = self.state.jobs.get(last) if last is not None else None
         if known is None or job.spec.max_wait_s is not None:
@@ -225,9 +229,9 @@ class Engine:
             job_exit.on_files_found(tx, job, event)
         elif isinstance(event, ev.ContainerGone):
             reason = event.reason or f"its container ended (exit code {event.exit_code})"
-            job_exit.container_gone(tx, job, reason, event.exit_code)
+            job_exit.on_container_gone(tx, job, reason, event.exit_code)
         elif job.stage is Stage.LAUNCHING:
-            job_exit.launch_failed(tx, job, event.reason, retryable=event.retryable)
+            job_exit.on_launch_failed(tx, job, event.reason, retryable=event.retryable)
 
     def _release_seen(
         self, tx: Transaction, event: ev.ReleaseVerified | ev.ReleaseNotEmpty

@@ -1,14 +1,14 @@
-"""Errors of the deciding code. Never: text for a terminal; the edges render these."""
+"""Errors of the deciding code. The edges turn them into text for a terminal or the API."""
 
 from __future__ import annotations
 
 
 class ReshapeError(Exception):
-    """Base of every error that Reshape raises on purpose."""
+    """Base of the errors that Reshape raises on purpose."""
 
 
 class PlanRejected(ReshapeError):
-    """A policy's plan breaks a rule; nothing of it was applied. ``reason`` says which rule."""
+    """A plan breaks a rule, so that nothing of it was applied. ``reason`` names the rule."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -16,7 +16,7 @@ class PlanRejected(ReshapeError):
 
 
 class UnknownJob(ReshapeError):
-    """A request names a job that is not there (or has ended)."""
+    """A request names a job that does not exist or has ended."""
 
 
 class UnknownHost(ReshapeError):
@@ -28,4 +28,4 @@ class UnknownGpu(ReshapeError):
 
 
 class InvariantError(ReshapeError):
-    """The state contradicts itself: a defect. The controller stops rather than go on."""
+    """The state contradicts itself, which is a defect. The controller stops."""

@@ -1,35 +1,36 @@
-"""What the engine is told: everything that can change its state, as values of the log.
+"""The events of the engine: everything that can change its state, as values of the log.
 
-Never: an effect, or a thing that was not seen. Names are past tense: an event has happened.
-A new event class goes into ``Event``, else neither engine nor store knows it.
+Names are past tense: an event has happened, and was observed. A new event class goes into ``Event``
+and gets a tag in ``reshape_controller.tags``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import FieldError, GpuId, HostId, JobId, JobSpec, Mechanism
-from reshape_controller.core.profile_book import Curve
 from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Observed
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerStarted:
-    """A controller took over: deadlines start anew, nothing is granted until all answered (R6)."""
+    """A controller took over: deadlines start again, and no GPU is granted before every attempt
+    has answered (R6)."""
 
     epoch: int
     policy: str
     mechanism: Mechanism
     limits: Limits = Limits()
     seed: int = 0
-    """For policies that draw: part of the state, so that a log replays."""
+    """Seed of policies that draw numbers. It is part of the state, so that a log replays."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostAdded:
-    """A host with its GPUs; repeated for a known host it adds the GPUs that are new."""
+    """A host with its GPUs. For a known host the event adds the GPUs that are new."""
 
     host: HostId
     gpu_type: str
@@ -38,8 +39,8 @@ class HostAdded:
 
 @dataclass(frozen=True, slots=True)
 class GpusSeen:
-    """A host was looked at, and these are all the GPUs that it shows. Those of the inventory that
-    are not among them nobody gets, until a later look shows them again."""
+    """All the GPUs that a host shows at present. A GPU of the inventory that is missing from them
+    is out of use until a later event of this kind has it."""
 
     host: HostId
     gpus: tuple[GpuId, ...]
@@ -61,7 +62,7 @@ class HostUndrained:
 
 @dataclass(frozen=True, slots=True)
 class HostFellSilent:
-    """No word of the host for ``host_silent_s``. Its GPUs stay lost until it is cleaned."""
+    """The host was silent for ``host_silent_s``. Its GPUs stay lost until the host is cleaned."""
 
     host: HostId
     reason: str = ""
@@ -69,8 +70,8 @@ class HostFellSilent:
 
 @dataclass(frozen=True, slots=True)
 class HostCleaned:
-    """Positive evidence that nothing of before runs there: rebooted, replaced, or an operator's
-    word. Its lost and quarantined GPUs are idle again."""
+    """No earlier process runs on the host: it was rebooted, replaced, or cleared by an operator.
+    Its lost and quarantined GPUs become idle."""
 
     host: HostId
     reason: str = ""
@@ -78,7 +79,7 @@ class HostCleaned:
 
 @dataclass(frozen=True, slots=True)
 class GpuCleared:
-    """An operator checked a quarantined GPU and gives it back."""
+    """An operator checked a quarantined GPU and cleared it for use."""
 
     gpu: GpuId
     user: str = ""
@@ -92,7 +93,7 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class JobRejected:
-    """A record that cannot be a job; kept so that its author can read why."""
+    """A record that cannot be a job. It is stored with its errors, for its author to read."""
 
     job: JobId
     name: str
@@ -108,7 +109,7 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class HaltRequested:
-    """Save, give all GPUs back, wait for a resume."""
+    """The job shall save, give all GPUs back, and wait for a resume."""
 
     job: JobId
     user: str = ""
@@ -122,7 +123,7 @@ class ResumeRequested:
 
 @dataclass(frozen=True, slots=True)
 class PinRequested:
-    """Only this size for the job from now on; None: all its sizes again."""
+    """The job shall have this size only from now on; None: all its sizes again."""
 
     job: JobId
     size: int | None
@@ -131,14 +132,14 @@ class PinRequested:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRecorded:
-    """What is known of a job type beforehand; replaces an earlier profile of the type."""
+    """A profile of a job type was recorded; it replaces an earlier profile of the type."""
 
     profile: Profile
 
 
 @dataclass(frozen=True, slots=True)
 class CurveFitted:
-    """An accuracy curve was fitted, of one job or (None) to the profile of a type."""
+    """An accuracy curve was fitted, of one job or (``job`` None) of a job type."""
 
     job: JobId | None
     job_type: str
@@ -152,7 +153,7 @@ class SideCarReported:
 
 @dataclass(frozen=True, slots=True)
 class SideCarFellSilent:
-    """No word of an attempt's SideCar for ``silent_s``."""
+    """An attempt's SideCar was silent for ``silent_s``."""
 
     job: JobId
     attempt: int
@@ -160,8 +161,8 @@ class SideCarFellSilent:
 
 @dataclass(frozen=True, slots=True)
 class FilesFound:
-    """The launcher looked where an attempt's files can be reached from: ``host`` alone, or (None)
-    every host. On another host than ``host`` it has started nothing."""
+    """The launcher found the host from which an attempt's files can be reached; None: every host.
+    On another host than ``host`` it has started nothing."""
 
     job: JobId
     attempt: int
@@ -179,7 +180,7 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class ContainerGone:
-    """The container with every process in it is gone; seen by the launcher, not guessed."""
+    """The launcher observed that the container is gone, with every process in it."""
 
     job: JobId
     attempt: int
@@ -208,13 +209,13 @@ class ReleaseNotEmpty:
 
 @dataclass(frozen=True, slots=True)
 class DeadlinesDue:
-    """The clock passed the earliest deadline that the engine named."""
+    """The clock has passed the earliest deadline of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerHeldUp:
-    """The controller could neither hear nor tell anybody anything for so long: its store took
-    nothing, or its process was stopped. Nobody's deadline runs meanwhile."""
+    """The controller stood still for ``held_s`` seconds, because its store took no append or its
+    process was stopped. No deadline ran in this time."""
 
     held_s: float
 

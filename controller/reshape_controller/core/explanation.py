@@ -1,9 +1,8 @@
-"""A decision, told to people and to programs.
+"""The explanation of a decision, as text for people and as JSON for programs.
 
-Does: turns a plan that was recorded into a text that needs no knowledge of the code, and into
-JSON whose keys stay (event, options, chosen, reason_code, text, costs); finds in histories what it
-cost to carry it out. Never: decides, or reads a store: it is given the plan, the time, histories,
-and names for job ids. State: none.
+Does: turns a recorded plan into a text that needs no knowledge of the code, and into JSON with
+stable keys (event, options, chosen, reason_code, text, costs); finds in histories what the decision
+cost. The caller gives the plan, the time, the histories and the names of the jobs.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from reshape_controller.core.plan import Option, Plan
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 
 LAST_PHASE = "process start"
-"""With it a start or reshape has come to its end."""
+"""The phase that ends a start or reshape."""
 OTHERWISE = (
     *("hand-over-ended", "refused", "withdrawn", "failure", "start-failed", "size-struck"),
     "host-lost",
 )
-"""Kinds of history after which nothing more comes of a decision as it was made."""
+"""Kinds of history that end a decision's effect before its last phase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one phase of a decision's consequences took for one job."""
+    """Predicted and measured seconds of one phase of a decision, for one job."""
 
     job: JobId
     phase: PhaseCost
 
 
 SHOWN_MAX = 8
-"""Options that the text shows; the JSON has every one that was kept."""
+"""Options that the text shows; the JSON has every option of the plan."""
 
 
 def duration(seconds: float) -> str:
-    """A time span as people say it."""
+    """Return a time span as text, in the units that suit it."""
     whole = round(seconds)
     if whole < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
@@ -48,7 +47,7 @@ def duration(seconds: float) -> str:
 
 
 def gpus(number: int) -> str:
-    """A number of GPUs."""
+    """Return a number of GPUs as text."""
     return f"{number} GPU" if number == 1 else f"{number} GPUs"
 
 
@@ -61,20 +60,20 @@ def each_gpus(numbers: Sequence[int]) -> str:
 def costs_of(
     plan: Plan, at_s: float, histories: Mapping[JobId, Sequence[HistoryEntry]]
 ) -> tuple[Cost, ...]:
-    """What the starts and reshapes of a decision took, as far as that is known by now.
+    """Return what the starts and reshapes of a decision have taken by now.
 
-    ``histories``: of the jobs that it names, oldest first.
+    ``histories``: the entries of each job that the plan names, oldest first.
     """
-    found = []
+    costs = []
     for job in dict.fromkeys(target.job for target in plan.targets):
         for entry in histories.get(job, ()):
             if entry.at_s <= at_s:
                 continue
-            found += [Cost(job, phase) for phase in entry.costs]
+            costs += [Cost(job, phase) for phase in entry.costs]
             done = any(phase.phase == LAST_PHASE for phase in entry.costs)
             if done or entry.kind in OTHERWISE:
                 break
-    return tuple(found)
+    return tuple(costs)
 
 
 def explain_json(
@@ -85,7 +84,7 @@ def explain_json(
     names: Mapping[JobId, str],
     costs: Sequence[Cost] = (),
 ) -> str:
-    """The decision as JSON text, with stable keys. Times in seconds."""
+    """Return the decision as JSON text, with stable keys. Times in seconds."""
     document = {
         "event": {
             "at_s": at_s,
@@ -121,7 +120,7 @@ def explain_text(
     names: Mapping[JobId, str],
     costs: Sequence[Cost] = (),
 ) -> str:
-    """The decision as text. ``at`` is the time as it shall be shown."""
+    """Return the decision as text. ``at``: the formatted time of the decision."""
     name = _namer(names)
     lines = [f"{at}  {plan.text or 'Nothing was changed.'}"]
     lines.append(f"  decided by policy {policy}, reason {plan.reason_code}")
@@ -129,7 +128,7 @@ def explain_text(
 
 
 def _costs_text(costs: Sequence[Cost], name: Callable[[JobId], str]) -> list[str]:
-    """Predicted beside measured seconds, in columns."""
+    """Return predicted beside measured seconds, in columns."""
     if not costs:
         return []
     jobs = [name(cost.job) for cost in costs]
@@ -151,17 +150,19 @@ def _costs_text(costs: Sequence[Cost], name: Callable[[JobId], str]) -> list[str
 
 
 def _options_text(plan: Plan, name: Callable[[JobId], str]) -> list[str]:
-    """The best options, one in a line."""
+    """Return the best options, one to a line."""
     if not plan.options:
         return []
     lines = []
     order = sorted(range(len(plan.options)), key=lambda number: number != plan.chosen)
-    shown = sorted(order[:SHOWN_MAX], key=lambda number: _rank(plan.options[number], number))
+    first_options = sorted(
+        order[:SHOWN_MAX], key=lambda number: _rank(plan.options[number], number)
+    )
     weighed = max(plan.weighed, len(plan.options))
-    first = f"; {len(shown)} are shown" if weighed > len(shown) else ""
+    first = f"; {len(first_options)} are shown" if weighed > len(first_options) else ""
     counted = "One option was" if weighed == 1 else f"{weighed} options were"
     lines.append(f"  {counted} compared{first}:")
-    rows = [_row(plan, number, name) for number in shown]
+    rows = [_row(plan, number, name) for number in first_options]
     widths = [max(len(row[column]) for row in rows) for column in (1, 2)]
     for mark, what, when, why in rows:
         row = f"  {mark:<2} {what:<{widths[0]}}  {when:>{widths[1]}}"
@@ -180,7 +181,7 @@ def _row(plan: Plan, number: int, name: Callable[[JobId], str]) -> tuple[str, st
 
 
 def describe(option: Option, name: Callable[[JobId], str]) -> str:
-    """What an option does, in a few words."""
+    """Return what an option does, in a few words."""
     if not option.targets:
         return option.note or "change nothing"
     first, *others = option.targets

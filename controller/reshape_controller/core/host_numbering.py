@@ -1,7 +1,6 @@
-"""The usable hosts by number, for loops that would otherwise look each up by name.
+"""Numbers of the usable hosts and of their GPU types.
 
-Does: numbers hosts and their GPU types. Never: changes: other hosts have another value.
-State: none.
+Loops over all hosts index lists by these numbers instead of looking each host up by its id.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from reshape_controller.core.model import HostId
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HostNumbering:
-    """Hosts by number, in their order; one value for as long as there are no others."""
+    """Hosts by number, in their order. The same value serves until a host comes or goes."""
 
     numbers: dict[HostId, int]
     types: tuple[str, ...]
@@ -24,10 +23,9 @@ class HostNumbering:
 
     @staticmethod
     def of(hosts: Iterable[tuple[HostId, str]]) -> HostNumbering:
-        """The places of hosts, each with its GPU type."""
-        kinds = dict(hosts)
-        types = sorted(set(kinds.values()))
-        numbers = {host: number for number, host in enumerate(kinds)}
-        return HostNumbering(
-            numbers, tuple(types), tuple([types.index(kind) for kind in kinds.values()])
-        )
+        """Number these hosts, each given with its GPU type."""
+        types_of_hosts = dict(hosts)
+        types = sorted(set(types_of_hosts.values()))
+        numbers = {host: number for number, host in enumerate(types_of_hosts)}
+        type_of = tuple([types.index(gpu_type) for gpu_type in types_of_hosts.values()])
+        return HostNumbering(numbers, tuple(types), type_of)

@@ -1,6 +1,7 @@
-"""What must hold between any two events. Checked by tests after each step, and by the daemon.
+"""The conditions that hold between any two events.
 
-Does: raises InvariantError with the first contradiction found. Never: repairs anything.
+Does: raises InvariantError with the first contradiction. Tests check the state after each step,
+the daemon after each batch. Repairs nothing.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def _check_job(state: State, job: Job) -> None:
     name = f"{job.id} ({job.stage.value})"
     _require(job.state is not JobState.REJECTED, f"{name}: a rejected record has a job")
     for gpu in job.gpus:
-        found = state.gpus[gpu]
-        _require(found.state is GpuState.IN_USE and found.owner == job.id, f"{name}: lost {gpu}")
-        _require(found.host == job.host, f"{name}: {gpu} is on {found.host}")
+        own = state.gpus[gpu]
+        _require(own.state is GpuState.IN_USE and own.owner == job.id, f"{name}: lost {gpu}")
+        _require(own.host == job.host, f"{name}: {gpu} is on {own.host}")
     _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: not its GPU count")
     _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: has no GPUs in this stage")
     _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: has GPUs and no container")

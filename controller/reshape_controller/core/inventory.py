@@ -1,7 +1,6 @@
-"""Hosts and their GPUs: added, drained, silent, cleaned; GPUs cleared by an operator.
+"""The inventory: hosts that are added, drained, silent or cleaned, and GPUs that are cleared.
 
-Does: what such an event does to the inventory, and to the jobs on the host. Never: takes a GPU from
-a job without the evidence that the event is. State: ``State`` holds the hosts.
+Does: changes the inventory as such an event says, and has the jobs of the host follow it.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from reshape_controller.core.coordinator import gpu_ledger
 from reshape_controller.core.explanation import gpus as counted
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def take(tx: Transaction, event: ev.Event) -> None:
-    """Take in one event of a host or a GPU; one of an unknown host changes nothing."""
+    """Take in one event of a host or a GPU; an event of an unknown host changes nothing."""
     match event:
         case ev.HostAdded(host, gpu_type, gpus):
             _host_added(tx, host, gpu_type, gpus)
@@ -29,7 +28,7 @@ def take(tx: Transaction, event: ev.Event) -> None:
         ):
             known = tx.state.hosts.get(host)
             if known is not None:
-                _happened(tx, known, event)
+                _take_host_event(tx, known, event)
         case ev.GpuCleared(gpu_id, user):
             gpu = tx.state.gpus.get(gpu_id)
             if gpu is not None and gpu.state is GpuState.QUARANTINED:
@@ -37,14 +36,14 @@ def take(tx: Transaction, event: ev.Event) -> None:
                 tx.note(None, "gpu-cleared", f"{gpu_id} by {user or 'unknown'}")
 
 
-def _happened(tx: Transaction, host: Host, event: ev.Event) -> None:
+def _take_host_event(tx: Transaction, host: Host, event: ev.Event) -> None:
     match event:
         case ev.GpusSeen(_, gpus):
             _gpus_seen(tx, host, gpus)
         case ev.HostFellSilent(_, reason):
-            job_exit.host_silent(tx, host, reason)
+            job_exit.on_host_silent(tx, host, reason)
         case ev.HostCleaned(_, reason):
-            job_exit.host_cleaned(tx, host, reason)
+            job_exit.on_host_cleaned(tx, host, reason)
         case ev.HostDrained(_, user):
             _drain(tx, host, user)
         case ev.HostUndrained(_, user) if host.drained:
@@ -56,38 +55,38 @@ def _happened(tx: Transaction, host: Host, event: ev.Event) -> None:
 def _host_added(tx: Transaction, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]) -> None:
     known = tx.state.hosts.get(host)
     before = known.gpus if known is not None else ()
-    fresh = tuple(gpu for gpu in gpus if gpu not in tx.state.gpus)
-    for number, gpu in enumerate(fresh, start=len(before)):
+    new = tuple(gpu for gpu in gpus if gpu not in tx.state.gpus)
+    for number, gpu in enumerate(new, start=len(before)):
         tx.state.put_gpu(Gpu(gpu, host, number))
-    added = Host(host, gpu_type, before + fresh)
+    added = Host(host, gpu_type, before + new)
     if known is not None:
-        added = replace(known, gpu_type=gpu_type, gpus=before + fresh)
+        added = replace(known, gpu_type=gpu_type, gpus=before + new)
     tx.state.put_host(added)
     if known is not None and known.gpu_type != gpu_type:
-        _called_otherwise(tx, known, gpu_type)
-    if fresh:
+        _change_gpu_type(tx, known, gpu_type)
+    if new:
         tx.state.plan_wanted = True
-        tx.note(None, "host-added", f"{host}: {counted(len(fresh))}, {gpu_type}")
+        tx.note(None, "host-added", f"{host}: {counted(len(new))}, {gpu_type}")
 
 
 def _gpus_seen(tx: Transaction, host: Host, gpus: tuple[GpuId, ...]) -> None:
     reason = f"{host.id} does not report it; repair it or raise --gpus, then restart the daemon"
-    shown = frozenset(gpus)
+    visible = frozenset(gpus)
     gone = []
     for gpu in tuple(tx.state.gpus_of_host(host.id)):
-        if gpu.id in shown and gpu.unseen:
-            gpu_ledger.seen_again(tx, gpu)
-        elif gpu.id not in shown and not gpu.unseen:
-            gpu_ledger.unseen(tx, gpu, reason)
+        if gpu.id in visible and gpu.unseen:
+            gpu_ledger.mark_seen(tx, gpu)
+        elif gpu.id not in visible and not gpu.unseen:
+            gpu_ledger.mark_unseen(tx, gpu, reason)
             gone.append(gpu.id)
     if gone:
-        job_exit.gpus_unseen(tx, tuple(gone))
+        job_exit.on_gpus_unseen(tx, tuple(gone))
 
 
-def _called_otherwise(tx: Transaction, host: Host, gpu_type: str) -> None:
-    """Its GPUs have another type than was said before: predictions go by that from now on."""
+def _change_gpu_type(tx: Transaction, host: Host, gpu_type: str) -> None:
+    """Report that the host's GPUs have another type: predictions use it from now on."""
     for job in tuple(tx.state.jobs.values()):
-        tx.state.put_job(job)  # what a policy sees of it has the type
+        tx.state.put_job(job)  # the view of each job names the GPU type of its host
     tx.state.plan_wanted = True
     tx.note(None, "host-added", f"{host.id}: GPU type {gpu_type} replaces {host.gpu_type}")
 

@@ -1,7 +1,9 @@
-"""How jobs, starts and containers end: complete, failed, cancelled, halted, gone.
+"""The end of jobs, starts and containers, and the hosts from which a job's files can be reached.
 
-Does: turns an ending into its consequences for the GPUs, the queue and the parties of a hand-over.
-Never: frees a GPU whose process may still run: it is released, and the release is verified.
+Does: turns each end (complete, failed, cancelled, halted, evicted, gone) into its consequences for
+the GPUs, the queue and the parties of a hand-over. A job whose files cannot be reached where it was
+launched ends there and is queued again.
+Never: frees a GPU with a process that may still run: it is released, and the release is verified.
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def on_files_found(tx: Transaction, job: Job, event: ev.FilesFound) -> None:
-    """Keep what was found. An attempt on a host from which they cannot be reached was not started:
-    the job is queued again, and that is not its failure."""
+    """Store the host from which the job's files can be reached.
+
+    If the attempt is on another host, it has not started: the job is queued again, without a
+    failure.
+    """
     elsewhere = event.host is not None and event.host != job.host
     if elsewhere and job.stage is not Stage.LAUNCHING:
         return
@@ -39,7 +44,7 @@ def on_files_found(tx: Transaction, job: Job, event: ev.FilesFound) -> None:
 
 
 def complete(tx: Transaction, job: Job, reason: str) -> None:
-    """Training reached its end; whatever was asked of the job meanwhile is void (R7)."""
+    """Complete a job at the end of its training; pending requests to it become void (R7)."""
     job = handover_abort.leave(tx, job)
     gpu_ledger.release(tx, job, job.gpus, job.generation)
     job = attempts.finish(tx, replace(job, gpus=()), JobState.COMPLETED, reason)
@@ -47,17 +52,18 @@ def complete(tx: Transaction, job: Job, reason: str) -> None:
 
 
 def leave_terminal(tx: Transaction, job: Job) -> None:
-    """A job that failed or was cancelled lets go of everything; its container ends."""
+    """End the container of a failed or cancelled job, and its part in a hand-over."""
     job = handover_abort.leave(tx, job)
     attempts.end(tx, job, job.reason)
 
 
-def start_failed(tx: Transaction, job: Job, reason: str) -> None:
-    """A start that did not reach its first step (R5): once more, then the size is struck."""
+def on_start_failed(tx: Transaction, job: Job, reason: str) -> None:
+    """Start a job again that did not reach its first step; after the second time at this size,
+    exclude the size (R5)."""
     size = len(job.gpus)
     tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
     unseen = _unseen(tx, job)
-    if unseen:  # no fault of that size
+    if unseen:  # the missing GPU is the cause, not the size
         attempts.end(tx, handover_abort.leave(tx, job), f"queued again: {unseen}")
         return
     job = replace(job, start_failures=(*job.start_failures, size))
@@ -70,9 +76,11 @@ def start_failed(tx: Transaction, job: Job, reason: str) -> None:
 
 
 def exclude_size(tx: Transaction, job: Job, size: int, reason: str) -> None:
-    """Take a size at which it does not start out of the job's sizes; without another it is halted,
-    or failed if it never trained at all. Unless it just trained there at another size, its host may
-    be at fault: another one is tried first."""
+    """Exclude a size at which the job does not start; without another size, halt or fail it.
+
+    If the job has not just trained on this host at another size, the host may be the cause: the job
+    tries another host first.
+    """
     reshaped = job.change is not None
     job = handover_abort.leave(tx, job)
     if not reshaped and not job.unfit_on and _tries_elsewhere(tx, job, reason):
@@ -86,11 +94,11 @@ def exclude_size(tx: Transaction, job: Job, size: int, reason: str) -> None:
         _end_for_good(tx, job, f"failed to start on {each_gpus(job.struck)}; last error: {reason}")
 
 
-def unfit(tx: Transaction, job: Job, reason: str) -> None:
-    """Its attempt cannot or must not train where it is.
+def on_unfit(tx: Transaction, job: Job, reason: str) -> None:
+    """End an attempt that cannot train on its host.
 
-    What a self-check misses on this host (a mount, a GPU) may be there on another; one host that
-    lacks it would fail a whole queue. Where none is left, trying again would not help.
+    If its self-check failed, another host may have the missing mount or GPU, so the job tries
+    other hosts first: one faulty host does not fail a whole queue.
     """
     checks = job.stage is Stage.LAUNCHING
     job = handover_abort.leave(tx, handover_abort.abort(tx, job, reason))
@@ -99,7 +107,7 @@ def unfit(tx: Transaction, job: Job, reason: str) -> None:
 
 
 def leave(tx: Transaction, job: Job, reason: str, *, after: JobState) -> None:
-    """A settled job gives everything back with its work saved, and is queued again or halted."""
+    """Have a settled job save and give all its GPUs back; ``after``: its state after that."""
     if job.donation is not None:
         newcomer = tx.state.jobs[job.donation.to]
         handover_abort.abort(tx, newcomer, f"{job.spec.name}: {reason}")
@@ -112,7 +120,7 @@ def leave(tx: Transaction, job: Job, reason: str, *, after: JobState) -> None:
 
 
 def cancel(tx: Transaction, job: Job, reason: str) -> None:
-    """End the job, whatever it is doing. What it holds is released and verified."""
+    """Cancel the job in any stage. Its GPUs are released, and the release is verified."""
     if job.state.terminal:
         return
     job = handover_abort.leave(tx, handover_abort.abort(tx, job, reason))
@@ -128,16 +136,19 @@ def cancel(tx: Transaction, job: Job, reason: str) -> None:
         tx.state.put_job(replace(job, deadline=deadline))
 
 
-def container_gone(tx: Transaction, job: Job, reason: str, exit_code: int | None) -> None:
-    """The container with every process in it is gone; not asked for, it is a failure of the job,
-    unless it trained and ended in order: somebody took it away, and it may save before that."""
+def on_container_gone(tx: Transaction, job: Job, reason: str, exit_code: int | None) -> None:
+    """Queue, halt or end a job whose container is gone with every process in it.
+
+    An end that was not requested is a failure of the job, unless it trained and its container ended
+    with exit code 0: then the container was stopped from outside, and may have saved before.
+    """
     tx.note(job, "container-gone", reason)
     in_order = exit_code == 0
     if job.stage is not Stage.ENDING and not (in_order and _told_to_end(job)):
         taken_away = in_order and job.stage in (Stage.TRAINING, Stage.SAVING)
         job = handover_abort.leave(tx, handover_abort.abort(tx, job, reason))
         gpu_ledger.release(tx, job, job.gpus, job.generation)
-        job = attempts.lost_work(replace(job, gpus=()))
+        job = attempts.count_lost_work(replace(job, gpus=()))
         if not taken_away:
             job = attempts.count_failure(tx, job, reason)
     else:
@@ -146,8 +157,8 @@ def container_gone(tx: Transaction, job: Job, reason: str, exit_code: int | None
         if job.halt_wanted:
             job = handover_abort.abort(tx, job, "paused on request")
         if job.hand_over is not None:
-            kept = tuple(gpu for gpu in job.gpus if gpu in job.hand_over.gpus)
-            gpu_ledger.promise(tx, kept, job.id)
+            stay = tuple(gpu for gpu in job.gpus if gpu in job.hand_over.gpus)
+            gpu_ledger.promise(tx, stay, job.id)
         gpu_ledger.release(tx, job, job.gpus, job.generation)
         reason = job.reason
     job = attempts.without_container(tx, job, reason)
@@ -157,14 +168,16 @@ def container_gone(tx: Transaction, job: Job, reason: str, exit_code: int | None
 
 
 def _told_to_end(job: Job) -> bool:
-    """Whether its SideCar was told to save and end the container, and has not been heard since."""
+    """Whether the job's SideCar was asked to save and end the container, without an outcome yet."""
     ends = (ChangeKind.RELAUNCH, ChangeKind.LEAVE)
     return job.change is not None and job.change.kind in ends
 
 
 def _tries_elsewhere(tx: Transaction, job: Job, reason: str) -> bool:
-    """Queue a job that could not start on its host again for another one, if it may fail once more
-    and there is one, drained or not, that it did not try and that has GPUs enough."""
+    """Queue a job for another host if it has a retry left and an untried host has enough GPUs.
+
+    Returns whether it did. A drained host counts as well.
+    """
     if job.host is None or job.only_host is not None or job.failures >= job.spec.retries:
         return False
     tried = (*job.unfit_on, job.host)
@@ -178,7 +191,7 @@ def _tries_elsewhere(tx: Transaction, job: Job, reason: str) -> bool:
 
 
 def _end_for_good(tx: Transaction, job: Job, reason: str) -> None:
-    """Halted with its checkpoint, for somebody to look; failed if it never trained."""
+    """Halt a job with its checkpoint, for a person to examine; fail it if it never trained."""
     if job.progress.step > 0 or job.progress.checkpoint_step:
         attempts.end(tx, job, f"paused, checkpoint kept: {reason}", after=JobState.HALTED)
         return
@@ -186,8 +199,8 @@ def _end_for_good(tx: Transaction, job: Job, reason: str) -> None:
     attempts.end(tx, job, reason)
 
 
-def start_hung(tx: Transaction, job: Job, reason: str) -> None:
-    """No first step by the deadline: like a failed start, but something still runs (R5)."""
+def on_start_hung(tx: Transaction, job: Job, reason: str) -> None:
+    """Queue a job again that made no first step by the deadline; its process may still run (R5)."""
     size = len(job.gpus)
     job = handover_abort.leave(tx, replace(job, start_failures=(*job.start_failures, size)))
     tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
@@ -197,8 +210,8 @@ def start_hung(tx: Transaction, job: Job, reason: str) -> None:
         attempts.end(tx, job, f"queued again: {reason}")
 
 
-def launch_failed(tx: Transaction, job: Job, reason: str, *, retryable: bool) -> None:
-    """The attempt could not be launched, or never came up."""
+def on_launch_failed(tx: Transaction, job: Job, reason: str, *, retryable: bool) -> None:
+    """End an attempt that could not be launched or did not initialise."""
     job = handover_abort.abort(tx, job, reason)
     if retryable:
         job = attempts.count_failure(tx, job, reason)
@@ -207,17 +220,19 @@ def launch_failed(tx: Transaction, job: Job, reason: str, *, retryable: bool) ->
     attempts.remove(tx, job, reason)
 
 
-def host_silent(tx: Transaction, host: Host, reason: str) -> None:
-    """What runs there is unknown: its GPUs are lost, its jobs go elsewhere from their
-    checkpoints. The old copies are fenced by their attempt."""
+def on_host_silent(tx: Transaction, host: Host, reason: str) -> None:
+    """Mark the GPUs of a silent host as lost, and queue its jobs for other hosts.
+
+    Their processes may still run: the attempt number fences them.
+    """
     tx.state.put_host(replace(host, present=False))
     tx.note(None, "host-silent", f"{host.id}: {reason}")
     _evict_from_host(tx, host, f"{host.id} does not answer: {reason}")
     gpu_ledger.lose(tx, host.id, reason)
 
 
-def gpus_unseen(tx: Transaction, gone: tuple[GpuId, ...]) -> None:
-    """A host does not show these GPUs: nobody gets them any more, and who trains on one leaves."""
+def on_gpus_unseen(tx: Transaction, gone: tuple[GpuId, ...]) -> None:
+    """Take GPUs out of use that their host does not show; a job that trains on one leaves."""
     for job in sorted(tx.state.jobs.values(), key=lambda job: job.place):
         _get_none_of(tx, tx.state.jobs[job.id], gone)
     for job in sorted(tx.state.jobs.values(), key=lambda job: job.place):
@@ -225,7 +240,7 @@ def gpus_unseen(tx: Transaction, gone: tuple[GpuId, ...]) -> None:
 
 
 def leave_unseen(tx: Transaction, job: Job) -> bool:
-    """Have a settled job leave GPUs that its host does not show; whether it has such."""
+    """Have a settled job leave GPUs that its host does not show. Returns whether it has any."""
     reason = _unseen(tx, job)
     if reason:
         leave(tx, job, reason, after=JobState.SUBMITTED)
@@ -238,7 +253,7 @@ def _unseen(tx: Transaction, job: Job) -> str:
 
 
 def _get_none_of(tx: Transaction, job: Job, gone: tuple[GpuId, ...]) -> None:
-    """Give up what would bring the job one of these GPUs, as far as nothing moves yet (R2)."""
+    """Abort the request or hand-over that would give the job one of these GPUs (R2)."""
     coming = job.hand_over.gpus if job.hand_over is not None else ()
     if job.change is not None and job.change.kind is ChangeKind.GROW:
         coming += job.change.gpus_after[job.change.size_before :]
@@ -249,8 +264,8 @@ def _get_none_of(tx: Transaction, job: Job, gone: tuple[GpuId, ...]) -> None:
         handover_abort.abort(tx, tx.state.jobs[job.id], reason)
 
 
-def host_cleaned(tx: Transaction, host: Host, reason: str) -> None:
-    """Nothing of before runs there: what was lost or quarantined is idle again."""
+def on_host_cleaned(tx: Transaction, host: Host, reason: str) -> None:
+    """Free the lost and quarantined GPUs of a host on which no earlier process runs."""
     _evict_from_host(tx, host, f"{host.id} was cleaned: {reason}")
     tx.state.put_host(replace(host, present=True))
     for gpu in tuple(tx.state.gpus_of_host(host.id)):
@@ -259,14 +274,14 @@ def host_cleaned(tx: Transaction, host: Host, reason: str) -> None:
 
 
 def _evict_from_host(tx: Transaction, host: Host, reason: str) -> None:
-    """End every part that the host has in a job or hand-over. Not the jobs' failure."""
+    """End every job and hand-over on the host. This counts as no failure of a job."""
     for job_id in sorted(tx.state.jobs, key=lambda job_id: tx.state.jobs[job_id].place):
         job = tx.state.jobs.get(job_id)
         if job is None:
             continue
         if job.host == host.id:
             job = handover_abort.leave(tx, handover_abort.abort(tx, job, reason))
-            job = attempts.lost_work(job)
+            job = attempts.count_lost_work(job)
             tx.note(job, "host-lost", reason)
             attempts.without_container(tx, job, reason)
         elif job.hand_over is not None and _on_host(tx, job.hand_over.gpus, host):

@@ -1,58 +1,62 @@
-"""What a running job teaches: its speed, what starts and saves cost, its accuracy.
+"""Learning from running jobs: their speed, their accuracy, the costs of starts and saves.
 
-Does: compares each report with what was believed, moves the belief by a bounded weight, and says
-so in the history when a job straggles or when a reshape cost something else than predicted.
-Never: fits a curve (that is the shell's, and comes back as ``CurveFitted``), or decides. State:
-fields of the job, and the profile book.
+Does: compares each report with the estimates, moves these towards it by a bounded weight, and notes
+in the history when a job straggles and what a start or reshape cost. The job and the profile book
+hold the results. Curves are fitted outside the engine and come back as ``CurveFitted``.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from reshape_controller.core.job_length import total_steps
-from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
-from reshape_controller.core.profile_book import (
-    COST_WEIGHT,
-    SPEED_WEIGHT,
-    TYPE_WEIGHT,
+from reshape_controller.core.knowledge import (
     Curve,
     Measured,
+    Trend,
+    as_before,
     at_size,
     blend,
     measure,
 )
+from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
+from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Transaction
-from reshape_controller.core.trend import Trend, as_before
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile
 from reshape_sidecar.wire import Observed, PhaseTimes
 
+SPEED_WEIGHT = 0.5
+"""How far one measurement of a job moves the estimate of this job."""
+TYPE_WEIGHT = 0.1
+"""How far one measurement of a job moves the estimate of its type."""
+COST_WEIGHT = 0.3
+"""How far one measured start, save or stop moves the estimate of its type."""
 STRAGGLE_RATIO = 1.5
 """A job straggles when its steps take this many times what its profile says."""
 STRAGGLE_OVER_RATIO = 1.25
-"""It does no more when they take less than this."""
+"""A straggling job no longer straggles when its steps take less than this times its profile's."""
 STRAGGLE_COUNT = 3
 """Measurements at a size before the job may be called straggling."""
 TYPE_EVERY = 10
-"""Of so many measurements of a job at a size, its type learns one."""
+"""The job type learns one in this many measurements of a job at a size."""
 LENGTH_NEWS = 0.05
-"""A job's length that was believed to be other by more than this part is reason to plan again."""
+"""A reported job length that differs from the estimate by more than this part asks for a plan."""
 ACCURACIES_MAX = 64
-"""Points of an accuracy curve that are kept; older ones are thinned out."""
+"""Most points of an accuracy curve; with more, every second old point is dropped."""
 
 
-def recorded(tx: Transaction, profile: Profile) -> None:
-    """A profile entered the store."""
+def record_profile(tx: Transaction, profile: Profile) -> None:
+    """Put a recorded profile into the profile book."""
     tx.state.profiles = tx.state.profiles.with_profile(profile)
     tx.state.plan_wanted = True
     figures = f"{len(profile.speed)} speeds, {len(profile.accuracy)} accuracies"
     tx.note(None, "profile-recorded", f"job type {profile.job_type}: {figures}")
 
 
-def fitted(tx: Transaction, job_id: JobId | None, job_type: str, curve: Curve) -> None:
-    """The shell fitted an accuracy curve."""
+def record_curve(tx: Transaction, job_id: JobId | None, job_type: str, curve: Curve) -> None:
+    """Store a fitted accuracy curve, of a job or (``job_id`` None) of a job type."""
     if job_id is None:
         known = tx.state.profiles.learned_of(job_type)
         tx.state.profiles = tx.state.profiles.with_learned(replace(known, curve=curve))
@@ -64,43 +68,43 @@ def fitted(tx: Transaction, job_id: JobId | None, job_type: str, curve: Curve) -
         tx.note(job, "curve-fitted", f"learning curve through {curve.points} accuracy points")
 
 
-def observe(tx: Transaction, before: Job, seen: Observed) -> None:
-    """Learn from a report that the machine has taken in; ``before`` is the job before it."""
+def learn_report(tx: Transaction, before: Job, report: Observed) -> None:
+    """Learn from a report that ``reports.take`` has taken in; ``before``: the job before that."""
     job = tx.state.jobs.get(before.id)
     if job is None or job.attempt != before.attempt:
         return
     launch = before.deadline
-    # With its GPUs at hand it is granted them in the same turn, and is never seen as ready.
+    # A job whose GPUs are reserved already passes READY and is STARTING in the same transaction.
     up = before.stage is Stage.LAUNCHING and job.stage in (Stage.READY, Stage.STARTING)
     if up and launch is not None and before.watched:
         took_s = tx.now_s - (launch.at_s - launch.length_s)
-        if tx.tells:
+        if tx.keeps_history:
             believed = tx.state.profiles.overhead(job.spec.job_type)
             _note_start(tx, job, PhaseCost("job start", believed.job_init_s, took_s))
         _learn_costs(tx.state, job, job_init_s=took_s)
-    if job.stage is not Stage.TRAINING or seen.generation != job.generation:
+    if job.stage is not Stage.TRAINING or report.generation != job.generation:
         return
     if before.stage is not Stage.TRAINING:
-        job = _started(tx, before, job, seen.times)
+        job = _learn_start(tx, before, job, report.times)
         job = replace(job, progress_at_s=tx.now_s, trend=None)
-    tx.state.put_job(trains_on(tx, before, job, seen))
+    tx.state.put_job(learn_progress(tx, before, job, report))
 
 
-def trains_on(tx: Transaction, before: Job, job: Job, seen: Observed) -> Job:
-    """The job with what the report of a process that trains teaches of it; the caller puts it."""
-    if seen.generation != job.generation:
+def learn_progress(tx: Transaction, before: Job, job: Job, report: Observed) -> Job:
+    """Return the job with what a report of its training process teaches. The caller puts it."""
+    if report.generation != job.generation:
         return job
-    if seen.progress.step > before.progress.step:
-        job = _moved_on(tx, job, seen.progress.seconds_per_step)
+    if report.progress.step > before.progress.step:
+        job = _learn_speed(tx, job, report.progress.seconds_per_step)
     if before.progress.total_steps is None and job.progress.total_steps is not None:
         believed = total_steps(tx.state.profiles, job.spec, before.progress, job.curve)
         if believed is None or abs(believed - job.progress.total_steps) > LENGTH_NEWS * believed:
             tx.state.plan_wanted = True
-    return _accuracy_seen(_on_trend(tx, job), seen)
+    return _add_accuracy(_renew_trend(tx, job), report)
 
 
-def _on_trend(tx: Transaction, job: Job) -> Job:
-    """With a new trend, if what was reported was not to be expected of the one that it has."""
+def _renew_trend(tx: Transaction, job: Job) -> Job:
+    """Return the job with a new trend if its report has news."""
     trend, at_s = job.trend, job.progress_at_s
     if at_s is None or job.host is None:
         return job
@@ -111,16 +115,16 @@ def _on_trend(tx: Transaction, job: Job) -> Job:
     return replace(job, trend=Trend(job.progress, at_s, job.measured))
 
 
-def _started(tx: Transaction, before: Job, job: Job, times: PhaseTimes) -> Job:
-    """The first step after a start or a reshape: what did it cost?"""
+def _learn_start(tx: Transaction, before: Job, job: Job, times: PhaseTimes) -> Job:
+    """Learn the costs of a start or reshape that has reached its first step."""
     parts = (times.import_s, times.build_s, times.restore_s, times.first_step_s)
     init_s = sum(part for part in parts if part is not None) if any(parts) else None
     change = before.change
     if change is not None:
         took_s = tx.now_s - change.asked_at_s if before.watched else None
         job = replace(job, reshape_cost_s=took_s)
-    if tx.tells:
-        _tell_costs(tx, job, times, init_s, reshaped=change is not None)
+    if tx.keeps_history:
+        _note_costs(tx, job, times, init_s, reshaped=change is not None)
     _learn_costs(
         tx.state,
         job,
@@ -131,22 +135,28 @@ def _started(tx: Transaction, before: Job, job: Job, times: PhaseTimes) -> Job:
     return job
 
 
-def _tell_costs(
+def _note_costs(
     tx: Transaction, job: Job, times: PhaseTimes, init_s: float | None, *, reshaped: bool
 ) -> None:
     believed = tx.state.profiles.overhead(job.spec.job_type)
-    seen = (
+    entries = (
         ("checkpoint", believed.checkpoint_s, times.save_s),
         ("process stop", believed.process_stop_s, times.stop_s),
         ("process start", believed.process_init_s, init_s),
     )
-    phases = tuple(PhaseCost(name, said, took) for name, said, took in seen if took is not None)
+    phases = tuple(
+        PhaseCost(name, predicted_s, took_s)
+        for name, predicted_s, took_s in entries
+        if took_s is not None
+    )
     if reshaped and job.reshape_cost_s is not None:
         cost_s = job.reshape_cost_s
-        said = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
-        whole = PhaseCost("whole reshape", said, cost_s)
+        predicted_s = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
+        whole = PhaseCost("whole reshape", predicted_s, cost_s)
         text = "; ".join(map(_phase_text, phases))
-        text = f"took {cost_s:.1f} s, predicted {said:.1f} s" + (f" ({text})" if text else "")
+        text = f"took {cost_s:.1f} s, predicted {predicted_s:.1f} s" + (
+            f" ({text})" if text else ""
+        )
         tx.note(job, "reshape-cost", text, cost_s, (*phases, whole))
     elif init_s is not None:
         _note_start(tx, job, phases[-1])
@@ -160,40 +170,41 @@ def _phase_text(cost: PhaseCost) -> str:
     return f"{cost.phase} {cost.measured_s:.1f} s, predicted {cost.predicted_s:.1f} s"
 
 
-def _learn_costs(state: State, job: Job, **seen_s: float | None) -> None:
-    """Move what is believed of the type's costs, by the fields' names, towards what was seen."""
+def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
+    """Move the estimates of the type's costs, named as in ``Learned``, towards measured seconds."""
     believed = state.profiles.overhead(job.spec.job_type)
     known = state.profiles.learned_of(job.spec.job_type)
     moved: dict[str, Any] = {
         name: blend(getattr(believed, name), seconds, COST_WEIGHT)
-        for name, seconds in seen_s.items()
+        for name, seconds in measured_s.items()
         if seconds is not None and 0.0 <= seconds <= SECONDS_MAX
     }
     if any(getattr(known, name) != seconds for name, seconds in moved.items()):
         state.profiles = state.profiles.with_learned(replace(known, **moved))
 
 
-def _moved_on(tx: Transaction, job: Job, seconds: float | None) -> Job:
-    """Its steps were seen to move, and take ``seconds`` each, if that was said and can be."""
+def _learn_speed(tx: Transaction, job: Job, seconds: float | None) -> Job:
+    """Learn from a job whose steps moved. ``seconds`` per step; None or an impossible figure
+    teaches no speed."""
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
         return replace(job, progress_at_s=tx.now_s)
-    state, size, kind = tx.state, len(job.gpus), job.spec.job_type
+    state, size, job_type = tx.state, len(job.gpus), job.spec.job_type
     assert job.host is not None
     gpu_type = state.hosts[job.host].gpu_type
-    known = state.profiles.knows_speed(kind, gpu_type)
-    batches = state.profiles.batches(kind, job.spec.global_batch)
-    believed_s = state.profiles.seconds_per_step(kind, gpu_type, size) * batches
+    known = state.profiles.knows_speed(job_type, gpu_type)
+    batches = state.profiles.batches(job_type, job.spec.global_batch)
+    believed_s = state.profiles.seconds_per_step(job_type, gpu_type, size) * batches
     prior_s = believed_s if known else None
     measured = measure(job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT)
     job = replace(job, measured=measured, progress_at_s=tx.now_s)
     here = at_size(measured, gpu_type, size)
     assert here is not None
     if known:
-        job = _judge(tx, job, here, believed_s)
+        job = _check_straggling(tx, job, here, believed_s)
     settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling
-    if settled and kind not in (None, DEFAULT_TYPE):
-        learned = state.profiles.learned_of(kind)
-        # A type of which nothing is known takes its first job's word as it is: that is its probe.
+    if settled and job_type not in (None, DEFAULT_TYPE):
+        learned = state.profiles.learned_of(job_type)
+        # A type without any figure takes its first measurement as it is: the job is its probe.
         prior_s = believed_s / batches if known or learned.speed else None
         before = learned.heard or learned.speed
         heard = measure(
@@ -204,8 +215,8 @@ def _moved_on(tx: Transaction, job: Job, seconds: float | None) -> Job:
     return job
 
 
-def _judge(tx: Transaction, job: Job, here: Measured, believed_s: float) -> Job:
-    """Say so when the job begins or ceases to straggle."""
+def _check_straggling(tx: Transaction, job: Job, here: Measured, believed_s: float) -> Job:
+    """Note when the job begins or ceases to straggle; ``believed_s``: expected seconds per step."""
     ratio = here.seconds_per_step / believed_s
     if not job.straggling and here.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
         job = replace(job, straggling=True)
@@ -217,8 +228,8 @@ def _judge(tx: Transaction, job: Job, here: Measured, believed_s: float) -> Job:
     return job
 
 
-def _accuracy_seen(job: Job, seen: Observed) -> Job:
-    length, progress = job.spec.length, seen.progress
+def _add_accuracy(job: Job, report: Observed) -> Job:
+    length, progress = job.spec.length, report.progress
     if length is None or length.unit is not LengthUnit.TARGET_ACCURACY:
         return job
     last = job.accuracies[-1] if job.accuracies else None

@@ -1,7 +1,6 @@
-"""The nouns: jobs, GPUs, hosts. Values only; no behaviour beyond reading.
+"""Jobs, GPUs and hosts, as frozen values without behaviour beyond reading.
 
-Never: a dict, a clock, a mutable field. State lives in ``core.state``; these are its values, and
-``core.states`` has what they may be.
+``core.state`` holds them by id; ``core.states`` has their states, stages and kinds.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NewType
 
-from reshape_controller.core.profile_book import Curve, Measured
+from reshape_controller.core.knowledge import Curve, Measured, Trend
 from reshape_controller.core.states import (
     ChangeKind,
     DeadlineKind,
@@ -20,7 +19,6 @@ from reshape_controller.core.states import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.trend import Trend
 from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress
 
 __all__ = [
@@ -93,27 +91,27 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One thing that is wrong with a record: where, what, and what to do about it."""
+    """One problem of a job record: its field, the error, and the remedy."""
 
     path: str
     message: str
     hint: str = ""
 
     @property
-    def told(self) -> str:
-        """Where and what; a record as a whole has no path."""
+    def summary(self) -> str:
+        """Return the field and the error; an error of the whole record names no field."""
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A request to a running job that is under way, from the append that asked for it."""
+    """The request to a running job that is under way, from its append to its outcome."""
 
     kind: ChangeKind
     size_before: int
     gpus_after: tuple[GpuId, ...]
     for_job: JobId | None = None
-    """The newcomer that gets what is taken; None for a job's own sake."""
+    """The newcomer that gets the GPUs; None for a change for the job's own sake."""
     asked_at_s: float = 0.0
     withdrawn: bool = False
 
@@ -128,17 +126,17 @@ class Donation:
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """The GPUs that a job is to run on next, and from whom (docs/architecture.md, the hand-over).
+    """The next GPUs of a job, and their donors (docs/architecture.md, the hand-over).
 
-    Granted as a whole once the job is READY and every GPU is reserved for it.
+    They are granted as a whole once the job is READY and every GPU is reserved for it.
     """
 
     gpus: tuple[GpuId, ...]
     donors: tuple[JobId, ...] = ()
     shrink_asked: bool = False
-    """Past the point of no return (R2)."""
+    """The donors have been asked to shrink: the point of no return (R2)."""
     size_before: int = 0
-    """GPUs that a job had which is launched again for this; 0: it had none."""
+    """GPUs of the job before it was stopped to be launched again for this; 0: it had none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +156,8 @@ class AccuracySeen:
 
 @dataclass(frozen=True)
 class Job:
-    """An accepted job. ``gpus`` are those it trains on or is told to train on (GPU state in use);
-    ``place`` is its place in the queue, kept for life."""
+    """An accepted job. ``gpus`` are those it trains on or starts on (GPU state in use); ``place``
+    is its place in the queue, for life."""
 
     id: JobId
     spec: JobSpec
@@ -168,39 +166,40 @@ class Job:
     state: JobState = JobState.SUBMITTED
     stage: Stage = Stage.NONE
     reason: str = ""
-    """Why it is where it is, for people; always set while it waits."""
+    """Reason of its stage, for people; always set while the job waits."""
     host: HostId | None = None
     attempt: int = 0
     generation: int = 0
     mode: Mode = Mode.SAVE_AND_STOP
     devices: tuple[GpuId, ...] = ()
-    """What the newest generation tells the SideCar to train on; ``gpus`` follow its answer."""
+    """GPUs of the newest generation's desired state; ``gpus`` follow the SideCar's answer."""
     force: bool = False
-    """The newest generation kills when the save deadline passes, whatever the record says."""
+    """With the newest generation the SideCar kills at the save deadline, even if the record says
+    refuse."""
     gpus: tuple[GpuId, ...] = ()
     hand_over: HandOver | None = None
     donation: Donation | None = None
     change: Change | None = None
     deadline: Deadline | None = None
     watched: bool = True
-    """A controller was there all the time since its launch or the request to change."""
+    """A controller ran without a break since its launch or the request to change."""
     after_end: JobState = JobState.SUBMITTED
-    """What it is once its container has ended: submitted (queued again) or halted."""
+    """State of the job once its container has ended: submitted (queued again) or halted."""
     halt_wanted: bool = False
-    """A halt that came while it was a party to a hand-over; done as soon as it trains again."""
+    """A halt was requested while the job could not leave; it happens as soon as it trains again."""
     answered: bool = True
-    """False from a controller restart until its SideCar's first word or ``SideCarFellSilent``."""
+    """False from a controller restart until its SideCar's first report or ``SideCarFellSilent``."""
     reachable: bool = True
     sequence: int = -1
     observed: Observed | None = None
     progress: Progress = Progress()
     struck: tuple[int, ...] = ()
-    """Sizes at which it failed to start twice (R5)."""
+    """Excluded sizes: those at which it failed to start twice (R5)."""
     start_failures: tuple[int, ...] = ()
-    """The size of each failed start since the last good one."""
+    """Size of each failed start since the last good one."""
     failures: int = 0
     failed_attempt: int = 0
-    """The attempt that failed and has not trained since; what else of it ends is the same failure.
+    """The attempt that failed and has not trained since; further failures of it do not count.
     0: none."""
     initialized_at_s: float | None = None
     started_at_s: float | None = None
@@ -215,29 +214,30 @@ class Job:
     container_restarts: int = 0
     longest_save_s: float = 0.0
     only_host: HostId | None = None
-    """The one host from which its files can be reached; None: any."""
+    """The only host from which its files can be reached; None: every host."""
     only_host_because: str = ""
     unfit_on: tuple[HostId, ...] = ()
-    """Hosts on which it could not start: it comes there only if no other can hold it."""
+    """Hosts on which it could not start. It goes there only if no other host can hold it."""
     pinned: int | None = None
-    """The only size that it may get from now on, on somebody's wish."""
+    """The only size that it may get, by a person's request."""
     progress_at_s: float | None = None
-    """When ``progress.step`` was last seen to move in the process that trains now."""
+    """Time of the last report with a higher step, of the process that trains now."""
     measured: tuple[Measured, ...] = ()
     """Seconds per step at the sizes that it has trained on."""
     trend: Trend | None = None
-    """The newest report that told something new, in the process that trains now."""
+    """The newest report with news, of the process that trains now."""
     straggling: bool = False
-    """Its steps take far longer than its profile says."""
+    """True while its steps take far longer than its profile says."""
     reshape_cost_s: float | None = None
     """Seconds of its last reshape, from the request until it trained again; None: not known."""
     accuracies: tuple[AccuracySeen, ...] = ()
-    """Points of its accuracy curve, where its length is a target accuracy."""
+    """Points of its accuracy curve, if its length is a target accuracy."""
     curve: Curve | None = None
+    """Fitted curve of its accuracy, if its length is a target accuracy."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Optional numbers of GPUs that are not struck; the pinned one alone, if any."""
+        """Optional numbers of GPUs that are not excluded; the pinned number alone, if any."""
         if not self.struck and self.pinned is None:
             return self.spec.optional_gpus
         return tuple(
@@ -248,7 +248,7 @@ class Job:
 
     @property
     def frozen(self) -> bool:
-        """Whether no plan may name it (R1): a party to a hand-over, or not settled."""
+        """Whether no plan may name it (R1): it is party to a hand-over, or not settled."""
         return (
             self.hand_over is not None
             or self.donation is not None
@@ -260,7 +260,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU. A single ``owner``: two owners cannot be written down."""
+    """One GPU. It has one ``owner`` field, so that it cannot have two owners."""
 
     id: GpuId
     host: HostId
@@ -268,14 +268,15 @@ class Gpu:
     state: GpuState = GpuState.IDLE
     owner: JobId | None = None
     promised_to: JobId | None = None
-    """The newcomer that gets it next; while this is set it is nobody else's option (R1)."""
+    """The newcomer that gets it next. Until then no plan may give it to another job (R1)."""
     attempt: int = 0
-    """While releasing: the attempt whose processes must be gone, up to ``generation``."""
+    """While releasing: the attempt whose processes must be gone."""
     generation: int = 0
+    """While releasing: the newest generation of the processes that must be gone."""
     verify_by_s: float | None = None
     reason: str = ""
     unseen: str = ""
-    """Why nobody gets it next: its host does not show it. Empty while it does."""
+    """Reason to keep it out of use: its host does not show it. Empty while it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,4 +290,4 @@ class Host:
     present: bool = True
     """False while it is silent or gone."""
     drained_by: str = ""
-    """Who drained it last, for it takes the same to take that back unasked; empty if not drained"""
+    """Source of the last drain; an automatic undrain needs the same source. Empty: not drained."""

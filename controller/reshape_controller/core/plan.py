@@ -1,7 +1,7 @@
-"""What a policy sees and what it answers. Values only.
+"""The snapshot that a policy sees and the plan that it returns. Values only.
 
 A policy is a pure function ``decide(snapshot) -> Plan``. It commands nothing: the engine checks
-the plan against the state, and a plan that breaks a rule is rejected whole.
+the plan against the state, and rejects a plan that breaks a rule as a whole.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from reshape_controller.core.host_numbering import HostNumbering
+from reshape_controller.core.knowledge import Curve, Measured
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Length, Mechanism
-from reshape_controller.core.profile_book import Curve, Measured, ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_sidecar.wire import Progress
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
 """All that the prediction of a job that has not begun depends on: its type, length and batch, its
-optional numbers of GPUs, and those of them that may be used."""
+optional numbers of GPUs, and those of them that are not excluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,46 +33,48 @@ class JobView:
     state: JobState
     place: int
     sizes: tuple[int, ...]
-    """Optional numbers of GPUs that may be used: not struck."""
+    """Optional numbers of GPUs that are not excluded."""
     size: int
     host: HostId | None
     frozen: bool
     """No plan may name it."""
     estimate: JobEstimate | None = field(default=None, init=False, compare=False, repr=False)
-    """What the predictor made of all this; its cache, and nobody else's. It is here because the
-    loops over all jobs read it with what is before it."""
+    """A cache of the predictor, which alone uses it. It is here because the loops over all jobs
+    read it together with the fields above."""
     initialized: bool
-    """Its container is up and waits (R9): starting it costs no initialisation, on ``host`` only."""
+    """Its container waits on ``host`` (R9): it can start there only, without initialisation."""
     submitted_at_s: float
     started_at_s: float | None
     not_before_s: float
-    """A failed job's back-off: it may not start earlier."""
+    """Earliest start: the back-off of a job that failed."""
     no_shrink_before_s: float
-    """After a refused save."""
+    """Earliest request to shrink: a cooldown after a refused save."""
     reshaped_at_s: float | None
     progress: Progress
-    """Of a job that trains: as told by the newest report that told something new (``Trend``)."""
+    """Progress; of a job that trains, at its newest report with news (``Trend``)."""
     growable: bool = True
-    """Its length is known, so that it can be said what more GPUs would bring."""
+    """True if its length is known, so that the gain of more GPUs can be predicted."""
     gpu_type: str = ""
-    """Of ``host``."""
+    """GPU type of ``host``."""
     only_host: HostId | None = None
-    """No plan may put it elsewhere: its files can be reached from there alone."""
+    """The only host on which a plan may put it, as its files can be reached from there alone."""
     unfit_on: tuple[HostId, ...] = ()
-    """Hosts on which it could not start: others first."""
+    """Hosts on which it could not start; a plan prefers others."""
     pinned: bool = False
+    """True if a person allows it one size only."""
     trains: bool = False
-    """A process of it trains now."""
+    """True if a process of it trains now."""
     progress_at_s: float | None = None
-    """When ``progress.step`` was seen to move; None while it does not train."""
+    """Time of ``progress.step``; None while it does not train."""
     measured: tuple[Measured, ...] = ()
+    """Seconds per step at the sizes that it has trained on."""
     reshape_cost_s: float | None = None
     curve: Curve | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HostView:
-    """A usable host: present and not drained. ``idle`` counts GPUs that are nobody's."""
+    """A usable host: present and not drained. ``idle`` counts GPUs that a plan may give away."""
 
     id: HostId
     gpu_type: str
@@ -82,25 +85,28 @@ class HostView:
 
 
 Renewed = dict[JobId, JobView | None]
-"""Jobs whose view was renewed; None: it is not among these jobs any more."""
+"""The new view of each job whose view changed; None: the job is no longer queued or running."""
 RENEWED_MIN = 1000
-"""More renewed views than this, and twice the jobs, are not followed one by one."""
+"""With more changed views than this, and than twice the jobs, the index is built again."""
 
 
 @dataclass(slots=True, eq=False)
 class IndexCache:
-    """What the forecast of a snapshot keeps for that of the next one of the same state, and which
-    views were renewed meanwhile. A cache of ``scheduling.standing``, and of nobody else."""
+    """The cluster index between two snapshots of one state, with the views that changed since it
+    was brought up to date. Only ``scheduling.cluster_index`` uses it."""
 
     running: Renewed = field(default_factory=dict)
+    """Changed views of running jobs."""
     queued: Renewed = field(default_factory=dict)
+    """Changed views of queued jobs."""
     shown: tuple[tuple[JobView, ...], tuple[JobView, ...]] = ((), ())
-    """Queued and running jobs of the newest snapshot; it is for that one alone."""
+    """Queued and running jobs of the newest snapshot, which alone may use the index."""
     index: object = None
-    """What is kept; None: nothing yet."""
+    """The cluster index; None: none yet."""
 
     def show(self, queued: tuple[JobView, ...], running: tuple[JobView, ...]) -> None:
-        """A snapshot with these views is made. Where no forecast asks, nothing piles up."""
+        """Note that a snapshot with these views was built. Changes that no forecast uses are
+        dropped, together with the index, before they pile up."""
         self.shown = queued, running
         if len(self.running) + len(self.queued) > 2 * (len(queued) + len(running)) + RENEWED_MIN:
             self.index = None
@@ -111,40 +117,40 @@ class IndexCache:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Everything that a decision may depend on. Jobs by place, hosts by id."""
+    """Everything that a decision may depend on. Jobs are in queue order, hosts in order of id."""
 
     now_s: float
     mechanism: Mechanism
     queued: tuple[JobView, ...]
     """Accepted jobs without GPUs that may start, in queue order (priority, then place)."""
     running: tuple[JobView, ...]
-    """Jobs that have GPUs or are promised some, frozen ones included."""
+    """Jobs that have GPUs or are promised some, frozen jobs included."""
     hosts: tuple[HostView, ...]
     profiles: ProfileBook = field(default_factory=ProfileBook)
     seed: int = 0
-    explained: bool = True
-    """Whether somebody will look at the options of the plan, and at the text of one that does
-    something. What is done is the same: a policy may leave these out, and name nobody in a plan
-    that leaves running jobs as they are."""
+    explain: bool = True
+    """True if the plan's options, and the text of a plan with targets, will be read. If false, a
+    policy may leave both out, and ``about`` in a plan without targets; the targets stay the same.
+    """
     estimates: dict[Likeness, JobEstimate] = field(default_factory=dict, compare=False, repr=False)
-    """What the predictor keeps of jobs that have not begun, for others that are alike."""
+    """Cached estimates of jobs that have not begun, shared by jobs of one ``Likeness``."""
     kept_numbering: HostNumbering | None = field(default=None, compare=False, repr=False)
-    """Of these hosts, by somebody who knows that they are the same as before."""
+    """Cached numbering of ``hosts``; None: ``numbering`` makes it."""
     kept_idle: tuple[HostView, ...] | None = field(default=None, compare=False, repr=False)
-    """In the same way, those with idle GPUs."""
+    """Cached hosts with idle GPUs; None: ``idle`` finds them."""
     kept: IndexCache | None = field(default=None, compare=False, repr=False)
-    """By the state of which it is."""
+    """Cached cluster index of the state; None: the forecast builds an index."""
 
     @property
     def numbering(self) -> HostNumbering:
-        """The hosts by number."""
+        """Return the hosts by number."""
         return self.kept_numbering or HostNumbering.of(
             (host.id, host.gpu_type) for host in self.hosts
         )
 
     @property
     def idle(self) -> tuple[HostView, ...]:
-        """The hosts with idle GPUs. Most decisions are made while there are few."""
+        """Return the hosts with idle GPUs. At most decisions these are few."""
         if self.kept_idle is not None:
             return self.kept_idle
         return tuple(host for host in self.hosts if host.idle)
@@ -152,8 +158,8 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A job shall have ``size`` GPUs on ``host`` (a running job that shrinks or grows, or a queued
-    one that starts)."""
+    """A job shall have ``size`` GPUs on ``host``: a queued job starts, a running job shrinks or
+    grows."""
 
     job: JobId
     size: int
@@ -162,45 +168,45 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One thing that was weighed. No targets: do nothing."""
+    """One option that the policy evaluated. No targets: change nothing."""
 
     targets: tuple[Target, ...]
     makespan_s: float | None = None
-    """Predicted makespan; None where the policy predicts none."""
+    """Predicted makespan; None if the policy predicts none."""
     note: str = ""
     completion_sum_s: float | None = None
     """Sum of the predicted completion times, from now; the tie-break."""
     refused: str = ""
-    """Why it was not taken although it may look better; empty where it simply lost."""
+    """Reason to reject it although it may look better; empty if another option is better."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A decision. Empty ``targets`` means that nothing shall change now."""
+    """A decision. Empty ``targets``: nothing shall change now."""
 
     targets: tuple[Target, ...] = ()
     reason_code: str = "nothing-to-do"
     text: str = ""
     about: JobId | None = None
-    """The job for whose sake the decision was made."""
+    """The job that the decision is for."""
     options: tuple[Option, ...] = ()
     chosen: int | None = None
     """Index into ``options``."""
     weighed: int = 0
-    """How many options were weighed; the best of them are kept in ``options``. A running job counts
-    once if none of its options could save enough."""
+    """Number of evaluated options; ``options`` has the best of them. A running job counts once if
+    none of its options could save enough."""
     wake_at_s: float | None = None
-    """Of an empty plan: ask again at this time, even if nothing happens until then."""
+    """Of an empty plan: plan again at this time, even if nothing happens until then."""
     looked_up_to: JobId | None = None
-    """Of an empty plan: a job that is queued behind this one from now on, and waits no shorter than
-    others, is no reason to ask again."""
+    """Of an empty plan: the last queued job that the policy looked at. A job that is queued behind
+    it from now on, without a ``max_wait_s``, is no reason to plan again."""
 
 
 class Policy(Protocol):
-    """Entry points and the registry hold these."""
+    """A policy, as entry points and the registry provide it."""
 
     @property
     def name(self) -> str: ...
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """The next single decision. Called again after it was applied, until the plan is empty."""
+        """Return the next decision. The engine applies it and asks again until a plan is empty."""

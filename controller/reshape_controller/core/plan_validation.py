@@ -1,7 +1,7 @@
-"""From a policy's plan back to the state.
+"""The check of a policy's plan against the state, and its start.
 
-Does: checks a plan against the state, and starts what it asks for. Never: prefers anything; a plan
-that breaks a rule is rejected as a whole, and the error says which rule. State: none.
+Does: rejects a plan that breaks a rule as a whole, with an error that names the rule; begins the
+hand-overs of an accepted plan.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import Plan, Target
 from reshape_controller.core.snapshot_builder import is_queued, waits_until
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 
 
 def apply(tx: Transaction, plan: Plan) -> None:
-    """Start what the plan asks for. Raises PlanRejected before anything was changed."""
+    """Begin the hand-overs of the plan. Raises PlanRejected before any change."""
     moves = _check(tx.state, plan)
     for start in moves.starts:
         handover.begin(tx, tx.state.jobs[start.job], start.idle, start.donors)
@@ -46,15 +47,15 @@ class _Moves:
 
 
 _Idle = dict[HostId, tuple[GpuId, ...]]
-"""Of hosts that a plan takes GPUs of: what is left."""
+"""Idle GPUs that a plan has left on each host from which it takes some."""
 
 
 def _check(state: State, plan: Plan) -> _Moves:
     idle: _Idle = {}
-    seen: dict[JobId, None] = {}
+    earlier: dict[JobId, None] = {}
     starts, grows, shrinks = [], [], []
     for target in plan.targets:
-        job = _named(state, target, seen)
+        job = _check_target(state, target, earlier)
         if is_queued(job):
             starts.append(target)
         elif target.size < len(job.gpus) and target.host == job.host:
@@ -71,13 +72,13 @@ def _check(state: State, plan: Plan) -> _Moves:
     )
 
 
-def _named(state: State, target: Target, seen: dict[JobId, None]) -> Job:
+def _check_target(state: State, target: Target, earlier: dict[JobId, None]) -> Job:
     job = state.jobs.get(target.job)
     if job is None:
         raise PlanRejected(f"{target.job}: no such job")
-    if target.job in seen:
+    if target.job in earlier:
         raise PlanRejected(f"{target.job}: the plan names it twice")
-    seen[target.job] = None
+    earlier[target.job] = None
     if job.frozen or not (is_queued(job) or job.stage is Stage.TRAINING):
         raise PlanRejected(f"{target.job}: is frozen by an earlier decision ({job.stage.value})")
     if target.size not in job.sizes:
@@ -107,7 +108,7 @@ def _start(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> 
             raise PlanRejected(f"{donor.id}: refused to save a short time ago")
         if missing == 0:
             raise PlanRejected(f"{donor.id}: would give GPUs that {job.id} does not take")
-        # What it gives up and the newcomer does not take is idle once its release was verified.
+        # GPUs that the newcomer does not take become idle once their release is verified.
         gives = donor.gpus[shrink.size :][:missing]
         donors.append(handover.DonorShare(donor.id, donor.gpus[: shrink.size], gives))
         missing -= len(gives)

@@ -1,8 +1,9 @@
-"""What the controller knows of speeds and costs: recorded profiles, and what was learned live.
+"""Speeds, costs and lengths by job type: recorded profiles, and what running jobs taught.
 
-Does: answers how long a step, a start or a save of a job takes, from the best that is known: the
-job's own measurements, what its type learned, the recorded profile, a stated default. Never:
-changed in place: a change gives a new book. State: the engine's state holds the newest one.
+Does: returns the seconds of a step, a start or a save of a job, and its number of iterations, from
+the best source: the job's own measurements, what its type learned, the recorded profile, a default.
+Of GPUs and sizes without a recorded speed it takes the slowest recorded GPU type and the default
+curve. A change gives a new book; the engine's state holds the newest.
 """
 
 from __future__ import annotations
@@ -11,55 +12,62 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from reshape_controller.core.knowledge import Curve, Learned, Measured
+from reshape_controller.core.model import JobSpec, LengthUnit
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
+from reshape_sidecar.wire import Progress
 
 DEFAULT_SECONDS_PER_STEP = 1.0
-"""One step on one GPU of a job of which nothing is known."""
-
+"""One step on one GPU of a job without any recorded or measured speed."""
+DEFAULT_WORK_S = 3600.0
+"""Training left, on one GPU, of a job whose length is not known; the same until it is known."""
+DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
 _CURVE = (0.86928, 0.13072, 0.02288)
 
 
 def default_curve(gpus: int) -> float:
-    """Time of a step on ``gpus`` GPUs relative to one: a/n + b + c(n - 1), longer again beyond six.
+    """Return the time of a step on ``gpus`` GPUs relative to one GPU: a/n + b + c(n - 1).
 
-    The constants give the paper's introduction: 1.7 times the speed on two GPUs, 2.4 on four.
+    The constants give the figures in the paper's introduction, 1.7 times the speed on two GPUs and
+    2.4 on four. Beyond six GPUs a step takes longer again.
     """
     split, fixed, exchange = _CURVE
     return split / gpus + fixed + exchange * (gpus - 1)
 
 
-def same_gpu(recorded: str, found: str) -> bool:
-    """Whether a profile's GPU type is that of a host: the same name, or one part of it
-    (``V100`` of ``tesla-v100-sxm2-16gb``), in any case."""
-    recorded, found = recorded.lower(), found.lower()
-    return recorded == found or recorded in found.split("-")
+def same_gpu(recorded: str, actual: str) -> bool:
+    """Whether a profile's GPU type is a host's: the same name, or one part of the host's
+    (``V100`` of ``tesla-v100-sxm2-16gb``), in upper or lower case."""
+    recorded, actual = recorded.lower(), actual.lower()
+    return recorded == actual or recorded in actual.split("-")
 
 
 @dataclass(slots=True)
-class Recorded:
-    """Seconds of a step of a type on GPUs of one type, as recorded; between and beyond what was,
-    by the default curve."""
+class RecordedSpeeds:
+    """Seconds of a step of one job type on one GPU type, from its profile. Sizes between and beyond
+    the recorded sizes follow the default curve."""
 
     known: bool
-    """Whether something was recorded on these GPUs."""
+    """True if the profile has a speed on these GPUs."""
     seconds: dict[int, float]
-    """By number of GPUs; those that were asked for are added."""
+    """Seconds of a step by number of GPUs: recorded, or cached by ``on``."""
     over_curve: list[tuple[int, float]]
-    """Recorded over default, by number of GPUs, ascending."""
+    """Recorded seconds over the default curve's, by number of GPUs, ascending."""
 
     def on(self, gpus: int) -> float:
-        """Seconds of a step on so many GPUs."""
-        found = self.seconds.get(gpus)
-        if found is None:
-            found = self.seconds[gpus] = default_curve(gpus) * _between(self.over_curve, gpus)
-        return found
+        """Return the seconds of a step on ``gpus`` GPUs."""
+        step_s = self.seconds.get(gpus)
+        if step_s is None:
+            step_s = default_curve(gpus) * _interpolate(self.over_curve, gpus)
+            self.seconds[gpus] = step_s
+        return step_s
 
 
-def recorded(profile: Profile | None, gpu_type: str) -> Recorded:
-    """What a profile says of GPUs of a type. Without figures of these it is as slow as on the
-    slowest type that has some."""
+def speeds_of_profile(profile: Profile | None, gpu_type: str) -> RecordedSpeeds:
+    """Return a profile's speeds on GPUs of a type. If it has none on these, return its speeds on
+    the slowest recorded GPU type."""
     if profile is None or not profile.speed:
-        return Recorded(known=False, seconds={}, over_curve=[(1, DEFAULT_SECONDS_PER_STEP)])
+        return RecordedSpeeds(known=False, seconds={}, over_curve=[(1, DEFAULT_SECONDS_PER_STEP)])
     points = [point for point in profile.speed if same_gpu(point.gpu_type, gpu_type)]
     known = bool(points)
     if not known:
@@ -69,11 +77,12 @@ def recorded(profile: Profile | None, gpu_type: str) -> Recorded:
         points = [point for point in profile.speed if point.gpu_type == slowest]
     seconds = {point.gpus: point.seconds_per_step for point in points}
     over_curve = sorted((size, step_s / default_curve(size)) for size, step_s in seconds.items())
-    return Recorded(known, seconds, over_curve)
+    return RecordedSpeeds(known, seconds, over_curve)
 
 
-def _between(points: list[tuple[int, float]], x: int) -> float:
-    """Straight lines through ``points`` (ascending), level beyond the first and the last."""
+def _interpolate(points: list[tuple[int, float]], x: int) -> float:
+    """Return the value at ``x`` on straight lines through ``points`` (ascending); beyond the first
+    and the last point the value stays the same."""
     if x <= points[0][0]:
         return points[0][1]
     for (x0, y0), (x1, y1) in pairwise(points):
@@ -82,196 +91,110 @@ def _between(points: list[tuple[int, float]], x: int) -> float:
     return points[-1][1]
 
 
-DEFAULT_WORK_S = 3600.0
-"""Training left, on one GPU, of a job whose length is not known. It stays so until it is."""
-DEFAULT_OVERHEAD = Overhead(3.0, 6.0, 1.0, 1.0, 1.0, "assumed: a local launcher and a small model")
-STEP_MAX = 1e12
-"""A job record has no more steps either."""
-SPEED_WEIGHT = 0.5
-"""How far one measurement of a job moves what is believed of this job."""
-TYPE_WEIGHT = 0.1
-"""How far one measurement of a job moves what is believed of its type."""
-COST_WEIGHT = 0.3
-"""How far one measured start, save or stop moves what is believed of its type."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """Seconds per step as measured at one size, after ``count`` measurements."""
-
-    gpu_type: str
-    gpus: int
-    seconds_per_step: float
-    count: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """1 - accuracy = 1 / (b0 * step + b1) + b2, the form of Optimus. Fitted outside the engine."""
-
-    b0: float
-    b1: float
-    b2: float
-    points: int = 0
-
-    def step_of(self, accuracy: float) -> float | None:
-        """The step at which ``accuracy`` is reached; None: never, or beyond ``STEP_MAX``."""
-        gap = 1.0 - accuracy - self.b2
-        if gap <= 0.0 or self.b0 <= 0.0:
-            return None
-        step = max(0.0, (1.0 / gap - self.b1) / self.b0)
-        return step if step <= STEP_MAX else None
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What running jobs taught about a type; beside its profile, never over it."""
-
-    job_type: str
-    speed: tuple[Measured, ...] = ()
-    """What predictions use; they are not made anew for each job that was heard."""
-    job_init_s: float | None = None
-    process_init_s: float | None = None
-    checkpoint_s: float | None = None
-    process_stop_s: float | None = None
-    job_stop_s: float | None = None
-    curve: Curve | None = None
-    heard: tuple[Measured, ...] = ()
-    """What ``speed`` becomes as soon as it is other by more than a little."""
-
-
-def blend(old: float | None, new: float, weight: float) -> float:
-    """``old`` moved towards ``new`` by a bounded weight; ``new`` where nothing was known."""
-    return new if old is None else old + weight * (new - old)
-
-
-def measure(
-    known: tuple[Measured, ...],
-    gpu_type: str,
-    gpus: int,
-    seconds: float,
-    *,
-    prior_s: float | None,
-    weight: float,
-) -> tuple[Measured, ...]:
-    """``known`` with one more measurement at a size, blended into what was believed there.
-
-    ``prior_s`` is the belief before the first measurement; None takes that one as it is.
-    """
-    for number, entry in enumerate(known):
-        if (entry.gpu_type, entry.gpus) == (gpu_type, gpus):
-            mean = blend(entry.seconds_per_step, seconds, weight)
-            entry = Measured(gpu_type, gpus, mean, entry.count + 1)
-            return (*known[:number], entry, *known[number + 1 :])
-    return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight)))
-
-
-def at_size(measured: tuple[Measured, ...], gpu_type: str, gpus: int) -> Measured | None:
-    """What was measured at a size, if anything was."""
-    for entry in measured:
-        if entry.gpus == gpus and entry.gpu_type == gpu_type:
-            return entry
-    return None
-
-
 @dataclass(slots=True, eq=False)
 class Answers:
-    """What a book has answered about a type. As soon as something else is known of the type there
-    is another one, so who keeps what follows from it can see that it still holds."""
+    """Cached answers of a book about one job type. New knowledge of the type brings a new object,
+    so a cache of derived figures can see by identity that these still hold."""
 
-    recorded: dict[str, Recorded] = field(default_factory=dict)
-    """By GPU type."""
+    recorded: dict[str, RecordedSpeeds] = field(default_factory=dict)
+    """Recorded speeds by GPU type."""
     seconds: dict[tuple[str, int], float] = field(default_factory=dict)
+    """Seconds of a step by GPU type and size."""
     tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
-    """The same dictionary as before, where only costs were learned since."""
+    """Seconds of a step by size, for each GPU type and tuple of sizes. It is the same dictionary as
+    before if only costs were learned since."""
     overhead: Overhead | None = None
+    """Seconds of starts, saves and stops; None until first used."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileBook:
-    """Profiles and learned values by job type. Immutable but for a cache of its own answers."""
+    """Profiles and learned values by job type. Immutable, except for a cache of its answers."""
 
     profiles: dict[str, Profile] = field(default_factory=dict)
     learned: dict[str, Learned] = field(default_factory=dict)
     answered: dict[str, Answers] = field(default_factory=dict, repr=False, compare=False)
 
     def with_profile(self, profile: Profile) -> ProfileBook:
-        """A book in which ``profile`` replaces what was recorded of its type. What was learned of
-        the type is dropped: it was learned beside other figures."""
-        learned = {kind: known for kind, known in self.learned.items() if kind != profile.job_type}
+        """Return a book in which ``profile`` replaces the profile of its type. The learned values
+        of the type are dropped, because they were learned beside the earlier profile."""
+        learned = {name: known for name, known in self.learned.items() if name != profile.job_type}
         return ProfileBook({**self.profiles, profile.job_type: profile}, learned)
 
     def with_learned(self, learned: Learned) -> ProfileBook:
-        """A book with what is now known of a type. Answers that this does not change are kept."""
-        kind, known = learned.job_type, {**self.learned, learned.job_type: learned}
+        """Return a book with these learned values of a type. Cached answers that they do not change
+        stay."""
+        job_type, known = learned.job_type, {**self.learned, learned.job_type: learned}
         answers = dict(self.answered)
-        before = answers.pop(kind, None)
-        old = self.learned_of(kind)
+        before = answers.pop(job_type, None)
+        old = self.learned_of(job_type)
         if before is not None and replace(old, heard=learned.heard) == learned:
-            answers[kind] = before
+            answers[job_type] = before
         elif before is not None:
             same = learned.speed == old.speed and learned.curve == old.curve
-            kept = (before.seconds, before.tables) if same else ()
-            answers[kind] = Answers(before.recorded, *kept)
+            speeds = (before.seconds, before.tables) if same else ()
+            answers[job_type] = Answers(before.recorded, *speeds)
         return ProfileBook(self.profiles, known, answers)
 
     def answers(self, job_type: str | None) -> Answers:
-        """What was answered about a type so far."""
-        found = self.answered.get(job_type or DEFAULT_TYPE)
-        if found is None:
-            found = self.answered[job_type or DEFAULT_TYPE] = Answers()
-        return found
+        """Return the cached answers about a type; empty if there are none yet."""
+        answers = self.answered.get(job_type or DEFAULT_TYPE)
+        if answers is None:
+            answers = self.answered[job_type or DEFAULT_TYPE] = Answers()
+        return answers
 
     def of(self, job_type: str | None) -> Profile | None:
-        """The recorded profile of a type."""
+        """Return the recorded profile of a type; None if there is none."""
         return self.profiles.get(job_type or DEFAULT_TYPE)
 
     def learned_of(self, job_type: str | None) -> Learned:
-        """What was learned of a type; empty if nothing was."""
-        kind = job_type or DEFAULT_TYPE
-        return self.learned.get(kind) or Learned(kind)
+        """Return the learned values of a type; empty if there are none."""
+        name = job_type or DEFAULT_TYPE
+        return self.learned.get(name) or Learned(name)
 
     def knows_speed(self, job_type: str | None, gpu_type: str) -> bool:
-        """Whether a speed was recorded for the type on these GPUs."""
+        """Whether the type's profile has a speed on these GPUs."""
         return self._recorded(job_type, gpu_type).known
 
     def batches(self, job_type: str | None, global_batch: int | None) -> float:
-        """A record's batch over its profile's: a step takes so much longer, and an epoch has so
-        many fewer steps (assumed to be in proportion)."""
+        """Return a job's batch over its profile's; 1 if either is not known.
+
+        A step is assumed to take longer, and an epoch to have fewer steps, in proportion.
+        """
         profile = self.of(job_type)
         if profile is None or profile.global_batch is None or global_batch is None:
             return 1.0
         return global_batch / profile.global_batch
 
     def seconds_per_step(self, job_type: str | None, gpu_type: str, gpus: int) -> float:
-        """Seconds of one step of a job of the type, as far as is known without the job itself."""
+        """Return the seconds of one step of a job of the type, without its own measurements."""
         seconds = self.answers(job_type).seconds
-        found = seconds.get((gpu_type, gpus))
-        if found is None:
-            found = self._recorded(job_type, gpu_type).on(gpus)
-            known = self.learned_of(job_type).speed
-            if known:
-                correct = _corrections(
-                    known, gpu_type, lambda t, n: self._recorded(job_type, t).on(n)
+        step_s = seconds.get((gpu_type, gpus))
+        if step_s is None:
+            step_s = self._recorded(job_type, gpu_type).on(gpus)
+            speeds = self.learned_of(job_type).speed
+            if speeds:
+                ratios = _corrections(
+                    speeds, gpu_type, lambda t, n: self._recorded(job_type, t).on(n)
                 )
-                found *= correct.get(gpus, correct[0])
-            seconds[gpu_type, gpus] = found
-        return found
+                step_s *= ratios.get(gpus, ratios[0])
+            seconds[gpu_type, gpus] = step_s
+        return step_s
 
-    def _recorded(self, job_type: str | None, gpu_type: str) -> Recorded:
-        known = self.answers(job_type).recorded
-        found = known.get(gpu_type)
-        if found is None:
-            found = known[gpu_type] = recorded(self.of(job_type), gpu_type)
-        return found
+    def _recorded(self, job_type: str | None, gpu_type: str) -> RecordedSpeeds:
+        cache = self.answers(job_type).recorded
+        speeds = cache.get(gpu_type)
+        if speeds is None:
+            speeds = cache[gpu_type] = speeds_of_profile(self.of(job_type), gpu_type)
+        return speeds
 
     def seconds_of_job(
         self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str, gpus: int
     ) -> float:
-        """Seconds of one step of a job, with its own measurements."""
-        for seen in measured:
-            if seen.gpus == gpus and seen.gpu_type == gpu_type:
-                return seen.seconds_per_step
+        """Return the seconds of one step of a job; its own measurements come first."""
+        for entry in measured:
+            if entry.gpus == gpus and entry.gpu_type == gpu_type:
+                return entry.seconds_per_step
         believed_s = self.seconds_per_step(job_type, gpu_type, gpus)
         if not measured:
             return believed_s
@@ -284,7 +207,8 @@ class ProfileBook:
         gpu_type: str,
         sizes: tuple[int, ...],
     ) -> dict[int, float]:
-        """Seconds of one step of a job at each of ``sizes``, with its own measurements."""
+        """Return the seconds of one step of a job at each of ``sizes``; its own measurements come
+        first. The caller must not change the dictionary."""
         answers = self.answers(job_type)
         table = answers.tables.get((gpu_type, sizes))
         if table is None:
@@ -293,23 +217,25 @@ class ProfileBook:
         if not measured:
             return table
         ratio = self._ratio(job_type, measured, gpu_type)
-        found = {size: ratio * step_s for size, step_s in table.items()}
-        for seen in measured:
-            if seen.gpu_type == gpu_type and seen.gpus in found:
-                found[seen.gpus] = seen.seconds_per_step
-        return found
+        speeds = {size: ratio * step_s for size, step_s in table.items()}
+        for entry in measured:
+            if entry.gpu_type == gpu_type and entry.gpus in speeds:
+                speeds[entry.gpus] = entry.seconds_per_step
+        return speeds
 
     def _ratio(self, job_type: str | None, measured: tuple[Measured, ...], gpu_type: str) -> float:
-        """Measured over believed time of a step, where nothing was measured (``_corrections``)."""
-        if len(measured) == 1:  # as most are
-            one = measured[0]
-            believed_s = self.seconds_per_step(job_type, one.gpu_type, one.gpus)
-            return one.seconds_per_step / believed_s
-        found = _corrections(measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n))
-        return found[0]
+        """Return measured over believed time of a step, for sizes without a measurement."""
+        if len(measured) == 1:  # most jobs have a single measurement
+            entry = measured[0]
+            believed_s = self.seconds_per_step(job_type, entry.gpu_type, entry.gpus)
+            return entry.seconds_per_step / believed_s
+        ratios = _corrections(
+            measured, gpu_type, lambda t, n: self.seconds_per_step(job_type, t, n)
+        )
+        return ratios[0]
 
     def overhead(self, job_type: str | None) -> Overhead:
-        """Seconds of starts, saves and stops of a job of the type."""
+        """Return the seconds of starts, saves and stops of a job of the type."""
         answers = self.answers(job_type)
         if answers.overhead is None:
             answers.overhead = self._overhead(job_type)
@@ -332,12 +258,12 @@ class ProfileBook:
         )
 
     def rows(self) -> tuple[Profile | Learned, ...]:
-        """Everything in it, for a dump."""
+        """Return all profiles and learned values, for a dump."""
         return (*self.profiles.values(), *self.learned.values())
 
     @staticmethod
     def from_rows(rows: Iterable[Profile | Learned]) -> ProfileBook:
-        """The book that was dumped."""
+        """Return the book of dumped ``rows``."""
         book = ProfileBook()
         for row in rows:
             if isinstance(row, Profile):
@@ -347,6 +273,30 @@ class ProfileBook:
         return book
 
 
+def total_steps(
+    book: ProfileBook, spec: JobSpec, progress: Progress, curve: Curve | None
+) -> float | None:
+    """Return the iterations of the whole job; None if no source gives its length.
+
+    ``curve``: the job's own accuracy curve, if it has one.
+    """
+    length = spec.length
+    if length is not None and length.unit is LengthUnit.TARGET_ACCURACY:
+        curve = curve or book.learned_of(spec.job_type).curve
+        return curve.step_of(length.value) if curve is not None else None
+    if progress.total_steps is not None:
+        return float(progress.total_steps)
+    if length is None:
+        return None
+    if length.unit is LengthUnit.STEPS:
+        return length.value
+    profile = book.of(spec.job_type)
+    recorded = profile.steps_per_epoch if profile is not None else None
+    batches = book.batches(spec.job_type, spec.global_batch)
+    per_epoch = progress.steps_per_epoch or (recorded and recorded / batches)
+    return length.value * per_epoch if per_epoch else None
+
+
 def _or(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else value
 
@@ -354,15 +304,18 @@ def _or(value: float | None, otherwise: float) -> float:
 def _corrections(
     measured: tuple[Measured, ...], gpu_type: str, believed: Callable[[str, int], float]
 ) -> dict[int, float]:
-    """Measured over believed time of a step, by size, on GPUs of a type. Under 0 is the mean, for
-    sizes without a measurement: of these GPUs, or of all where these have none."""
-    found = {
+    """Return measured over believed time of a step by size, on GPUs of a type.
+
+    Key 0 has the mean, for sizes without a measurement: the mean on these GPUs, or on all GPUs if
+    these have no measurement. ``believed``: seconds of a step by GPU type and size.
+    """
+    by_size = {
         entry.gpus: entry.seconds_per_step / believed(gpu_type, entry.gpus)
         for entry in measured
         if entry.gpu_type == gpu_type
     }
-    if found:
-        found[0] = sum(found.values()) / len(found)
-        return found
+    if by_size:
+        by_size[0] = sum(by_size.values()) / len(by_size)
+        return by_size
     ratios = [e.seconds_per_step / believed(e.gpu_type, e.gpus) for e in measured]
     return {0: sum(ratios) / len(ratios) if ratios else 1.0}

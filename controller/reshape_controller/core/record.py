@@ -14,9 +14,10 @@ LOG_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """The commit. ``seq`` is unique and gap-free from 1; ``digest`` chains to the one before."""
+    """One append of the log, which is the commit of its events, plans and commands."""
 
     seq: int
+    """Number of the record: unique, and without a gap from 1."""
     epoch: int
     writer: str
     policy: str
@@ -25,12 +26,13 @@ class LogRecord:
     plans: tuple[Plan, ...]
     commands: tuple[Command, ...]
     digest: str
+    """Hash over this record and the digest of the record before it."""
     version: int = LOG_VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseCost:
-    """What one phase of a start or reshape took, beside what had been predicted, in seconds."""
+    """Predicted and measured seconds of one phase of a start or reshape."""
 
     phase: str
     predicted_s: float
@@ -39,9 +41,9 @@ class PhaseCost:
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """Something that happened to a job or host, for people and for timelines.
+    """One line of the history of a job or host, for people and for timelines.
 
-    ``kind`` is stable (docs/history.md); ``text`` is for reading; figures are in ``value``.
+    ``kind`` is stable (docs/history.md), ``text`` is for reading, ``value`` is the figure of it.
     """
 
     job: JobId | None
@@ -53,4 +55,4 @@ class HistoryEntry:
     size: int = 0
     value: float | None = None
     costs: tuple[PhaseCost, ...] = ()
-    """Of a start or reshape that has come to its end (or, the job start, to a part of it)."""
+    """Phases of the start or reshape that ends with this entry; of a job start, the first part."""

@@ -1,8 +1,8 @@
-"""What a SideCar's report does to its job.
+"""The effect of a SideCar's report on its job.
 
 Does: takes in progress, and moves the job on as far as the report says: initialised, first step,
 outcome, stopped, finished, crashed. One report may carry several of these, because it is a state
-and not a message (R3). Never: believes a report of an earlier attempt, or one that is late.
+and not a message (R3). A late report, or a report of an earlier attempt, changes nothing.
 """
 
 from __future__ import annotations
@@ -12,56 +12,57 @@ from reshape_controller.core.coordinator import handover, handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
 
-# An enum finds its members slowly, so what is asked of every report has a name here.
+# Names of the module are faster to read than enum members, and every report is compared with these.
 _NONE, _TRAINING, _RUNNING = Stage.NONE, Stage.TRAINING, Phase.RUNNING
 _OVER = (Stage.NONE, Stage.ENDING)
 
 
-def take(tx: Transaction, seen: Observed) -> None:
+def take(tx: Transaction, report: Observed) -> None:
     """Take in one report."""
-    job = tx.state.jobs.get(JobId(seen.job))
+    job = tx.state.jobs.get(JobId(report.job))
     if job is None or job.stage is _NONE:
         return
-    if seen.attempt != job.attempt or seen.sequence <= job.sequence:
+    if report.attempt != job.attempt or report.sequence <= job.sequence:
         return
     before = job
-    save_s = seen.times.save_s or 0.0
+    save_s = report.times.save_s or 0.0
     job = replace(
         job,
-        sequence=seen.sequence,
-        observed=seen,
-        progress=_merge(job.progress, seen.progress),
+        sequence=report.sequence,
+        observed=report,
+        progress=_merge(job.progress, report.progress),
         answered=True,
         reachable=True,
         longest_save_s=max(job.longest_save_s, save_s),
     )
-    if job.stage is _TRAINING and seen.phase is _RUNNING:
-        # Most reports are of a job that trains on: nothing of the rest can be in them.
-        job = learning.trains_on(tx, before, job, seen)
+    if job.stage is _TRAINING and report.phase is _RUNNING:
+        # Most reports are of a job that goes on training, and can carry none of the other steps.
+        job = learning.learn_progress(tx, before, job, report)
         on_trend = job.trend is not None and job.trend is before.trend
-        shown = not (on_trend and before.answered and before.reachable)
-        tx.state.put_job(job, shown=shown)
+        changes_view = not (on_trend and before.answered and before.reachable)
+        tx.state.put_job(job, changes_view=changes_view)
     else:
         tx.state.put_job(job)
-        _move_on(tx, job.id, seen)
-        learning.observe(tx, before, seen)
+        _move_on(tx, job.id, report)
+        learning.learn_report(tx, before, report)
     if not before.answered or not before.reachable:
         tx.state.plan_wanted = True
 
 
-def _move_on(tx: Transaction, job_id: JobId, seen: Observed) -> None:
+def _move_on(tx: Transaction, job_id: JobId, report: Observed) -> None:
     for step in _STEPS:
         job = tx.state.jobs.get(job_id)
         if job is None or job.stage in _OVER:
             break
-        step(tx, job, seen)
+        step(tx, job, report)
 
 
 def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
-    """No word of the SideCar for long: unreachable, which is an answer too (R6)."""
+    """Mark a job with a silent SideCar as unreachable, which counts as an answer (R6)."""
     job = tx.state.jobs.get(job_id)
     if job is None or job.attempt != attempt or job.stage is Stage.NONE:
         return
@@ -77,14 +78,14 @@ def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
 
 
 def resume_hand_overs(tx: Transaction) -> None:
-    """Go on with every hand-over: every attempt has answered, is known to be silent, or is gone."""
+    """Continue every hand-over, once every attempt has answered, is silent, or is gone (R6)."""
     tx.state.plan_wanted = True
     for job in sorted(tx.state.jobs.values(), key=lambda job: job.place):
         handover.advance(tx, job.id)
 
 
 def settle(tx: Transaction, job: Job) -> None:
-    """A job trains, or waits initialised: do what had to wait until then."""
+    """Carry out what had to wait until the job trains or waits initialised: halt, drain, shrink."""
     host = tx.state.hosts.get(job.host) if job.host is not None else None
     drained = host is not None and host.drained
     if job.halt_wanted:
@@ -101,8 +102,8 @@ def settle(tx: Transaction, job: Job) -> None:
 
 
 def _can_be_named(state: State, job: Job) -> bool:
-    """Whether a plan could name a job that has settled: it starts, gives GPUs or takes idle ones.
-    If not, nothing can be decided now that could not be before."""
+    """Whether a plan could name a settled job, to start it, to shrink it or to give it idle GPUs.
+    If not, its change of stage is no reason for a new plan."""
     if job.stage is not _TRAINING:
         return True
     if state.mechanism is Mechanism.NONE:
@@ -111,10 +112,10 @@ def _can_be_named(state: State, job: Job) -> bool:
     return state.any_idle or (bool(sizes) and sizes[0] < len(job.gpus))
 
 
-def _initialized(tx: Transaction, job: Job, seen: Observed) -> None:
-    if job.stage is not Stage.LAUNCHING or seen.generation != job.generation:
+def _initialized(tx: Transaction, job: Job, report: Observed) -> None:
+    if job.stage is not Stage.LAUNCHING or report.generation != job.generation:
         return
-    if seen.phase is not Phase.INITIALIZED:
+    if report.phase is not Phase.INITIALIZED:
         return
     job = replace(
         job,
@@ -135,28 +136,28 @@ def _initialized(tx: Transaction, job: Job, seen: Observed) -> None:
         handover.advance(tx, job.id)
 
 
-def _outcome(tx: Transaction, job: Job, seen: Observed) -> None:
-    outcome = seen.outcome
+def _outcome(tx: Transaction, job: Job, report: Observed) -> None:
+    outcome = report.outcome
     if job.stage is not Stage.SAVING or outcome is None or outcome.generation != job.generation:
         return
     if outcome.complete and outcome.kind is OutcomeKind.STOPPING:
         job_exit.complete(tx, job, "its checkpoint says that training is complete")
         return
-    handover.on_answer(tx, job, outcome, seen.devices)
+    handover.on_answer(tx, job, outcome, report.devices)
     current = tx.state.jobs[job.id]
     if current.stage is Stage.TRAINING:
         settle(tx, current)
 
 
-def _stopped(tx: Transaction, job: Job, seen: Observed) -> None:
-    if job.stage is Stage.STOPPING and seen.stopped_generation >= job.generation:
+def _stopped(tx: Transaction, job: Job, report: Observed) -> None:
+    if job.stage is Stage.STOPPING and report.stopped_generation >= job.generation:
         handover.on_stopped(tx, job)
 
 
-def _first_step(tx: Transaction, job: Job, seen: Observed) -> None:
-    if job.stage is not Stage.STARTING or seen.generation != job.generation:
+def _first_step(tx: Transaction, job: Job, report: Observed) -> None:
+    if job.stage is not Stage.STARTING or report.generation != job.generation:
         return
-    if seen.phase not in (Phase.RUNNING, Phase.SAVING):
+    if report.phase not in (Phase.RUNNING, Phase.SAVING):
         return
     job = replace(
         job,
@@ -169,34 +170,34 @@ def _first_step(tx: Transaction, job: Job, seen: Observed) -> None:
         reason="",
     )
     tx.state.put_job(job)
-    tx.note(job, "first-step", f"trains on {gpus(len(job.gpus))}", seen.times.first_step_s)
+    tx.note(job, "first-step", f"trains on {gpus(len(job.gpus))}", report.times.first_step_s)
     settle(tx, job)
 
 
-def _finished(tx: Transaction, job: Job, seen: Observed) -> None:
-    if seen.phase is Phase.FINISHED and job.stage.has_gpus and job.gpus:
+def _finished(tx: Transaction, job: Job, report: Observed) -> None:
+    if report.phase is Phase.FINISHED and job.stage.has_gpus and job.gpus:
         job_exit.complete(tx, job, "training finished")
 
 
-def _unfit(tx: Transaction, job: Job, seen: Observed) -> None:
-    if seen.phase is not Phase.UNFIT or seen.generation != job.generation:
+def _unfit(tx: Transaction, job: Job, report: Observed) -> None:
+    if report.phase is not Phase.UNFIT or report.generation != job.generation:
         return
     if job.stage in (Stage.LAUNCHING, Stage.READY, Stage.STARTING):
-        job_exit.unfit(tx, job, seen.error or "its SideCar's self-check failed")
+        job_exit.on_unfit(tx, job, report.error or "its SideCar's self-check failed")
 
 
-def _crashed(tx: Transaction, job: Job, seen: Observed) -> None:
-    if seen.phase is not Phase.CRASHED or seen.generation != job.generation:
+def _crashed(tx: Transaction, job: Job, report: Observed) -> None:
+    if report.phase is not Phase.CRASHED or report.generation != job.generation:
         return
-    reason = seen.error or f"its training process ended with exit code {seen.exit_code}"
+    reason = report.error or f"its training process ended with exit code {report.exit_code}"
     if job.stage is Stage.STARTING:
-        job_exit.start_failed(tx, job, reason)
+        job_exit.on_start_failed(tx, job, reason)
     elif job.stage is Stage.TRAINING:
         _crashed_in_training(tx, job, reason)
 
 
 def _crashed_in_training(tx: Transaction, job: Job, reason: str) -> None:
-    job = attempts.count_failure(tx, attempts.lost_work(job), reason)
+    job = attempts.count_failure(tx, attempts.count_lost_work(job), reason)
     if job.state.terminal:
         job_exit.leave_terminal(tx, job)
         return
@@ -205,7 +206,7 @@ def _crashed_in_training(tx: Transaction, job: Job, reason: str) -> None:
 
 
 def _merge(old: Progress, new: Progress) -> Progress:
-    """The newest progress; what a fresh process cannot know yet is kept from before."""
+    """Return the newest progress; figures that a new process does not have yet stay as before."""
     if new.step < old.step and new.loss is None and new.seconds_per_step is None:
         return replace(old, checkpoint_step=new.checkpoint_step or old.checkpoint_step)
     if (

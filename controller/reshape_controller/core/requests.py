@@ -1,7 +1,7 @@
-"""What people ask of a job: cancel, pause, resume, pin (rule R8: events of the same machine).
+"""Requests of people about a job: cancel, pause, resume, pin (rule R8).
 
-Does: starts what was asked as far as the job's stage allows, and remembers it where it has to wait.
-Never: breaks a hand-over past its point of no return. State: fields of the job.
+Does: carries a request out as far as the job's stage allows, and notes in the job what has to wait.
+Never: breaks a hand-over past its point of no return.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from reshape_controller.core.coordinator import handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import Job, JobState, Stage
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def take(tx: Transaction, job: Job, event: ev.Event) -> None:
@@ -50,7 +50,7 @@ def _resume(tx: Transaction, job: Job, reason: str) -> None:
     forgiven = replace(job, reason=reason, struck=(), unfit_on=())
     if job.state is JobState.HALTED:
         job = replace(forgiven, state=JobState.SUBMITTED)
-    elif job.after_end is JobState.HALTED:  # on its way there
+    elif job.after_end is JobState.HALTED:  # its container is ending
         job = replace(forgiven, after_end=JobState.SUBMITTED)
     job = replace(job, halt_wanted=False)
     tx.state.put_job(job)

@@ -1,8 +1,8 @@
-"""What a policy sees: a view of each job and host, made anew only where something changed.
+"""The snapshot that a policy sees: a view of each job and host, built again only after a change.
 
-Does: keeps the views of the newest snapshot in its order, and remembers which jobs and hosts were
-replaced since; so a snapshot costs what changed, not what is there. Never: differs from what a
-fresh state gives (a test compares), or decides. State: a cache; only ``State`` tells it of changes.
+Does: caches the views of the newest snapshot in their order, and the ids of the jobs and hosts that
+the state replaced since. So the time for a snapshot grows with the changes, not with the cluster.
+Never: differs from the snapshot of a newly loaded state (a test compares them).
 """
 
 from __future__ import annotations
@@ -13,23 +13,27 @@ from typing import TYPE_CHECKING
 from reshape_controller.core.host_numbering import HostNumbering
 from reshape_controller.core.model import (
     DeadlineKind,
+    Gpu,
+    GpuId,
     GpuState,
     Host,
     HostId,
     Job,
     JobId,
     JobState,
+    Mechanism,
     Stage,
 )
 from reshape_controller.core.plan import HostView, IndexCache, JobView, Likeness, Renewed, Snapshot
+from reshape_controller.core.profile_book import ProfileBook
 
 if TYPE_CHECKING:
     from reshape_controller.core.job_estimate import JobEstimate
-    from reshape_controller.core.state import State
 
 _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
-# An enum finds its members slowly, so what is asked of every job and GPU has a name here.
+# Names of the module are faster to read than enum members, and each job and GPU is compared with
+# these.
 _READY, _TRAINING = Stage.READY, Stage.TRAINING
 _QUEUED_STATES = (JobState.SUBMITTED, JobState.INITIALIZED)
 _QUEUED_STAGES = (Stage.NONE, Stage.READY)
@@ -46,15 +50,15 @@ def is_queued(job: Job) -> bool:
 
 
 def waits_until(job: Job) -> float:
-    """When a job that failed may start again."""
+    """Return when a job that failed may start again; 0 if it need not wait."""
     deadline = job.deadline
     if deadline is not None and deadline.kind is DeadlineKind.RETRY and job.stage is Stage.NONE:
         return deadline.at_s
     return 0.0
 
 
-class _OrderedJobs:
-    """Views of jobs, by priority and place."""
+class OrderedJobs:
+    """Views of jobs in queue order: by priority, then by place."""
 
     def __init__(self, renewed: Renewed) -> None:
         self._renewed = renewed
@@ -85,72 +89,82 @@ class _OrderedJobs:
 
 
 class SnapshotBuilder:
-    """One per state."""
+    """Builds the snapshots of one state. It reads the state's own dictionaries, in place."""
 
-    def __init__(self) -> None:
-        self._jobs: dict[JobId, None] = {}
-        self._hosts: dict[HostId, None] = {}
-        self._kept = IndexCache()
-        self._queued, self._running = (
-            _OrderedJobs(self._kept.queued),
-            _OrderedJobs(self._kept.running),
-        )
-        self._rows: dict[JobId, tuple[_OrderedJobs, _Order]] = {}
+    def __init__(
+        self,
+        jobs: dict[JobId, Job],
+        gpus: dict[GpuId, Gpu],
+        hosts: dict[HostId, Host],
+        idle_gpus: dict[GpuId, None],
+    ) -> None:
+        """Read from these; ``idle_gpus`` holds the GPUs that a plan may give to a job."""
+        self._jobs, self._gpus, self._hosts, self._idle_gpus = jobs, gpus, hosts, idle_gpus
+        self._changed_jobs: dict[JobId, None] = {}
+        self._changed_hosts: dict[HostId, None] = {}
+        self._cache = IndexCache()
+        self._queued = OrderedJobs(self._cache.queued)
+        self._running = OrderedJobs(self._cache.running)
+        self._rows: dict[JobId, tuple[OrderedJobs, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
-        self._idle: dict[HostId, HostView] = {}
-        self._shown: tuple[tuple[HostView, ...], tuple[HostView, ...]] = ((), ())
-        """Both, as snapshots have them."""
+        self._idle_views: dict[HostId, HostView] = {}
+        self._views_of_hosts: tuple[HostView, ...] = ()
+        """The values of ``_host_views``, as snapshots have them."""
+        self._views_of_idle: tuple[HostView, ...] = ()
+        """The values of ``_idle_views``, as snapshots have them."""
         self._numbering: HostNumbering | None = None
         self._estimates: dict[Likeness, JobEstimate] = {}
 
     def __len__(self) -> int:
-        """Views of jobs that are kept."""
+        """Return the number of cached views of jobs."""
         return len(self._rows)
 
     def job_changed(self, job: JobId) -> None:
-        """A job was put or dropped."""
-        self._jobs[job] = None
+        """Build the view of this job again: the state replaced or dropped the job."""
+        self._changed_jobs[job] = None
 
     def host_changed(self, host: HostId) -> None:
-        """A host, or a GPU of it, was put."""
-        self._hosts[host] = None
+        """Build the view of this host again: the state replaced the host or a GPU of it."""
+        self._changed_hosts[host] = None
 
-    def snapshot(self, state: State, *, explained: bool = True) -> Snapshot:
-        """What a policy may base its decision on."""
-        for job in self._jobs:
-            self._renew_job(state, job)
-        fresh = not self._hosts.keys() <= self._host_views.keys()
-        for host in self._hosts:
-            self._renew_host(state, host)
-        if fresh:
-            self._host_views = dict(sorted(self._host_views.items()))
-        if self._hosts:
-            self._idle = dict(sorted(self._idle.items()))
-            self._shown = tuple(self._host_views.values()), tuple(self._idle.values())
-        self._jobs.clear()
-        self._hosts.clear()
+    def snapshot(
+        self,
+        now_s: float,
+        mechanism: Mechanism,
+        profiles: ProfileBook,
+        seed: int,
+        *,
+        explain: bool = True,
+    ) -> Snapshot:
+        """Return what a policy may base its decision on; ``explain`` as in ``Snapshot``."""
+        for job in self._changed_jobs:
+            self._renew_job(job)
+        if self._changed_hosts:
+            self._renew_hosts()
+        self._changed_jobs.clear()
+        self._changed_hosts.clear()
         if self._numbering is None:
             views = self._host_views.values()
             self._numbering = HostNumbering.of((view.id, view.gpu_type) for view in views)
         queued, running = self._queued.all(), self._running.all()
-        self._kept.show(queued, running)
+        self._cache.show(queued, running)
         return Snapshot(
-            now_s=state.now_s,
-            mechanism=state.mechanism,
+            now_s=now_s,
+            mechanism=mechanism,
             queued=queued,
             running=running,
-            hosts=self._shown[0],
-            profiles=state.profiles,
-            seed=state.seed,
-            explained=explained,
+            hosts=self._views_of_hosts,
+            profiles=profiles,
+            seed=seed,
+            explain=explain,
             estimates=self._estimates,
             kept_numbering=self._numbering,
-            kept_idle=self._shown[1],
-            kept=self._kept,
+            kept_idle=self._views_of_idle,
+            kept=self._cache,
         )
 
-    def _renew_job(self, state: State, job_id: JobId) -> None:
-        job, known = state.jobs.get(job_id), self._rows.get(job_id)
+    def _renew_job(self, job_id: JobId) -> None:
+        job, known = self._jobs.get(job_id), self._rows.get(job_id)
         size = _later_size(job) if job is not None else 0
         row = self._running if size > 0 else None
         if job is not None and is_queued(job):
@@ -161,12 +175,22 @@ class SnapshotBuilder:
         if job is None or row is None:
             return
         order = (-job.spec.priority, job.place, job.id)
-        row.put(order, _view(state, job, size))
+        row.put(order, self._job_view(job, size))
         self._rows[job_id] = (row, order)
 
-    def _renew_host(self, state: State, host_id: HostId) -> None:
-        host, before = state.hosts.get(host_id), self._host_views.get(host_id)
-        self._idle.pop(host_id, None)
+    def _renew_hosts(self) -> None:
+        new = not self._changed_hosts.keys() <= self._host_views.keys()
+        for host in self._changed_hosts:
+            self._renew_host(host)
+        if new:
+            self._host_views = dict(sorted(self._host_views.items()))
+        self._idle_views = dict(sorted(self._idle_views.items()))
+        self._views_of_hosts = tuple(self._host_views.values())
+        self._views_of_idle = tuple(self._idle_views.values())
+
+    def _renew_host(self, host_id: HostId) -> None:
+        host, before = self._hosts.get(host_id), self._host_views.get(host_id)
+        self._idle_views.pop(host_id, None)
         if host is None or not host.present or host.drained:
             if before is not None:
                 del self._host_views[host_id]
@@ -174,21 +198,58 @@ class SnapshotBuilder:
             return
         if before is None or before.gpu_type != host.gpu_type:
             self._numbering = None
-        view = self._host_views[host_id] = _host_view(state, host)
+        view = self._host_views[host_id] = self._host_view(host)
         if view.idle:
-            self._idle[host_id] = view
+            self._idle_views[host_id] = view
 
+    def _host_view(self, host: Host) -> HostView:
+        idle = usable = 0
+        for gpu_id in host.gpus:
+            idle += gpu_id in self._idle_gpus
+            usable += self._gpus[gpu_id].state not in _UNUSABLE
+        return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
 
-def _host_view(state: State, host: Host) -> HostView:
-    usable = 0
-    for gpu_id in host.gpus:
-        usable += state.gpus[gpu_id].state not in _UNUSABLE
-    idle = len(state.idle_gpus(host.id))
-    return HostView(host.id, host.gpu_type, idle, len(host.gpus), usable)
+    def _later_host(self, job: Job) -> HostId | None:
+        """Return the host of a job after the change that is under way."""
+        return self._gpus[job.hand_over.gpus[0]].host if job.hand_over is not None else job.host
+
+    def _job_view(self, job: Job, size: int) -> JobView:
+        host = self._later_host(job)
+        trains = job.stage is _TRAINING
+        progress, at_s, measured = job.progress, job.progress_at_s, job.measured
+        if trains and job.trend is not None:
+            progress, at_s, measured = job.trend.progress, job.trend.at_s, job.trend.measured
+        return JobView(
+            id=job.id,
+            spec=job.spec,
+            state=job.state,
+            place=job.place,
+            sizes=job.sizes,
+            size=size,
+            host=host,
+            frozen=job.frozen or not job.reachable,
+            initialized=job.stage is _READY,
+            submitted_at_s=job.submitted_at_s,
+            started_at_s=job.started_at_s,
+            not_before_s=waits_until(job),
+            no_shrink_before_s=job.refused_until_s,
+            reshaped_at_s=job.reshaped_at_s,
+            progress=progress,
+            growable=job.spec.length is not None or job.progress.total_steps is not None,
+            gpu_type=self._hosts[host].gpu_type if host is not None else "",
+            only_host=job.only_host,
+            unfit_on=job.unfit_on,
+            pinned=job.pinned is not None,
+            trains=trains,
+            progress_at_s=at_s if trains else None,
+            measured=measured,
+            reshape_cost_s=job.reshape_cost_s,
+            curve=job.curve,
+        )
 
 
 def _later_size(job: Job) -> int:
-    """The size after what is under way (R1)."""
+    """Return the size of a job after the change that is under way (R1)."""
     if job.hand_over is not None:
         return len(job.hand_over.gpus)
     if job.donation is not None:
@@ -196,43 +257,3 @@ def _later_size(job: Job) -> int:
     if job.change is not None:
         return len(job.devices)
     return 0 if job.state.terminal else len(job.gpus)
-
-
-def _later_host(state: State, job: Job) -> HostId | None:
-    """The host after what is under way."""
-    return state.gpus[job.hand_over.gpus[0]].host if job.hand_over is not None else job.host
-
-
-def _view(state: State, job: Job, size: int) -> JobView:
-    host = _later_host(state, job)
-    trains = job.stage is _TRAINING
-    progress, at_s, measured = job.progress, job.progress_at_s, job.measured
-    if trains and job.trend is not None:
-        progress, at_s, measured = job.trend.progress, job.trend.at_s, job.trend.measured
-    return JobView(
-        id=job.id,
-        spec=job.spec,
-        state=job.state,
-        place=job.place,
-        sizes=job.sizes,
-        size=size,
-        host=host,
-        frozen=job.frozen or not job.reachable,
-        initialized=job.stage is _READY,
-        submitted_at_s=job.submitted_at_s,
-        started_at_s=job.started_at_s,
-        not_before_s=waits_until(job),
-        no_shrink_before_s=job.refused_until_s,
-        reshaped_at_s=job.reshaped_at_s,
-        progress=progress,
-        growable=job.spec.length is not None or job.progress.total_steps is not None,
-        gpu_type=state.hosts[host].gpu_type if host is not None else "",
-        only_host=job.only_host,
-        unfit_on=job.unfit_on,
-        pinned=job.pinned is not None,
-        trains=trains,
-        progress_at_s=at_s if trains else None,
-        measured=measured,
-        reshape_cost_s=job.reshape_cost_s,
-        curve=job.curve,
-    )

@@ -1,8 +1,7 @@
-"""The engine's state, and one turn of changing it.
+"""The engine's state: jobs, GPUs and hosts by id, the profile book, limits, and deadlines.
 
-Does: holds jobs, GPUs and hosts by id, remembers what a batch touched, and finds the earliest
-deadline. Never: decides anything, or lets a value be changed in place: values are frozen and
-replaced. Only the engine and the functions it calls may hold a ``Transaction``.
+Does: replaces values, which are frozen; records the changes for projections and snapshots; finds
+the earliest deadline; dumps and loads itself.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from reshape_controller.core.changes import ChangeSet
-from reshape_controller.core.commands import Command
+from reshape_controller.core.knowledge import Learned
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
     Gpu,
@@ -26,17 +25,17 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
-from reshape_controller.core.profile_book import Learned, ProfileBook
-from reshape_controller.core.record import HistoryEntry, PhaseCost
+from reshape_controller.core.plan import Snapshot
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.snapshot_builder import SnapshotBuilder
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
 _PART_ROWS = 1000
 _IDLE = GpuState.IDLE
-"""An enum finds its members slowly, so what is asked of every GPU has a name here."""
+"""A name of the module is faster to read than an enum member, and ``put_gpu`` is called often."""
 DUE_MAX = 4
-"""Deadlines that are kept for each job and GPU; with more, those that were taken back go."""
+"""Most heap entries for each job and GPU; with more, the entries of void deadlines are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class _Head:
 
 
 class State:
-    """Live jobs, GPUs and hosts. Jobs that have ended are dropped; the projections keep them."""
+    """Live jobs, GPUs and hosts. Jobs that have ended are dropped; the projections have them."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -66,56 +65,62 @@ class State:
         self.plan_wanted = False
         self.seed = 0
         self.wake_at_s: float | None = None
-        """When to plan again although nothing may have happened."""
+        """Time of the next plan, even if nothing happens until then."""
         self.looked_up_to: JobId | None = None
-        """Behind this queued job the newest plan looked at nobody, and would not."""
+        """The last queued job that the newest plan looked at (``Plan.looked_up_to``)."""
         self._profiles = ProfileBook()
-        self.views = SnapshotBuilder()
         self.jobs: dict[JobId, Job] = {}
         self.gpus: dict[GpuId, Gpu] = {}
         self.hosts: dict[HostId, Host] = {}
         self.ended: dict[JobId, Job] = {}
-        """Jobs dropped since the last ``take_touched``: their last projection is still owed."""
-        self.unasked: dict[JobId, None] = {}
-        """Jobs that wait for GPUs of running jobs which were not asked yet."""
+        """Dropped jobs that still need their last projection, which the loop then takes out."""
+        self.pending_shrinks: dict[JobId, None] = {}
+        """Jobs with a hand-over from donors that have not been asked to shrink yet."""
         self._unanswered: dict[JobId, None] = {}
         self._idle: dict[GpuId, None] = {}
+        self.snapshot_builder = SnapshotBuilder(self.jobs, self.gpus, self.hosts, self._idle)
         self._changes = ChangeSet()
         self._due: list[tuple[float, str]] = []
 
     @property
     def profiles(self) -> ProfileBook:
-        """What is known of job types; another book replaces it."""
+        """The profile book; setting another records the job types that it changes."""
         return self._profiles
 
     @profiles.setter
     def profiles(self, book: ProfileBook) -> None:
         before, self._profiles = self._profiles, book
         if book.profiles is not before.profiles:
-            self._changes.see_types(before.profiles, book.profiles)
-        self._changes.see_types(before.learned, book.learned)
+            self._changes.add_types(before.profiles, book.profiles)
+        self._changes.add_types(before.learned, book.learned)
 
     @property
     def observing(self) -> bool:
-        """Whether some attempt has not answered since the controller started (R6)."""
+        """Whether an attempt has not answered since the controller started (R6)."""
         return bool(self._unanswered)
 
     @property
     def any_idle(self) -> bool:
-        """Whether some GPU is nobody's and nobody's next."""
+        """Whether a GPU has no owner and is promised to no job."""
         return bool(self._idle)
 
+    def snapshot(self, *, explain: bool = True) -> Snapshot:
+        """Return what a policy may base its decision on; ``explain`` as in ``Snapshot``."""
+        return self.snapshot_builder.snapshot(
+            self.now_s, self.mechanism, self._profiles, self.seed, explain=explain
+        )
+
     def gpus_of_host(self, host: HostId) -> Iterator[Gpu]:
-        """The GPUs of a host, by index."""
+        """Yield the GPUs of a host, by index."""
         for gpu in self.hosts[host].gpus:
             yield self.gpus[gpu]
 
     def idle_gpus(self, host: HostId) -> tuple[GpuId, ...]:
-        """GPUs of a host that are nobody's and nobody's next, by index."""
+        """Return the GPUs of a host without an owner or a promise, by index."""
         return tuple([gpu for gpu in self.hosts[host].gpus if gpu in self._idle])
 
-    def put_job(self, job: Job, *, shown: bool = True) -> None:
-        """Replace a job. ``shown``: whether a policy may see something else of it than before."""
+    def put_job(self, job: Job, *, changes_view: bool = True) -> None:
+        """Replace a job. ``changes_view``: false if the view that policies see stays the same."""
         job_id, hand_over, deadline = job.id, job.hand_over, job.deadline
         before = self.jobs.get(job_id)
         if job.answered:
@@ -123,24 +128,24 @@ class State:
         else:
             self._unanswered[job_id] = None
         if hand_over is not None and hand_over.donors and not hand_over.shrink_asked:
-            self.unasked[job_id] = None
+            self.pending_shrinks[job_id] = None
         else:
-            self.unasked.pop(job_id, None)
+            self.pending_shrinks.pop(job_id, None)
         self._changes.jobs[job_id] = None
         self.jobs[job_id] = job
-        if shown:
-            self.views.job_changed(job_id)
+        if changes_view:
+            self.snapshot_builder.job_changed(job_id)
         if deadline is not None and (before is None or before.deadline is not deadline):
             self._await(deadline.at_s, job_id)
 
     def drop_job(self, job: Job) -> None:
-        """Forget a job that has ended and left its container."""
+        """Drop a job that has ended and has no container."""
         self._changes.jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
-        self.unasked.pop(job.id, None)
+        self.pending_shrinks.pop(job.id, None)
         self._unanswered.pop(job.id, None)
-        self.views.job_changed(job.id)
+        self.snapshot_builder.job_changed(job.id)
 
     def put_gpu(self, gpu: Gpu) -> None:
         self._changes.gpus[gpu.id] = None
@@ -149,17 +154,17 @@ class State:
             self._idle[gpu.id] = None
         else:
             self._idle.pop(gpu.id, None)
-        self.views.host_changed(gpu.host)
+        self.snapshot_builder.host_changed(gpu.host)
         if gpu.verify_by_s is not None:
             self._await(gpu.verify_by_s, gpu.id)
 
     def put_host(self, host: Host) -> None:
         self._changes.hosts[host.id] = None
         self.hosts[host.id] = host
-        self.views.host_changed(host.id)
+        self.snapshot_builder.host_changed(host.id)
 
     def next_deadline_s(self, until_s: float = inf) -> float | None:
-        """When the earliest deadline is due; None if nothing is awaited up to ``until_s``."""
+        """Return when the earliest deadline is due; None if there is none up to ``until_s``."""
         due, wake_s = self._due, self.wake_at_s
         while due and due[0][0] <= until_s:
             at_s, key = due[0]
@@ -168,8 +173,9 @@ class State:
             heapq.heappop(due)
         return wake_s if wake_s is not None and wake_s <= until_s else None
 
-    def take_due(self, now_s: float) -> tuple[str, ...]:
-        """Ids of jobs and GPUs whose deadline has passed, earliest first, each once."""
+    def pop_due(self, now_s: float) -> tuple[str, ...]:
+        """Remove the deadlines that have passed. Returns the ids of their jobs and GPUs, earliest
+        first, each once."""
         due: dict[str, None] = {}
         while self._due and self._due[0][0] <= now_s:
             at_s, key = heapq.heappop(self._due)
@@ -178,13 +184,15 @@ class State:
         return tuple(due)
 
     def drain_changes(self) -> ChangeSet:
-        """What changed since the last call."""
-        touched, self._changes = self._changes, ChangeSet()
-        return touched
+        """Return the changes since the last call, and begin a new set."""
+        changes, self._changes = self._changes, ChangeSet()
+        return changes
 
     def dump(self, *, with_env: bool = True) -> tuple[str, ...]:
-        """The state as JSON texts; ``load`` of them gives an equal state. Without ``with_env`` the
-        environments of the job records, which may hold secrets, are left out."""
+        """Return the state as JSON texts; ``load`` of them returns an equal state.
+
+        ``with_env``: false leaves out the environments of the job records, which may hold secrets.
+        """
         head = _Head(
             self.epoch,
             self.now_s,
@@ -205,7 +213,7 @@ class State:
 
     @staticmethod
     def load(parts: tuple[str, ...]) -> State:
-        """The state that was dumped. Raises CodecError."""
+        """Return the state of these dumped texts. Raises CodecError."""
         head = codec.loads(_Head, parts[0])
         state = State()
         state.epoch, state.now_s, state.policy = head.epoch, head.now_s, head.policy
@@ -247,51 +255,3 @@ def _bare(job: Job) -> Job:
 
 
 _Row = Host | Gpu | Job | Profile | Learned
-
-
-class Transaction:
-    """One event or plan being worked on: the state, the time, and what comes of it."""
-
-    __slots__ = ("commands", "freed", "history", "now_s", "observed_before", "state", "tells")
-
-    def __init__(self, state: State, now_s: float, *, tells: bool) -> None:
-        """``tells``: whether somebody will read the history."""
-        self.state, self.now_s, self.tells = state, now_s, tells
-        self.commands: list[Command] = []
-        self.history: list[HistoryEntry] = []
-        self.freed: dict[HostId, None] = {}
-        """Hosts on which a GPU became idle in this turn."""
-        self.observed_before = not state.observing
-        """Whether every attempt had answered (R6) before this turn."""
-
-    @property
-    def limits(self) -> Limits:
-        return self.state.limits
-
-    def note(
-        self,
-        job: Job | None,
-        kind: str,
-        text: str,
-        value: float | None = None,
-        costs: tuple[PhaseCost, ...] = (),
-    ) -> None:
-        """Add a line to the history."""
-        if not self.tells:
-            return
-        if job is None:
-            self.history.append(HistoryEntry(None, self.now_s, kind, text, value=value))
-            return
-        self.history.append(
-            HistoryEntry(
-                job.id,
-                self.now_s,
-                kind,
-                text,
-                attempt=job.attempt,
-                generation=job.generation,
-                size=len(job.gpus),
-                value=value,
-                costs=costs,
-            )
-        )

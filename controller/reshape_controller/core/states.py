@@ -1,6 +1,6 @@
-"""What things may be: the states, stages and kinds that ``core.model`` is made of. Values only.
+"""The states, stages and kinds of jobs, GPUs, changes and deadlines, as enums.
 
-Never: behaviour beyond reading. A new state goes through the checklist in CONTRIBUTING.
+A new state goes through the checklist in CONTRIBUTING.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """The paper's states (Table III), and those that a system in use needs beside them."""
+    """States of a job: the paper's (Table III), and further states that a system in use needs."""
 
     SUBMITTED = "submitted"
     INITIALIZED = "initialized"
@@ -23,7 +23,7 @@ class JobState(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing will happen to the job any more."""
+        """Whether the job is over."""
         return self in _TERMINAL
 
 
@@ -31,14 +31,14 @@ _TERMINAL = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.R
 
 
 class GpuState(StrEnum):
-    """The paper's states (Table II), and what a GPU is while nobody may count on it."""
+    """States of a GPU: the paper's (Table II), and three in which no plan may use the GPU."""
 
     IDLE = "idle"
     RESERVED = "reserved"
-    """Empty, and kept for its owner, which does not train on it yet."""
+    """Empty, and reserved for its owner, which does not train on it yet."""
     IN_USE = "in use"
     RELEASING = "releasing"
-    """Its owner said that it is free; nobody has checked yet (rule R4)."""
+    """Its owner reported that it left the GPU; the release is not verified yet (rule R4)."""
     QUARANTINED = "quarantined"
     LOST = "lost"
 
@@ -57,50 +57,51 @@ class Framework(StrEnum):
 
 
 class Mechanism(StrEnum):
-    """How a running job's GPUs change. The second axis beside the policy."""
+    """How a running job gets another number of GPUs. The mechanism and the policy are chosen
+    independently."""
 
     SIDECAR = "sidecar"
-    """Inside the living container."""
+    """The container stays; training saves and starts again in it."""
     TERMINATE = "terminate"
-    """Save, end the container, launch another."""
+    """Training saves, the container ends, another container is launched."""
     NONE = "none"
-    """Never."""
+    """A running job's GPUs do not change."""
 
 
 class Stage(StrEnum):
-    """Where a job's container is; finer than JobState, and what the machine switches on."""
+    """Stage of a job's container: finer than JobState, and the state that the engine acts on."""
 
     NONE = "none"
     """No container."""
     LAUNCHING = "launching"
-    """Launch asked for; its SideCar has not said ``initialized``."""
+    """The launch is commanded; its SideCar has not reported ``initialized``."""
     READY = "ready"
-    """Initialised, no training process: waits for GPUs."""
+    """Initialised without a training process; it waits for GPUs."""
     STARTING = "starting"
-    """Told to train on its GPUs; no first step yet."""
+    """Its SideCar is to train on its GPUs; no first step yet."""
     TRAINING = "training"
     SAVING = "saving"
-    """Asked to save and stop; the one outcome is not known yet."""
+    """Its SideCar is asked to save and stop; the outcome is not known yet."""
     STOPPING = "stopping"
-    """Outcome ``stopping``; its process tree is not gone yet."""
+    """The outcome is ``stopping``; its process tree is not gone yet."""
     ENDING = "ending"
-    """Told to exit, or being removed; the container is not gone yet."""
+    """Its SideCar is to exit, or the launcher to remove it; the container is not gone yet."""
 
     @property
     def has_gpus(self) -> bool:
-        """Whether the job has GPUs, to train on or still."""
+        """Whether the job has GPUs: it trains on them, starts, or has not left them yet."""
         return self in (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
 
 
 class ChangeKind(StrEnum):
-    """Why a running job is asked to save and stop."""
+    """Purpose of a request to save and stop."""
 
     SHRINK = "shrink"
     GROW = "grow"
     RELAUNCH = "relaunch"
     """End the container and launch another (mechanism ``terminate``, or another host)."""
     LEAVE = "leave"
-    """End the container; ``Job.state`` or the queue says what comes then (halt, drain)."""
+    """End the container (halt, drain); ``Job.after_end`` is the state that follows."""
 
 
 class DeadlineKind(StrEnum):

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.events import CurveFitted
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.model import Job, JobId, LengthUnit
-from reshape_controller.core.profile_book import Curve
 from reshape_controller.core.state import State
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
 

@@ -49,7 +49,7 @@ def job_view(
     )
     if row.job is None:
         errors = tuple(ErrorView(*error) for error in row.errors)
-        what = "; ".join(FieldError(*error).told for error in row.errors)
+        what = "; ".join(FieldError(*error).summary for error in row.errors)
         return replace(base, reason=what, errors=errors)
     view = _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, observed)
     if trouble and row.job.stage is not Stage.NONE:

@@ -288,7 +288,7 @@ class _Decision:
             job = self._forecast.running(found.best.job)
             code = "grows" if found.best.host == job.host else "moves"
             return evaluation.plan(code, job, found.best, found, swept.count + 1)
-        active = found.kept if evaluation.explained else []
+        active = found.kept if evaluation.explains else []
         if active:
             text = "GPUs stay idle: no running job would gain enough from them"
             job = self._forecast.running(min(active).job)
@@ -298,7 +298,7 @@ class _Decision:
     def _nobody_grows(self) -> bool:
         """Whether that is plain without a forecast, and nobody asks how far off the jobs are."""
         snapshot = self._snapshot
-        if snapshot.explained or snapshot.queued:
+        if snapshot.explain or snapshot.queued:
             return False
         return not (legal_moves.pinned(snapshot) or self._growth.near)
 

@@ -33,7 +33,7 @@ class RecordInvalid(ReshapeError):
 
 def text_of(error: FieldError) -> str:
     """A problem with its hint, on one line."""
-    return error.told + (f" ({error.hint})" if error.hint else "")
+    return error.summary + (f" ({error.hint})" if error.hint else "")
 
 
 def shown(value: object) -> str:

@@ -13,6 +13,7 @@ from statistics import fmean
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
+from reshape_controller.core.knowledge import Measured
 from reshape_controller.core.model import (
     GpuId,
     HostId,
@@ -23,7 +24,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.plan import Policy
-from reshape_controller.core.profile_book import Measured, ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.state import State
 from reshape_controller.replay.container import Container, Life
 from reshape_controller.replay.event_queue import ticks_up

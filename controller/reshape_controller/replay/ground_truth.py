@@ -12,8 +12,9 @@ import math
 from dataclasses import dataclass, field
 from statistics import NormalDist
 
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.model import JobSpec, LengthUnit
-from reshape_controller.core.profile_book import Curve, ProfileBook
+from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.replay.inputs import ReplayError
 from reshape_profiles.schema import Profile
 from reshape_sidecar.device_truth import DeviceTruth

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
-from reshape_controller.core.profile_book import Curve
 from reshape_controller.fits.convergence import FitRefused, fit
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES, Recipe, generate
 from reshape_controller.replay.ground_truth import SPREAD, Truth, truth_of

@@ -16,10 +16,10 @@ from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.limits import PLAN_ROUNDS_MAX, Limits
 from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
-from reshape_controller.core.profile_book import Curve
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.replay.account import Account, Moment, Reshape

@@ -201,7 +201,7 @@ def find_donors(
         close = job_class.near(gain, rules, excluded) if first.are_met(gain) else []
         found.near += close
         found.ruled_out += job_class.count(excluded) - len(close)
-        if forecast.snapshot.explained:
+        if forecast.snapshot.explain:
             found.far += job_class.far(gain, rules, excluded)
     return found
 

@@ -114,7 +114,7 @@ def evaluate_shrinks(
 ) -> SweptOptions:
     """Weigh every single-victim start of ``newcomer`` (see ``Starts``). With ``gate``, jobs none of
     whose options can save enough are not weighed."""
-    all_kept = not gate or outlook.forecast.snapshot.explained
+    all_kept = not gate or outlook.forecast.snapshot.explain
     starts = DonorOptions(outlook, newcomer, donors, base, all_kept)
     if not gate:
         return starts.evaluate(donors.among(hosts))
@@ -136,7 +136,7 @@ def evaluate_growths(
     growths = GrowthOptions(forecast, hosts, growth.least_ms, base)
     found = growths.evaluate(growth.near)
     found.ruled_out = growth.count - len(growth.near)
-    far = growth.far() if forecast.snapshot.explained else []
+    far = growth.far() if forecast.snapshot.explain else []
     found.far = RuledOut(far, growths) if far else None
     return found
 
@@ -319,7 +319,7 @@ class Evaluation:
     ) -> None:
         """``quiet``: options that reshape nobody; without any, doing ``nothing`` is the base."""
         self.outlook = outlook
-        self.explained = outlook.forecast.snapshot.explained
+        self.explains = outlook.forecast.snapshot.explain
         """Whether somebody will look at the options."""
         self._least_ms = least_ms
         self._nothing = nothing
@@ -399,8 +399,8 @@ class Evaluation:
     def plan(self, code: str, job: JobView, chosen: Rank, found: Evaluated, weighed: int) -> Plan:
         """The plan that takes ``chosen``, an option of ``job``; ``found``: what there was beside
         the quiet ones."""
-        options, number = self._beside(chosen, found) if self.explained else ((), None)
-        text = self._text(job, chosen) if self.explained else ""
+        options, number = self._beside(chosen, found) if self.explains else ((), None)
+        text = self._text(job, chosen) if self.explains else ""
         return Plan(chosen.targets, code, text, job.id, options, number, weighed)
 
     def _beside(self, chosen: Rank, found: Evaluated) -> tuple[tuple[Option, ...], int]:
@@ -415,7 +415,7 @@ class Evaluation:
 
     def waiting(self, found: Evaluated) -> tuple[Option, ...]:
         """What a plan that takes nothing shows."""
-        if not self.explained:
+        if not self.explains:
             return ()
         return tuple(map(self.option, sorted([self.base, *found.kept])[:WAITING_KEPT_MAX]))
 

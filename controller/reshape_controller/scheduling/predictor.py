@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.core.job_estimate import JobEstimate, QueuedWork
-from reshape_controller.core.job_length import total_steps
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.profile_book import DEFAULT_WORK_S, Answers
+from reshape_controller.core.profile_book import DEFAULT_WORK_S, Answers, total_steps
 from reshape_profiles.schema import Overhead
 
 NOTHING = Answers()

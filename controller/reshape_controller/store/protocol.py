@@ -13,9 +13,9 @@ from enum import StrEnum
 from typing import Protocol
 
 from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.knowledge import Learned
 from reshape_controller.core.model import Gpu, Host, Job, JobId, JobState
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.profile_book import Learned
 from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_profiles.schema import Profile
 

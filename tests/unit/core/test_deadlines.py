@@ -24,5 +24,5 @@ def test_what_was_taken_back_is_forgotten_and_what_is_awaited_stays_in_order() -
         state.put_job(job("often", 1e9 + number))
     assert len(state._due) <= DUE_MAX * len(state.jobs)
     assert state.next_deadline_s() == 50.0
-    assert state.take_due(1e9) == ("b", "c", "a")
-    assert state.take_due(2e9) == ("often",)
+    assert state.pop_due(1e9) == ("b", "c", "a")
+    assert state.pop_due(2e9) == ("often",)

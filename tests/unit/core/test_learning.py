@@ -9,12 +9,14 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core import learning
 from reshape_controller.core.engine import Step
+from reshape_controller.core.learning import SPEED_WEIGHT
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import JobId, Length, LengthUnit, Mechanism, Stage
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, SPEED_WEIGHT, default_curve
+from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, default_curve
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.state import State, Transaction
+from reshape_controller.core.state import State
+from reshape_controller.core.transaction import Transaction
 from reshape_controller.policies import make_policy
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import PhaseTimes, Progress
@@ -308,7 +310,7 @@ def test_a_length_is_news_if_nobody_knew_it_or_believed_another_one(
     before = replace(job, progress=Progress(step=1))
     seen = replace(found.container("job").observed(), progress=Progress(step=2, total_steps=1000))
     state.plan_wanted = False
-    learning.trains_on(Transaction(state, found.now_s, tells=True), before, job, seen)
+    learning.learn_progress(Transaction(state, found.now_s, keeps_history=True), before, job, seen)
     assert state.plan_wanted is wanted
 
 

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reshape_controller.core.profile_book import (
-    Learned,
-    Measured,
-    ProfileBook,
-    default_curve,
-    measure,
-)
+from reshape_controller.core.knowledge import Learned, Measured, measure
+from reshape_controller.core.profile_book import ProfileBook, default_curve
 from reshape_profiles.schema import Profile, SpeedPoint
 
 

@@ -21,7 +21,7 @@ def test_kept_views_are_those_that_a_fresh_state_gives() -> None:
             chaos.act(draw.choice(ACTIONS), draw.choice(JOBS), draw.randint(0, 29))
             state = chaos.world.engine.state
             fresh = State.load(state.dump())
-            kept, made = state.views.snapshot(state), fresh.views.snapshot(fresh)
+            kept, made = state.snapshot(), fresh.snapshot()
             assert kept == made
             assert kept.idle == made.idle == tuple(host for host in kept.hosts if host.idle)
 

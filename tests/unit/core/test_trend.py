@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.knowledge import NEWS
 from reshape_controller.core.model import JobId
 from reshape_controller.core.state import State
-from reshape_controller.core.trend import NEWS
 from reshape_profiles.schema import Profile, SpeedPoint
 from reshape_sidecar.wire import Progress
 from tests.support.world import World
@@ -53,7 +53,7 @@ def test_a_state_that_was_loaded_shows_the_same() -> None:
     report(found, 70, after_s=50 * STEP_S)
     state = found.engine.state
     fresh = State.load(state.dump())
-    assert fresh.views.snapshot(fresh) == found.engine.snapshot()
+    assert fresh.snapshot() == found.engine.snapshot()
 
 
 @pytest.mark.parametrize(

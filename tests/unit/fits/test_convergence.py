@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape_controller.core import events as ev
+from reshape_controller.core.knowledge import Curve
 from reshape_controller.core.model import AccuracySeen, JobId, Length, LengthUnit
 from reshape_controller.core.plan import Plan
-from reshape_controller.core.profile_book import Curve
 from reshape_controller.fits.convergence import FitRefused, Refits, fit
 from reshape_profiles import loader
 from reshape_profiles.schema import AccuracyPoint, Profile

@@ -144,9 +144,9 @@ def test_a_job_not_worth_moving_grows_once_gpus_of_its_own_host_are_idle() -> No
     cluster = Cluster({"a": ("V100", 2), "b": ("V100", 2)}, COSTS)
     alone = cluster.runs("job", 1, left=8, sizes=(1, 2)).snapshot()
     full = replace(alone.hosts[0], idle=0)
-    elsewhere = replace(alone, hosts=(full, alone.hosts[1]), explained=False)
+    elsewhere = replace(alone, hosts=(full, alone.hosts[1]), explain=False)
     assert ADAPTIVE.decide(elsewhere).targets == ()
-    here = replace(alone, hosts=(replace(full, idle=2), alone.hosts[1]), explained=False)
+    here = replace(alone, hosts=(replace(full, idle=2), alone.hosts[1]), explain=False)
     assert said(ADAPTIVE.decide(here).targets) == {"job": 2}
 
 
@@ -170,7 +170,7 @@ def test_after_its_longest_wait_a_job_is_started_whatever_the_gain() -> None:
     plan = ADAPTIVE.decide(cluster.snapshot())
     assert said(plan.targets) == {"job2": 2, "job1": 2}
     assert plan.reason_code == "shrinks-for-overdue"
-    unseen = ADAPTIVE.decide(replace(cluster.snapshot(), explained=False))
+    unseen = ADAPTIVE.decide(replace(cluster.snapshot(), explain=False))
     assert unseen.targets == plan.targets, "also where nobody looks at what saves too little"
 
 
@@ -262,7 +262,7 @@ def test_a_pinned_job_gets_its_size_as_soon_as_it_is_idle() -> None:
 def test_a_pinned_job_gets_its_size_also_if_nobody_knows_how_long_it_trains() -> None:
     cluster = Cluster().runs("job", 2, speed=FLAT, sizes=(4,), pinned=True, left=None)
     for explained in (True, False):
-        plan = ADAPTIVE.decide(replace(cluster.snapshot(), explained=explained))
+        plan = ADAPTIVE.decide(replace(cluster.snapshot(), explain=explained))
         assert (said(plan.targets), plan.reason_code) == ({"job": 4}, "grows-to-pin")
 
 

@@ -72,12 +72,12 @@ def test_the_figures_of_the_rules_are_those_of_the_code() -> None:
     assert f"first {LISTED_MAX} queued jobs" in " ".join(TEXT.split())
     assert adaptive.NEWCOMERS_MAX == 4
     assert POINTS_MIN == 5
-    assert (profile_book.SPEED_WEIGHT, profile_book.TYPE_WEIGHT, learning.TYPE_EVERY) == (
+    assert (learning.SPEED_WEIGHT, learning.TYPE_WEIGHT, learning.TYPE_EVERY) == (
         0.5,
         0.1,
         10,
     )
-    assert (profile_book.COST_WEIGHT, learning.STRAGGLE_RATIO) == (0.3, 1.5)
+    assert (learning.COST_WEIGHT, learning.STRAGGLE_RATIO) == (0.3, 1.5)
     assert f"counts as {profile_book.DEFAULT_WORK_S:.0f} s of training" in TEXT
 
 

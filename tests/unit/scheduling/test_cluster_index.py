@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from reshape_controller.core.knowledge import Learned, Measured
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import IndexCache, Snapshot, Target
-from reshape_controller.core.profile_book import Learned, Measured
 from reshape_controller.policies.adaptive import Adaptive
 from reshape_controller.scheduling.cluster_index import QueueIndex, is_overdue
 from reshape_controller.scheduling.forecast import Forecast
@@ -123,7 +123,7 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_more_gpus_are_
     """The job's own host is full; another has one idle GPU at first, and then four."""
     cluster = Cluster(hosts={"a": ("V100", 1), "b": ("V100", 4)}, overhead=COSTS)
     cluster.runs("job", 1, left=1000)
-    snapshot = replace(kept(cluster.snapshot()), explained=False)
+    snapshot = replace(kept(cluster.snapshot()), explain=False)
     one, four = (
         replace(snapshot, hosts=(snapshot.hosts[0], replace(snapshot.hosts[1], idle=idle)))
         for idle in (1, 4)
@@ -138,7 +138,7 @@ def test_a_job_that_was_not_worth_growing_is_looked_at_again_when_its_type_learn
     told = (Measured("V100", 1, 4.0, 9),)
     cluster = Cluster(hosts={"a": ("V100", 1), "b": ("V100", 2)}, overhead=COSTS)
     cluster.runs("job", 1, speed=FLAT, left=1000, measured=told)
-    policy, before = Adaptive(), replace(kept(cluster.snapshot()), explained=False)
+    policy, before = Adaptive(), replace(kept(cluster.snapshot()), explain=False)
     assert policy.decide(before).targets == ()
     faster = Learned("type of job", speed=(Measured("V100", 1, 4.0), Measured("V100", 2, 1.0)))
     after = replace(before, profiles=before.profiles.with_learned(faster))
@@ -157,7 +157,7 @@ def test_of_jobs_that_are_alike_each_counts_with_the_speeds_that_were_measured_o
         left = 2000 if name == first else 2100
         cluster.runs(name, 2, speed={1: 2.0, 2: 1.0}, left=left, measured=told, kind="same")
     cluster.waits("newcomer", speed={1: 1.0}, left=100)
-    snapshot = replace(cluster.snapshot(), explained=explained)
+    snapshot = replace(cluster.snapshot(), explain=explained)
     assert Adaptive().decide(snapshot).targets == (
         Target(JobId("newcomer"), 1, HostId("a")),
         Target(JobId("loses-nothing"), 1, HostId("a")),

@@ -7,15 +7,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from reshape_controller.core.knowledge import Curve, Learned, Measured
 from reshape_controller.core.model import JobId, JobState, Length, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
-from reshape_controller.core.profile_book import (
-    DEFAULT_WORK_S,
-    Curve,
-    Learned,
-    Measured,
-    ProfileBook,
-)
+from reshape_controller.core.profile_book import DEFAULT_WORK_S, ProfileBook
 from reshape_controller.scheduling.predictor import Predictor, to_ms
 from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Progress

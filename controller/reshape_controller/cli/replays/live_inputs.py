@@ -105,7 +105,7 @@ def _can_be_submitted(job: WorkJob) -> None:
         parse_record({**fields_of(job), "command": ["train"]})
     except RecordInvalid as error:
         first = error.errors[0]
-        raise failed(Exit.USAGE, first.told, f"job {job.spec.name}", first.hint) from None
+        raise failed(Exit.USAGE, first.summary, f"job {job.spec.name}", first.hint) from None
 
 
 def _write(folder: Path, found: ScaledScene, costs: Costs) -> None:

@@ -1,1 +1,1 @@
-"""The GPU Coordinator: how GPUs pass from job to job, rules R1 to R9."""
+"""The GPU Coordinator, which passes GPUs from job to job by the rules R1 to R9."""

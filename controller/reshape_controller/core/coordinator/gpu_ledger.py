@@ -1,7 +1,7 @@
-"""The GPU ledger: how a GPU passes from idle to reserved, in use, releasing and back.
+"""The GPU ledger: every change of a GPU's state, from idle to reserved, in use, releasing and back.
 
-Does: every change of a GPU's state, and nothing else changes one. Never: touches a job. A GPU is
-taken from its owner only on positive evidence: a verified release, or a host that was cleaned.
+A GPU passes from its owner to another job only on positive evidence: a verified release, or a host
+that was cleaned. The ledger changes no job.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, Job, JobId
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 
 
 def reserve(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
-    """Keep idle GPUs for a job."""
+    """Reserve idle GPUs for a job."""
     for gpu in gpus:
         tx.state.put_gpu(replace(tx.state.gpus[gpu], state=GpuState.RESERVED, owner=job))
 
 
 def promise(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId | None) -> None:
-    """Name who gets GPUs that their owner still uses; None takes the promise back."""
+    """Promise GPUs that their owner still uses to a job; None takes the promise back."""
     for gpu in gpus:
         tx.state.put_gpu(replace(tx.state.gpus[gpu], promised_to=job))
 
 
 def use(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
-    """The grant: reserved GPUs become their owner's to train on."""
+    """Grant reserved GPUs to their owner, to train on."""
     for gpu in gpus:
         tx.state.put_gpu(
             replace(tx.state.gpus[gpu], state=GpuState.IN_USE, owner=job, promised_to=None)
@@ -33,10 +33,10 @@ def use(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
 
 
 def release(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], generation: int) -> None:
-    """The owner says that it is off these GPUs: a claim, which is checked before it counts (R4).
+    """Take in the owner's claim that it left these GPUs, and have the claim verified (R4).
 
-    Processes started at a generation up to ``generation`` must be gone; a later one may already
-    run on the GPUs that the job keeps.
+    Processes of generations up to ``generation`` must be gone; a process of a later generation may
+    already run on the GPUs that the job keeps.
     """
     if not gpus:
         return
@@ -55,7 +55,7 @@ def release(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], generation: int)
 
 
 def check(tx: Transaction, gpus: tuple[Gpu, ...]) -> None:
-    """Ask for the releases of ``gpus`` to be looked at, one command for each attempt."""
+    """Command a check of the releases of ``gpus``, one command for each attempt and generation."""
     groups: dict[tuple[JobId, int, int], list[GpuId]] = {}
     for gpu in gpus:
         if gpu.owner is not None:
@@ -65,8 +65,8 @@ def check(tx: Transaction, gpus: tuple[Gpu, ...]) -> None:
 
 
 def free(tx: Transaction, gpu: Gpu) -> None:
-    """A GPU that is known to be empty goes to whom it was promised, else it is idle; one that its
-    host does not show is lost."""
+    """Pass a GPU that is known to be empty on: to the job that it is promised to, else it is idle.
+    A GPU that its host does not show is lost."""
     if gpu.unseen:
         _take_away(tx, gpu, GpuState.LOST, gpu.unseen)
         tx.state.plan_wanted = True
@@ -96,13 +96,13 @@ def quarantine(tx: Transaction, gpu: Gpu, reason: str) -> None:
 
 
 def lose(tx: Transaction, host: HostId, reason: str) -> None:
-    """The host is silent: what runs there is unknown, so its GPUs are nobody's until cleaned."""
+    """Mark the GPUs of a silent host as lost until it is cleaned: their processes are unknown."""
     for gpu in tx.state.gpus_of_host(host):
         _take_away(tx, gpu, GpuState.LOST, reason)
 
 
-def unseen(tx: Transaction, gpu: Gpu, reason: str) -> None:
-    """Its host does not show it: lost at once if it is nobody's, else as soon as it is."""
+def mark_unseen(tx: Transaction, gpu: Gpu, reason: str) -> None:
+    """Mark a GPU that its host does not show: lost at once if idle, else once its owner leaves."""
     gpu = replace(gpu, unseen=reason)
     tx.state.put_gpu(gpu)
     tx.note(None, "gpu-lost", f"GPU {gpu.id} on {gpu.host}: {reason}")
@@ -110,8 +110,9 @@ def unseen(tx: Transaction, gpu: Gpu, reason: str) -> None:
         free(tx, gpu)
 
 
-def seen_again(tx: Transaction, gpu: Gpu) -> None:
-    """Its host shows it again. A quarantine stays, and so does what a silent host has lost."""
+def mark_seen(tx: Transaction, gpu: Gpu) -> None:
+    """Mark a GPU that its host shows again. A quarantined GPU stays so; a GPU of a silent host
+    stays lost."""
     gpu = replace(gpu, unseen="")
     tx.state.put_gpu(gpu)
     tx.note(None, "gpu-found", f"GPU {gpu.id} on {gpu.host}")
@@ -119,7 +120,7 @@ def seen_again(tx: Transaction, gpu: Gpu) -> None:
         free(tx, gpu)
 
 
-def held_by(tx: Transaction, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
+def is_reserved_for(tx: Transaction, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
     """Whether every GPU is reserved for the job: the condition of its grant."""
     return all(
         tx.state.gpus[gpu].state is GpuState.RESERVED and tx.state.gpus[gpu].owner == job
@@ -128,7 +129,7 @@ def held_by(tx: Transaction, job: JobId, gpus: tuple[GpuId, ...]) -> bool:
 
 
 def _take_away(tx: Transaction, gpu: Gpu, state: GpuState, reason: str) -> None:
-    """From whoever has it or was to get it."""
+    """Take a GPU from its owner and from the job that it is promised to."""
     tx.state.put_gpu(
         replace(gpu, state=state, owner=None, promised_to=None, verify_by_s=None, reason=reason)
     )

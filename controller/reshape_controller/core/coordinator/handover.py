@@ -1,9 +1,10 @@
 """The hand-over of GPUs between jobs, rules R1 to R9 (docs/architecture.md).
 
-Does: begins a hand-over, asks the running job to shrink once the newcomer is initialised, takes in
-the one outcome, and grants what was verified. A reshape up is the same machine with one party;
-with the mechanism ``terminate`` the running job leaves its container instead of shrinking in it.
-Never: chooses who gives or gets (that is the plan), or believes a release before it is verified.
+Does: begins the hand-over of a plan, asks the donors to shrink once the newcomer is initialised,
+takes in each donor's outcome, and grants GPUs with a verified release. Idle GPUs that turn up
+before the donors are asked spare a donor. A reshape up is the same machine with one party; with the
+mechanism ``terminate`` a running job leaves its container instead of shrinking in it.
+Never: grants a GPU before its release is verified.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
 
 
 def use_idle_instead(tx: Transaction, host: HostId) -> None:
-    """GPUs became idle: a hand-over that has taken nothing yet takes them instead of a running
-    job's (the replacing plan of R2: it takes less)."""
+    """Have hand-overs that have not asked their donors yet take idle GPUs of ``host`` instead of a
+    donor's (R2 allows it, as the changed plan takes less from running jobs)."""
     jobs = tx.state.jobs
-    for newcomer in sorted((jobs[job] for job in tx.state.unasked), key=lambda job: job.place):
+    for newcomer in sorted(
+        (jobs[job] for job in tx.state.pending_shrinks), key=lambda job: job.place
+    ):
         assert newcomer.hand_over is not None
         for donor_id in newcomer.hand_over.donors:
             _spare(tx, newcomer.id, donor_id, host)
@@ -44,6 +47,7 @@ def use_idle_instead(tx: Transaction, host: HostId) -> None:
 
 
 def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -> None:
+    """Release a donor from its hand-over if idle GPUs can take the place of all that it gives."""
     newcomer, donor = tx.state.jobs[newcomer_id], tx.state.jobs[donor_id]
     assert newcomer.hand_over is not None
     promised = tuple(g for g in donor.gpus if tx.state.gpus[g].promised_to == newcomer_id)
@@ -62,7 +66,7 @@ def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -
 
 @dataclass(frozen=True, slots=True)
 class DonorShare:
-    """What a running job keeps, and what it gives to the newcomer; the rest becomes idle."""
+    """The GPUs that a running job keeps, and those that the newcomer gets; the rest become idle."""
 
     donor: JobId
     keeps: tuple[GpuId, ...]
@@ -72,16 +76,16 @@ class DonorShare:
 def begin(
     tx: Transaction, newcomer: Job, idle: tuple[GpuId, ...], donors: tuple[DonorShare, ...]
 ) -> None:
-    """A plan gives ``idle`` GPUs to the newcomer, and some of each donor's. Nothing is taken from
-    a donor yet (R2)."""
+    """Begin a hand-over of ``idle`` GPUs, and of some of each donor's, to the newcomer. The donors
+    train on, and are not asked yet (R2)."""
     gpu_ledger.reserve(tx, idle, newcomer.id)
     gpus = list(idle)
-    for giving in donors:
-        donor = tx.state.jobs[giving.donor]
-        gpu_ledger.promise(tx, giving.gives, newcomer.id)
-        tx.state.put_job(replace(donor, donation=Donation(newcomer.id, giving.keeps)))
-        gpus += giving.gives
-    hand_over = HandOver(tuple(gpus), tuple(giving.donor for giving in donors))
+    for share in donors:
+        donor = tx.state.jobs[share.donor]
+        gpu_ledger.promise(tx, share.gives, newcomer.id)
+        tx.state.put_job(replace(donor, donation=Donation(newcomer.id, share.keeps)))
+        gpus += share.gives
+    hand_over = HandOver(tuple(gpus), tuple(share.donor for share in donors))
     newcomer = replace(newcomer, hand_over=hand_over, deadline=None)
     tx.state.put_job(newcomer)
     tx.note(newcomer, "planned", _what_was_planned(idle, hand_over))
@@ -89,7 +93,7 @@ def begin(
 
 
 def grow(tx: Transaction, job: Job, idle: tuple[GpuId, ...], host: HostId) -> None:
-    """Reshape up: a running job gets idle GPUs beside its own, or moves to another host."""
+    """Reshape a running job up: it gets idle GPUs beside its own, or moves to another host."""
     gpu_ledger.reserve(tx, idle, job.id)
     same_host = host == job.host
     after = (job.gpus if same_host else ()) + idle
@@ -101,7 +105,7 @@ def grow(tx: Transaction, job: Job, idle: tuple[GpuId, ...], host: HostId) -> No
 
 
 def leave(tx: Transaction, job: Job, reason: str, *, after: JobState) -> None:
-    """A training job saves and gives everything back (halt, drain)."""
+    """Have a training job save and give all its GPUs back (halt, drain)."""
     job = replace(job, after_end=after, reason=reason)
     _request(tx, job, Change(ChangeKind.LEAVE, len(job.gpus), (), None, tx.now_s))
 
@@ -113,7 +117,7 @@ def advance(tx: Transaction, job_id: JobId) -> None:
         return
     hand_over = job.hand_over
     early = tx.state.mechanism is Mechanism.SIDECAR
-    held = gpu_ledger.held_by(tx, job.id, hand_over.gpus)
+    held = gpu_ledger.is_reserved_for(tx, job.id, hand_over.gpus)
     if job.stage is Stage.NONE and (held or early):
         host = tx.state.hosts[tx.state.gpus[hand_over.gpus[0]].host]
         if host.drained:
@@ -127,8 +131,10 @@ def advance(tx: Transaction, job_id: JobId) -> None:
 
 
 def on_answer(tx: Transaction, job: Job, outcome: Outcome, devices: tuple[str, ...]) -> None:
-    """The SideCar's one outcome of the request that is under way (stage SAVING). ``devices``:
-    those that its process trains on."""
+    """Take in the SideCar's outcome of the request that is under way (stage SAVING).
+
+    ``devices``: the GPUs that its process trains on.
+    """
     assert job.change is not None
     if outcome.kind is OutcomeKind.REFUSED:
         handover_abort.on_refused(tx, job, job.change, devices)
@@ -144,7 +150,7 @@ def on_answer(tx: Transaction, job: Job, outcome: Outcome, devices: tuple[str, .
 
 
 def on_stopped(tx: Transaction, job: Job) -> None:
-    """The process tree of the request's generation is gone (stage STOPPING)."""
+    """Continue a request (stage STOPPING) whose process tree is gone: start again, or end."""
     change = job.change
     assert change is not None
     tx.note(job, "stopped", "all its training processes have ended")
@@ -158,9 +164,9 @@ def on_stopped(tx: Transaction, job: Job) -> None:
     after = job.devices
     given = tuple(gpu for gpu in job.gpus if gpu not in after)
     gpu_ledger.use(tx, tuple(gpu for gpu in after if gpu not in job.gpus), job.id)
-    handover_abort.free_rest(tx, job, change)
+    handover_abort.free_unused(tx, job, change)
     job = replace(
-        attempts.reshaped(tx, job, change.size_before, len(after)),
+        attempts.count_reshape(tx, job, change.size_before, len(after)),
         gpus=after,
         stage=Stage.STARTING,
         process_restarts=job.process_restarts + 1,
@@ -203,7 +209,7 @@ def _request(tx: Transaction, job: Job, change: Change) -> None:
     wait_s = attempts.save_deadline_s(tx.state, job) + tx.limits.save_answer_s
     reason = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
     if change.kind is ChangeKind.LEAVE:
-        reason = job.reason  # who wants it
+        reason = job.reason  # it names the user or the drain
     job = replace(
         job,
         state=JobState.ADJUSTING,
@@ -226,7 +232,7 @@ def _grant(tx: Transaction, job: Job, hand_over: HandOver) -> None:
         started_at_s=tx.now_s if job.started_at_s is None else job.started_at_s,
     )
     if hand_over.size_before:
-        job = attempts.reshaped(tx, job, hand_over.size_before, len(hand_over.gpus))
+        job = attempts.count_reshape(tx, job, hand_over.size_before, len(hand_over.gpus))
     job = attempts.start(tx, job, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")
     tx.note(job, "granted", f"{gpus(len(hand_over.gpus))}: {', '.join(hand_over.gpus)}")
 

@@ -1,8 +1,8 @@
-"""How a hand-over ends without a grant: abandoned, withdrawn, refused, or parted from.
+"""The end of a hand-over without a grant: aborted, withdrawn, refused, or left by a donor.
 
-Does: gives back what was reserved and promised as far as nothing moves yet, and asks for the rest
-by a higher generation (rules R2, R9). Never: takes a GPU from a process without evidence.
-State: fields of the jobs, and the ledger.
+Does: gives reserved and promised GPUs back if nothing moves yet, and withdraws pending requests by
+a higher generation (rules R2, R9). What moves already rolls forward.
+Never: takes a GPU from a process without evidence.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.replacing import replace
-from reshape_controller.core.state import Transaction
+from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Mode
 
 
 def abort(tx: Transaction, newcomer: Job, reason: str) -> Job:
-    """Give up a newcomer's hand-over: what is reserved becomes idle, promises are taken back,
-    a request that has no outcome yet is withdrawn; what already moves rolls forward (R2)."""
+    """Abort a newcomer's hand-over: free its reserved GPUs, take back its promises, withdraw
+    requests without an outcome. What moves already rolls forward (R2)."""
     hand_over = newcomer.hand_over
     if hand_over is None:
         return newcomer
@@ -38,7 +38,7 @@ def abort(tx: Transaction, newcomer: Job, reason: str) -> Job:
     for gpu in (tx.state.gpus[gpu] for gpu in hand_over.gpus):
         if gpu.promised_to == newcomer.id:
             gpu_ledger.promise(tx, (gpu.id,), None)
-        elif gpu_ledger.held_by(tx, newcomer.id, (gpu.id,)):
+        elif gpu_ledger.is_reserved_for(tx, newcomer.id, (gpu.id,)):
             gpu_ledger.free(tx, gpu)
     for donor_id in hand_over.donors:
         donor = tx.state.jobs.get(donor_id)
@@ -53,11 +53,11 @@ def abort(tx: Transaction, newcomer: Job, reason: str) -> Job:
 
 
 def withdraw_request(tx: Transaction, job: Job, reason: str) -> None:
-    """Take a request back by a higher generation; the SideCar answers it by one of the two."""
+    """Withdraw a request by a higher generation. The SideCar answers with either outcome."""
     change = job.change
     if change is None or job.stage is not Stage.SAVING or change.withdrawn:
         return
-    if change.kind is not ChangeKind.GROW:  # what it grows onto may be in use until it answers
+    if change.kind is not ChangeKind.GROW:  # its new GPUs may be in use until it answers
         job = _drop_own_hand_over(tx, job)
     job = attempts.ask(tx, job, Mode.RUN, job.gpus)
     job = replace(
@@ -71,7 +71,7 @@ def withdraw_request(tx: Transaction, job: Job, reason: str) -> None:
 
 
 def abort_request(tx: Transaction, job: Job, reason: str) -> None:
-    """Withdraw what a job was asked for, with the hand-over that it was asked for, if any."""
+    """Withdraw the request to a job; if it is for a newcomer, abort the newcomer's hand-over."""
     to = job.change.for_job if job.change is not None else None
     newcomer = tx.state.jobs.get(to) if to is not None else None
     if newcomer is not None and newcomer.hand_over is not None:
@@ -81,10 +81,10 @@ def abort_request(tx: Transaction, job: Job, reason: str) -> None:
 
 
 def leave(tx: Transaction, donor: Job) -> Job:
-    """A donor leaves its hand-over because it ended by itself; its GPUs keep their promise.
+    """Take a donor that ended by itself out of its hand-over; its GPUs stay promised.
 
-    What it was told to grow onto becomes its own: it may train there already, unheard, so that
-    the release of these GPUs is verified like that of the others.
+    A donor that grows gets its new GPUs as its own: it may train on them already, unreported, and
+    so their release is verified like that of the others.
     """
     to = donor.donation.to if donor.donation else donor.change.for_job if donor.change else None
     newcomer = tx.state.jobs.get(to) if to is not None else None
@@ -104,7 +104,7 @@ def leave(tx: Transaction, donor: Job) -> Job:
 
 
 def on_refused(tx: Transaction, job: Job, change: Change, devices: tuple[str, ...]) -> None:
-    """Nothing was stopped: training goes on at its size, and nothing was taken (R2, R9)."""
+    """Take in a refusal: training goes on at its size, and no GPU was taken (R2, R9)."""
     before = job.gpus
     job = _drop_own_hand_over(tx, _where_it_trains(tx, job, change, devices))
     if not change.withdrawn or job.gpus != before:
@@ -129,8 +129,11 @@ def on_refused(tx: Transaction, job: Job, change: Change, devices: tuple[str, ..
 
 
 def _where_it_trains(tx: Transaction, job: Job, change: Change, devices: tuple[str, ...]) -> Job:
-    """A withdrawal may come when the SideCar had done, unheard, what was asked before it. If it
-    then refuses to go back, the change took place: the job has the GPUs that it trains on."""
+    """Return the job with the GPUs that it trains on after a refusal.
+
+    A withdrawal may reach a SideCar that has already made the change, unreported. If it then
+    refuses to go back, the change took place.
+    """
     may = job.gpus + _reserved(tx, job, change)
     gpus = tuple(gpu for gpu in may if gpu in devices)
     if not change.withdrawn or set(gpus) == set(job.gpus) or len(gpus) not in job.sizes:
@@ -139,27 +142,27 @@ def _where_it_trains(tx: Transaction, job: Job, change: Change, devices: tuple[s
     gpu_ledger.use(tx, tuple(gpu for gpu in gpus if gpu not in job.gpus), job.id)
     # The process runs under the request's generation; older ones must be gone.
     gpu_ledger.release(tx, job, given, job.generation - 2)
-    job = attempts.reshaped(tx, job, change.size_before, len(gpus))
+    job = attempts.count_reshape(tx, job, change.size_before, len(gpus))
     job = replace(job, gpus=gpus, process_restarts=job.process_restarts + 1)
     tx.state.put_job(job)
     return job
 
 
 def _reserved(tx: Transaction, job: Job, change: Change) -> tuple[GpuId, ...]:
-    """What is reserved for the job's own growth or relaunch."""
-    return tuple(gpu for gpu in change.gpus_after if gpu_ledger.held_by(tx, job.id, (gpu,)))
+    """Return the GPUs that are reserved for the job's own growth or relaunch."""
+    return tuple(gpu for gpu in change.gpus_after if gpu_ledger.is_reserved_for(tx, job.id, (gpu,)))
 
 
-def free_rest(tx: Transaction, job: Job, change: Change) -> None:
-    """Free what was reserved for a change and is not used."""
+def free_unused(tx: Transaction, job: Job, change: Change) -> None:
+    """Free GPUs that were reserved for a change and are not used."""
     for gpu in _reserved(tx, job, change):
         gpu_ledger.free(tx, tx.state.gpus[gpu])
 
 
 def _drop_own_hand_over(tx: Transaction, job: Job) -> Job:
-    """Free what was reserved for the job's own growth or relaunch."""
+    """Free the GPUs reserved for the job's own growth or relaunch, and drop its hand-over."""
     if job.change is not None:
-        free_rest(tx, job, job.change)
+        free_unused(tx, job, job.change)
     job = replace(job, hand_over=None)
     tx.state.put_job(job)
     return job

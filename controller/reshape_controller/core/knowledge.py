@@ -1,0 +1,147 @@
+"""What jobs teach the controller, as values: measured speeds, accuracy curves, trends of progress.
+
+Does: blends a new measurement into the earlier ones, and tells a report with news from an expected
+report. ``core.learning`` says when that happens; ``core.profile_book`` looks the values up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reshape_sidecar.wire import Progress
+
+STEP_MAX = 1e12
+"""Most steps of a job. Job records have the same bound."""
+NEWS = 0.01
+"""A report has news if its speed, or its steps since the trend, differ from the expected ones by
+more than this part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Measured seconds per step at one size, blended from ``count`` measurements."""
+
+    gpu_type: str
+    gpus: int
+    seconds_per_step: float
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """1 - accuracy = 1 / (b0 * step + b1) + b2, the form of Optimus. Fitted outside the engine."""
+
+    b0: float
+    b1: float
+    b2: float
+    points: int = 0
+
+    def step_of(self, accuracy: float) -> float | None:
+        """Return the step at which ``accuracy`` is reached; None if not up to ``STEP_MAX``."""
+        gap = 1.0 - accuracy - self.b2
+        if gap <= 0.0 or self.b0 <= 0.0:
+            return None
+        step = max(0.0, (1.0 / gap - self.b1) / self.b0)
+        return step if step <= STEP_MAX else None
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What running jobs taught about a job type; it stands beside the recorded profile."""
+
+    job_type: str
+    speed: tuple[Measured, ...] = ()
+    """The speeds that predictions use. They change only when ``heard`` has news."""
+    job_init_s: float | None = None
+    process_init_s: float | None = None
+    checkpoint_s: float | None = None
+    process_stop_s: float | None = None
+    job_stop_s: float | None = None
+    curve: Curve | None = None
+    heard: tuple[Measured, ...] = ()
+    """The speeds with every measurement blended in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """A job's progress and speed at its last report with news. Predictions use it, and later
+    reports are expected to lie on its line."""
+
+    progress: Progress
+    at_s: float
+    """When the job was at ``progress.step`` (seconds)."""
+    measured: tuple[Measured, ...]
+    """The job's own measurements at that time."""
+
+    def expects(
+        self,
+        progress: Progress,
+        at_s: float,
+        measured: tuple[Measured, ...],
+        gpu_type: str,
+        gpus: int,
+    ) -> bool:
+        """Whether a report has no news.
+
+        The job trains on ``gpus`` GPUs of type ``gpu_type`` and was at ``progress.step`` at
+        ``at_s`` (seconds).
+        """
+        before = self.progress
+        length = progress.total_steps, progress.steps_per_epoch
+        if length != (before.total_steps, before.steps_per_epoch):
+            return False
+        if not as_before(self.measured, measured):
+            return False
+        own = at_size(self.measured, gpu_type, gpus)
+        if own is None:
+            return False
+        steps = (at_s - self.at_s) / own.seconds_per_step
+        return abs(progress.step - before.step - steps) <= 1.0 + NEWS * steps
+
+
+def as_before(old: tuple[Measured, ...], new: tuple[Measured, ...]) -> bool:
+    """Whether ``new`` measures the same sizes as ``old``, without news."""
+    if len(old) != len(new):
+        return False
+    for number, before in enumerate(old):
+        after = new[number]
+        if after.gpus != before.gpus or after.gpu_type != before.gpu_type:
+            return False
+        if abs(after.seconds_per_step - before.seconds_per_step) > NEWS * before.seconds_per_step:
+            return False
+    return True
+
+
+def blend(old: float | None, new: float, weight: float) -> float:
+    """Return ``old`` moved towards ``new`` by ``weight`` (0 to 1); ``new`` if ``old`` is None."""
+    return new if old is None else old + weight * (new - old)
+
+
+def measure(
+    known: tuple[Measured, ...],
+    gpu_type: str,
+    gpus: int,
+    seconds: float,
+    *,
+    prior_s: float | None,
+    weight: float,
+) -> tuple[Measured, ...]:
+    """Return ``known`` with one more measurement blended in.
+
+    ``prior_s``: seconds per step expected before the first measurement at this size; None takes the
+    first measurement as it is.
+    """
+    for number, entry in enumerate(known):
+        if (entry.gpu_type, entry.gpus) == (gpu_type, gpus):
+            mean = blend(entry.seconds_per_step, seconds, weight)
+            entry = Measured(gpu_type, gpus, mean, entry.count + 1)
+            return (*known[:number], entry, *known[number + 1 :])
+    return (*known, Measured(gpu_type, gpus, blend(prior_s, seconds, weight)))
+
+
+def at_size(measured: tuple[Measured, ...], gpu_type: str, gpus: int) -> Measured | None:
+    """Return the measurement at a size; None if there is none."""
+    for entry in measured:
+        if entry.gpus == gpus and entry.gpu_type == gpu_type:
+            return entry
+    return None
