@@ -1,4 +1,4 @@
-"""What each rule of ``adaptive`` costs and brings: replays of the paper's workloads.
+"""Costs and benefits of each rule of ``adaptive``, by replays of the paper's workloads.
 
     .venv/bin/python benchmarks/adaptive_rules.py [--seeds N] [--workloads one,two,three]
 
@@ -33,7 +33,7 @@ SETTINGS = (
 
 
 def scene(workload: str, seed: int) -> Scene:
-    """A workload of the paper in a world that differs a little from the profiles."""
+    """Return a workload of the paper in a world that differs a little from the profiles."""
     bundle, recipe = bundled(), RECIPES[workload]
     truth = truth_of(bundle.profiles, seed=seed)
     known = (*bundle.profiles, bundle.with_costs("paper"))

@@ -1,13 +1,12 @@
-"""How long one cold decision of a policy takes, and how that grows with jobs and GPUs.
+"""Latency of a cold decision of a policy, and its growth with jobs and GPUs.
 
     .venv/bin/python benchmarks/decision_latency.py [--quick] [--policy NAME] [--plot FOLDER]
 
-Prints one JSON document with the conditions. Cold: the policy sees the snapshot for the first time
-and keeps nothing from an earlier decision; ``after_one_report``: it has seen all but one job, as
-the daemon's has. ``wall_ms`` is of ``policy.decide`` alone, ``cpu_ms``
-the processor time of the same calls (on a busy machine the two differ). ``snapshot_ms`` is what
-the engine takes to make the snapshot: cold, and again after one of a thousand jobs reported (views
-of jobs that did not change are kept).
+Prints a JSON document with the conditions. Cold: the policy gets the snapshot for the first time
+and has nothing cached; ``after_one_report``: only one job has changed, as in a daemon. ``wall_ms``
+is the time of ``policy.decide`` alone, ``cpu_ms`` the processor time of the same calls (on a busy
+machine the two differ). ``snapshot_ms`` is the time of the engine for a snapshot: cold, and after a
+report of one of a thousand jobs (the views of the others are cached).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ GPU_TYPES = ("P100", "V100")
 
 
 def book(draw: random.Random) -> ProfileBook:
-    """Fourteen job types on two GPU types."""
+    """Return profiles of fourteen job types on two GPU types."""
     known = ProfileBook()
     for number in range(TYPES):
         points = []
@@ -68,7 +67,7 @@ def book(draw: random.Random) -> ProfileBook:
 
 
 def view(draw: random.Random, name: str, place: int, size: int, host: HostView | None) -> JobView:
-    """A job in the middle of its training, or (size 0) a queued one."""
+    """Return a job in the middle of its training, or (size 0) a queued job."""
     total = draw.randint(2_000, 40_000)
     kind = f"type-{draw.randrange(TYPES)}"
     gpu_type = host.gpu_type if host is not None else ""
@@ -98,8 +97,10 @@ def view(draw: random.Random, name: str, place: int, size: int, host: HostView |
 
 
 def snapshot(running: int, queued: int, seed: int, *, size: int | None = None) -> Snapshot:
-    """``running`` jobs on full hosts of eight GPUs, each on 1 to 4 GPUs; or two on each host of 18,
-    each on nine, so that each has eight smaller sizes to go to (``size`` = 9)."""
+    """Return a snapshot of ``running`` jobs on full hosts of eight GPUs, each on 1 to 4 GPUs.
+
+    With ``size`` = 9 there are two jobs on each host of 18 GPUs, each with eight smaller sizes.
+    """
     draw = random.Random(seed)
     per_host = GPUS_PER_HOST if size is None else 2 * size
     jobs: list[JobView] = []
@@ -129,7 +130,7 @@ def snapshot(running: int, queued: int, seed: int, *, size: int | None = None) -
 
 
 def figures(milliseconds: list[float]) -> dict[str, float]:
-    """Latencies of operations that ran one after the other."""
+    """Return percentiles of the latencies of sequential operations."""
     ordered = sorted(milliseconds)
     return {
         "p50": round(statistics.median(ordered), 2),
@@ -139,7 +140,7 @@ def figures(milliseconds: list[float]) -> dict[str, float]:
 
 
 def after_one_report(policy: Policy, seen: Snapshot) -> Snapshot:
-    """A second after a decision, which kept what it could; one job has reported."""
+    """Return the snapshot a second after a decision, with a report of one job."""
     kept, first = IndexCache(), seen.running[0]
     kept.show(seen.queued, seen.running)
     seen = replace(seen, kept=kept, kept_numbering=seen.numbering)
@@ -155,7 +156,7 @@ def after_one_report(policy: Policy, seen: Snapshot) -> Snapshot:
 def measured(
     policy: Policy, repeats: int, make: Callable[[int], Snapshot], *, again: bool = False
 ) -> dict[str, object]:
-    """Decisions over ``repeats`` different clusters, cold; or ``again``, after one job reported."""
+    """Measure decisions on ``repeats`` clusters, cold or (``again``) after a report of one job."""
     wall: list[float] = []
     cpu: list[float] = []
     weighed: list[int] = []
@@ -178,7 +179,7 @@ def measured(
 
 
 def engine_of(running: int) -> Engine:
-    """An engine with ``running`` training jobs on two GPUs each."""
+    """Return an engine with ``running`` training jobs on two GPUs each."""
     engine = Engine()
     state = engine.state
     for number in range(running):
@@ -205,7 +206,7 @@ def engine_of(running: int) -> Engine:
 
 
 def snapshots(running: int, repeats: int) -> dict[str, object]:
-    """Milliseconds of making a snapshot, cold and after one job reported."""
+    """Measure the milliseconds of a snapshot, cold and after a report of one job."""
     cold: list[float] = []
     warm: list[float] = []
     for number in range(repeats):
@@ -222,7 +223,7 @@ def snapshots(running: int, repeats: int) -> dict[str, object]:
 
 
 def growth(policy: Policy, repeats: int, plot: Path | None) -> list[dict[str, object]]:
-    """Median processor time of a decision against running jobs, and thereby GPUs."""
+    """Measure the median processor time of a decision against running jobs (and GPUs)."""
     rows: list[dict[str, object]] = []
     lines: dict[str, list[tuple[float, float]]] = {}
     for queued in (1, 1_000):
@@ -253,7 +254,7 @@ def growth(policy: Policy, repeats: int, plot: Path | None) -> list[dict[str, ob
 
 
 def conditions() -> dict[str, object]:
-    """Where the figures are from."""
+    """Return the conditions of the measurement."""
     return {
         "python": sys.version.split()[0],
         "machine": platform.machine(),

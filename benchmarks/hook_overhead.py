@@ -1,11 +1,11 @@
-"""What the hook costs per training step.
+"""Overhead of the hook per training step.
 
     python benchmarks/hook_overhead.py [--steps 1500] [--rounds 3]
 
-Two figures. *Inside*: the time spent in the hook's own code between two steps, measured in the
-training process with every call of the hook timed (the timing itself included); periodic saves are
-counted apart. *Beside*: the time per step of the same script without and with the hook, in turns,
-so that load on the machine falls on both. The inside figure is the one to trust on a noisy machine.
+It prints two values. *Inside*: the time in the hook's own code between two steps, from timers
+around every call of the hook in the training process (timers included); periodic saves are
+separate. *Beside*: the time per step of the same script without and with the hook, in turns, so
+that other load affects both. On a noisy machine the inside value is the reliable one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 RUN = ROOT / "sidecar" / "reshape_sidecar" / "hook" / "run.py"
 STEP_S = 0.020
-"""The step that an overhead in percent refers to."""
+"""Step to which an overhead in percent refers."""
 WARM_STEPS = 100
 
 SCRIPT = f"""
@@ -99,7 +99,7 @@ def inside() -> None:
 
 
 def process(command: list[str], folder: Path, hook: bool) -> dict[str, str]:
-    """First words of the lines that a process prints, and the rest of each."""
+    """Return the lines that a process prints, by their first word."""
     told = {
         "RESHAPE_JOB": "bench",
         "RESHAPE_ATTEMPT": "1",

@@ -1,13 +1,13 @@
-"""A reshape in the living pod against an end and a new start of the pod, phase by phase.
+"""A reshape in the running pod against a restart of the pod, phase by phase.
 
     make bench-kubernetes            # or: python benchmarks/kubernetes_reshape.py --rounds 5
 
-On the test cluster one real TensorFlow job trains on four GPUs. In each round a newcomer takes two
-of them and gives them back: first in the living pod (preset ``paper``), then by restart of the pod
-(``case-study-termination``, the same policy). Between the two only the controller is started again;
-training goes on. Writes out/bench/kubernetes.json and prints the phases, in seconds: mean, least
-and most. Exits with 1 unless in the pod playbook, scheduling and container take nothing at all, and
-the time to the end of the first step beyond save, stop and process start is 1 s or less.
+On the test cluster a real TensorFlow job trains on four GPUs. In each round a newcomer takes two of
+them and returns them: first in the running pod (preset ``paper``), then by a restart of the pod
+(``case-study-termination``, the same policy). Between the two only the controller restarts;
+training continues. Writes out/bench/kubernetes.json and prints mean, least and largest seconds of
+each phase. Exits with 1 unless playbook, scheduling and container take no time in the running pod,
+and the time to the end of the first step beyond save, stop and process start is at most 1 s.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ sys.path[:0] = [str(ROOT), str(ROOT / "examples" / "demo")]
 
 from metrics import STARTS, Reshape, reshapes  # noqa: E402
 from observed import Run, read_log  # noqa: E402
-from pod_times import PodTimes, Seen  # noqa: E402
+from pod_times import PodTimes, PodTimestamps  # noqa: E402
 from reshape_phases import REST_MAX_S  # noqa: E402
 
 from reshape_controller.cli import config  # noqa: E402
-from reshape_controller.cli.serve.store_settings import store_place  # noqa: E402
+from reshape_controller.cli.serve.store_settings import store_settings  # noqa: E402
 from reshape_controller.http.timeline import Timeline  # noqa: E402
 from reshape_controller.http.views import History, JobView  # noqa: E402
 from tests.kubernetes.grounds import grounds  # noqa: E402
@@ -45,24 +45,24 @@ IN_POD, RESTARTED = "in the living pod", "pod restarted"
 PRESETS = {IN_POD: "paper", RESTARTED: "case-study-termination"}
 DIRECTIONS = ("down", "up")
 ORCHESTRATOR = ("playbook_s", "scheduling_s", "container_s")
-"""What only a pod that is started anew has."""
+"""Phases that only a restarted pod has."""
 PHASES = (
     *("save_s", "stop_s", "pod_end_s", *ORCHESTRATOR, "sidecar_ready_s"),
     *("import_s", "build_s", "restore_s", "first_step_s", "rest_s", "total_s"),
 )
 STEPS, BATCH = 4000, 16
-"""One epoch: TensorFlow stalls between epochs on logical CPU devices."""
+"""A single epoch, because TensorFlow stalls between epochs on logical CPU devices."""
 NEWCOMER = """
 import pathlib, time
 while not pathlib.Path("go").exists():
     time.sleep(0.05)
 """
-"""Holds its GPUs until it is told to end."""
+"""Program that holds its GPUs until the file ``go`` exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One reshape. ``rest_s`` is what no phase has: controller, SideCar, verification, messages."""
+    """A reshape. ``rest_s`` is outside all phases: controller, SideCar, verification, messages."""
 
     way: str
     direction: str
@@ -71,7 +71,7 @@ class Row:
 
 
 def main() -> int:
-    """Measure and print; the exit code."""
+    """Measure and print; return the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=5, help="reshapes of each kind")
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "bench")
@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def measured(rounds: int) -> list[Row]:
-    """Every reshape of one run."""
+    """Return every reshape of a run."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="reshape-bench-")))
         folder.chmod(0o755)
@@ -106,7 +106,7 @@ def measured(rounds: int) -> list[Row]:
             sys.exit("this needs nodes of its own, which it may cordon: unset KUBECONFIG")
         name, shared = f"reshape-bench-{os.getpid()}", folder / "shared"
         space = stack.enter_context(namespace(ground, name, shared))
-        for node in NODES[1:]:  # a newcomer has to be made room for
+        for node in NODES[1:]:  # so that a newcomer needs a shrink
             cordon(space, node.name, True)
             stack.callback(cordon, space, node.name, False)
         daemon = PodDaemon(folder, space)
@@ -116,8 +116,10 @@ def measured(rounds: int) -> list[Row]:
 
 
 def run(daemon: PodDaemon, shared: Path, pods: PodTimes, rounds: int) -> list[Row]:
-    """One job over all rounds, then what its log and its pods tell. ``shared``: the folder behind
-    the pods' shared claim."""
+    """Run a job over all rounds, and return its reshapes from its log and its pods.
+
+    ``shared``: the folder of the pods' shared claim.
+    """
     daemon.up("--launch-by", "ansible", "--preset", PRESETS[IN_POD])
     job = daemon.submit_keras("job", [2, 4], STEPS, batch=BATCH)
     daemon.trains(job, 4)
@@ -134,13 +136,13 @@ def run(daemon: PodDaemon, shared: Path, pods: PodTimes, rounds: int) -> list[Ro
     ended = daemon.wait(job, "is cancelled", state="cancelled", stage="none")
     daemon.nothing_left()
     daemon.stop()
-    log = read_log(store_place(config.load({"home": str(daemon.home)}, {})).make())
+    log = read_log(store_settings(config.load({"home": str(daemon.home)}, {})).make())
     whole = Run("kubernetes", (ended,), events, timeline, (), log.phases, log.processes, {})
     return rows_of(whole, ended, pods.of(job), loads)
 
 
 def there_and_back(daemon: PodDaemon, shared: Path, job: str) -> list[float]:
-    """A newcomer comes and goes; the machine's load at either reshape."""
+    """Run a newcomer; return the machine's load at both reshapes."""
     go = shared / "code" / "newcomer" / "go"
     go.unlink(missing_ok=True)
     newcomer = daemon.submit_program("newcomer", NEWCOMER, [2], 100)
@@ -152,8 +154,10 @@ def there_and_back(daemon: PodDaemon, shared: Path, job: str) -> list[float]:
     return [*loads, os.getloadavg()[0]]
 
 
-def rows_of(run: Run, job: JobView, pods: Sequence[Seen], loads: Iterable[float]) -> list[Row]:
-    """Each reshape with its phases; a pod belongs to the reshape in which it came to be."""
+def rows_of(
+    run: Run, job: JobView, pods: Sequence[PodTimestamps], loads: Iterable[float]
+) -> list[Row]:
+    """Return each reshape with its phases; a pod belongs to the reshape that created it."""
     launched = {event.attempt: event.at_s for event in run.of(job) if event.kind == "launched"}
     initialized = {e.attempt: e.at_s for e in run.of(job) if e.kind == "initialized"}
     rows = []
@@ -176,7 +180,7 @@ def rows_of(run: Run, job: JobView, pods: Sequence[Seen], loads: Iterable[float]
 
 
 def _process(reshape: Reshape) -> dict[str, float]:
-    """What SideCar and controller measured; phases of a pod that is not there are 0."""
+    """Return the phases that SideCar and controller measured; those of a missing pod are 0."""
     seconds = dict.fromkeys(PHASES[:-2], 0.0)
     for name in ("save_s", "stop_s", *STARTS):
         seconds[name] = getattr(reshape, name) or 0.0
@@ -185,14 +189,14 @@ def _process(reshape: Reshape) -> dict[str, float]:
 
 
 def shares(rows: Sequence[Row], way: str, direction: str, phase: str) -> list[float]:
-    """A phase of each reshape over the whole of the restart of the same round and direction."""
+    """Return a phase of each reshape relative to the restart of its round and direction."""
     mine = [row for row in rows if row.direction == direction]
     pairs = zip(_of(mine, way), _of(mine, RESTARTED), strict=True)
     return [row.seconds[phase] / restarted.seconds["total_s"] for row, restarted in pairs]
 
 
 def ratios(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
-    """The whole in the pod over the whole of a restart: mean, least and most."""
+    """Return reshape over restart times: mean, least and largest."""
     found = {}
     for direction in DIRECTIONS:
         each = shares(rows, IN_POD, direction, "total_s")
@@ -205,7 +209,7 @@ def _of(rows: Iterable[Row], way: str) -> list[Row]:
 
 
 def tables(rows: Sequence[Row]) -> Iterable[str]:
-    """Phases against ways and directions, as Markdown: in seconds, then as shares of a restart."""
+    """Yield Markdown tables of the phases, in seconds and then relative to a restart."""
 
     def seconds(way: str, direction: str, phase: str) -> list[float]:
         return [row.seconds[phase] for row in _of(rows, way) if row.direction == direction]
@@ -230,7 +234,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def promises_broken(rows: Sequence[Row]) -> list[str]:
-    """What the benchmark checks; empty if all of it holds."""
+    """Return the failed checks; empty if all hold."""
     broken = []
     for number, row in enumerate(rows):
         expected = list(PRESETS)[number // 2 % len(PRESETS)]

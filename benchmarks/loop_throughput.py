@@ -1,10 +1,10 @@
-"""What a running daemon's loop costs at many jobs, and what of it grows with time.
+"""Costs of a daemon's loop at many jobs, and their growth over time.
 
     python benchmarks/loop_throughput.py [--jobs 1000] [--rounds 40]
 
-Does: brings the jobs to train in the real engine, then lets every SideCar report progress through
-the real hub and loop onto a real SQLite file, and measures each part of a batch. Prints one JSON
-document. Never: starts a process of a job, or a policy that decides anything.
+Does: bring the jobs to training in the real engine, then let every SideCar report progress through
+the real hub and loop onto a real SQLite file, and measure each part of a batch. Prints a JSON
+document. No process of a job runs, and the policy decides nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from reshape_sidecar.wire import Observed, Phase, Progress
 
 HOST = HostId("host-0")
 BATCH_JOBS = 100
-"""Reports handed over together: 1,000 jobs that report every 10 s give 100 a second."""
+"""Reports in a batch: 1,000 jobs that report every 10 s make 100 a second."""
 
 
 class FirstFit:
-    """Each queued job gets its one GPU."""
+    """Policy that gives each queued job one GPU."""
 
     name = "first-fit"
 
@@ -51,7 +51,7 @@ class FirstFit:
 
 
 class Nothing:
-    """Effects without effect; the hub alone gets the desired states."""
+    """Effects that do nothing except give desired states to the hub."""
 
     def __init__(self) -> None:
         self.hub: SidecarHub | None = None
@@ -65,7 +65,7 @@ class Nothing:
 
 
 def report(job: Job, sequence: int, phase: Phase, step: int = 0) -> Observed:
-    """What the job's SideCar says."""
+    """Return a report of the job's SideCar."""
     return Observed(
         job.id,
         job.attempt,
@@ -135,14 +135,14 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
 
 
 async def settled(loop: Loop) -> None:
-    """Wait until nothing waits for the loop and it has planned all it wants."""
+    """Wait until the loop has no events and needs no plan."""
     while loop._queue or loop.engine.wants_plan():
         await asyncio.sleep(0.01)
     await loop.commit(ev.HostUndrained(HOST))
 
 
 def timed_ms(work: object, times: int = 20) -> float:
-    """Median time of a call, in milliseconds."""
+    """Return the median time of a call in milliseconds."""
     assert callable(work)
     took = []
     for _ in range(times):
@@ -153,7 +153,7 @@ def timed_ms(work: object, times: int = 20) -> float:
 
 
 def grown(loop: Loop, hub: SidecarHub) -> dict[str, int]:
-    """Sizes of what could grow with time."""
+    """Return the sizes of collections that may grow over time."""
     state = loop.engine.state
     return {
         "due": len(state._due),

@@ -1,7 +1,7 @@
-"""When the pods of a namespace came to be, were scheduled and ran, to a few milliseconds.
+"""Times of creation, scheduling and start of the pods of a namespace, to a few milliseconds.
 
-Does: follows a watch in a thread and notes when each change arrives. Never: takes the times that
-the API's objects have, for these are whole seconds. State: what was seen.
+Does: follow a watch in a thread and record when each change arrives. The API's own times are whole
+seconds. State: the recorded times.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from tests.kubernetes.namespace import Namespace, Thing, eventually
 from tests.kubernetes.pod_daemon import ATTEMPT_LABEL, JOB_ANNOTATION
 
 LIFE_S = 3600
-"""The API server ends a watch after so long."""
+"""Time after which the API server ends a watch."""
 
 
 @dataclass(slots=True)
-class Seen:
-    """One pod. Unix seconds; 0 while it has not happened."""
+class PodTimestamps:
+    """The times of a pod in Unix seconds; 0 before the event."""
 
     job: str
     attempt: int
     created_at_s: float
     scheduled_at_s: float = 0.0
     running_at_s: float = 0.0
-    """Its main container runs; whatever comes before that is over."""
+    """Start of its main container, after all init containers."""
 
 
 class PodTimes:
-    """A context in which the pods of a namespace are watched."""
+    """A context that watches the pods of a namespace."""
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        self._seen: dict[str, Seen] = {}
+        self._by_uid: dict[str, PodTimestamps] = {}
         self._answer: Any = None
         self._thread = threading.Thread(target=self._follow, name="pod-times", daemon=True)
 
-    def of(self, job: str) -> list[Seen]:
-        """Pods of a job that have run, in order of creation."""
-        mine = [pod for pod in self._seen.values() if pod.job == job and pod.running_at_s]
+    def of(self, job: str) -> list[PodTimestamps]:
+        """Return the pods of a job that have run, in the order of creation."""
+        mine = [pod for pod in self._by_uid.values() if pod.job == job and pod.running_at_s]
         return sorted(mine, key=lambda pod: pod.created_at_s)
 
     def __enter__(self) -> PodTimes:
@@ -58,10 +58,10 @@ class PodTimes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """The thread ends with the process: nothing wakes it from its read."""
+        """Leave the thread to the end of the process, for nothing wakes it from its read."""
 
     def _follow(self) -> None:
-        # From what the server has at hand: another version may be newer than its cache.
+        # From the server's cache: a specific version may be newer than that.
         query = f"watch=1&resourceVersion=0&timeoutSeconds={LIFE_S}"
         with self._namespace.api.stream(f"{self._namespace.path('pods')}?{query}", LIFE_S) as found:
             self._answer = found
@@ -77,7 +77,7 @@ class PodTimes:
         if job is None:
             return
         attempt = int(meta["labels"][ATTEMPT_LABEL])
-        seen = self._seen.setdefault(meta["uid"], Seen(job, attempt, now_s))
+        seen = self._by_uid.setdefault(meta["uid"], PodTimestamps(job, attempt, now_s))
         if pod["spec"].get("nodeName") and not seen.scheduled_at_s:
             seen.scheduled_at_s = now_s
         statuses = pod["status"].get("containerStatuses") or []

@@ -1,4 +1,4 @@
-"""How fast a replay is, how that grows with jobs and with GPUs, and how long a cold decision takes.
+"""Speed of a replay, its growth with jobs and GPUs, and the latency of a cold decision.
 
     .venv/bin/python benchmarks/replay.py [--quick] [--policy NAME] [--out FOLDER]
 
@@ -9,13 +9,13 @@ events_per_s, peak_rss_mb, decision_p99_ms}]}``, one row for each bar and then t
 the growth. The conditions say whether the deciding code was compiled (``make bench-replay`` has it
 compiled, ``make bench-replay INTERPRETED=1`` has not).
 
-Each row is one process and one run, from the inputs in memory to the metrics; imports and the
-drawing of the workload are not counted. A row that takes longer than its limit is given up: its
-``wall_s`` and ``events_per_s`` are null, and the details say how many jobs had ended. The workload
-is job set one on half V100, half P100, hosts of eight; 10,000 jobs come in 44,000 s to 1,024 GPUs
-(more than they can do, so a queue grows), 100,000 in 16,000,000 s to 64 (about three quarters of
-what they can do). Decisions of a replay keep what earlier ones predicted of jobs that did not
-change. On a busy machine wall and processor time differ; the details have both.
+Each row is a process with a run, from the inputs in memory to the metrics, without imports and the
+drawing of the workload. A row that exceeds its limit is aborted: its ``wall_s`` and
+``events_per_s`` are null, and the details have the number of ended jobs. The workload is job set
+one on half V100, half P100, hosts of eight. 10,000 jobs arrive in 44,000 s at 1,024 GPUs (an
+overload, so the queue grows), 100,000 in 16,000,000 s at 64 (a load of about three quarters).
+Decisions of a replay cache predictions of unchanged jobs. On a busy machine wall and processor time
+differ; the details have both.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ BARS = (
     (1024, 10_000, 44_000.0, 10.0, 600.0),
     (64, 100_000, 16_000_000.0, 120.0, 500.0),
 )
-"""GPUs, jobs, last arrival, the bar for the wall time, and when the row is given up."""
+"""GPUs, jobs, last arrival, the bar for the wall time, and the limit of the row."""
 DENSEST = BARS[2]
 GROWTH_JOBS = ((64, 150), (64, 300), (64, 600), (64, 1200))
 GROWTH_GPUS = ((32, 300), (64, 600), (128, 1200))
 GROWTH_LIMIT_S = 120.0
 COLD = ((16, 40, 5.0), (64, 160, 20.0), (1024, 2_000, 100.0))
-"""GPUs, jobs that run or wait, and the bar for the 99th percentile in milliseconds."""
+"""GPUs, live jobs, and the bar for the 99th percentile in milliseconds."""
 COLD_REPEATS = 100
 COLUMNS = (
     "policy",
@@ -73,7 +73,7 @@ Row = dict[str, object]
 
 
 def peak_rss_mb() -> float:
-    """Of this process; ``getrusage`` may have that of the one that started it."""
+    """Return the peak of this process; that of ``getrusage`` may include the parent's."""
     status = Path("/proc/self/status").read_text()
     kib = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
     return round(int(kib) / 1024, 1)
@@ -84,7 +84,7 @@ class TimeUp(Exception):
 
 
 def scene_of(gpus: int, jobs: int, last_s: float, sizes: tuple[int, ...] = SIZES) -> Scene:
-    """Jobs of set one on half V100, half P100."""
+    """Return a scene of job set one on half V100, half P100."""
     hosts = max(1, gpus // GPUS_PER_HOST // 2)
     bundle = bundled()
     setup = Setup(
@@ -146,7 +146,7 @@ def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row
 
 
 def apart(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row:
-    """The same in a process of its own."""
+    """Replay once in a process of its own."""
     given = (policy, gpus, jobs, last_s, limit_s)
     command = [sys.executable, __file__, "--one", *map(str, given)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -157,7 +157,7 @@ def apart(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> R
 
 
 def full(gpus: int, live: int, seed: int) -> Snapshot:
-    """A cluster on which every GPU is used, and the other live jobs wait."""
+    """Return a full cluster on which the other live jobs wait."""
     drawn = cluster(gpus, live, seed)
     hosts = drawn.hosts[: gpus // GPUS_PER_HOST]
     running = tuple(job for job in drawn.running if job.host in {host.id for host in hosts})
@@ -166,8 +166,7 @@ def full(gpus: int, live: int, seed: int) -> Snapshot:
 
 
 def cold(policy: str, gpus: int, live: int, bar_ms: float) -> Row:
-    """Decisions on full clusters that the policy has never seen, with the rest of the jobs
-    queued."""
+    """Measure decisions on full clusters that are new to the policy, with a queue."""
     chosen = make_policy(PRESETS[policy].policy)
     took_ms: list[float] = []
     cpu_ms: list[float] = []
@@ -190,7 +189,7 @@ def cold(policy: str, gpus: int, live: int, bar_ms: float) -> Row:
 
 
 def growth(policy: str) -> list[Row]:
-    """Rows for the growth with jobs, and with GPUs, at the density of the densest bar."""
+    """Measure rows for the growth with jobs and GPUs, at the density of the densest bar."""
     most_gpus, most_jobs, last_s, _, _ = DENSEST
     pairs = [*GROWTH_JOBS, *(pair for pair in GROWTH_GPUS if pair not in GROWTH_JOBS)]
     return [
@@ -200,7 +199,7 @@ def growth(policy: str) -> list[Row]:
 
 
 def plot(rows: list[Row], path: Path) -> None:
-    """Processor seconds against jobs: on 64 GPUs, and with GPUs in proportion."""
+    """Plot processor seconds against jobs: on 64 GPUs, and with GPUs in proportion."""
     known = {(row["gpus"], row["jobs"]): row for row in rows if row["wall_s"] is not None}
     series = {}
     for label, pairs in (("on 64 GPUs", GROWTH_JOBS), ("GPUs in proportion", GROWTH_GPUS)):

@@ -80,7 +80,7 @@ def replayed(panel: Panel) -> Look:
     account = RecordingAccount(len(given.workload.jobs))
     account.since_s, account.recorder = shell.account.since_s, Recorder()
     shell.account = account
-    shell.to_the_end()
+    shell.run()
     jobs = {str(row.job): row.finished_s for row in shell.result().jobs}
     return Look(panel.name, jobs, account.recorder.timeline())
 

@@ -20,7 +20,7 @@ from watch import Watch
 from reshape_controller.cli import config
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.replays.own_daemon import is_over, own_daemon
-from reshape_controller.cli.serve.store_settings import store_place
+from reshape_controller.cli.serve.store_settings import store_settings
 from reshape_controller.http.timeline import Timeline
 
 STORE = "RESHAPE_STORE"
@@ -37,7 +37,7 @@ Server = dict[str, str]
 def server_of(flag: str | None) -> Server:
     """The server of ``--store`` or of the settings. Raises CliError."""
     settings = config.load({"store": flag})
-    store_place(settings)
+    store_settings(settings)
     found = ((variable, settings.text(name)) for variable, name in OF_THE_STORE.items())
     return {variable: text for variable, text in found if text is not None}
 
@@ -54,7 +54,7 @@ def run(
         # A server has no fresh home: a database of the run's own.
         stamp = time.strftime("%Y%m%d-%H%M%S")
         server = server | {STORE: _with_database(server[STORE], f"{preset.name}_{stamp}")}
-    place = store_place(config.load({"home": str(home.folder)}, server))
+    place = store_settings(config.load({"home": str(home.folder)}, server))
     if place.server is not None:
         console.print(f"its store is {place.text}")
     words = ["--simulated-gpus", str(GPUS), "--device-truth", str(DEVICE_TRUTH)]

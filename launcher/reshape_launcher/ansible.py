@@ -1,8 +1,8 @@
-"""Running a playbook by ansible-runner; the only place that starts one.
+"""Runs of playbooks by ansible-runner; the only module that starts one.
 
-Does: runs one playbook with one variable, the name of a folder, and tells which task failed and
-what it said. Never: passes a text of a user as a variable (Ansible reads variables as templates),
-or keeps more than the newest artifacts. State: artifacts below ``root``.
+Does: run a playbook with one variable, the name of a folder, and report which task failed and its
+message. Never: pass a user's text as a variable (Ansible reads variables as templates). State: the
+newest artifacts below ``root``.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ import reshape_launcher
 
 ARTIFACTS_KEPT = 20
 RUN_S = 1800.0
-"""A build of an image may take long. Then: the run is ended, and it counts as failed."""
+"""Time limit of a run, which may build an image. Then: the run ends and counts as failed."""
 MESSAGE_CHARS_MAX = 1000
 PLAYBOOK = "launch.yml"
 Event = dict[str, Any]
 
 
 class PlaybookFailed(Exception):
-    """A task failed; the message names it. ``lasting``: a repeat would fail as well; ``away``: what
-    the task needed could not be reached."""
+    """A task failed; the message names it.
+
+    ``lasting``: a repeat fails too. ``away``: what the task needed could not be reached.
+    """
 
     def __init__(self, message: str, *, lasting: bool = False, away: bool = False) -> None:
         super().__init__(message)
@@ -36,7 +38,7 @@ class PlaybookFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TaskFailure:
-    """What a failed task said."""
+    """A failed task and its message."""
 
     task: str
     message: str
@@ -45,7 +47,7 @@ class TaskFailure:
 
 
 def playbooks() -> Path:
-    """Folder of our playbooks: in the wheel beside the package, in a checkout at the top."""
+    """Return the folder of our playbooks: beside the package, or at the top of a checkout."""
     package = Path(reshape_launcher.__file__ or "").resolve().parent
     shipped = package / "playbooks"
     return shipped if shipped.is_dir() else package.parents[1] / "playbooks"
@@ -89,7 +91,7 @@ def run(root: Path, folder: Path, ident: str, playbook: Path | None = None) -> N
 
 
 def failure_of(event: Event) -> TaskFailure | None:
-    """What a failed task says; None for any other event."""
+    """Return the failure that an event reports; None for any other event."""
     if event.get("event") not in ("runner_on_failed", "runner_on_unreachable"):
         return None
     data = event.get("event_data") or {}
@@ -115,7 +117,7 @@ def _collect(failures: list[TaskFailure]) -> Callable[[Event], bool]:
 
 
 def _environment(root: Path, playbook_folder: Path, programs: Path) -> dict[str, str]:
-    """All that Ansible could take from the machine's own configuration is said here."""
+    """Return Ansible's whole environment, so that the machine's configuration has no effect."""
     return {
         "ANSIBLE_CONFIG": str(playbook_folder / "ansible.cfg"),
         "ANSIBLE_HOME": str(root / "ansible"),

@@ -1,10 +1,9 @@
-"""Containers whose start and stop take a declared time more than they do on this machine.
+"""A launcher whose containers take a declared time longer to start and stop than on this machine.
 
-Does: stands before another launcher and lets its containers come up, and be seen to be gone, later.
-It is part of a simulated world, as the pace of simulated GPUs is: whoever decides sees only that
-containers take so long. Never: delays a training process, a save or a release, or shortens what a
-container really takes. State: which launches wait and which stops last; a new controller forgets
-what was left of them.
+Does: wrap another launcher and delay the start and the visible end of its containers. It belongs to
+a simulated world, like the speed of simulated GPUs: policies see only that containers take this
+long. Never: delay a training process, a save or a release. State: the launches and stops under way;
+a new controller forgets the rest of their delays.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from reshape_launcher.spec import (
 
 @dataclass(frozen=True, slots=True)
 class ContainerCosts:
-    """Seconds beyond what this machine takes, and where they come from."""
+    """Seconds to add to what this machine takes; ``label`` names their source."""
 
     label: str
     start_s: float
@@ -42,7 +41,7 @@ class ContainerCosts:
 
 
 class DeclaredLauncher:
-    """``Launcher`` before ``inner``. ``monotonic_s`` is any steady clock."""
+    """``Launcher`` around ``inner``. ``monotonic_s`` is any steady clock."""
 
     def __init__(
         self,
@@ -54,15 +53,15 @@ class DeclaredLauncher:
         self._costs = costs
         self._monotonic_s = monotonic_s
         self._waiting: dict[tuple[str, int], asyncio.Event] = {}
-        """Launches whose declared start is not over; the event calls one off."""
+        """Launches whose declared start is not over; the event cancels the launch."""
         self._ran: dict[tuple[str, int], float | None] = {}
-        """Containers that were seen to run; from when on their end was seen, None before."""
+        """Containers that have run, and the time at which their end was first seen (or None)."""
 
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
         return self._inner.refusals(spec)
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
-        """Wait the declared time, then launch. Raises LaunchError, also when it is called off."""
+        """Wait the declared time, then launch. Raises LaunchError, also if it is cancelled."""
         key = (spec.job, spec.attempt)
         known = await self._inner.containers()
         if key not in {(status.job, status.attempt) for status in known}:
@@ -74,7 +73,7 @@ class DeclaredLauncher:
         return await self._inner.one_host(spec)
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
-        """Remove, then wait until the declared stop is over. Calls off a launch that waits."""
+        """Remove, then wait until the declared stop is over. Cancels a launch that waits."""
         key = (job, attempt)
         called_off = self._waiting.get(key)
         if called_off is not None:
@@ -83,7 +82,7 @@ class DeclaredLauncher:
         await asyncio.sleep(self._left_s(key))
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
-        """As ``inner``, but a container counts as running until its declared stop is over."""
+        """Return ``inner``'s containers; each counts as running until its declared stop is over."""
         found = []
         for status in await self._inner.containers():
             key = (status.job, status.attempt)
@@ -98,7 +97,7 @@ class DeclaredLauncher:
     async def check_release(
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
-        """As ``inner``: GPUs are free when no process uses them."""
+        """Return ``inner``'s answer: GPUs are free when no process uses them."""
         return await self._inner.check_release(job, attempt, generation, devices)
 
     def log_path(self, job: str, attempt: int) -> str | None:
@@ -116,7 +115,7 @@ class DeclaredLauncher:
         raise LaunchError(f"the launch of attempt {key[1]} of {key[0]} was cancelled")
 
     def _left_s(self, key: tuple[str, int]) -> float:
-        """Seconds of the declared stop that are left; it begins when the end is first seen."""
+        """Return the rest of the declared stop, which begins when the end is first seen."""
         if key not in self._ran:
             return 0.0
         now_s = self._monotonic_s()

@@ -1,7 +1,4 @@
-"""A lease: one of several processes has it for a while, and renews it. Values and the protocol.
-
-Does: names what is written and what is read. Never: decides whose it is. State: none.
-"""
+"""A lease that one of several processes holds for a while and renews: values and protocol."""
 
 from __future__ import annotations
 
@@ -9,13 +6,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 LEASE_S = 15.0
-"""A lease that was not renewed for so long is anybody's."""
+"""A lease expires if its holder does not renew it for this long."""
 NOBODY = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What its holder wrote. ``term`` grows with each new holder."""
+    """The lease as its holder writes it. ``term`` grows with each new holder."""
 
     holder: str = NOBODY
     term: int = 0
@@ -23,18 +20,18 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A lease as it was read. ``version`` is another after each write; empty: there is none yet."""
+class StoredLease:
+    """A lease as it was read. Each write changes ``version``; empty: no lease exists yet."""
 
     lease: Lease
     version: str
 
 
-class LeasePlace(Protocol):
-    """Where a lease is kept. Each call raises OSError while the place does not answer."""
+class LeaseStore(Protocol):
+    """Stores a lease. Each call raises OSError while the store does not answer."""
 
-    def read(self) -> Seen:
-        """The lease as it is."""
+    def read(self) -> StoredLease:
+        """Return the current lease."""
 
-    def write(self, lease: Lease, over: Seen) -> Seen | None:
-        """Write it in place of exactly ``over``; None if that is not there any more."""
+    def write(self, lease: Lease, previous: StoredLease) -> StoredLease | None:
+        """Replace exactly ``previous`` and return the result; None if it has changed since."""

@@ -1,8 +1,7 @@
-"""What a Job Launcher is asked to launch, and what every launcher can do.
+"""The values of a launch and the protocol of every launcher, which the contract suite tests.
 
-Does: the launch values and the ``Launcher`` protocol that the contract suite tests. Never: starts
-anything. State: none. A launcher is idempotent: launching what runs, or removing what is gone,
-is no error, because effects are repeated after a restart of the controller.
+A launcher is idempotent: to launch what runs, or to remove what is gone, is no error, because the
+controller repeats effects after its restart.
 """
 
 from __future__ import annotations
@@ -34,19 +33,20 @@ __all__ = [
 ]
 
 SIMULATED_PREFIX = "sim-"
-"""The ids of simulated GPUs begin with it."""
+"""Prefix of the ids of simulated GPUs."""
 SIMULATED_TYPE = "simulated"
-"""Their type, unless the operator names one."""
+"""Type of simulated GPUs, unless the operator names one."""
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSpec(AttemptSpec):
-    """What a launcher needs to know of one attempt of a job: all that its SideCar is told, and the
-    host. ``host_devices`` is the widest set that this container may ever be given there;
-    ``python`` and ``worker`` are the launcher's to say. ``image``, ``cpus`` and ``memory_bytes``
-    are the record's; None: the launcher's default. ``save_s``: how long training may save when
-    somebody else than the controller ends the container.
+    """An attempt of a job as a launcher needs it: the SideCar's spec, and the host.
+
+    ``host_devices`` are all devices that this container may ever get on the host. The launcher sets
+    ``python`` and ``worker``. ``image``, ``cpus`` and ``memory_bytes`` come from the record; None:
+    the launcher's default. ``save_s``: time for training to save if the container ends without the
+    controller.
     """
 
     host: str
@@ -55,15 +55,15 @@ class LaunchSpec(AttemptSpec):
     memory_bytes: int | None = None
     save_s: float = 120.0
 
-    def told(self, **changes: Any) -> AttemptSpec:
-        """The SideCar's part, with what the launcher says otherwise."""
+    def sidecar_spec(self, **changes: Any) -> AttemptSpec:
+        """Return the SideCar's part with the launcher's changes."""
         own = {field.name: getattr(self, field.name) for field in fields(AttemptSpec)}
         return AttemptSpec(**own | changes)
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerStatus:
-    """One attempt as the launcher sees it. ``running`` is judged by pid and start time."""
+    """The status of an attempt. ``running`` follows from pid and start time."""
 
     job: str
     attempt: int
@@ -71,29 +71,29 @@ class ContainerStatus:
     exit_code: int | None = None
     reason: str = ""
     host: str | None = None
-    """Where it is; None: on the one host of this launcher, or not known yet."""
+    """Its host; None: the only host of this launcher, or not known yet."""
     lasting: bool = False
-    """It never came up, and another attempt would not either."""
+    """True if it never started, and another attempt would not start either."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSeen:
-    """One host as the launcher sees it. ``boot`` changes when the machine is started again."""
+    """A host as the launcher sees it. ``boot`` changes when the machine restarts."""
 
     name: str
     gpu_type: str
     gpus: tuple[str, ...]
-    """Empty: it has none, or they are not known now."""
+    """GPUs that jobs may use; empty: the host has none, or they are not known now."""
     ready: bool = True
     schedulable: bool = True
     boot: str = ""
     shown: tuple[str, ...] | None = None
-    """Every GPU that it shows, those in use by others too; None: not known now."""
+    """All GPUs of the host, also those in use by others; None: not known now."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneHost:
-    """The one host from which an attempt's files can be reached, and why, in words."""
+    """The only host that reaches an attempt's files, and the reason in words."""
 
     host: str
     reason: str
@@ -101,21 +101,21 @@ class OneHost:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCheck:
-    """Answer to "are these GPUs free of this attempt's processes up to this generation?"."""
+    """Whether GPUs are free of an attempt's processes up to a generation."""
 
     empty: bool
     reason: str = ""
 
 
 def worker_token(token: str, worker: int) -> str:
-    """The token of one of several workers, from that of its attempt; the first has that itself."""
+    """Return a worker's token, derived from its attempt's, which is the first worker's token."""
     if worker == 0:
         return token
     return hmac.new(token.encode(), f"worker {worker}".encode(), hashlib.sha256).hexdigest()
 
 
 class LaunchError(Exception):
-    """A container could not be launched. ``retryable`` says whether the same call may succeed."""
+    """A container could not be launched. ``retryable``: the same call may succeed later."""
 
     def __init__(self, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
@@ -123,20 +123,20 @@ class LaunchError(Exception):
 
 
 def check_job_id(job: str) -> None:
-    """Folders and objects are named after it. Raises LaunchError."""
+    """Check that the id can be a part of the names of folders and objects. Raises LaunchError."""
     if not _JOB_ID.match(job):
         raise LaunchError(f"job id {job!r} is not a valid folder name")
 
 
 class ClusterAway(LaunchError):
-    """What launches containers cannot be reached now; the job has nothing to do with it."""
+    """The cluster cannot be reached now, which is no failure of the job."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retryable=True)
 
 
 class RecordRefused(LaunchError):
-    """A field of a job's record asks for what this launcher can never give."""
+    """A field of a job's record requires what this launcher does not support."""
 
     def __init__(self, field: str, what: str, remedy: str) -> None:
         super().__init__(f"{field}: {what}; {remedy}")
@@ -147,7 +147,7 @@ class Launcher(Protocol):
     """Starts, lists and ends containers. All methods are idempotent and safe to repeat."""
 
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
-        """Why no attempt of this job could ever be launched, whatever its host; asks nobody."""
+        """Return why no attempt of this job can be launched on any host, without a call."""
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec`` with its SideCar; no training process yet.
@@ -156,29 +156,31 @@ class Launcher(Protocol):
         """
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
-        """The one host from which this job's files can be reached once ``spec`` is launched; None:
-        every host. Raises OSError while that cannot be told."""
+        """Return the only host that reaches this job's files after this launch; None: every host.
+
+        Raises OSError while that cannot be found out.
+        """
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
         """End the container with every process in it: TERM, ``grace_s``, KILL. Waits for it."""
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
-        """Every container of this launcher that exists or has left its exit sentinel."""
+        """Return every container of this launcher that exists or has left its exit sentinel."""
 
     async def check_release(
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
-        """Whether no process of ``attempt`` started at a generation <= ``generation`` is alive.
+        """Check that no process of ``attempt`` of a generation <= ``generation`` is alive.
 
-        On real GPUs also: the used memory of each of ``devices`` is under the floor.
+        On real GPUs also check that the used memory of each of ``devices`` is below the floor.
         """
 
     def log_path(self, job: str, attempt: int) -> str | None:
-        """Folder of the attempt's log files if this machine can read it; None otherwise."""
+        """Return the folder of the attempt's log files; None if this machine cannot read it."""
 
 
 class HostSource(Protocol):
-    """A launcher that finds its hosts by itself."""
+    """A launcher that discovers its hosts."""
 
     async def hosts(self) -> tuple[HostSeen, ...]:
-        """Every host with its GPUs. Raises OSError while that cannot be told."""
+        """Return every host with its GPUs. Raises OSError while they cannot be listed."""

@@ -1,4 +1,4 @@
-"""What is known of job types before they run. Registers its tags with the codec."""
+"""Profiles of job types: their speed, accuracy and overheads. Registers its tags with the codec."""
 
 from reshape_profiles.tags import TAGS
 from reshape_sidecar import codec

@@ -1,8 +1,7 @@
 """Line charts as SVG, and curves as text for a terminal; standard library only.
 
-Does: draws series of points with axes, ticks and a legend, in one fixed, printable style (lines
-differ by their dashes too, so that they can be told apart without colour). Never: reads figures
-or writes files. State: none.
+Does: draw series of points with axes, ticks and a legend in a fixed, printable style. Lines differ
+in their dashes too, so that no colour is needed. It returns text and writes no files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _BAR = 40
 def line_chart(
     series: Mapping[str, Points], *, title: str, x_label: str, y_label: str, note: str = ""
 ) -> str:
-    """SVG text of a chart from zero upwards. ``note`` stands below the title."""
+    """Return SVG text of a chart from zero upwards. ``note`` is below the title."""
     xs = [x for points in series.values() for x, _ in points]
     ys = [y for points in series.values() for _, y in points]
     x_ticks, y_ticks = _ticks(max(xs, default=1.0)), _ticks(max(ys, default=1.0))
@@ -61,7 +60,7 @@ def line_chart(
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Text of horizontal bars: label, length, and what stands behind."""
+    """Return text of horizontal bars: label, length, and the text after each bar."""
     longest = max((value for _, value, _ in rows), default=1.0) or 1.0
     width = max((len(label) for label, _, _ in rows), default=0)
     lines = [
@@ -87,7 +86,7 @@ def _line(number: int, name: str, points: Sequence[tuple[float, float]]) -> list
 
 
 def _ticks(highest: float) -> list[float]:
-    """Four to ten round steps from zero to at least ``highest``."""
+    """Return four to ten round steps from zero to at least ``highest``."""
     highest = highest if highest > 0 else 1.0
     step = 10.0 ** math.floor(math.log10(highest))
     for factor in (0.1, 0.2, 0.5, 1.0):

@@ -1,7 +1,7 @@
-"""Files of profiles, whatever their form: TOML, JSON, CSV, or measured throughputs of Gavel's form.
+"""Files of profiles in all formats: TOML, JSON, CSV, or throughputs in Gavel's format.
 
-Does: tells the form by the file's name and content, reads it, and turns everything that can be
-wrong with it into one ProfileError. Never: reads a file without a bound. State: none.
+Does: detect the format by the file's name and content, read it up to a limit, and turn every
+mistake into a ProfileError.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ FORMS = "give a file of profiles (.toml, .json or .csv)"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The profiles of a file; ``notes`` say what of it they do not hold."""
+    """The profiles of a file; ``notes`` say what they omit."""
 
     bundle: Bundle
     notes: tuple[str, ...] = ()
 
 
 def load(path: Path, part: str | None = None) -> Loaded:
-    """Profiles of a file. ``part``: which of several sets of throughputs. Raises ProfileError,
-    OSError."""
+    """Return the profiles of a file; ``part`` selects one of several sets of throughputs.
+
+    Raises ProfileError, OSError.
+    """
     where = str(path)
     with path.open("rb") as file:
         data = file.read(FILE_BYTES_MAX + 1)

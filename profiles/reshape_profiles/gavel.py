@@ -1,15 +1,15 @@
-"""Measured throughputs in the form of the Gavel scheduler's files, to profiles and back.
+"""Conversion between profiles and measured throughputs in the format of the Gavel scheduler.
 
-Does: reads the original form, or the same figures as a list of rows; writes the original form.
-Never: smooths a figure, or guesses one: what it cannot use it leaves out, and says so. State: none.
+Does: read the original format, or the same values as a list of rows; write the original format. It
+does not smooth or guess values: it skips what it cannot use, and reports that.
 
     {gpu_type: {"('MODEL (batch size B)', N)": {"null": steps_per_s, "('OTHER', N)": [a, b]}}}
     {"columns": ["file", "model", "batch_size", "gpu_type", "num_gpus", "steps_per_s"], "rows": []}
 
-There a step is one minibatch of B samples on one GPU, the rate is the sum over N GPUs, and a larger
-N means a larger global batch. In a profile the global batch is fixed and split over the GPUs. So
-the figures of one profile are those with the same B x N, and a step of it takes N / rate seconds:
-nothing is interpolated. ``null`` is the job alone; two jobs on one GPU are not what Reshape does.
+A step is a minibatch of B samples on one GPU there, the rate is the sum over N GPUs, and a larger N
+means a larger global batch. In a profile the global batch is fixed and split over the GPUs. A
+profile therefore takes the values with the same B x N, and its step takes N / rate seconds, without
+interpolation. ``null`` is the job alone; Reshape does not run two jobs on a GPU.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from reshape_profiles.schema import Profile, SpeedPoint
 COLUMNS = ("file", "model", "batch_size", "gpu_type", "num_gpus", "steps_per_s")
 GPUS_MAX = 1024
 DIGITS = 12
-"""Rates are written with so many significant digits; the division has changed what is behind."""
+"""Significant digits of a written rate; the division has changed later ones."""
 _JOB = re.compile(r"\('([^']{1,200})', ([0-9]{1,9})\)")
 _MODEL = re.compile(r"(.+) \(batch size ([0-9]{1,15})\)")
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What a file had. ``left_out`` says for people what of it is not in the profiles."""
+class GavelProfiles:
+    """The profiles of a file. ``left_out`` says in words what they omit."""
 
     profiles: tuple[Profile, ...]
     left_out: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Figure:
-    """One rate. ``batch`` is that of one GPU; None where the model has none."""
+class _Rate:
+    """A rate. ``batch`` is that of one GPU; None if the model has none."""
 
     model: str
     batch: int | None
@@ -61,7 +61,7 @@ class _Counts:
 
 
 def is_one(document: object) -> bool:
-    """Whether a JSON document has one of the two forms."""
+    """True if a JSON document has one of the two formats."""
     if not isinstance(document, dict) or "profile" in document:
         return False
     if "rows" in document:
@@ -70,8 +70,8 @@ def is_one(document: object) -> bool:
     return bool(tables) and all(_JOB.fullmatch(key) for table in tables for key in table)
 
 
-def parse(document: dict[str, Any], where: str, part: str | None = None) -> Read:
-    """Profiles of a document; ``part`` is the ``file`` of the rows to take, if there are several.
+def parse(document: dict[str, Any], where: str, part: str | None = None) -> GavelProfiles:
+    """Return the profiles of a document; ``part`` selects the rows of this ``file``.
 
     Raises ProfileError.
     """
@@ -96,11 +96,11 @@ def parse(document: dict[str, Any], where: str, part: str | None = None) -> Read
         bounded(Profile(kind, text, whole, speed=tuple(points)), where)
         for kind, (text, whole, points) in found.items()
     )
-    return Read(profiles, _said(counts))
+    return GavelProfiles(profiles, _said(counts))
 
 
 def write(profiles: Iterable[Profile]) -> tuple[str, tuple[str, ...]]:
-    """JSON text in the original form, and what of the profiles it has no place for."""
+    """Return JSON text in the original format, and notes on what it cannot hold."""
     tables: dict[str, dict[str, dict[str, float]]] = {}
     left_out: dict[str, None] = {}
     for profile in profiles:
@@ -119,7 +119,7 @@ def write(profiles: Iterable[Profile]) -> tuple[str, tuple[str, ...]]:
     return json.dumps(tables, indent=2, ensure_ascii=False) + "\n", tuple(left_out)
 
 
-def _of_tables(document: dict[str, Any], where: str, counts: _Counts) -> Iterator[_Figure]:
+def _of_tables(document: dict[str, Any], where: str, counts: _Counts) -> Iterator[_Rate]:
     for gpu_type, table in document.items():
         if not isinstance(table, dict):
             raise ProfileError(f"{where}: {gpu_type}", "is not a table of jobs and rates")
@@ -134,12 +134,12 @@ def _of_tables(document: dict[str, Any], where: str, counts: _Counts) -> Iterato
                 continue
             model, batch = _split(job[1])
             gpus = _whole(int(job[2]), place, GPUS_MAX)
-            yield _Figure(model, batch, gpu_type, gpus, _rate(rates["null"], place), place)
+            yield _Rate(model, batch, gpu_type, gpus, _rate(rates["null"], place), place)
 
 
 def _of_rows(
     document: dict[str, Any], where: str, part: str | None, counts: _Counts
-) -> Iterator[_Figure]:
+) -> Iterator[_Rate]:
     rows = document["rows"]
     if document.get("columns") != list(COLUMNS) or not isinstance(rows, list):
         what = f"the columns are not {', '.join(COLUMNS)}, or the rows are not a list; correct them"
@@ -164,12 +164,15 @@ def _of_rows(
                 raise ProfileError(f"{place}: {name}", f"{text!r} is not a name; correct it")
         whole = None if batch is None else _whole(batch, f"{place}: batch_size", 2**40)
         count = _whole(gpus, f"{place}: num_gpus", GPUS_MAX)
-        yield _Figure(model, whole, gpu_type, count, _rate(rate, f"{place}: steps_per_s"), place)
+        yield _Rate(model, whole, gpu_type, count, _rate(rate, f"{place}: steps_per_s"), place)
 
 
-def _is_used(figure: _Figure, counts: _Counts) -> bool:
-    """Zero says that it did not fit into memory or was not measured. Without a batch nobody knows
-    which figures of several GPUs belong to one global batch."""
+def _is_used(figure: _Rate, counts: _Counts) -> bool:
+    """False for a rate that cannot be used.
+
+    Zero means that the job did not fit into memory or was not measured. Without a batch it is
+    unknown which rates of several GPUs have the same global batch.
+    """
     if figure.steps_per_s == 0.0:
         counts.zero += 1
     elif figure.batch is None and figure.gpus > 1:
@@ -188,7 +191,7 @@ def _said(counts: _Counts) -> tuple[str, ...]:
     return tuple(f"left out: {count} {what}" for count, what in said if count)
 
 
-def _point(figure: _Figure, points: list[SpeedPoint], source: str) -> SpeedPoint:
+def _point(figure: _Rate, points: list[SpeedPoint], source: str) -> SpeedPoint:
     if any((p.gpu_type, p.gpus) == (figure.gpu_type, figure.gpus) for p in points):
         what = f"a second rate of {figure.model} on {figure.gpus} {figure.gpu_type}; keep one"
         raise ProfileError(figure.where, what)
@@ -223,7 +226,7 @@ def _named(model: str, batch: int | None) -> str:
 
 
 def _model_of(profile: Profile) -> str:
-    """The model that an imported profile names, else its job type."""
+    """Return the model that an imported profile names, or its job type."""
     model, whole = _split(profile.text)
     mine = whole == profile.global_batch and profile.job_type.startswith(_slug(model))
     return model if mine and model and "'" not in model else profile.job_type

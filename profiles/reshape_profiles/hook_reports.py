@@ -1,8 +1,7 @@
-"""What a script under the hook reports, heard where there is no agent.
+"""A receiver for the reports of a script under the hook, without an agent.
 
-Does: listens on a Unix socket and keeps every report, in order of arrival. Never: answers with
-anything but "heard"; a process that ends in the middle of a report said nothing. State: the list
-that it gives out, for as long as it listens.
+Does: listen on a Unix socket and collect every complete report, in the order of arrival; each gets
+only an acknowledgement. State: the list of reports, while it listens.
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A process that ends may leave half a request: it says nothing then."""
+        """Ignore an incomplete request, which a process may leave at its end."""
 
 
 @contextlib.contextmanager
 def listening(path: Path) -> Iterator[list[HookReport]]:
-    """Reports that arrive on the Unix socket ``path``, in order of arrival."""
+    """Give the list of reports that arrive on the Unix socket ``path``, within the context."""
     reports: list[HookReport] = []
     server = _Server(str(path), _Handler)
     server.reports = reports  # type: ignore[attr-defined]

@@ -1,12 +1,12 @@
 """Profiles as documents: TOML or JSON in, checked values out, and back.
 
-Does: reads the bundled figures and those of users, expands the names of sources, and says of
-anything wrong where it is and what to do. Never: measures, or fills in a figure. State: none.
+Does: read the bundled profiles and those of users, and expand the names of sources. An error names
+the place and the remedy. It does not fill in missing values.
 
 A document has ``[[profile]]`` tables (JSON: a list ``profile``). Speeds are rows ``[gpu type, gpus,
-seconds per step, source]``, accuracies rows ``[step, accuracy, source]``; the source may be left
-out (then the figure counts as assumed) and may be a name from the table ``[sources]``. A table
-``[provenance]`` is for people: how the figures were measured.
+seconds per step, source]``, accuracies rows ``[step, accuracy, source]``. The source is optional
+(the value then counts as assumed) and may be a name from the table ``[sources]``. A table
+``[provenance]`` tells people how the values were measured.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ BUNDLED = "data/paper.toml"
 _PROFILE_FIELDS = ("job_type", "text", "global_batch", "steps_per_epoch")
 _PROFILE_TABLES = ("speed", "accuracy", "overhead")
 JOB_TYPE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
-"""As in the job records."""
+"""Pattern of a job type, as in job records."""
 TEXT_CHARS_MAX = 1000
 POINTS_MAX = 2000
-"""Speeds, and accuracies, of one profile."""
+"""Largest number of speeds, and of accuracies, of a profile."""
 WHOLE_MAX = 2**53
-"""Whole numbers beyond it are not the same in every program that reads the store."""
+"""Largest whole number; programs that read the store may round larger ones."""
 
 
 class ProfileError(ValueError):
-    """A profile cannot be read. ``path`` is where; the text says what, and the remedy."""
+    """A profile cannot be read. ``path`` is the place; the text has the reason and the remedy."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -59,13 +59,13 @@ class Bundle:
     costs: tuple[tuple[str, Overhead], ...] = ()
 
     def of(self, job_type: str) -> Profile | None:
-        """The profile of a job type."""
+        """Return the profile of a job type; None if there is none."""
         return next((p for p in self.profiles if p.job_type == job_type), None)
 
     def with_costs(self, name: str) -> Profile:
-        """A profile by which a set of costs stands in for every type that has none of its own.
+        """Return a default profile with a set of costs, for all types without costs of their own.
 
-        Raises ProfileError for a name that is not there.
+        Raises ProfileError for an unknown name.
         """
         for known, overhead in self.costs:
             if known == name:
@@ -75,13 +75,13 @@ class Bundle:
 
 
 def bundled() -> Bundle:
-    """The figures that come with Reshape (data/README.md says where they are from)."""
+    """Return the profiles that come with Reshape (data/README.md names their sources)."""
     text = resources.files("reshape_profiles").joinpath(BUNDLED).read_text(encoding="utf-8")
     return parse(tomllib.loads(text), BUNDLED)
 
 
 def parse(document: Any, where: str) -> Bundle:
-    """Profiles of a document that was read. Raises ProfileError."""
+    """Return the profiles of a parsed document. Raises ProfileError."""
     table = _table(document, where)
     _only(table, where, ("sources", "sets", "costs", "profile", "provenance"))
     sources = _table(table.get("sources", {}), f"{where}: sources")
@@ -118,17 +118,17 @@ def parse(document: Any, where: str) -> Bundle:
 
 
 def document(profiles: Iterable[Profile]) -> dict[str, Any]:
-    """Profiles as a document that ``parse`` reads."""
+    """Return profiles as a document that ``parse`` reads."""
     return {"profile": [_table_of(profile) for profile in profiles]}
 
 
 def write(profiles: Iterable[Profile]) -> str:
-    """JSON text of profiles."""
+    """Return JSON text of profiles."""
     return json.dumps(document(profiles), indent=2, ensure_ascii=False) + "\n"
 
 
 def bounded(profile: Profile, where: str) -> Profile:
-    """The same profile. Raises ProfileError for what no store and no job record could hold."""
+    """Return the profile. Raises ProfileError for values that no store or job record can hold."""
     if JOB_TYPE.fullmatch(profile.job_type) is None:
         what = f"{profile.job_type[:100]!r} is not a job type name"
         raise ProfileError(f"{where}.job_type", f"{what}; use letters, digits, -, _ and .")

@@ -1,8 +1,8 @@
-"""Measures a script on one device, then on more, and makes a profile of it.
+"""Measurement of a script on one and more devices, as a profile.
 
-Does: runs it for a few iterations on each number of devices (the paper: profiling is inexpensive),
-and averages what starts, saves and stops took. Never: invents a figure: what it cannot measure (the
-start and end of a container) is taken from the costs that are given, and says so. State: none.
+Does: run it for a few iterations on each number of devices (the paper: profiling is inexpensive),
+and average the times of starts, saves and stops. Start and end of a container cannot be measured
+here: they come from given costs, and their source says so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def profile(
 ) -> Profile:
     """Measure ``script`` on the first ``size`` of ``devices`` for each size. Raises RunFailed.
 
-    ``costs`` gives the start and end of a container; ``say`` is told of each run as it ends.
+    ``costs`` has the start and end of a container; ``say`` is called with a text at each run's end.
     """
     wrong = [size for size in sizes if not 1 <= size <= len(devices)]
     if wrong or not sizes:
@@ -59,7 +59,7 @@ def profile(
 
 
 def _overhead(found: Sequence[RunFigures], costs: Overhead) -> Overhead:
-    """What was measured, the rest as ``costs`` has it."""
+    """Return the measured overheads, and the rest from ``costs``."""
     measured = {
         "process start": [run.process_init_s for run in found if run.process_init_s is not None],
         "checkpoint": [run.checkpoint_s for run in found if run.checkpoint_s is not None],

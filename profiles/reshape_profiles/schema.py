@@ -1,8 +1,8 @@
-"""What is known of a job type beforehand: speed, accuracy, overhead. Values, standard library only.
+"""Profiles as values: speed, accuracy and overhead of a job type. Standard library only.
 
-Does: names the figures of a profile (the paper's Tables IV and V and the times of its section
-III.B.1), each with its source, and refuses figures that cannot be. Never: reads a file, measures,
-or invents a figure: one without a measurement says ``assumed`` and why.
+Does: define the values of a profile (the paper's Tables IV and V and the times of its section
+III.B.1), each with its source, and reject impossible ones. The source of a value without a
+measurement says ``assumed`` and the reason.
 """
 
 from __future__ import annotations
@@ -10,19 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 ASSUMED = "assumed"
-"""How the source of a figure begins that nobody measured."""
+"""Begin of the source of a value that was not measured."""
 STEP_MIN_S, SECONDS_MAX = 1e-9, 1e9
-"""No step is shorter, and neither step nor start or save longer: what is beyond is no figure, and
-sums of it are no numbers."""
+"""Range of the seconds of steps, starts and saves; sums of larger values overflow."""
 DEFAULT_TYPE = "default"
-"""The profile of jobs without a type; its overheads stand in for every type that has none."""
+"""Profile of jobs without a type; its overheads also apply to types without overheads."""
 COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
-"""The figures of an ``Overhead``, in their order."""
+"""Names of the values of an ``Overhead``, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedPoint:
-    """Seconds of one iteration (one global batch) on ``gpus`` GPUs of a type."""
+    """Seconds of an iteration (a global batch) on ``gpus`` GPUs of a type."""
 
     gpu_type: str
     gpus: int
@@ -54,18 +53,18 @@ class AccuracyPoint:
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Seconds of everything that is not training (paper, III.B.1 and III.C)."""
+    """Seconds of starts, saves and stops (paper, III.B.1 and III.C)."""
 
     job_init_s: float
-    """Launch until the SideCar says ``initialized``: scheduling, image, container."""
+    """Time from the launch to the report ``initialized``: scheduling, image, container."""
     process_init_s: float
-    """Start of the training process until its first step is done."""
+    """Time from the start of the training process to the end of its first step."""
     checkpoint_s: float
-    """A checkpoint is asked for until it is published."""
+    """Time from the request for a checkpoint to its publication."""
     process_stop_s: float
-    """From then until the process tree is gone and its GPUs are empty."""
+    """Time from the checkpoint to the end of the process tree, when its GPUs are free."""
     job_stop_s: float
-    """End of the container."""
+    """Time to end the container."""
     source: str = ASSUMED
 
     def __post_init__(self) -> None:
@@ -77,9 +76,9 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Everything known of one job type (model, dataset and hyperparameters).
+    """All known values of a job type (model, dataset and hyperparameters).
 
-    ``global_batch`` is the batch that the speeds hold for: it is fixed and split over the GPUs.
+    ``global_batch`` is the batch of the speeds: it is fixed and split over the GPUs.
     """
 
     job_type: str

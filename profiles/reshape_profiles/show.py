@@ -1,7 +1,7 @@
-"""A profile for people: its figures as text, and speed against the number of GPUs.
+"""A profile for people: its values as text, and speed against the number of GPUs.
 
-Does: what ``reshape profile show`` and ``reshape profile plot`` print (the paper's Figure 2). Every
-figure stands beside its source. Never: reads a file. State: none.
+It makes the output of ``reshape profile show`` and ``reshape profile plot`` (the paper's Figure 2).
+Every value has its source beside it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from reshape_profiles.schema import ASSUMED, Profile, SpeedPoint
 
 
 def show(profile: Profile) -> str:
-    """All figures of a profile with their sources."""
+    """Return all values of a profile with their sources."""
     lines = [f"{profile.job_type}  {profile.text}".rstrip()]
     if profile.global_batch is not None:
         lines.append(f"  global batch {profile.global_batch}")
@@ -45,7 +45,7 @@ def show(profile: Profile) -> str:
 
 
 def plot_text(profile: Profile) -> str:
-    """Speed against the number of GPUs, as bars of steps per second, all in one scale."""
+    """Return speed against the number of GPUs as bars of steps per second, in one scale."""
     rows = [
         (
             f"{gpu_type}  {_gpus(point)}",
@@ -59,7 +59,7 @@ def plot_text(profile: Profile) -> str:
 
 
 def plot_svg(profiles: Sequence[Profile], gpu_type: str) -> str:
-    """Speed of several job types on one GPU type against the number of GPUs, as SVG text."""
+    """Return speeds of job types on a GPU type against the number of GPUs, as SVG text."""
     series = {
         profile.job_type: [(p.gpus, 1.0 / p.seconds_per_step) for p in _of(profile, gpu_type)]
         for profile in profiles
@@ -78,7 +78,7 @@ def plot_svg(profiles: Sequence[Profile], gpu_type: str) -> str:
 
 
 def gpu_types(profile: Profile) -> list[str]:
-    """GPU types that the profile has speeds for, in alphabetical order."""
+    """Return the GPU types with speeds in the profile, in alphabetical order."""
     return sorted({point.gpu_type for point in profile.speed})
 
 

@@ -1,14 +1,14 @@
-"""Profiles as CSV: a table with a header, one figure (or one set of overheads) in each row.
+"""Profiles as CSV: a table with a header, and a value (or a set of overheads) in each row.
 
-Does: reads what a spreadsheet writes, writes what it reads, and says of anything wrong its line and
-column. Never: fills in a figure. State: none.
+Does: read the files of spreadsheets, and write what it can read. An error names line and column. It
+does not fill in missing values.
 
     job_type,gpu_type,gpus,seconds_per_step,source
     resnet18-b64,V100,1,0.18,measured 2026-05-02
     resnet18-b64,V100,2,0.14,
 
-Columns may be left out and come in any order; a cell may be empty. The columns of one group
-(``GROUPS``) are filled together, and ``source`` is that of the row's figures.
+Columns may be missing and in any order; cells may be empty. The columns of a group (``GROUPS``)
+belong together, and ``source`` is that of the row's values.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ T = TypeVar("T")
 
 
 @dataclass
-class _Found:
-    """What was read of one job type so far."""
+class _ProfileRows:
+    """The values of a job type that were read so far."""
 
     about: dict[str, Any] = field(default_factory=dict)
     speed: list[SpeedPoint] = field(default_factory=list)
@@ -43,9 +43,9 @@ class _Found:
 
 
 def parse(text: str, where: str) -> Bundle:
-    """Profiles of a table. Raises ProfileError with line and column."""
+    """Return the profiles of a table. Raises ProfileError with line and column."""
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    found: dict[str, _Found] = {}
+    found: dict[str, _ProfileRows] = {}
     try:
         header = _header(next(reader, []), f"{where}: line 1")
         for cells in reader:
@@ -60,7 +60,7 @@ def parse(text: str, where: str) -> Bundle:
 
 
 def write(profiles: Iterable[Profile]) -> str:
-    """CSV text of profiles, as ``parse`` reads it."""
+    """Return CSV text of profiles that ``parse`` reads."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -92,7 +92,7 @@ def _header(cells: list[str], where: str) -> list[str]:
     return header
 
 
-def _take(found: dict[str, _Found], header: list[str], cells: list[str], where: str) -> None:
+def _take(found: dict[str, _ProfileRows], header: list[str], cells: list[str], where: str) -> None:
     if len(cells) > len(header):
         what = f"has {len(cells)} cells for {len(header)} columns; quote texts with commas"
         raise ProfileError(where, what)
@@ -103,7 +103,7 @@ def _take(found: dict[str, _Found], header: list[str], cells: list[str], where: 
     }
     if "job_type" not in row:
         raise ProfileError(f"{where}: job_type", "is empty; name the type as the job records do")
-    each = found.setdefault(row["job_type"], _Found())
+    each = found.setdefault(row["job_type"], _ProfileRows())
     for name in ABOUT:
         if name in row and each.about.setdefault(name, row[name]) != row[name]:
             what = f"is {row[name]!r}, and was {each.about[name]!r} above; keep one"
@@ -122,7 +122,7 @@ def _take(found: dict[str, _Found], header: list[str], cells: list[str], where: 
 
 
 def _group(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> list[Any]:
-    """The cells of a group; none if all are empty."""
+    """Return the cells of a group; empty if all cells are empty."""
     missing = [name for name in names if name not in row]
     if len(missing) == len(names):
         return []
@@ -150,7 +150,7 @@ def _made(where: str, kind: Callable[..., T], *values: Any) -> T:
         raise ProfileError(where, str(error)) from None
 
 
-def _profile(kind: str, found: _Found, where: str) -> Profile:
+def _profile(kind: str, found: _ProfileRows, where: str) -> Profile:
     place = f"{where}: {kind}"
     made = _made(
         place,

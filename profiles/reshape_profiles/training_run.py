@@ -1,8 +1,8 @@
-"""One training process on some devices, watched for a few iterations, then asked to save.
+"""A training process on some devices, observed for a few iterations until it saves and stops.
 
-Does: starts the script as a SideCar starts a job's, takes its reports on a Unix socket, and times
-the save and the stop. Never: keeps its checkpoints, or leaves a process behind. State: a temporary
-folder, for as long as the run lasts.
+Does: start the script as a SideCar does, receive its reports on a Unix socket, and measure the save
+and the stop. It leaves neither checkpoints nor processes behind. State: a temporary folder during
+the run.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 
 SOCKET = "s"
-"""Short: a temporary folder may have a long path."""
+"""Name of the socket; short, because a temporary folder may have a long path."""
 POLL_S = 0.02
 KILL_AFTER_S = 30.0
-"""SIGKILL so long after the process was asked to save."""
+"""Time from the request to save to SIGKILL."""
 LOG_TAIL_BYTES = 2000
 
 
 class RunFailed(Exception):
-    """A run gave no figures. The text says why, with the end of what the script wrote."""
+    """A run gave no values. The text has the reason and the end of the script's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What is run, and how long one run may take."""
+    """The program to run, and the time limit of a run."""
 
     command: tuple[str, ...]
-    """As in a job record; a script alone is run by this Python."""
+    """Command as in a job record; a script alone runs with this Python."""
     folder: Path
     job_type: str
     global_batch: int | None = None
     simulated: bool = False
     device_truth: Path | None = None
     steps: int = 30
-    """Iterations that are watched."""
+    """Number of iterations to observe."""
     timeout_s: float = 600.0
     framework: str = "keras"
-    """As in a job record: a Keras script is run under the hook, another uses the session API."""
+    """As in a job record: a Keras script runs under the hook, others use the session API."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFigures:
-    """What one run showed, in seconds; None where the script did not say."""
+    """The values of a run in seconds; None if the script did not report one."""
 
     seconds_per_step: float
     steps: int
@@ -99,7 +99,7 @@ def _started(spec: AttemptSpec, env: dict[str, str], log: IO[bytes]) -> subproce
 
 
 def _spec(script: Script, folder: Path) -> AttemptSpec:
-    """What a SideCar would be told of a job of this script."""
+    """Return the spec that a SideCar gets for a job of this script."""
     words = script.command
     if not words or (len(words) == 1 and Path(words[0]).name.startswith("python")):
         raise RunFailed("no script is given; give a script with its arguments")

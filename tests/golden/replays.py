@@ -21,7 +21,7 @@ from itertools import product
 from pathlib import Path
 
 from reshape_controller.cli.replays.compare import POLICIES
-from reshape_controller.cli.replays.inputs import Asked, contender, setup_of
+from reshape_controller.cli.replays.inputs import ReplayRequest, contender, setup_of
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.plan import Plan
@@ -66,10 +66,10 @@ def hash_of(workload: str, label: str, seed: int) -> str:
             digest.update(f"{engine.state.now_s!r} {json.dumps(targets)}\n".encode())
         return plan
 
-    scene = setup_of(Asked(workload)).scene(seed)
+    scene = setup_of(ReplayRequest(workload)).scene(seed)
     run = Hashed(scene, found.policy, found.mechanism, seed, on_decision=decide)
     run.digest = digest
-    run.to_the_end()
+    run.run()
     for line in outcome(run.result()):
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()

@@ -29,7 +29,7 @@ from reshape_controller.live.loop import CannotTake, Loop, Settings, Stopped
 from reshape_controller.live.recovery import recover
 from reshape_controller.store.protocol import Changes, StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
-from reshape_launcher.leases import Lease, Seen
+from reshape_launcher.leases import Lease, StoredLease
 from reshape_launcher.spec import ContainerStatus, LaunchSpec, ReleaseCheck
 from reshape_sidecar.wire import Observed, Phase
 from tests.integration.test_live_loop import HOST, GiveHalf, running, spec, start
@@ -280,10 +280,10 @@ def test_a_deadline_is_not_over_before_all_that_was_said_by_then_is_heard(
 class Elsewhere:
     """A lease that another candidate has."""
 
-    def read(self) -> Seen:
-        return Seen(Lease("another", 7), "v1")
+    def read(self) -> StoredLease:
+        return StoredLease(Lease("another", 7), "v1")
 
-    def write(self, lease: Lease, over: Seen) -> Seen | None:
+    def write(self, lease: Lease, previous: StoredLease) -> StoredLease | None:
         raise AssertionError("nobody may take it")
 
 

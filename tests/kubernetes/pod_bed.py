@@ -15,7 +15,7 @@ from reshape_launcher.kubernetes.api import connect
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import PodSeen
+from reshape_launcher.kubernetes.values import PodInfo
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.init.processes import Marker
@@ -74,7 +74,7 @@ class PodBed(Bed):
     def markers(self) -> tuple[Marker, ...]:
         return (self.marker,)  # each pod has the same paths
 
-    def pods(self) -> tuple[PodSeen, ...]:
+    def pods(self) -> tuple[PodInfo, ...]:
         return self.api.pods(f"reshape.dev/controller={CONTROLLER}")
 
     def logs(self) -> SharedFolder:

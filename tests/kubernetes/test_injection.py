@@ -22,7 +22,7 @@ from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.records.errors import RecordInvalid
 from reshape_controller.records.limits import TEXT_LENGTH_MAX
 from reshape_controller.records.parse import from_json, from_yaml
-from reshape_launcher.kubernetes.apply import Objects
+from reshape_launcher.kubernetes.apply import AttemptObjects
 from reshape_launcher.kubernetes.images import Build
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import DeviceMode, LaunchError
@@ -75,13 +75,13 @@ class DryRun:
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        self.sent: Objects | None = None
+        self.sent: AttemptObjects | None = None
         self.pod: dict[str, Any] = {}
         self._pods: dict[str, dict[str, Any]] = {}
         """By what was sent: most texts change nothing of it."""
         self.secret: dict[str, Any] = {}
 
-    def __call__(self, objects: Objects, build: Build | None) -> None:
+    def __call__(self, objects: AttemptObjects, build: Build | None) -> None:
         assert build is None
         self.sent = objects
         api, path = self._namespace.api, self._namespace.path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_launcher.kubernetes.apply import ByPlaybook, Target
+from reshape_launcher.kubernetes.apply import ApplyTarget, PlaybookApplier
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import LaunchError
 from tests.kubernetes.namespace import Namespace
@@ -22,8 +22,8 @@ pytestmark = pytest.mark.kubernetes
 def world(namespace: Namespace, tmp_path: Path) -> Iterator[Bed]:
     def by_playbook(path: Path) -> PodBed:
         made = PodBed(path, namespace)
-        target = Target(str(namespace.grounds.kubeconfig), namespace.name)
-        bring = ByPlaybook(path / "runs", target)
+        target = ApplyTarget(str(namespace.grounds.kubeconfig), namespace.name)
+        bring = PlaybookApplier(path / "runs", target)
         made.launcher = made.kubernetes = KubernetesLauncher(
             made.api, made.settings, made.devices, bring
         )

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape_controller.live.leadership import Candidate
-from reshape_launcher.leases import LEASE_S, NOBODY, Lease, Seen
+from reshape_launcher.leases import LEASE_S, NOBODY, Lease, StoredLease
 from tests.support.gate import examples
 
 
@@ -18,16 +18,16 @@ from tests.support.gate import examples
 class Server:
     """Keeps one lease; a write counts only over the version that was read."""
 
-    seen: Seen = field(default_factory=lambda: Seen(Lease(), ""))
+    seen: StoredLease = field(default_factory=lambda: StoredLease(Lease(), ""))
     writes: int = 0
     holders: dict[int, set[str]] = field(default_factory=dict)
     """Who ever had each term."""
 
-    def write(self, lease: Lease, over: Seen) -> Seen | None:
-        if over.version != self.seen.version:
+    def write(self, lease: Lease, previous: StoredLease) -> StoredLease | None:
+        if previous.version != self.seen.version:
             return None
         self.writes += 1
-        self.seen = Seen(lease, str(self.writes))
+        self.seen = StoredLease(lease, str(self.writes))
         if lease.holder != NOBODY:
             self.holders.setdefault(lease.term, set()).add(lease.holder)
         return self.seen
@@ -40,8 +40,8 @@ class Process:
 
     candidate: Candidate
     ahead_s: float
-    writing: tuple[Lease, Seen, float] | None = None
-    reply: tuple[Seen | None, float] | None = None
+    writing: tuple[Lease, StoredLease, float] | None = None
+    reply: tuple[StoredLease | None, float] | None = None
 
     def now_s(self, world_s: float) -> float:
         return world_s + self.ahead_s
@@ -74,9 +74,9 @@ class World:
         """The server does the write under way; the reply gets back later, or never."""
         process = self.processes[number]
         if process.writing is not None:
-            wanted, over, began_s = process.writing
+            wanted, previous, began_s = process.writing
             process.writing = None
-            process.reply = (self.server.write(wanted, over), began_s)
+            process.reply = (self.server.write(wanted, previous), began_s)
 
     def hear(self, number: int) -> None:
         """The reply gets back."""

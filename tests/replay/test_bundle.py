@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.cli.exits import CliError
-from reshape_controller.cli.replays.folder import held
+from reshape_controller.cli.replays.folder import locked_folder
 from tests.support.replay_bed import reshape
 
 FIGURES = ("figure-06", "figure-07", "figure-08", "figure-09", "figure-10", "figure-11")
@@ -177,7 +177,7 @@ def test_a_trace_is_not_set_beside_the_paper(made: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("words", [["replay"], ["compare", "--seeds", "1"]])
 def test_a_folder_takes_one_command_at_a_time(words: list[str], tmp_path: Path) -> None:
-    with held(tmp_path):
+    with locked_folder(tmp_path):
         error = reshape(*words, "-w", "two", "--jobs", "2", "--out", str(tmp_path)).exception
     assert isinstance(error, CliError)
     (problem,) = error.problems

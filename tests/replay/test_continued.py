@@ -9,7 +9,7 @@ import pytest
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import HostId, JobId, Mechanism, Stage
 from reshape_controller.policies import make_policy
-from reshape_controller.replay.continuation import QueueChange, continued
+from reshape_controller.replay.continuation import QueueChange, continue_queue
 from reshape_controller.replay.inputs import HostSpec, ReplayError
 from reshape_controller.replay.metrics import job_rows
 from reshape_controller.replay.shell import Scene, Shell
@@ -29,9 +29,9 @@ def shell_of(given: Scene, what: QueueChange) -> Shell:
     shell = Shell(given, what.policy, what.mechanism, 0)
     for entry in given.workload.jobs:
         name = JobId(entry.spec.name)
-        shell.world.born(name, entry.spec)
-        shell.world.expect(entry.submit_s, ev.JobSubmitted(name, entry.spec))
-    shell.round(shell._beginning(), 0.0)
+        shell.world.add_job(name, entry.spec)
+        shell.world.schedule(entry.submit_s, ev.JobSubmitted(name, entry.spec))
+    shell.round(shell._first_events(), 0.0)
     return shell
 
 
@@ -52,7 +52,7 @@ def test_a_state_that_goes_on_as_it_is_ends_when_the_replay_ends(
     parts, stages = whole.engine.state.dump(), [j.stage for j in whole.engine.state.jobs.values()]
     whole.run_on(at_s)
     ends = {row.job: row.finished_s for row in job_rows(whole.account) if row.finished_s > at_s}
-    found = continued(parts, what)
+    found = continue_queue(parts, what)
     assert found.left == ()
     again = {row.job: row.finished_s for row in found.rows if row.finished_s > at_s}
     assert set(ends) == set(again)
@@ -66,7 +66,7 @@ def test_nothing_of_the_controllers_own_state_is_changed() -> None:
     shell = shell_of(scene(JOBS), ADAPTIVE)
     until(shell, 200.0)
     before = shell.engine.state.dump()
-    continued(before, ADAPTIVE)
+    continue_queue(before, ADAPTIVE)
     assert shell.engine.state.dump() == before
 
 
@@ -76,7 +76,7 @@ def test_time_has_gone_on_since_the_last_event_of_jobs_that_report_nothing() -> 
     state = shell.engine.state
     assert state.now_s < 100.0
     parts = state.dump()
-    told, later = continued(parts, ADAPTIVE), continued(parts, ADAPTIVE, 300.0)
+    told, later = continue_queue(parts, ADAPTIVE), continue_queue(parts, ADAPTIVE, 300.0)
     assert later.now_s == 300.0
     assert later.rows[0].finished_s == pytest.approx(told.rows[0].finished_s, abs=8.0)
     assert later.makespan_s == pytest.approx(told.makespan_s - 300.0 + told.now_s, abs=8.0)
@@ -86,9 +86,9 @@ def test_more_gpus_and_another_host_end_the_queue_earlier_and_fewer_later() -> N
     shell = shell_of(scene(JOBS), ADAPTIVE)
     until(shell, 200.0)
     parts = shell.engine.state.dump()
-    as_it_is = continued(parts, ADAPTIVE)
-    wider = continued(parts, replace(ADAPTIVE, more_gpus=4))
-    more = continued(parts, replace(ADAPTIVE, hosts=(HostSpec(HostId("new"), "V100", 4),)))
+    as_it_is = continue_queue(parts, ADAPTIVE)
+    wider = continue_queue(parts, replace(ADAPTIVE, more_gpus=4))
+    more = continue_queue(parts, replace(ADAPTIVE, hosts=(HostSpec(HostId("new"), "V100", 4),)))
     assert wider.makespan_s < as_it_is.makespan_s
     assert more.makespan_s < as_it_is.makespan_s
     assert {row.job for row in wider.rows} == {row.job for row in as_it_is.rows}
@@ -98,9 +98,9 @@ def test_jobs_leave_a_host_that_is_taken_away_and_go_on_elsewhere() -> None:
     shell = shell_of(scene(JOBS, cluster="4xV100+4xV100"), ADAPTIVE)
     until(shell, 150.0)
     parts = shell.engine.state.dump()
-    found = continued(parts, replace(ADAPTIVE, drained=(HostId("host-0000"),)))
+    found = continue_queue(parts, replace(ADAPTIVE, drained=(HostId("host-0000"),)))
     assert found.left == ()
-    assert found.makespan_s > continued(parts, ADAPTIVE).makespan_s
+    assert found.makespan_s > continue_queue(parts, ADAPTIVE).makespan_s
 
 
 def test_jobs_that_nothing_is_left_for_are_named_with_the_reason() -> None:
@@ -108,7 +108,7 @@ def test_jobs_that_nothing_is_left_for_are_named_with_the_reason() -> None:
     until(shell, 200.0)
     live = set(shell.engine.state.jobs)
     nowhere = replace(ADAPTIVE, drained=(HostId("host-0000"),))
-    found = continued(shell.engine.state.dump(), nowhere)
+    found = continue_queue(shell.engine.state.dump(), nowhere)
     assert {one.job for one in found.left} | {row.job for row in found.rows} == live
     assert found.left
     assert all(one.reason for one in found.left)
@@ -119,7 +119,7 @@ def test_a_halted_job_stays_where_it_is() -> None:
     until(shell, 200.0)
     shell.round([ev.HaltRequested(JobId("a"))], 200.0)
     until(shell, 400.0)
-    found = continued(shell.engine.state.dump(), ADAPTIVE)
+    found = continue_queue(shell.engine.state.dump(), ADAPTIVE)
     assert [one.job for one in found.left] == ["a"]
     assert JobId("a") not in {row.job for row in found.rows}
 
@@ -132,7 +132,7 @@ def test_a_job_that_is_over_and_whose_container_still_ends_is_no_job_to_run() ->
         assert next_s is not None
         until(shell, next_s)
     assert state.jobs[JobId("a")].stage is Stage.ENDING
-    found = continued(state.dump(), ADAPTIVE)
+    found = continue_queue(state.dump(), ADAPTIVE)
     assert [row.job for row in found.rows] == ["b"]
     assert found.left == ()
 
@@ -141,4 +141,4 @@ def test_a_controller_without_jobs_has_nothing_to_go_on_with() -> None:
     shell = shell_of(scene(JOBS), ADAPTIVE)
     until(shell, 10_000.0)
     with pytest.raises(ReplayError, match="no unfinished job"):
-        continued(shell.engine.state.dump(), ADAPTIVE)
+        continue_queue(shell.engine.state.dump(), ADAPTIVE)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.replays.inputs import Asked, setup_of
+from reshape_controller.cli.replays.inputs import ReplayRequest, setup_of
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import make_policy
 from reshape_controller.replay.hindsight import judge
@@ -35,7 +35,7 @@ def test_leaving_a_reshape_out_does_not_change_the_policy() -> None:
 
 
 def test_variations_change_what_is_assumed_and_nothing_that_was_published() -> None:
-    setup = setup_of(Asked("one"))
+    setup = setup_of(ReplayRequest("one"))
     published = {
         (profile.job_type, point.gpu_type, point.gpus): point.seconds_per_step
         for profile in setup.bundle.profiles
@@ -58,14 +58,14 @@ def test_variations_change_what_is_assumed_and_nothing_that_was_published() -> N
 
 
 def test_which_types_a_set_has_is_an_input_too() -> None:
-    setup = setup_of(Asked("one"))
+    setup = setup_of(ReplayRequest("one"))
     (name, types), *others = setup.bundle.sets
     fewer = replace(setup.bundle, sets=((name, types[:1]), *others))
     assert setup.with_bundle(fewer).fingerprint() != setup.fingerprint()
 
 
 def test_what_several_gpus_lose_is_varied_and_one_gpu_is_not() -> None:
-    setup = setup_of(Asked("one"))
+    setup = setup_of(ReplayRequest("one"))
     more = next(
         one for one in variations(setup) if "several GPUs" in one.assumption and one.factor > 1.0
     )
@@ -80,8 +80,8 @@ def test_what_several_gpus_lose_is_varied_and_one_gpu_is_not() -> None:
 
 def test_assumed_accuracies_are_varied_where_jobs_train_until_one() -> None:
     name = "steps until an accuracy is reached"
-    assert name not in {one.assumption for one in variations(setup_of(Asked("three")))}
-    setup = setup_of(Asked("four"))
+    assert name not in {one.assumption for one in variations(setup_of(ReplayRequest("three")))}
+    setup = setup_of(ReplayRequest("four"))
     later = next(o for o in variations(setup) if o.assumption == name and o.factor > 1.0)
     for before, after in zip(setup.bundle.profiles, later.setup.bundle.profiles, strict=True):
         for old, new in zip(before.accuracy, after.accuracy, strict=True):

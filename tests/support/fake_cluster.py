@@ -11,13 +11,13 @@ from typing import Any
 
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.values import (
-    ApiTrouble,
-    ClaimSeen,
-    JobSeen,
+    ClaimInfo,
+    JobInfo,
+    KubernetesError,
     Manifest,
     Node,
     NotRunning,
-    PodSeen,
+    PodInfo,
 )
 
 
@@ -29,10 +29,10 @@ class FakeCluster:
     secrets: dict[str, Manifest] = field(default_factory=dict)
     config_maps: dict[str, Manifest] = field(default_factory=dict)
     services: dict[str, Manifest] = field(default_factory=dict)
-    seen_jobs: dict[str, JobSeen] = field(default_factory=dict)
-    seen_pods: dict[str, PodSeen] = field(default_factory=dict)
+    seen_jobs: dict[str, JobInfo] = field(default_factory=dict)
+    seen_pods: dict[str, PodInfo] = field(default_factory=dict)
     node_list: list[Node] = field(default_factory=lambda: [Node("node1", True, True, "boot-1")])
-    claims: dict[str, ClaimSeen] = field(default_factory=dict)
+    claims: dict[str, ClaimInfo] = field(default_factory=dict)
     """Claims that are not for any number of nodes."""
     refuse: dict[str, int] = field(default_factory=dict)
     calls: list[tuple[str, str]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class FakeCluster:
         job = manifest["metadata"]["annotations"][naming.JOB]
         attempt = int(manifest["metadata"]["labels"][naming.ATTEMPT])
         pods = manifest["spec"]["parallelism"]
-        self.seen_jobs.setdefault(name, JobSeen(name, job, attempt, suspended=True, pods=pods))
+        self.seen_jobs.setdefault(name, JobInfo(name, job, attempt, suspended=True, pods=pods))
         return f"uid-{name}"
 
     def create_secret(self, manifest: Manifest) -> None:
@@ -73,7 +73,7 @@ class FakeCluster:
             return False
         if changes["spec"].get("suspend") is False and job.suspended:
             job = replace(job, suspended=False)
-            self.seen_pods[f"{name}-x"] = PodSeen(f"{name}-x", name, "node1")
+            self.seen_pods[f"{name}-x"] = PodInfo(f"{name}-x", name, "node1")
         if "activeDeadlineSeconds" in changes["spec"]:
             said = changes["metadata"]["annotations"]
             lasting = naming.LASTING in said
@@ -89,13 +89,13 @@ class FakeCluster:
     def delete_pod(self, name: str, grace_s: int) -> None:
         self._called("delete_pod", f"{name} {grace_s}")
         if name in self.seen_pods:
-            self.seen_pods[name] = replace(self.seen_pods[name], ends_within_s=grace_s)
+            self.seen_pods[name] = replace(self.seen_pods[name], deletion_grace_s=grace_s)
 
-    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
+    def jobs(self, selector: str) -> tuple[JobInfo, ...]:
         self._called("jobs", selector)
         return tuple(job for job in self.seen_jobs.values() if self._fits(job.name, selector))
 
-    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+    def pods(self, selector: str) -> tuple[PodInfo, ...]:
         self._called("pods", selector)
         return tuple(pod for pod in self.seen_pods.values() if self._fits(pod.of, selector))
 
@@ -107,9 +107,9 @@ class FakeCluster:
         self._called("nodes", selector)
         return tuple(self.node_list)
 
-    def claim(self, name: str) -> ClaimSeen | None:
+    def claim(self, name: str) -> ClaimInfo | None:
         self._called("claim", name)
-        return self.claims.get(name, ClaimSeen(("ReadWriteMany",)))
+        return self.claims.get(name, ClaimInfo(("ReadWriteMany",)))
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
         self._called("run_in", " ".join((pod, *command)))
@@ -124,7 +124,7 @@ class FakeCluster:
     def _called(self, call: str, name: str) -> str:
         self.calls.append((call, name))
         if call in self.refuse:
-            raise ApiTrouble(call, self.refuse[call], "refused by the test")
+            raise KubernetesError(call, self.refuse[call], "refused by the test")
         return name
 
     def _fits(self, name: str, selector: str) -> bool:

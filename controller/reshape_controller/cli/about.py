@@ -1,4 +1,4 @@
-"""Commands about the program itself: config show, version, --version. Asks nobody. State: none."""
+"""Commands about the program itself: config show, version, --version. They need no daemon."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import RenderableType
 
-from reshape_controller.cli.config import Found, config_file
+from reshape_controller.cli.config import SettingValue, config_file
 from reshape_controller.cli.options import HomeOption, OutputOption, form, settings
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.http.openapi import version as version_of
@@ -19,11 +19,11 @@ config_app = typer.Typer(help="Settings of the daemon and the commands.", no_arg
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """All settings, and the file that they may be written into."""
+class ConfigView:
+    """All settings, and the configuration file."""
 
     file: str
-    settings: tuple[Found, ...]
+    settings: tuple[SettingValue, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Version:
 def show(home: HomeOption = None, output: OutputOption = None) -> None:
     """Show every setting, its value, and where the value comes from."""
     config = settings(home, output)
-    shown = Shown(str(config_file(os.environ)[0]), config.all())
+    shown = ConfigView(str(config_file(os.environ)[0]), config.all())
     emit(shown, form(config), lambda: _table(shown))
 
 
@@ -64,7 +64,7 @@ def root(
     """The command line without a command."""
 
 
-def _table(shown: Shown) -> RenderableType:
+def _table(shown: ConfigView) -> RenderableType:
     table = grid("SETTING", "VALUE", "FROM", rest="FROM")
     for found in shown.settings:
         table.add_row(found.name, "-" if found.value is None else str(found.value), found.source)

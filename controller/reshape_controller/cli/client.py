@@ -1,7 +1,7 @@
-"""The CLI's end of the HTTP API.
+"""The CLI's client of the HTTP API.
 
-Does: finds the daemon by its home, asks, and turns every failure into what, where, remedy and exit
-code. Never: touches the store, or retries something that changes state. State: none.
+Does: find the daemon by its home, send requests, and turn every failure into an error with a remedy
+and an exit code. Never: touch the store, or retry a request that changes state.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from reshape_sidecar import codec
 T = TypeVar("T")
 
 ANSWER_S = 60.0
-"""Longest wait for an answer; the daemon answers ``not ready`` long before."""
+"""Longest wait for a response; the daemon answers ``not ready`` much earlier."""
 
 ASK_AGAIN_S = 0.5
 PATIENCE_S = 120.0
-"""What follows a job outlives a restart of the daemon, as the job does."""
+"""Time for which a command that follows a job retries, to survive a restart of the daemon."""
 
 _CODES = {
     400: Exit.REJECTED,
@@ -40,43 +40,43 @@ _CODES = {
 }
 
 
-class RecordRefused(CliError):
-    """The daemon does not accept a record; ``where`` of its problems are fields of the record."""
+class RecordRejected(CliError):
+    """The daemon rejects a record; ``where`` of each problem is a field of the record."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """A success: the body as it came, and its headers in lower case."""
+class Response:
+    """A successful response: the raw body, and the headers in lower case."""
 
     body: bytes
     headers: dict[str, str]
 
 
 class Client:
-    """Asks one daemon."""
+    """A client of a daemon."""
 
     def __init__(self, url: str, token: str, home: Home) -> None:
         self.url = url
         self.patience_s = 0.0
-        """A question (never a request) is asked again for so long while nobody answers."""
+        """Time for which a GET is retried without an answer; other requests are not retried."""
         self.now_s = time.time()
-        """What time it was for the daemon at its newest answer: its clock makes no jumps."""
+        """The daemon's time at its newest response; its clock makes no jumps."""
         self._token = token
         self._home = home
 
     def get(self, kind: type[T], path: str, **query: object) -> T:
-        """The value at ``path``. Raises CliError."""
+        """Return the value at ``path``. Raises CliError."""
         return self._typed(kind, self.ask("GET", path, query=query))
 
     def post(self, kind: type[T], path: str, body: object = None) -> T:
-        """The answer to a request that changes something. Raises CliError."""
+        """Send a request that changes state; return the response's value. Raises CliError."""
         text = json.dumps(body) if body is not None else ""
         return self._typed(kind, self.ask("POST", path, text))
 
     def ask(
         self, method: str, path: str, body: str = "", query: dict[str, object] | None = None
-    ) -> Answer:
-        """One request. Raises CliError for everything but success."""
+    ) -> Response:
+        """Send a request. Raises CliError unless it succeeds."""
         patience_s = self.patience_s if method == "GET" else 0.0
         until_s = time.monotonic() + patience_s
         while True:
@@ -87,7 +87,7 @@ class Client:
                     raise
             time.sleep(ASK_AGAIN_S)
 
-    def _once(self, method: str, path: str, body: str, query: dict[str, object] | None) -> Answer:
+    def _once(self, method: str, path: str, body: str, query: dict[str, object] | None) -> Response:
         parts = urllib.parse.urlsplit(self.url)
         given = {key: value for key, value in (query or {}).items() if value is not None}
         target = urllib.parse.quote(path) + (f"?{urllib.parse.urlencode(given)}" if given else "")
@@ -110,9 +110,9 @@ class Client:
         if answer.status >= 300:
             raise self._refused(answer.status, data)
         self.now_s = _number(answer.getheader("Reshape-Now")) or time.time()
-        return Answer(data, {key.lower(): value for key, value in answer.getheaders()})
+        return Response(data, {key.lower(): value for key, value in answer.getheaders()})
 
-    def _typed(self, kind: type[T], answer: Answer) -> T:
+    def _typed(self, kind: type[T], answer: Response) -> T:
         try:
             return codec.loads(kind, answer.body)
         except codec.CodecError as error:
@@ -125,7 +125,7 @@ class Client:
 
     def _unreachable(self, error: Exception) -> CliError:
         why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-        # Of one that runs a second one would be refused.
+        # If one runs, a second daemon is refused.
         waits = "it runs, but is still starting or waits for its store: see its log"
         remedy = waits if self._home.has_daemon() else _start_it(self._home)
         return failed(
@@ -150,12 +150,12 @@ class Client:
         if status != 422:
             here = f"the daemon of {self._home.folder}"
             problems = [replace(p, where=p.where or here) for p in problems]
-        kind = RecordRefused if status == 422 else CliError
+        kind = RecordRejected if status == 422 else CliError
         return kind(code, *problems)
 
 
 def connect(home: Home) -> Client:
-    """A client of the daemon of ``home``. Raises CliError when there never was one."""
+    """Return a client of the daemon of ``home``. Raises CliError if it never had a daemon."""
     address, token = home.address(), home.read_token()
     if address is None or token is None:
         raise failed(
@@ -175,7 +175,7 @@ def connect(home: Home) -> Client:
 
 
 def _start_it(home: Home) -> str:
-    """The remedy where no daemon answers, as a shell takes it."""
+    """Return the remedy if no daemon answers, as a shell command."""
     return f"start it: reshape up --home {shlex.quote(str(home.folder))}"
 
 

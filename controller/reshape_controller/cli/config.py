@@ -1,7 +1,7 @@
 """Settings: defaults, then the configuration file, then the environment, then flags.
 
-Does: reads each once, refuses what it does not know, and remembers where each value came from.
-Never: writes, or lets a later layer be overruled by an earlier one. State: none.
+Does: read each source once, reject unknown settings, and record the source of each value. A later
+source overrides an earlier one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Value = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A thing that can be set. ``kind`` is str or int."""
+    """A setting. ``kind`` is str or int."""
 
     name: str
     default: Value
@@ -30,7 +30,7 @@ class Setting:
     most: int = 2**31
     choices: tuple[str, ...] = ()
     secret: bool = False
-    """The value may hold a secret, and is shown without it."""
+    """True if the value may contain a secret, which is not shown."""
 
     @property
     def env(self) -> str:
@@ -106,8 +106,8 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A value and where it came from."""
+class SettingValue:
+    """A value and its source."""
 
     name: str
     value: Value
@@ -115,18 +115,18 @@ class Found:
 
 
 class Config:
-    """Every setting with its value. Read only."""
+    """The values of all settings. Read only."""
 
-    def __init__(self, found: dict[str, Found]) -> None:
+    def __init__(self, found: dict[str, SettingValue]) -> None:
         self._found = found
 
     def text(self, name: str) -> str | None:
-        """A textual setting; None when it is not set."""
+        """Return a text setting; None if it is not set."""
         value = self._found[name].value
         return None if value is None else str(value)
 
     def number(self, name: str) -> int | None:
-        """A whole setting; None when it is not set."""
+        """Return an integer setting; None if it is not set."""
         value = self._found[name].value
         return value if isinstance(value, int) else None
 
@@ -144,14 +144,14 @@ class Config:
     def source(self, name: str) -> str:
         return self._found[name].source
 
-    def all(self) -> tuple[Found, ...]:
-        """Every setting as it may be shown."""
+    def all(self) -> tuple[SettingValue, ...]:
+        """Return every setting without its secrets."""
         found = (self._found[setting.name] for setting in SETTINGS)
         return tuple(replace(f, value=_shown(f)) for f in found)
 
 
 def config_file(env: Mapping[str, str]) -> tuple[Path, bool]:
-    """The configuration file, and whether somebody named it (then it must be there)."""
+    """Return the configuration file, and True if it was named and has to exist."""
     if env.get("RESHAPE_CONFIG"):
         return Path(env["RESHAPE_CONFIG"]).expanduser(), True
     base = env.get("XDG_CONFIG_HOME") or "~/.config"
@@ -159,21 +159,27 @@ def config_file(env: Mapping[str, str]) -> tuple[Path, bool]:
 
 
 def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Config:
-    """The settings; ``flags`` that are None were not given. Raises CliError (usage)."""
+    """Return the settings; a flag that is None was not given. Raises CliError (usage)."""
     env = os.environ if env is None else env
     path, named = config_file(env)
-    found = {s.name: Found(s.name, s.default, "default") for s in SETTINGS}
+    found = {s.name: SettingValue(s.name, s.default, "default") for s in SETTINGS}
     for name, raw in _file(path, named).items():
-        found[name] = Found(name, _checked(_BY_NAME[name], raw, f"file {path}"), f"file {path}")
+        found[name] = SettingValue(
+            name, _checked(_BY_NAME[name], raw, f"file {path}"), f"file {path}"
+        )
     for setting in SETTINGS:
         text = env.get(setting.env)
         if text:
             source = f"environment {setting.env}"
-            found[setting.name] = Found(setting.name, _checked(setting, text, source), source)
+            found[setting.name] = SettingValue(
+                setting.name, _checked(setting, text, source), source
+            )
         flag = flags.get(setting.name)
         if flag is not None:
             source = f"flag {setting.flag}"
-            found[setting.name] = Found(setting.name, _checked(setting, flag, source), source)
+            found[setting.name] = SettingValue(
+                setting.name, _checked(setting, flag, source), source
+            )
     return Config(found)
 
 
@@ -235,8 +241,8 @@ def _whole(setting: Setting, raw: object, source: str) -> int:
     return value
 
 
-def _shown(found: Found) -> Value:
-    """The value, without the user and password of an address."""
+def _shown(found: SettingValue) -> Value:
+    """Return the value, without the user and password of an address."""
     value = found.value
     if not _BY_NAME[found.name].secret or not isinstance(value, str):
         return value

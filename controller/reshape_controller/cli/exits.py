@@ -1,7 +1,4 @@
-"""Exit codes, and the one shape of every error that a user sees: what, where, remedy.
-
-Never: a traceback. State: none.
-"""
+"""Exit codes, and the form of every error for users: what is wrong, where, and the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """Documented in docs/cli.md; scripts rely on them."""
+    """Exit codes, documented in docs/cli.md; scripts rely on them."""
 
     OK = 0
     FAILED = 1
@@ -22,7 +19,7 @@ class Exit(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: what, where it is, and what to do about it."""
+    """A problem: what is wrong, where, and the remedy."""
 
     what: str
     where: str = ""
@@ -38,7 +35,7 @@ class Problem:
 
 
 class CliError(Exception):
-    """The command cannot do what it was asked. ``problems`` has at least one entry."""
+    """The command failed. ``problems`` has at least one entry."""
 
     def __init__(self, code: Exit, *problems: Problem) -> None:
         super().__init__("; ".join(problem.what for problem in problems))
@@ -46,7 +43,7 @@ class CliError(Exception):
         self.problems = problems
 
     def text(self) -> str:
-        """What goes to stderr."""
+        """Return the text for stderr."""
         lines: list[str] = []
         for problem in self.problems:
             first, *rest = problem.lines()
@@ -55,5 +52,5 @@ class CliError(Exception):
 
 
 def failed(code: Exit, what: str, where: str = "", remedy: str = "") -> CliError:
-    """A CliError with one problem."""
+    """Return a CliError with one problem."""
     return CliError(code, Problem(what, where, remedy))

@@ -1,11 +1,18 @@
 """The daemon's home folder: token, secret, address, lock.
 
-Does: makes the folder (0700) and the two secrets (0600) once, and tells clients where the daemon
-is. Never: shows a token, or opens the store. State: these files. ``token`` is the operator's,
-``secret`` is what the tokens of attempts are derived from, ``address.json`` says where the newest
-daemon listens or did (its SideCars know that port), ``boot`` is the boot of the machine that it
-saw, ``daemon.lock`` is held while one runs. Controllers that stand by for each other have a home
-each, and the two secrets in one folder that somebody made for all of them.
+Does: create the folder (0700) and the two secrets (0600) once, and give clients the daemon's
+address. Never: show a token. State: these files.
+
+| File | Content |
+|---|---|
+| ``token`` | The operator's token. |
+| ``secret`` | The key from which the tokens of attempts are derived. |
+| ``address.json`` | Where the newest daemon listens or did; its SideCars know that port. |
+| ``boot`` | The machine's boot id at the daemon's last record of it. |
+| ``daemon.lock`` | Locked while a daemon runs. |
+
+Controllers that stand by for each other have a home each, and share a folder of the two secrets
+that the operator creates.
 """
 
 from __future__ import annotations
@@ -26,12 +33,12 @@ from reshape_sidecar.init import files
 TOKEN_BYTES = 32
 LOCK_TRIES = 10
 LOCK_PAUSE_S = 0.1
-"""A client that looks whether a daemon runs holds the lock for a moment."""
+"""Time to retry the lock, which a client holds for a moment when it checks for a daemon."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a daemon listens. ``pid`` is the daemon's."""
+    """The address of a daemon, and its pid."""
 
     url: str
     pid: int
@@ -40,11 +47,11 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A home folder. Nothing is read or written until it is asked for."""
+    """A home folder. Each method reads or writes only its own file."""
 
     folder: Path
     secrets: Path | None = None
-    """Holds ``token`` and ``secret``, made by somebody else; None: the folder, made here."""
+    """Shared folder of ``token`` and ``secret``; None: they are in the home and created here."""
 
     @property
     def store(self) -> Path:
@@ -67,7 +74,7 @@ class Home:
         return self.folder / "daemon.lock"
 
     def prepare(self) -> None:
-        """Make the folder and check that it can be written. Raises CliError."""
+        """Create the folder and check that it is writable. Raises CliError."""
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             probe = self.folder / f".probe-{os.getpid()}"
@@ -90,7 +97,7 @@ class Home:
             )
 
     def lock(self) -> int:
-        """Hold the home for this daemon until the process ends. Raises CliError."""
+        """Lock the home for this daemon until the process ends. Raises CliError."""
         fd = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         for _ in range(LOCK_TRIES):
             if _locked(fd, fcntl.LOCK_EX):
@@ -108,13 +115,15 @@ class Home:
                 "use it, stop it (kill -TERM PID), or give another --home",
             ) from None
         os.ftruncate(fd, 0)
-        with contextlib.suppress(OSError):  # a full disk: the pid is for people alone
+        with contextlib.suppress(OSError):  # on a full disk only people miss the pid
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd
 
     def has_daemon(self) -> bool:
-        """Whether a daemon holds the home now: else its port may be another program's by now, and
-        the token is not to be sent there."""
+        """True if a daemon holds the home now.
+
+        If none does, its port may belong to another program, which must not get the token.
+        """
         try:
             fd = os.open(self.lock_file, os.O_RDWR | os.O_CLOEXEC)
         except OSError:
@@ -125,15 +134,15 @@ class Home:
             os.close(fd)
 
     def token(self) -> str:
-        """The operator's token, made at the first start."""
+        """Return the operator's token; create it at the first start."""
         return self._secret("token")
 
     def secret(self) -> bytes:
-        """What the tokens of attempts are derived from, made at the first start."""
+        """Return the key of the tokens of attempts; create it at the first start."""
         return self._secret("secret").encode()
 
     def read_token(self) -> str | None:
-        """The operator's token for a client; None without one. Raises CliError."""
+        """Return the operator's token for a client; None without one. Raises CliError."""
         try:
             return self.token_file.read_text(encoding="utf-8").strip()
         except FileNotFoundError:
@@ -147,7 +156,7 @@ class Home:
             ) from None
 
     def address(self) -> Address | None:
-        """Where the daemon listens, or did when it last ran; None if it never did."""
+        """Return the address of the current or last daemon; None if there was none."""
         try:
             return codec.loads(Address, self.address_file.read_bytes())
         except (OSError, codec.CodecError):
@@ -157,14 +166,17 @@ class Home:
         self._publish("address.json", codec.dumps(address) + "\n")
 
     def machine_restarted(self) -> bool:
-        """Whether the machine was started again since ``note_boot``, as far as that can be told."""
+        """True if the machine has restarted since ``note_boot``; False if that is unknown."""
         now, path = files.boot_id(), self.folder / "boot"
         before = path.read_text(encoding="utf-8").strip() if path.exists() else now
         return before != now and files.UNKNOWN_BOOT not in (before, now)
 
     def note_boot(self) -> None:
-        """The log has it. Written earlier it would be lost with a start that is broken off, and
-        jobs would have failed because their containers are gone. Raises CliError."""
+        """Store the machine's boot id, once the log has a record of the restart. Raises CliError.
+
+        Earlier it would be wrong: after an interrupted start, jobs would fail because their
+        containers are gone.
+        """
         self._publish("boot", files.boot_id() + "\n")
 
     def _secret(self, name: str) -> str:
@@ -178,7 +190,7 @@ class Home:
                 raise failed(Exit.FAILED, what, str(self.secrets), remedy)
             self._publish(name, secrets.token_hex(TOKEN_BYTES) + "\n")
         mode = stat.S_IMODE(path.stat().st_mode)
-        # A volume that brings secrets into a pod gives them to the group of the pod's user.
+        # In a pod, a volume of secrets belongs to the group of the pod's user.
         if mode & (0o077 if self.secrets is None else 0o037):
             raise failed(
                 Exit.FAILED,
@@ -195,7 +207,7 @@ class Home:
         return text
 
     def _publish(self, name: str, text: str) -> None:
-        """Write a file (0600) whole or not at all. Raises CliError."""
+        """Write a file (0600) atomically. Raises CliError."""
         temporary = self.folder / f".{name}.{os.getpid()}"
         try:
             fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

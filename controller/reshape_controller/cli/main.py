@@ -1,7 +1,7 @@
 """The entry point of the command ``reshape``.
 
-Does: names the commands, and turns every error into words on stderr and an exit code. Never: lets
-a traceback out for a mistake of the user's. State: none.
+Does: list the commands, and turn every error into a message on stderr and an exit code. Never: show
+a traceback for a user's mistake.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import typer
 
 DEBUG = "RESHAPE_DEBUG"
-"""Set, it lets the traceback of a defect out."""
+"""Environment variable that shows the traceback of a defect."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What a disk says that takes no more."""
+"""Errors of a full or failing disk."""
 
 COMMANDS = {
     "up": "serve.up",
@@ -50,7 +50,7 @@ COMMANDS = {
     "doctor": "serve.doctor",
     "version": "about",
 }
-"""The module of each command, in which a function has the command's name."""
+"""The module of each command; its function has the command's name."""
 ALIASES = {"halt": "pause"}
 """Older names of commands, hidden from the help."""
 GROUPS = {
@@ -59,13 +59,15 @@ GROUPS = {
     "db": "db.commands",
     "config": "about",
 }
-"""The module of each group of commands, in which ``GROUP_app`` holds them."""
+"""The module of each group of commands; its ``GROUP_app`` holds them."""
 
 
 def build(words: Sequence[str] = ()) -> typer.Typer:
-    """The command line; only the command that ``words`` begin with, if they do: to import all of
-    them takes longer than most of them work."""
-    import typer  # here, so that an environment without it gets words, not a traceback
+    """Return the command line; only the command that ``words`` begin with, if they do.
+
+    The import of all commands takes longer than most of them run.
+    """
+    import typer  # here, so that a missing package gives a message, not a traceback
 
     app = typer.Typer(
         name="reshape",
@@ -94,7 +96,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _keep_the_name() -> None:
-    """A callback: an application of one command would otherwise take no command's name."""
+    """Callback that makes an application of a single command take the command's name."""
 
 
 def main() -> None:
@@ -111,13 +113,13 @@ def _run() -> None:
         try:
             build(sys.argv[1:])()
         finally:
-            sys.stdout.flush()  # here, and not at the very end, a reader that left can be answered
-    except KeyboardInterrupt:  # while its modules are imported; a command that runs has its own end
+            sys.stdout.flush()  # here, because a closed pipe cannot be handled later
+    except KeyboardInterrupt:  # during imports; a running command handles it itself
         sys.exit(128 + signal.SIGINT)
     except CliError as error:
         _end(error)
     except BrokenPipeError:
-        # The reader left (``reshape get | head``); nothing more can be said to it.
+        # The reader has closed the pipe (``reshape get | head``).
         sys.exit(Exit.OK)
     except ModuleNotFoundError as error:
         what = f"the command needs the package {error.name}, which is not installed"
@@ -135,7 +137,7 @@ def _end(error: CliError) -> NoReturn:
 
 
 def _no_room(error: Exception) -> CliError | None:
-    """What is wrong if a disk took no more, under stdout or a file."""
+    """Return the error if a full disk, under stdout or a file, is the cause; None if not."""
     if not isinstance(error, OSError) or error.errno not in NO_ROOM:
         return None
     what = f"writing failed: {error.strerror}"

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what they stand for."""
+"""Options that several commands share, and their meaning."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ OutputOption = Annotated[
 
 
 def one_of(what: str, listed_by: str, where: str) -> Callable[[str | None], str | None]:
-    """A check of an argument: what cannot be the name of such a thing is no path of the API."""
+    """Return a check of an argument, which becomes a part of a path of the API."""
 
     def check(key: str | None) -> str | None:
         if key is not None and not re.fullmatch(KEY, key):
@@ -133,7 +133,7 @@ JobArgument = Annotated[
 
 
 def settings(home: str | None = None, output: str | None = None) -> Config:
-    """The settings of a client command. Raises CliError."""
+    """Return the settings of a client command. Raises CliError."""
     return load({"home": home, "output": output})
 
 
@@ -142,5 +142,5 @@ def form(config: Config) -> Output:
 
 
 def client(config: Config) -> Client:
-    """A client of the daemon of the configured home. Raises CliError."""
+    """Return a client of the daemon of the configured home. Raises CliError."""
     return connect(Home(config.home, config.secrets))

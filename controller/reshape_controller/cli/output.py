@@ -1,7 +1,7 @@
-"""What goes to stdout: one document, as a table, JSON or YAML; everything else goes to stderr.
+"""Output to stdout: one document as a table, JSON or YAML. Everything else goes to stderr.
 
-Does: picks the width (the terminal's; wide where there is none, so that nothing is cut in a pipe).
-Never: colours what is not a terminal. State: none.
+Does: choose the width (of the terminal; wide in a pipe, so that nothing is cut). Never: colour text
+that does not go to a terminal.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class Output(StrEnum):
 
 
 def takes_unicode() -> bool:
-    """Whether stdout's encoding has every character."""
+    """True if stdout's encoding has every character."""
     return "utf" in (sys.stdout.encoding or "").lower()
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console on stdout, or on stderr."""
+    """Return a console on stdout or stderr."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> None:
-    """Write the document: ``value`` itself, or what ``draw`` makes of it for people."""
+    """Write the document: ``value`` as JSON or YAML, or the result of ``draw`` for people."""
     match output:
         case Output.JSON:
             sys.stdout.write(to_json(value, indent=2, ascii_only=not takes_unicode()) + "\n")
@@ -54,7 +54,7 @@ def emit(value: object, output: Output, draw: Callable[[], RenderableType]) -> N
 
 
 def _print(drawn: RenderableType) -> None:
-    """Print; in a pipe without the blanks that fill the lines."""
+    """Print; in a pipe without trailing blanks."""
     out = console()
     if out.is_terminal:
         out.print(drawn)
@@ -66,13 +66,16 @@ def _print(drawn: RenderableType) -> None:
 
 
 def note(text: str) -> None:
-    """A word to people, on stderr."""
+    """Write a note for people to stderr."""
     console(stderr=True).print(text, soft_wrap=True)
 
 
 def grid(*columns: str, right: tuple[str, ...] = (), rest: str = "", wrap: bool = True) -> Table:
-    """A table without lines. ``right`` are aligned to the right; ``rest`` takes what is left of
-    the width and wraps (or is cut, without ``wrap``), all others keep their width."""
+    """Return a table without lines.
+
+    The columns ``right`` are aligned to the right. The column ``rest`` takes the rest of the width
+    and wraps (or is cut, without ``wrap``); the others keep their width.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     table.expand = not wrap
     for name in columns:
@@ -86,8 +89,8 @@ def grid(*columns: str, right: tuple[str, ...] = (), rest: str = "", wrap: bool 
     return table
 
 
-class Fitting:
-    """A table, or another that says the same where the first is too wide to be read."""
+class FittingTable:
+    """A table, with a narrow version for terminals on which it is too wide."""
 
     def __init__(self, wide: Table, narrow: Table) -> None:
         self._wide, self._narrow = wide, narrow

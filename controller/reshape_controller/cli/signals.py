@@ -1,7 +1,7 @@
-"""What a signal means to a command that has started processes of its own.
+"""Signals of a command that has started processes of its own.
 
-Does: has SIGTERM and a terminal that is closed end the command as Ctrl-C does: what it started ends
-first. Never: takes a signal that somebody (``nohup``) has it ignore. State: the handlers.
+Does: make SIGTERM and a closed terminal end the command as Ctrl-C does, after its processes. Never:
+handle a signal that is ignored, as under ``nohup``. State: the handlers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def ended_in_order() -> Iterator[None]:
-    """Within it the first of these signals raises SystemExit; more of them change nothing."""
+    """Raise SystemExit at the first of these signals within the context; ignore further ones."""
     ours = [number for number in ENDING if signal.getsignal(number) is signal.SIG_DFL]
     for number in ours:
         signal.signal(number, _end)

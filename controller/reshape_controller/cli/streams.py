@@ -1,7 +1,7 @@
-"""Stdin, stdout and stderr as the shell gave them: closed, full, not UTF-8, without a reader.
+"""Stdin, stdout and stderr that may be closed, full, not UTF-8, or without a reader.
 
-Does: opens what is closed, so that no file of ours gets its number and no program that we start
-goes without. Never: lets an error go unsaid because its own words cannot be written. State: none.
+Does: open what is closed, so that no other file gets its number and programs that we start have it;
+and write errors even if their own characters cannot be written.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import sys
 from typing import TextIO
 
 
-class Forgiving:
-    """A stream for a log: a line that cannot be written (a full disk, a reader that left) is lost,
-    and nothing else with it."""
+class LossyStream:
+    """A stream for a log: only the line that cannot be written (a full disk, no reader) is lost."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -30,7 +29,7 @@ class Forgiving:
 
 
 def make_whole() -> None:
-    """Open on nothing what is closed, and let no glyph end a command where there is no UTF-8."""
+    """Open closed streams on /dev/null, and replace characters that the encoding lacks."""
     for number, mode in enumerate("rww"):
         name = ("stdin", "stdout", "stderr")[number]
         if getattr(sys, name) is None:
@@ -42,14 +41,16 @@ def make_whole() -> None:
 
 
 def say(text: str) -> None:
-    """A line on stderr, if it takes one; the exit code says the rest."""
+    """Write a line to stderr if possible."""
     with contextlib.suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
 
 def let_go() -> None:
-    """Before the end: what nobody takes goes nowhere. Else the interpreter tries again and
-    changes the exit code."""
+    """Discard output without a reader, before the end.
+
+    The interpreter would try to write it again and change the exit code.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

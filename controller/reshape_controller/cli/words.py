@@ -1,4 +1,4 @@
-"""Figures as people read them: times, sizes, shares. Pure; no clock."""
+"""Text for times, sizes and ratios. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def duration(seconds: float | None) -> str:
-    """``1.2s``, ``48s``, ``3m05s``, ``2h07m``, ``3d04h``; a dash for None."""
+    """Return a duration as ``1.2s``, ``48s``, ``3m05s``, ``2h07m``, ``3d04h``; a dash for None."""
     if seconds is None:
         return "-"
     if seconds < 10:
@@ -25,7 +25,7 @@ def duration(seconds: float | None) -> str:
 
 
 def seconds_of(text: str) -> float | None:
-    """The seconds of ``90s``, ``10m``, ``2h`` or ``3d``; None for anything else."""
+    """Return the seconds of ``90s``, ``10m``, ``2h`` or ``3d``; None for anything else."""
     number, unit = text[:-1], text[-1:]
     if unit not in UNITS_S or not number.isascii() or not number.isdigit():
         return None
@@ -33,24 +33,24 @@ def seconds_of(text: str) -> float | None:
 
 
 def moment(at_s: float | None) -> str:
-    """A Unix time in UTC: ``2026-01-31 14:02:11``; a dash for None."""
+    """Return a Unix time in UTC: ``2026-01-31 14:02:11``; a dash for None."""
     if at_s is None:
         return "-"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s))
 
 
 def clock(at_s: float) -> str:
-    """The time of day of a Unix time in UTC."""
+    """Return the time of day of a Unix time in UTC."""
     return time.strftime("%H:%M:%S", time.gmtime(at_s))
 
 
 def figure(value: float | None, digits: int = 3, unit: str = "") -> str:
-    """A number in few digits; a dash for None."""
+    """Return a number in few digits; a dash for None."""
     return "-" if value is None else f"{value:.{digits}g}{unit}"
 
 
 def size(memory_bytes: float) -> str:
-    """``3.2 GiB``."""
+    """Return a size as ``3.2 GiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if memory_bytes < 1024 or unit == "GiB":
             return f"{memory_bytes:.0f} {unit}" if unit == "B" else f"{memory_bytes:.1f} {unit}"
@@ -59,7 +59,7 @@ def size(memory_bytes: float) -> str:
 
 
 def bar(ratio: float, cells: int) -> str:
-    """A bar of ``cells`` characters, filled to ``ratio``."""
+    """Return a bar of ``cells`` characters, filled to ``ratio``."""
     eighths = round(max(0.0, min(1.0, ratio)) * cells * 8)
     full, part = divmod(eighths, 8)
     return ("█" * full + (BLOCKS[part] if part else "")).ljust(cells, "·")
@@ -71,6 +71,6 @@ def state_word(state: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A text of several lines as its first and its last: what happened, and the error's name."""
+    """Return the first and the last line of a text: what happened, and the error's name."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return ": ".join(dict.fromkeys((lines[0], lines[-1]))) if lines else ""

@@ -1,13 +1,13 @@
 """An accuracy curve through points: 1 - accuracy = 1 / (b0 * step + b1) + b2 (Optimus's form).
 
-Does: a non-negative least squares fit over the points of a profile and of a running job, and the
-events by which its coefficients enter the log. For a fixed b2 the form is linear in b0 and b1 once
-inverted, so b2 is searched and the others are solved for. Never: fits nonsense: too few points, an
-accuracy that does not rise, numbers that are none are refused with the reason. State: which points
-of a job were tried, so that nothing is fitted twice.
+Does: fit the points of a profile and of a running job by non-negative least squares, and make the
+events by which the coefficients enter the log. With b2 fixed, the inverted form is linear in b0 and
+b1, so b2 is searched and the others are solved for. Too few points, an accuracy that does not rise
+and values that are no numbers are refused with a reason. State: the points of each job that were
+fitted already.
 
-The coefficients are rounded: a log replays without this module, on any linear-algebra build. numpy
-is imported when something is fitted: a daemon without such jobs starts without it.
+The coefficients are rounded, so that a log replays without this module and with any linear-algebra
+build. The first fit imports numpy; a daemon without such jobs starts without it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 POINTS_MIN = 5
-"""Fewer points are no curve; a job with fewer goes by the curve of its type."""
+"""Least number of points of a curve; a job with fewer uses the curve of its type."""
 PROFILE_WEIGHT = 0.25
-"""Weight of a profile's point beside one of the running job."""
+"""Weight of a profile's point relative to a point of the running job."""
 ERROR_MAX = 0.05
-"""Root mean square of the difference in accuracy above which a curve is not believed."""
+"""Largest root mean square error in accuracy of a usable curve."""
 GRID = 40
-"""Values of b2 that are tried in each round of the search."""
+"""Number of values of b2 in each round of the search."""
 ROUNDS = 3
 DIGITS = 9
 
@@ -42,11 +42,11 @@ Point = tuple[float, float]
 
 
 class FitRefused(ReshapeError):
-    """No curve can be believed; the text says why."""
+    """The points give no usable curve; the text says why."""
 
 
 def fit(points: Sequence[Point], weights: Sequence[float] | None = None) -> Curve:
-    """The curve through ``points``. Raises FitRefused."""
+    """Return the curve through ``points``. Raises FitRefused."""
     import numpy as np
 
     weights = [1.0] * len(points) if weights is None else list(weights)
@@ -75,14 +75,14 @@ def fit(points: Sequence[Point], weights: Sequence[float] | None = None) -> Curv
 
 
 class Refits:
-    """Finds what is to be fitted again, and does it. Both shells ask after each batch."""
+    """Repeats fits when points are added. The live loop and the replay call it after each batch."""
 
     def __init__(self) -> None:
         self._tried: dict[JobId, int] = {}
         self._types: dict[str, Profile] = {}
 
     def due(self, state: State) -> tuple[CurveFitted, ...]:
-        """Events for curves that new points call for; refused fits give none."""
+        """Return events for new curves; a refused fit gives none."""
         found: list[CurveFitted] = []
         for job in [job for job in state.jobs.values() if _has_target(job)]:
             kind = job.spec.job_type or DEFAULT_TYPE
@@ -143,10 +143,10 @@ def _refuse_nonsense(points: Sequence[Point]) -> None:
 
 
 def solve(steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: np.ndarray) -> np.ndarray:
-    """b0 and b1, neither negative, for each of ``b2``: least squares in closed form.
+    """Return non-negative b0 and b1 for each of ``b2``, by least squares in closed form.
 
-    A row counts by how much an error in it is one in accuracy. Where the best b0 or b1 would be
-    negative, the best with one of them zero is taken.
+    A row's weight converts its error to an error in accuracy. If the best b0 or b1 is negative, the
+    result is the best with one of them zero.
     """
     import numpy as np
 
@@ -161,7 +161,7 @@ def solve(steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: np.ndarra
         both = np.stack([u * c - v * b, v * a - u * b], axis=1) / (a * c - b * b)[:, None]
         only_first = np.stack([u / a, 0 * u], axis=1)
         only_second = np.stack([0 * v, v / c], axis=1)
-    # Of two unknowns, what the sum of squares gains by using one alone is u*u/a or v*v/c.
+    # With one unknown alone, the sum of squares falls by u*u/a or v*v/c.
     with np.errstate(divide="ignore", invalid="ignore"):
         one = np.where((u * u / a >= v * v / c)[:, None], only_first, only_second)
     inside = np.all(np.isfinite(both) & (both >= 0.0), axis=1)
@@ -172,7 +172,7 @@ def solve(steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: np.ndarra
 def _errors(
     steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, found: np.ndarray, b2: np.ndarray
 ) -> np.ndarray:
-    """Weighted root mean square of the difference in accuracy, of each solution."""
+    """Return the weighted root mean square error in accuracy of each solution."""
     import numpy as np
 
     below = found[:, :1] * steps + found[:, 1:]

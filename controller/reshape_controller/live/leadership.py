@@ -17,7 +17,7 @@ import structlog
 
 from reshape_controller.live.journal import Journal
 from reshape_controller.store.protocol import StoreError
-from reshape_launcher.leases import LEASE_S, NOBODY, Lease, LeasePlace, Seen
+from reshape_launcher.leases import LEASE_S, NOBODY, Lease, LeaseStore, StoredLease
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,14 @@ class Candidate:
 
     name: str
     """Unique to this process; not used again after its end."""
-    seen: Seen | None = None
+    seen: StoredLease | None = None
     """The lease as it was read last; None: it was not read, or could not be."""
     since_s: float = 0.0
     """Time from which the lease has been unchanged."""
     renewed_s: float | None = None
     """Time at which the newest successful write of this process began."""
 
-    def after_read(self, seen: Seen, now_s: float) -> Candidate:
+    def after_read(self, seen: StoredLease, now_s: float) -> Candidate:
         """The candidate after a read. The wait for the lease's end starts again if it changed."""
         if self.seen is not None and self.seen.version == seen.version:
             return self
@@ -55,7 +55,7 @@ class Candidate:
             return None
         return Lease(self.name, lease.term + 1)
 
-    def after_write(self, seen: Seen, began_s: float, now_s: float) -> Candidate:
+    def after_write(self, seen: StoredLease, began_s: float, now_s: float) -> Candidate:
         """The candidate after its own successful write, which left ``seen``."""
         return replace(self, seen=seen, since_s=now_s, renewed_s=began_s)
 
@@ -85,7 +85,7 @@ log = structlog.get_logger("reshape.leadership")
 class Leadership:
     """One per daemon that has a lease to win; ``name`` is unique to this daemon."""
 
-    def __init__(self, place: LeasePlace, name: str) -> None:
+    def __init__(self, place: LeaseStore, name: str) -> None:
         self._place = place
         self._candidate = Candidate(name)
         self._trouble = ""

@@ -1,8 +1,8 @@
-"""Where the GPU seconds went, who waited when, and what each reshape cost; read off the engine.
+"""Accounting of a replay: GPU seconds by use, ended jobs, and the pause of each reshape.
 
-Does: after each round, books every GPU that changed to what it was doing until now, and keeps the
-pauses of reshapes and (on request) the course of the queue. Never: influences anything. State:
-sums, and for each GPU and job what it is doing since when.
+Does: after each round, book every GPU that changed to its use until now, and record the pauses of
+reshapes and (on request) the course of the queue. It only reads the engine's state. State: sums,
+and the current use of each GPU and job with its start.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reshape_controller.core.state import State
 
 
 class Use(IntEnum):
-    """What a GPU is doing. Only ``TRAINING`` has a training process that makes steps."""
+    """The use of a GPU. Only ``TRAINING`` has a training process that makes steps."""
 
     UNALLOCATED = 0
     RESERVED = 1
@@ -38,17 +38,19 @@ class Use(IntEnum):
 
 _STAGES = {Stage.STARTING: Use.STARTING, Stage.TRAINING: Use.TRAINING}
 _STATES = {GpuState.RESERVED: Use.RESERVED, GpuState.RELEASING: Use.STOPPING}
-# An enum finds its members slowly, so what is asked of every GPU has a name here.
+# Access to an enum's members is slow, so the ones for every GPU have names here.
 _UNALLOCATED, _STOPPING, _IN_USE = Use.UNALLOCATED, Use.STOPPING, GpuState.IN_USE
 _RESHAPES = (ChangeKind.SHRINK, ChangeKind.GROW, ChangeKind.RELAUNCH)
 _Booked = tuple[JobState, Stage, bool, tuple[GpuId, ...], HandOver | None, Change | None]
-"""All of a job that the account looks at, but for its id and times."""
+"""The fields of a job that the account uses, except its id and times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reshape:
-    """One removing or adding event, or a move at the same size: from the request until training
-    goes on."""
+    """A change of a running job's GPUs, from the request until training continues.
+
+    It is an adding event, a removing event, or a move at the same size.
+    """
 
     job: JobId
     asked_at_s: float
@@ -58,31 +60,31 @@ class Reshape:
 
     @property
     def up(self) -> bool:
-        """An adding event."""
+        """True for an adding event."""
         return self.size_after > self.size_before
 
     @property
     def down(self) -> bool:
-        """A removing event."""
+        """True for a removing event."""
         return self.size_after < self.size_before
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The cluster at a time; it stays so until the next."""
+    """The cluster from a time until the next moment."""
 
     at_s: float
     pending: int
-    """Accepted jobs without GPUs that are not promised any."""
+    """Accepted jobs that neither hold GPUs nor are promised any."""
     running: int
-    """Jobs that hold GPUs, or are on their way to GPUs that they were promised."""
+    """Jobs that hold GPUs or are promised some."""
     allocated: int
     """GPUs that are not idle."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What the figures need of a job that ended; the job itself is larger."""
+class EndedJob:
+    """The part of an ended job that the metrics need; it is smaller than the job."""
 
     id: JobId
     place: int
@@ -97,10 +99,10 @@ class Ended:
     container_restarts: int
 
     @staticmethod
-    def of(job: Job) -> Ended:
-        """The end of a job that has one."""
+    def of(job: Job) -> EndedJob:
+        """Return the value of a job that has ended."""
         assert job.finished_at_s is not None
-        return Ended(
+        return EndedJob(
             job.id,
             job.place,
             job.spec.job_type or "",
@@ -117,35 +119,35 @@ class Ended:
 
 @dataclass(slots=True)
 class Account:
-    """One per replay. ``keeps_course``: also the moments, for figures."""
+    """The account of a replay. ``keeps_course``: also record the moments, for figures."""
 
     jobs: int
-    """How many will be submitted; with the end of the last the account is closed."""
+    """Number of jobs in the workload; the account closes with the end of the last job."""
     keeps_course: bool = False
     seconds: list[float] = field(default_factory=lambda: [0.0] * len(Use))
-    """GPU seconds by Use, booked up to each GPU's last change."""
+    """GPU seconds by ``Use``, up to each GPU's last change."""
     reshapes: list[Reshape] = field(default_factory=list)
     course: list[Moment] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
+    ended: list[EndedJob] = field(default_factory=list)
     launched_s: dict[JobId, float] = field(default_factory=dict)
-    """When the first container of a job was launched."""
+    """Launch time of each job's first container."""
     first_step_s: dict[JobId, float] = field(default_factory=dict)
     pending: int = 0
     done: int = 0
     since_s: float = 0.0
-    """First submission: GPU seconds count from here."""
+    """Time of the first submission, from which GPU seconds count."""
     _uses: dict[GpuId, tuple[Use, float]] = field(default_factory=dict)
     _closed: bool = False
     _booked: dict[JobId, _Booked] = field(default_factory=dict)
-    """Most reports of a job change nothing of this."""
+    """Last booked fields of each job; most reports do not change them."""
     _finished: set[JobId] = field(default_factory=set)
     _allocated: int = 0
     _running: int = 0
     _status: dict[JobId, tuple[bool, bool]] = field(default_factory=dict)
-    _asked: dict[JobId, tuple[float, int, int]] = field(default_factory=dict)
+    _open_reshapes: dict[JobId, tuple[float, int, int]] = field(default_factory=dict)
 
     def book(self, state: State, touched: ChangeSet, now_s: float) -> None:
-        """Take in what one round changed."""
+        """Book the changes of a round."""
         uses: dict[GpuId, Use] = {}
         for job_id in touched.jobs:
             job = state.jobs.get(job_id)
@@ -153,7 +155,7 @@ class Account:
                 job = state.ended.pop(job_id, None)
                 if job is None:
                     continue
-                self.ended.append(Ended.of(job))
+                self.ended.append(EndedJob.of(job))
                 self._booked.pop(job_id, None)
             elif self._is_booked(job):
                 continue
@@ -162,7 +164,7 @@ class Account:
                 uses |= dict.fromkeys(job.gpus, _STAGES.get(job.stage, _STOPPING))
         for gpu_id in touched.gpus:
             gpu = state.gpus[gpu_id]
-            if gpu.state is not _IN_USE:  # those are their job's
+            if gpu.state is not _IN_USE:  # a GPU in use is booked with its job
                 uses[gpu_id] = _STATES.get(gpu.state, _UNALLOCATED)
         if self.done >= self.jobs and self._closed:
             return
@@ -178,7 +180,7 @@ class Account:
                 self.course.append(moment)
 
     def _is_booked(self, job: Job) -> bool:
-        """Whether the job is as it was booked last; else it is remembered as it is now."""
+        """True if the job is as it was booked last; if not, record its fields."""
         now = (job.state, job.stage, job.reachable, job.gpus, job.hand_over, job.change)
         if self._booked.get(job.id) == now:
             return True
@@ -186,7 +188,7 @@ class Account:
         return False
 
     def _close(self, now_s: float) -> None:
-        """The last job has completed: book every GPU up to now."""
+        """Book every GPU up to now, at the end of the last job."""
         self._closed = True
         for gpu, (use, since_s) in self._uses.items():
             self.seconds[use] += now_s - max(since_s, self.since_s)
@@ -223,19 +225,22 @@ class Account:
         self._reshape(job, now_s)
 
     def _reshape(self, job: Job, now_s: float) -> None:
-        """Book a reshape that is over. In the round of its first step a job may be asked for the
-        next one: then it is never seen in training."""
-        change, asked, now = job.change, self._asked.get(job.id), None
+        """Book a reshape that is over.
+
+        A job may get its next request in the round of its first step; then no round shows it in
+        training.
+        """
+        change, open_reshape, now = job.change, self._open_reshapes.get(job.id), None
         if change is not None and change.kind in _RESHAPES:
             now = (change.asked_at_s, change.size_before, len(change.gpus_after))
         trains = job.stage is Stage.TRAINING and change is None
-        if asked is not None and asked != now and (trains or change is not None):
-            asked_s, before, after = asked
+        if open_reshape is not None and open_reshape != now and (trains or change is not None):
+            asked_s, before, after = open_reshape
             size = len(job.gpus) if change is None else change.size_before
             if size == after:
                 self.reshapes.append(Reshape(job.id, asked_s, now_s - asked_s, before, after))
-            del self._asked[job.id]
+            del self._open_reshapes[job.id]
         if now is not None:
-            self._asked[job.id] = now
+            self._open_reshapes[job.id] = now
         elif job.state.terminal:
-            self._asked.pop(job.id, None)
+            self._open_reshapes.pop(job.id, None)

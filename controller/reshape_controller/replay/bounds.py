@@ -1,9 +1,9 @@
-"""What no schedule can be better than: a proven lower bound of the makespan.
+"""A proven lower bound of the makespan of any schedule.
 
-Does: the larger of two bounds. Longest job: a job's arrival, its start, every step at its best
-size and type, its end. Area: a linear program over the split of each job's steps between GPU types,
-where for each moment of arrival the GPUs must hold all that arrives from then on. Never: assumes a
-policy; every reshape and every wait is free in it. State: none. docs/replay.md has the proof.
+It is the larger of two bounds. Longest job: a job's arrival, its start, every step at its best size
+and type, its end. Area: a linear program over the split of each job's steps between GPU types,
+where for each arrival the GPUs must hold all work that arrives from then on. Reshapes and waits
+cost nothing in it. docs/replay.md has the proof.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.shell import Scene
 
 SUFFIXES_MAX = 48
-"""Moments of arrival from which on the area is counted; fewer only loosen the bound."""
+"""Number of arrivals from which the area is counted; fewer only loosen the bound."""
 LP_JOBS_MAX = 4000
-"""With more jobs the split is left out: each job counts with its smallest area, on GPUs that are
-all of the type on which it needs least."""
+"""With more jobs the split is omitted: each job counts with its smallest area, as if all GPUs were
+of its best type."""
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
-    """The least that a job needs. ``area_s`` by GPU type: GPU seconds of all its steps there."""
+class JobBound:
+    """The minimal needs of a job. ``area_s``: GPU seconds of all its steps, by GPU type."""
 
     submit_s: float
     alone_s: float
-    """Submission to completion, alone."""
+    """Time from submission to completion in an empty cluster."""
     fixed_area_s: float
     area_s: tuple[float, ...]
 
 
 def gpu_types(scene: Scene) -> tuple[tuple[str, int], ...]:
-    """Each GPU type of the cluster, with its number of GPUs."""
+    """Return each GPU type of the cluster with its number of GPUs."""
     count: dict[str, int] = {}
     for host in scene.cluster.hosts:
         count[host.gpu_type] = count.get(host.gpu_type, 0) + host.gpus
     return tuple(sorted(count.items()))
 
 
-def least_of(scene: Scene) -> list[Least]:
-    """The least that each job of the workload needs. Raises ReplayError."""
+def job_bounds(scene: Scene) -> list[JobBound]:
+    """Return the minimal needs of each job of the workload. Raises ReplayError."""
     cost = scene.costs.overhead
     largest: dict[str, int] = {}
     for host in scene.cluster.hosts:
@@ -65,7 +65,7 @@ def least_of(scene: Scene) -> list[Least]:
             min((n * truth.step_s(kind, n) for n in ns), default=float("inf")) * (steps - 1)
             for kind, ns in options.items()
         ]
-        # The first step is done within the process start, which takes no less than a step.
+        # The process start includes the first step, so it takes at least a step.
         start_s = min(
             max(scene.costs.process_init_s(n), truth.step_s(kind, n))
             for kind, ns in options.items()
@@ -79,13 +79,13 @@ def least_of(scene: Scene) -> list[Least]:
         end_s = cost.checkpoint_s + cost.process_stop_s
         alone_s = cost.job_init_s + start_s + (steps - 1) * step_s + end_s
         fixed_s = start_area_s + min(min(ns) for ns in options.values() if ns) * end_s
-        found.append(Least(ticks_up(job.submit_s), alone_s, fixed_s, tuple(areas)))
+        found.append(JobBound(ticks_up(job.submit_s), alone_s, fixed_s, tuple(areas)))
     return found
 
 
 def makespan_bound_s(scene: Scene) -> float:
-    """No schedule of the workload has a shorter makespan (first submission to last completion)."""
-    jobs = least_of(scene)
+    """Return a lower bound of the makespan (first submission to last completion)."""
+    jobs = job_bounds(scene)
     first_s = jobs[0].submit_s
     longest_s = max(job.submit_s + job.alone_s for job in jobs) - first_s
     counts = [count for _, count in gpu_types(scene)]
@@ -97,14 +97,14 @@ def makespan_bound_s(scene: Scene) -> float:
     return max(longest_s, area_s - first_s)
 
 
-def _suffixes(jobs: list[Least]) -> list[int]:
-    """Numbers of the jobs from whose arrival on the area is counted; the first is among them."""
+def _suffixes(jobs: list[JobBound]) -> list[int]:
+    """Return the indices of jobs from whose arrival the area is counted, the first included."""
     every = max(1, -(-len(jobs) // SUFFIXES_MAX))
     return list(range(0, len(jobs), every))
 
 
-def _area_alone(jobs: list[Least], gpus: int, job_init_s: float) -> float:
-    """End of the last job if all work from any arrival on is spread over all GPUs."""
+def _area_alone(jobs: list[JobBound], gpus: int, job_init_s: float) -> float:
+    """Return the end of the last job if all GPUs share all work from any arrival on."""
     best, left = 0.0, sum(job.fixed_area_s + min(job.area_s) for job in jobs)
     for job in jobs:
         best = max(best, job.submit_s + job_init_s + left / gpus)
@@ -112,13 +112,13 @@ def _area_alone(jobs: list[Least], gpus: int, job_init_s: float) -> float:
     return best
 
 
-def _area_split(jobs: list[Least], counts: list[int], job_init_s: float) -> float:
-    """The same, each job's steps split between the GPU types as is best for all: a linear program.
+def _area_split(jobs: list[JobBound], counts: list[int], job_init_s: float) -> float:
+    """Return the same bound with an optimal split of each job's steps between the GPU types.
 
-    The fixed part of a job may be done on any type, as the variable after its last split says.
-    Variables: for job j and type g the part of its steps and of its fixed area on g; last the end.
+    A linear program. Its variables are, for each job and type, the part of the job's steps there,
+    then the part of the job's fixed area there; the last variable is the end.
     """
-    import numpy as np  # late: half a second that other commands need not wait
+    import numpy as np  # imported late: it takes half a second
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 

@@ -1,8 +1,7 @@
-"""The folder of a comparison: everything that a result can be checked or shown with.
+"""The folder of a comparison: everything that checks or shows a result.
 
-Does: writes configuration, trace, per-job table, events, decisions, course and figures of one
-workload beside the replays that ``sweep`` keeps there. Never: replays more than the one seed whose
-course is drawn. State: the files.
+Does: write configuration, trace, per-job table, events, decisions, course and figures of a workload
+beside the replays that ``sweep`` stores there. It replays only the seed whose course is drawn.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from reshape_controller import compiled
 from reshape_controller.core.explanation import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.replay import figures
-from reshape_controller.replay.figure_styles import drawn
+from reshape_controller.replay.figure_styles import labels_in_figures
 from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.report import table_8
 from reshape_controller.replay.rows import Interval
@@ -35,12 +34,12 @@ FILES = (
     *("config.json", "summary.json", "jobs.csv", "trace.csv", "report.md"),
     *("sensitivity.json", "sensitivity.md"),
 )
-"""What the commands write beside the folders."""
+"""Names of the files that the commands write beside the folders."""
 OF_FIRST_SEED = ("events", "decisions", "course")
 
 
 def versions() -> dict[str, str]:
-    """What made the bundle."""
+    """Return the versions of the programs that made the bundle."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -54,7 +53,7 @@ def versions() -> dict[str, str]:
 def configuration(
     setup: Setup, contenders: Sequence[Contender], seeds: Sequence[int]
 ) -> dict[str, object]:
-    """Everything that the results follow from."""
+    """Return everything that determines the results."""
     return {
         "workload": setup.name,
         "cluster": setup.cluster.text,
@@ -80,7 +79,7 @@ def write(
     summary: Mapping[str, Mapping[str, Interval]],
     document: str,
 ) -> dict[str, Result]:
-    """Write the bundle; gives the replays of its first seed that are drawn, with their course.
+    """Write the bundle; return the drawn replays of its first seed, with their course.
 
     ``document``: the text of ``summary.json``. Raises OSError, NoMatplotlib.
     """
@@ -94,7 +93,7 @@ def write(
     _jobs_csv(folder / "jobs.csv", runs)
     scene = setup.scene(seeds[0])
     (folder / "trace.csv").write_text(csv_text(scene.workload), encoding="utf-8")
-    labels = drawn([one.label for one in contenders])
+    labels = labels_in_figures([one.label for one in contenders])
     shown: dict[str, Result] = {}
     for chosen in contenders:
         result = replay(scene, chosen.policy, chosen.mechanism, seed=seeds[0], keep=True)
@@ -115,8 +114,10 @@ def write(
 
 
 def clear(folder: Path) -> None:
-    """Take away what a former command wrote there of other inputs: it would be read as if it were
-    of these. The replays stay, each with its inputs. Raises OSError."""
+    """Remove the files of an earlier command with other inputs. Raises OSError.
+
+    The replays stay, for each names its inputs.
+    """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
     kinds = [(kind, "*.jsonl") for kind in OF_FIRST_SEED]
@@ -124,12 +125,12 @@ def clear(folder: Path) -> None:
         for path in (folder / kind).glob(pattern):
             path.unlink()
         with contextlib.suppress(OSError):
-            (folder / kind).rmdir()  # if nobody else has put anything there
+            (folder / kind).rmdir()  # only if it is empty
 
 
 def completion_times(runs: Sequence[Run]) -> dict[str, list[float]]:
-    """Completion times of all jobs of all seeds, by policy that is drawn."""
-    labels = drawn(list(dict.fromkeys(str(run.row["policy"]) for run in runs)))
+    """Return the completion times of all jobs of all seeds, by policy in the figures."""
+    labels = labels_in_figures(list(dict.fromkeys(str(run.row["policy"]) for run in runs)))
     found: dict[str, list[float]] = {label: [] for label in labels}
     for run in runs:
         label = str(run.row["policy"])
@@ -147,7 +148,7 @@ def _jobs_csv(path: Path, runs: Sequence[Run]) -> None:
 
 
 def _write_course(folder: Path, label: str, result: Result) -> None:
-    """Events, decisions as ``explain`` tells them, and the course of the queue."""
+    """Write events, decisions in the form of ``explain``, and the course of the queue."""
     names = {JobId(str(job.job)): str(job.job) for job in result.jobs}
     texts = (
         [codec.dumps(entry) for entry in result.events],

@@ -1,7 +1,7 @@
 """The paper's case study (its section II.C, Table I, Figure 3): two jobs on four GPUs.
 
-Does: the inputs that the text states, as a workload, speeds and costs, and the times that it
-prints, so that ours can stand beside them. Never: fits an input to a printed result. State: none.
+Does: give the inputs that the text states as a workload, speeds and costs, and the times that it
+prints for comparison. No input is fitted to a printed result.
 
 Stated: submissions at 0 s and 180 s on four and two GPUs; 1.7 times the speed on two GPUs and 2.4
 times on four; a start of 174 s; reshapes of 27 s and 37 s in place, of 204 s and 242 s by restart.
@@ -21,7 +21,7 @@ from reshape_controller.replay.shell import Scene
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 
 STEP_S = 0.1
-"""Seconds of a step on one GPU: short, so that steps do not show in the times."""
+"""Seconds of a step on one GPU: short, so that times do not depend on step boundaries."""
 SPEEDUP = {1: 1.0, 2: 1.7, 4: 2.4}
 SOURCE = "paper, introduction: 1.7 and 2.4 times the speed"
 SAVE_S, STOP_S = 5.0, 5.0
@@ -56,7 +56,7 @@ PRINTED = {
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One of Figure 3's panels: the preset that stands for it, and its costs."""
+    """A panel of Figure 3: its preset and its costs."""
 
     name: str
     policy: str
@@ -72,19 +72,19 @@ PANELS = (
 
 
 def profile(job_type: str) -> Profile:
-    """Both jobs are alike but for their length."""
+    """Return the profile of the jobs, which differ only in their length."""
     points = tuple(SpeedPoint(GPU_TYPE, n, STEP_S / s, SOURCE) for n, s in SPEEDUP.items())
     return Profile(job_type, "case study", speed=points)
 
 
 def steps(seconds: float, gpus: int) -> int:
-    """Steps of a job that takes ``seconds`` from its first step to its completion on ``gpus``."""
+    """Return the steps of a job that needs ``seconds`` from its first step to its completion."""
     training_s = seconds - SAVE_S - STOP_S
     return round(training_s * SPEEDUP[gpus] / STEP_S) + 1
 
 
 def scene(costs: Costs, *, sizes: tuple[tuple[int, ...], ...] = ((1, 2, 4), (2,))) -> Scene:
-    """The two jobs; ``sizes``: their optional numbers of GPUs."""
+    """Return the scene of the two jobs; ``sizes``: their optional numbers of GPUs."""
     jobs = []
     for number, (submit_s, seconds, gpus) in enumerate(((0.0, JOB_1_S, 4), (180.0, JOB_2_S, 2))):
         spec = JobSpec(

@@ -1,7 +1,7 @@
-"""One attempt in the replayed world: where its training is, and what its SideCar says.
+"""An attempt in the replayed world: its progress and the reports of its SideCar.
 
-Does: counts steps between two moments, and writes reports. Never: knows what comes next (that is
-``world``), or sees the engine. State: fields of this one attempt; what outlives it is ``Life``.
+Does: count steps between two moments, and write reports. ``world`` decides what comes next. State:
+the fields of this attempt; ``Life`` holds what outlives it.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from reshape_controller.replay.ground_truth import JobTruth
 from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes
 
 _EPSILON = 1e-6
-"""Of a step: what rounding may take from it."""
+"""Part of a step that rounding may lose."""
 _NO_TIMES = PhaseTimes()
 _RUNNING, _FINISHED = Phase.RUNNING, Phase.FINISHED
-"""Asked for every report, and an enum finds its members slowly."""
+"""Names for each report's comparisons, because access to an enum's members is slow."""
 
 
 class ContainerEvent(StrEnum):
-    """What can happen to a container."""
+    """An event in the life of a container."""
 
     READY = "ready"
     FIRST_STEP = "first step"
@@ -38,11 +38,11 @@ class ContainerEvent(StrEnum):
 
 @dataclass(slots=True)
 class Life:
-    """What is kept of a job from one attempt to the next."""
+    """The part of a job that outlives its attempts."""
 
     truth: JobTruth
     saved_step: int = 0
-    save_asked_s: float | None = None
+    save_request_s: float | None = None
     accuracy: float | None = None
 
 
@@ -59,44 +59,44 @@ class Container:
     generation: int = 0
     sequence: int = 0
     phase: Phase = Phase.INITIALIZING
-    wanted: Desired | None = None
+    desired: Desired | None = None
     devices: tuple[str, ...] = ()
     turn: int = 0
-    """What was put on the agenda for an earlier turn is void."""
-    leaving: bool = False
-    """Its end is on the agenda."""
-    over: bool = False
-    """The last step is done; the last checkpoint is being written."""
+    """Number of the current phase; entries of the event queue for an earlier one are void."""
+    removing: bool = False
+    """True once its end is in the event queue."""
+    steps_done: bool = False
+    """True once the last step is done; the last checkpoint follows."""
     step: int = 0
-    """Steps done at ``at_s``; between two moments they are computed, not counted."""
+    """Steps done at ``at_s``; ``steps_at`` computes later ones."""
     at_s: float = 0.0
     step_s: float = 1.0
     outcome: Outcome | None = None
     stopped_generation: int = 0
     times: PhaseTimes = _NO_TIMES
-    said: Observed | None = None
-    """Its newest report."""
+    last_report: Observed | None = None
+    """The SideCar's newest report."""
 
     def steps_at(self, now_s: float) -> int:
-        """Whole steps done at ``now_s``."""
-        if self.phase is not _RUNNING or self.over:
+        """Return the whole steps done at ``now_s``."""
+        if self.phase is not _RUNNING or self.steps_done:
             return self.step
         done = self.step + math.floor((now_s - self.at_s) / self.step_s + _EPSILON)
         return min(done, self.life.truth.total_steps)
 
     def boundary_at(self, now_s: float) -> int:
-        """Steps done when the step under way at ``now_s`` has ended."""
+        """Return the steps done at the end of the step under way at ``now_s``."""
         done = self.step + math.ceil((now_s - self.at_s) / self.step_s - _EPSILON)
         return min(done, self.life.truth.total_steps)
 
     def report(self, step: int) -> Observed:
-        """What its SideCar says now; ``step`` steps are done."""
+        """Return the SideCar's next report after ``step`` steps."""
         self.sequence += 1
         truth, life = self.life.truth, self.life
         trains = self.phase is _RUNNING
-        said = self.said or Observed(self.job, self.attempt, 0, 0, self.phase)
+        report = self.last_report or Observed(self.job, self.attempt, 0, 0, self.phase)
         progress = replace(
-            said.progress,
+            report.progress,
             step=step,
             total_steps=truth.known_total if step or trains else None,
             steps_per_epoch=truth.steps_per_epoch,
@@ -104,8 +104,8 @@ class Container:
             seconds_per_step=self.step_s if trains else None,
             checkpoint_step=life.saved_step or None,
         )
-        self.said = replace(
-            said,
+        self.last_report = replace(
+            report,
             generation=self.generation,
             sequence=self.sequence,
             phase=self.phase,
@@ -117,4 +117,4 @@ class Container:
             exit_code=0 if self.phase is _FINISHED else None,
             times=self.times,
         )
-        return self.said
+        return self.last_report

@@ -1,9 +1,8 @@
-"""What becomes of the jobs of a running controller: its state, continued in virtual time.
+"""The future of a running controller's jobs: its state, continued in virtual time.
 
-Does: takes the state over as a controller does that is started again, on a world in which every
-container is where the state says, and runs it to the end under a policy, with hosts or GPUs more
-or a host less. The world is as the controller believes it: speeds, lengths and costs. Never:
-touches the controller, or knows better than it. State: none.
+Does: take over the state as a restarted controller does, with every container where the state has
+it, and run it to the end under a policy, with additional hosts or GPUs, or without a host. Speeds,
+lengths and costs of the world are the controller's estimates. It does not touch the controller.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from reshape_controller.replay.inputs import (
     WorkJob,
     Workload,
 )
-from reshape_controller.replay.metrics import JobRow, job_rows
+from reshape_controller.replay.metrics import JobResult, job_rows
 from reshape_controller.replay.shell import LIMITS, Scene, Shell
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_profiles.schema import COSTS, Overhead
@@ -50,7 +49,7 @@ _HOLDS = (Stage.TRAINING, Stage.SAVING)
 
 @dataclass(frozen=True, slots=True)
 class QueueChange:
-    """Under what it goes on. ``more_gpus``: on each host; ``hosts``: more of them."""
+    """Conditions of the continuation. ``more_gpus``: on each host; ``hosts``: additional ones."""
 
     policy: Policy
     mechanism: Mechanism
@@ -60,37 +59,37 @@ class QueueChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
-    """A job that does not end, and why."""
+class UnfinishedJob:
+    """A job that does not end, and the reason."""
 
     job: JobId
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
-    """What came of it. Times of ``rows`` are Unix seconds, as those of the state."""
+class Continuation:
+    """The result. Times of ``rows`` are Unix seconds, as in the state."""
 
     now_s: float
-    rows: tuple[JobRow, ...]
-    left: tuple[Left, ...]
+    rows: tuple[JobResult, ...]
+    left: tuple[UnfinishedJob, ...]
     assumed: tuple[JobId, ...]
-    """Jobs of which nobody knows the length: taken to be an hour's training on one GPU more."""
+    """Jobs of unknown length, which are assumed to need another hour's training on one GPU."""
 
     @property
     def makespan_s(self) -> float:
-        """From now until the last job that ends has ended."""
+        """Time from now to the end of the last job that ends."""
         return max((row.finished_s - self.now_s for row in self.rows), default=0.0)
 
     @property
     def mean_end_s(self) -> float:
-        """Mean time from now until a job ends."""
+        """Mean time from now to the end of a job."""
         return fmean(row.finished_s - self.now_s for row in self.rows) if self.rows else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """Steps of a job, and how many are done by now: reports lag behind."""
+    """Steps of a job, and an estimate of the steps done by now (reports lag behind)."""
 
     steps: int
     done: int
@@ -98,7 +97,7 @@ class _Work:
 
 @dataclass(slots=True)
 class _Believed(JobTruth):
-    """A job whose steps take what the controller believes, its own measurements included."""
+    """A job with the controller's estimates as its step times, its own measurements included."""
 
     measured: tuple[Measured, ...] = ()
 
@@ -111,49 +110,54 @@ class _Believed(JobTruth):
         )
 
 
-def continued(parts: Sequence[str], what: QueueChange, at_s: float = 0.0) -> Continued:
-    """Continue the state that ``State.dump`` gave, from ``at_s`` on: its own time is that of its
-    last event, which may be long ago where jobs report nothing. Raises ReplayError, CodecError."""
+def continue_queue(parts: Sequence[str], change: QueueChange, at_s: float = 0.0) -> Continuation:
+    """Continue a state of ``State.dump`` from ``at_s`` on, and return the result.
+
+    The state's own time is that of its last event, which may be long ago. Raises ReplayError,
+    CodecError.
+    """
     state = State.load(tuple(parts))
     state.now_s = max(state.now_s, at_s)
-    halted = [job for job in state.jobs.values() if _rests(job)]
+    halted = [job for job in state.jobs.values() if _is_halted(job)]
     for job in halted:
         state.drop_job(job)
     state.ended.clear()
     state.drain_changes()
-    over = {job.id for job in state.jobs.values() if job.state.terminal}  # their containers end yet
-    if not state.jobs.keys() - over:
+    ended = {
+        job.id for job in state.jobs.values() if job.state.terminal
+    }  # only their containers remain
+    if not state.jobs.keys() - ended:
         raise ReplayError("the controller has no unfinished job that could run")
     now_s = ticks_up(state.now_s)
     works, assumed = _works(state)
-    shell = _shell(state, what, now_s)
+    shell = _shell(state, change, now_s)
     reports = _adopt(shell, state, works)
-    epoch, drains = state.epoch + 1, [ev.HostDrained(host, "replay") for host in what.drained]
-    started = ev.ControllerStarted(epoch, what.policy.name, what.mechanism, LIMITS, state.seed)
-    shell.round([started, *_more(state, what)], now_s)
+    epoch, drains = state.epoch + 1, [ev.HostDrained(host, "replay") for host in change.drained]
+    started = ev.ControllerStarted(epoch, change.policy.name, change.mechanism, LIMITS, state.seed)
+    shell.round([started, *_additions(state, change)], now_s)
     shell.world.carry_out(shell.engine.outstanding(), shell.engine.desired)
     shell.round([*reports, *drains], now_s)
     shell.run_on(now_s)
-    left = [Left(job.id, job.reason or job.state.value) for job in halted]
-    there = [job for job in shell.engine.state.jobs.values() if job.id not in over]
-    left += [Left(job.id, job.reason) for job in there]
-    rows = tuple(row for row in job_rows(shell.account) if row.job not in over)
-    return Continued(now_s, rows, tuple(left), assumed)
+    left = [UnfinishedJob(job.id, job.reason or job.state.value) for job in halted]
+    unfinished = [job for job in shell.engine.state.jobs.values() if job.id not in ended]
+    left += [UnfinishedJob(job.id, job.reason) for job in unfinished]
+    rows = tuple(row for row in job_rows(shell.account) if row.job not in ended)
+    return Continuation(now_s, rows, tuple(left), assumed)
 
 
-def _rests(job: Job) -> bool:
+def _is_halted(job: Job) -> bool:
     return job.state is JobState.HALTED and job.stage is Stage.NONE
 
 
 def _works(state: State) -> tuple[dict[JobId, _Work], tuple[JobId, ...]]:
-    """The work of every job as it is predicted now, and the jobs of which nobody knows it."""
-    seen = Engine(state).snapshot()
-    predictor, found, assumed = Predictor(seen), {}, []
-    views = {view.id: view for view in (*seen.queued, *seen.running)}
+    """Return the predicted work of every job, and the jobs of unknown length."""
+    snapshot = Engine(state).snapshot()
+    predictor, works, assumed = Predictor(snapshot), {}, []
+    views = {view.id: view for view in (*snapshot.queued, *snapshot.running)}
     for job in state.jobs.values():
         view, done = views.get(job.id), job.progress.step
         if view is None:
-            found[job.id] = _Work(max(1, done), done)
+            works[job.id] = _Work(max(1, done), done)
             continue
         left = predictor.remaining_steps(view)
         total = predictor.total_steps(view)
@@ -161,29 +165,29 @@ def _works(state: State) -> tuple[dict[JobId, _Work], tuple[JobId, ...]]:
             assumed.append(job.id)
             total = done + left
         steps = max(1, done, round(total))
-        found[job.id] = _Work(steps, min(steps, max(done, int(steps - left))))
-    return found, tuple(assumed)
+        works[job.id] = _Work(steps, min(steps, max(done, int(steps - left))))
+    return works, tuple(assumed)
 
 
-def _shell(state: State, what: QueueChange, now_s: float) -> Shell:
+def _shell(state: State, change: QueueChange, now_s: float) -> Shell:
     specs = [replace(job.spec, name=str(job.id)) for job in state.jobs.values()]
     jobs = tuple(WorkJob(0.0, spec) for spec in specs)
     hosts = [HostSpec(host.id, host.gpu_type, len(host.gpus)) for host in state.hosts.values()]
     scene = Scene(
         Workload("the present queue", jobs),
-        Cluster("the controller's", (*hosts, *what.hosts)),
+        Cluster("the controller's", (*hosts, *change.hosts)),
         _costs(state),
         (),
         Truth(state.profiles, seed=state.seed, spread=0.0),
     )
-    shell = Shell(scene, what.policy, what.mechanism, state.seed)
+    shell = Shell(scene, change.policy, change.mechanism, state.seed)
     shell.engine, shell.refits = Engine(state, explains=shell.keep), None
     shell.account.since_s = shell.world.now_s = now_s
     return shell
 
 
 def _costs(state: State) -> Costs:
-    """What starts, saves and stops of these jobs cost in the mean, as is believed now."""
+    """Return the current mean estimates of the costs of starts, saves and stops."""
     book: ProfileBook = state.profiles
     known = [book.overhead(job.spec.job_type) for job in state.jobs.values()]
     means = {name: fmean(getattr(one, name) for one in known) for name in COSTS}
@@ -193,8 +197,8 @@ def _costs(state: State) -> Costs:
 
 
 def _adopt(shell: Shell, state: State, works: dict[JobId, _Work]) -> list[ev.Event]:
-    """Give the world every container that is there; what their SideCars say."""
-    told = []
+    """Give the world every existing container; return the reports of their SideCars."""
+    reports = []
     for job in state.jobs.values():
         work, per_epoch = works[job.id], job.progress.steps_per_epoch
         truth = _Believed(
@@ -203,30 +207,34 @@ def _adopt(shell: Shell, state: State, works: dict[JobId, _Work]) -> list[ev.Eve
         life = shell.world.lives[job.id] = Life(truth, saved_step=work.done)
         if job.stage in (Stage.NONE, Stage.LAUNCHING) or job.host is None:
             continue
-        told.append(shell.world.adopt(_container(state, job, job.host, life, shell.world.now_s)))
-    return told
+        reports.append(shell.world.adopt(_container(state, job, job.host, life, shell.world.now_s)))
+    return reports
 
 
 def _container(state: State, job: Job, host: HostId, life: Life, now_s: float) -> Container:
-    found = Container(job.id, job.attempt, host, state.hosts[host].gpu_type, life)
-    found.epoch, found.generation, found.sequence = state.epoch, job.generation, job.sequence
-    found.phase, found.step, found.at_s = Phase.INITIALIZED, life.saved_step, now_s
+    container = Container(job.id, job.attempt, host, state.hosts[host].gpu_type, life)
+    container.epoch, container.generation, container.sequence = (
+        state.epoch,
+        job.generation,
+        job.sequence,
+    )
+    container.phase, container.step, container.at_s = Phase.INITIALIZED, life.saved_step, now_s
     if job.stage in _HOLDS and job.gpus:
-        found.phase, found.devices = Phase.RUNNING, job.gpus
-        found.step_s = life.truth.step_s(found.gpu_type, len(job.gpus))
+        container.phase, container.devices = Phase.RUNNING, job.gpus
+        container.step_s = life.truth.step_s(container.gpu_type, len(job.gpus))
     elif job.stage is Stage.STOPPING:
-        found.stopped_generation = job.generation
+        container.stopped_generation = job.generation
     if job.stage in (Stage.SAVING, Stage.STARTING):
-        found.generation -= 1  # what is asked for is yet to come
-    return found
+        container.generation -= 1  # the SideCar does not know the request yet
+    return container
 
 
-def _more(state: State, what: QueueChange) -> list[ev.Event]:
-    """Hosts and GPUs that are not there."""
+def _additions(state: State, change: QueueChange) -> list[ev.Event]:
+    """Return events for additional hosts and GPUs."""
     events: list[ev.Event] = []
-    if what.more_gpus:
+    if change.more_gpus:
         for host in tuple(state.hosts.values()):
-            more = tuple(GpuId(f"{host.id}-more-{number}") for number in range(what.more_gpus))
+            more = tuple(GpuId(f"{host.id}-more-{number}") for number in range(change.more_gpus))
             events.append(ev.HostAdded(host.id, host.gpu_type, more))
-    events += [ev.HostAdded(host.id, host.gpu_type, host.gpu_ids()) for host in what.hosts]
+    events += [ev.HostAdded(host.id, host.gpu_type, host.gpu_ids()) for host in change.hosts]
     return events

@@ -1,7 +1,7 @@
-"""From a public trace (GPU count and duration of each job) to a workload.
+"""Conversion of a public trace (GPU count and duration of each job) to a workload.
 
-Does: reads submission, GPUs and duration, and says what had to be assumed, with how many rows it
-could not take and why. Never: leaves a row out without counting it. State: none.
+Does: read submission, GPUs and duration, report every assumption, and count the rows that it cannot
+use by reason.
 
 Such traces do not say what a job trained, nor how it scales. Assumed: its type is one of a job set,
 drawn by its name; its duration was training alone, on the GPUs that it had, of one GPU type, at the
@@ -21,17 +21,17 @@ from datetime import UTC, datetime
 from reshape_controller.core.model import JobSpec, Length, LengthUnit
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.replay.generate import COMMAND
-from reshape_controller.replay.ground_truth import drawn
+from reshape_controller.replay.ground_truth import uniform
 from reshape_controller.replay.inputs import SECONDS_MAX, ReplayError, WorkJob, Workload
 from reshape_profiles.loader import Bundle
 
 MISSING = ("", "nan", "null", "none")
-"""What traces write where there is nothing, in any case of letters."""
+"""Spellings of a missing value in traces, in lower case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Names of a trace's columns. ``name`` may be missing."""
+    """Names of a trace's columns. ``name`` is optional."""
 
     submit: str
     gpus: str
@@ -40,8 +40,8 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Assumed:
-    """What the trace does not say."""
+class Assumptions:
+    """Assumptions for what the trace does not say."""
 
     job_set: str = "one"
     gpu_type: str = "V100"
@@ -49,16 +49,18 @@ class Assumed:
 
 
 @dataclass(frozen=True, slots=True)
-class Converted:
-    """The workload, what was assumed, and rows that were left out by reason."""
+class Conversion:
+    """The workload, the assumptions in words, and the number of skipped rows by reason."""
 
     workload: Workload
     assumptions: tuple[str, ...]
     left_out: tuple[tuple[str, int], ...]
 
 
-def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Assumed) -> Converted:
-    """The workload of a CSV. Raises ReplayError, which names the line."""
+def convert(
+    text: str, name: str, columns: Columns, bundle: Bundle, assumed: Assumptions
+) -> Conversion:
+    """Return the workload of a CSV. Raises ReplayError, which names the line."""
     types = dict(bundle.sets).get(assumed.job_set)
     if types is None:
         names = ", ".join(known for known, _ in bundle.sets)
@@ -93,7 +95,7 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         if first != line:
             what = f"{columns.name} is {key!r}, as in line {first}"
             raise ReplayError(f"{where}: {what}; name a column without repeats, or none")
-        kind = types[int(drawn(0, "type", key) * len(types))]
+        kind = types[int(uniform(0, "type", key) * len(types))]
         step_s = book.seconds_per_step(kind, assumed.gpu_type, int(gpus))
         sizes = {2**n for n in range(int(math.log2(assumed.largest)) + 1)} | {int(gpus)}
         length = Length(LengthUnit.STEPS, float(max(1, round(duration_s / step_s))))
@@ -106,14 +108,14 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         WorkJob(submit_s - first_s, spec)
         for submit_s, spec in sorted(found, key=lambda entry: (entry[0], entry[1].name))
     )
-    return Converted(
+    return Conversion(
         Workload(name, jobs, f"converted from {name}"),
         _assumptions(assumed),
         tuple(sorted(left_out.items())),
     )
 
 
-def _assumptions(assumed: Assumed) -> tuple[str, ...]:
+def _assumptions(assumed: Assumptions) -> tuple[str, ...]:
     return (
         f"job types: drawn from job set {assumed.job_set} by the job's name",
         f"durations: training alone, on {assumed.gpu_type} at the profile's speed",
@@ -122,7 +124,7 @@ def _assumptions(assumed: Assumed) -> tuple[str, ...]:
     )
 
 
-def _unfit(gpus: float, duration_s: float, assumed: Assumed) -> str:
+def _unfit(gpus: float, duration_s: float, assumed: Assumptions) -> str:
     if gpus < 1:
         return "without a whole GPU"
     if gpus != int(gpus):
@@ -158,7 +160,7 @@ def _is_missing(text: str) -> bool:
 
 
 def _number(row: dict[str, str], column: str, where: str) -> float:
-    """A number; 0 where there is none."""
+    """Return the number in a column; 0 if it is missing."""
     if _is_missing(row[column]):
         return 0.0
     try:
@@ -171,11 +173,11 @@ def _number(row: dict[str, str], column: str, where: str) -> float:
 
 
 def _time(row: dict[str, str], column: str, where: str) -> tuple[float, bool]:
-    """Seconds, or a date and time (UTC where it names no zone); whether it is a date."""
+    """Return the time in seconds, and True if it was a date (UTC unless it names a zone)."""
     text = row[column]
     with contextlib.suppress(ValueError):
         seconds = float(text)
-        if not abs(seconds) <= SECONDS_MAX:  # nor what is no number
+        if not abs(seconds) <= SECONDS_MAX:  # also rejects NaN
             what = f"is {text!r}, and must be seconds, at most {SECONDS_MAX:g}"
             raise ReplayError(f"{where}: {column} {what}")
         return seconds, False

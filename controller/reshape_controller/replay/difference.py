@@ -1,4 +1,4 @@
-"""What differs between two bundles. Never: replays. State: none."""
+"""Comparison of two bundles: inputs and metrics that differ."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WRITES = "`reshape compare --out FOLDER`"
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """A metric of a policy in both bundles (medians)."""
+class MetricChange:
+    """A metric of a policy in both bundles, as medians."""
 
     policy: str
     metric: str
@@ -24,18 +24,21 @@ class Changed:
     ratio: float | None
     """Second over first, less one."""
     clear: bool | None
-    """The intervals do not overlap. None: a bundle of a single seed says nothing of the spread."""
+    """True if the intervals do not overlap; None if a bundle has a single seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``inputs``: what is not alike in the configurations, as (name, first, second). ``only_...``:
-    policies, and metrics of a policy that both have, which one bundle alone holds."""
+    """All differences of two bundles.
+
+    ``inputs``: different configuration values as (name, first, second). ``only_...``: policies, and
+    metrics of common policies, that only one bundle has.
+    """
 
     first: str
     second: str
     inputs: tuple[tuple[str, str, str], ...]
-    metrics: tuple[Changed, ...]
+    metrics: tuple[MetricChange, ...]
     only_first: tuple[str, ...] = ()
     only_second: tuple[str, ...] = ()
 
@@ -66,7 +69,7 @@ def _difference(first: Path, second: Path) -> Difference:
             ratio = two["median"] / one["median"] - 1.0 if one["median"] else None
             apart = two["low"] > one["high"] or two["high"] < one["low"]
             clear = apart if spread else None
-            metrics.append(Changed(policy, metric, one["median"], two["median"], ratio, clear))
+            metrics.append(MetricChange(policy, metric, one["median"], two["median"], ratio, clear))
     alone = (_alone(*summaries), _alone(*reversed(summaries)))
     return Difference(str(first), str(second), inputs, tuple(metrics), *alone)
 
@@ -84,7 +87,7 @@ def _alone(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _summary(path: Path) -> Any:
-    """The medians; a bundle of ``replay --out`` has one replay instead."""
+    """Return the medians; a bundle of ``replay --out`` has one replay instead."""
     found = _read(path)
     if "summary" not in found:
         raise ReplayError(

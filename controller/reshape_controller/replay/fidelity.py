@@ -1,8 +1,4 @@
-"""How far a replay is from the run that it foretold.
-
-Does: compares the jobs of a replay with those of a live run of the same workload, and sums up
-several runs. Never: changes an input because of what it finds. State: none.
-"""
+"""The error of a replay against live runs of the same workload, by job and over several runs."""
 
 from __future__ import annotations
 
@@ -11,13 +7,13 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.metrics import JobRow
+from reshape_controller.replay.metrics import JobResult
 from reshape_sidecar.device_truth import LATE_STEPS_RATIO_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Completion times of one job; the error is replay over live, less one."""
+    """Completion times of a job; the error is replay / live - 1."""
 
     job: str
     live_jct_s: float
@@ -29,7 +25,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class RunError:
-    """One live run beside the replay. ``late_steps_ratio``: of the paced steps of all jobs."""
+    """A live run beside the replay. ``late_steps_ratio``: late steps over all paced steps."""
 
     live_makespan_s: float
     replay_makespan_s: float
@@ -40,23 +36,23 @@ class RunError:
 
     @property
     def valid(self) -> bool:
-        """Whether the machine kept up with its device truth."""
+        """True if the machine kept the pace of its device truth."""
         return self.late_steps_ratio <= LATE_STEPS_RATIO_MAX
 
     @property
     def job_error_ratio(self) -> float:
-        """Mean size of the error of a job."""
+        """Mean absolute error of a job."""
         return fmean(abs(job.error_ratio) for job in self.jobs)
 
     @property
     def worst_job_error_ratio(self) -> float:
-        """The largest of them."""
+        """Largest absolute error of a job."""
         return max(abs(job.error_ratio) for job in self.jobs)
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Of several runs."""
+    """Median and range of a value over several runs."""
 
     median: float
     low: float
@@ -64,14 +60,14 @@ class Spread:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """Median, least and largest."""
+    """Return median, least and largest value."""
     return Spread(median(values), min(values), max(values))
 
 
 def run_error(
-    replayed: Sequence[JobRow], live: Sequence[JobRow], late_steps_ratio: float
+    replayed: Sequence[JobResult], live: Sequence[JobResult], late_steps_ratio: float
 ) -> RunError:
-    """Compare job by job. Raises ReplayError where the jobs are not the same."""
+    """Compare job by job. Raises ReplayError if the jobs are not the same."""
     ours, theirs = _by_name(replayed), _by_name(live)
     if list(ours) != list(theirs):
         raise ReplayError("the live run and the replay have not the same jobs")
@@ -88,11 +84,11 @@ def run_error(
     )
 
 
-def _by_name(rows: Sequence[JobRow]) -> Mapping[str, JobRow]:
+def _by_name(rows: Sequence[JobResult]) -> Mapping[str, JobResult]:
     return {str(row.job): row for row in sorted(rows, key=lambda row: row.job)}
 
 
-def _job_error(name: str, live: JobRow, replayed: JobRow) -> JobError:
+def _job_error(name: str, live: JobResult, replayed: JobResult) -> JobError:
     return JobError(
         name,
         live.jct_s,
@@ -103,5 +99,5 @@ def _job_error(name: str, live: JobRow, replayed: JobRow) -> JobError:
     )
 
 
-def _makespan_s(rows: Sequence[JobRow]) -> float:
+def _makespan_s(rows: Sequence[JobResult]) -> float:
     return max(row.finished_s for row in rows) - min(row.submitted_s for row in rows)

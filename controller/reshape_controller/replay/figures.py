@@ -1,7 +1,6 @@
-"""The paper's Figures 6 to 11 and its Table VIII, drawn from our replays; SVG and PNG.
+"""The paper's Figures 6 to 11 and its Table VIII, drawn from our replays as SVG and PNG.
 
-Does: draws with matplotlib, which is imported late and only here. Never: replays, or reads a file.
-State: none.
+Only this module imports matplotlib, and late.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reshape_controller.replay.figure_styles import drawn, look, name, stroke
+from reshape_controller.replay.figure_styles import labels_in_figures, name, stroke, style_of
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.paper import DEFAULT
 from reshape_controller.replay.rows import Interval
@@ -28,33 +27,33 @@ STYLE = {
     "axes.spines.right": False,
     "hatch.linewidth": 0.6,
     "legend.edgecolor": "none",
-    "legend.framealpha": 0.8,  # many names may have no empty place to stand in
+    "legend.framealpha": 0.8,  # a legend with many names may not fit
     "svg.hashsalt": "reshape",
     "svg.fonttype": "none",
-    "text.parse_math": False,  # names are somebody else's, and no formulas
+    "text.parse_math": False,  # names of workloads are no formulas
 }
 INCHES = (4.6, 2.6)
 WIDE_INCHES = (7.2, 2.6)
 SIDE_INCHES = 0.1
-"""Beside each panel: a number below the last tick is wider than the tick."""
+"""Margin of each panel: a number below the last tick is wider than the tick."""
 PNG_DPI = 200
 GPU_TICKS = 4
 WORKLOAD_LETTERS = 24
-"""A longer name of a workload, which may be that of a file, would leave no room to draw in."""
+"""Longest name of a workload; a longer one, such as a file's, would leave no room for the panel."""
 SHORT_NAME = 18
-"""Letters of a name that leave room for another beside it in a legend."""
+"""Longest name that leaves room for another beside it in a legend."""
 FIRST_COLUMN = 0.42
-"""Part of a table's width."""
+"""Part of a table's width for its first column."""
 Summaries = Mapping[str, Mapping[str, Mapping[str, Interval]]]
-"""By workload, policy and metric."""
+"""Intervals by workload, policy and metric."""
 
 
 class NoMatplotlib(ReplayError):
-    """Pictures need matplotlib, which is not installed."""
+    """Figures need matplotlib, which is not installed."""
 
 
 def draw(path: Path, panels: Sequence[Callable[[Axes], None]], inches: tuple[float, float]) -> None:
-    """Write ``path`` as SVG and PNG, one axes for each panel. Raises NoMatplotlib, OSError."""
+    """Write ``path`` as SVG and PNG, with axes for each panel. Raises NoMatplotlib, OSError."""
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -80,7 +79,7 @@ BOUND = "lower_bound_makespan_s"
 
 
 def figure_6(path: Path, summaries: Summaries) -> None:
-    """Makespan (with its bound) and mean completion time by workload; whiskers are intervals."""
+    """Draw makespan (with its bound) and mean completion time by workload, with intervals."""
     draw(
         path,
         [
@@ -92,7 +91,7 @@ def figure_6(path: Path, summaries: Summaries) -> None:
 
 
 def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str = "") -> None:
-    approaches = drawn(list(next(iter(summaries.values()))))
+    approaches = labels_in_figures(list(next(iter(summaries.values()))))
     if bound:
         heights = [summary[approaches[0]][bound].median / 1000 for summary in summaries.values()]
         places = range(len(heights))
@@ -100,7 +99,7 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
         axes.hlines(heights, *ends, color="black", linewidth=1.2, zorder=3, label="lower bound")
     width = 0.8 / len(approaches)
     for number, approach in enumerate(approaches):
-        shade, _, hatch = look(approach, approaches)
+        shade, _, hatch = style_of(approach, approaches)
         found = [summary[approach][metric] for summary in summaries.values()]
         heights = [one.median / 1000 for one in found]
         below = [(one.median - one.low) / 1000 for one in found]
@@ -127,7 +126,7 @@ def _bars(axes: Axes, summaries: Summaries, metric: str, label: str, bound: str 
 
 
 def _short(workload: str) -> str:
-    """The name of a workload, cut in its middle."""
+    """Return the name of a workload, shortened in its middle."""
     if len(workload) <= WORKLOAD_LETTERS:
         return workload
     half = (WORKLOAD_LETTERS - 1) // 2
@@ -135,7 +134,7 @@ def _short(workload: str) -> str:
 
 
 def figure_7(path: Path, results: Mapping[str, Result]) -> None:
-    """Pending and running jobs over time."""
+    """Draw pending and running jobs over time."""
     draw(
         path,
         [
@@ -147,7 +146,7 @@ def figure_7(path: Path, results: Mapping[str, Result]) -> None:
 
 
 def figure_10(path: Path, results: Mapping[str, Result]) -> None:
-    """Allocated GPUs over time."""
+    """Draw allocated GPUs over time."""
 
     def panel(axes: Axes) -> None:
         _course(axes, results, "allocated", "allocated GPUs")
@@ -175,7 +174,7 @@ def _course(axes: Axes, results: Mapping[str, Result], field: str, label: str) -
 
 
 def _counts(axes: Axes) -> None:
-    """Whole numbers from zero upwards."""
+    """Set an axis of whole numbers from zero upwards."""
     from matplotlib.ticker import MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
@@ -184,7 +183,7 @@ def _counts(axes: Axes) -> None:
 
 
 def figure_8(path: Path, results: Mapping[str, Result]) -> None:
-    """Pending jobs when each job is submitted."""
+    """Draw the pending jobs at each submission."""
 
     def panel(axes: Axes) -> None:
         for approach, result in results.items():
@@ -204,7 +203,7 @@ def figure_8(path: Path, results: Mapping[str, Result]) -> None:
 
 
 def figure_9(path: Path, times: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Distribution of completion times, all seeds together; a panel for each workload."""
+    """Draw the distribution of completion times over all seeds, a panel for each workload."""
 
     def panel(workload: str) -> Callable[[Axes], None]:
         def draw_it(axes: Axes) -> None:
@@ -231,7 +230,7 @@ def figure_9(path: Path, times: Mapping[str, Mapping[str, Sequence[float]]]) -> 
 
 
 def figure_11(path: Path, results: Mapping[str, Result]) -> None:
-    """Adding and removing events over time, counted up."""
+    """Draw the cumulative adding and removing events over time."""
     draw(
         path,
         [
@@ -263,7 +262,7 @@ def _events(axes: Axes, results: Mapping[str, Result], which: str, label: str) -
 
 
 def table_8(path: Path, rows: Sequence[Sequence[str]], head: Sequence[str]) -> None:
-    """The overheads as a table, ruled above, below the head, and below."""
+    """Draw the overheads as a table with rules above and below its head and at its end."""
     columns = len(head) - 1
     widths = [FIRST_COLUMN, *[(1.0 - FIRST_COLUMN) / max(1, columns)] * columns]
 

@@ -1,8 +1,8 @@
-"""The paper's four workloads (its section V.A), and others of the same kind; from a seed.
+"""The paper's four workloads (its section V.A) and others of the same kind, drawn from a seed.
 
-Does: draws arrivals (gaps from Exp(1), summed and scaled so that the last job arrives at a given
-time) and job types, and gives the jobs of workload four the accuracies that the same jobs reach in
-workload three as targets. Never: reads a clock or a generator of the process. State: none.
+Does: draw arrivals (gaps from Exp(1), summed and scaled so that the last job arrives at a given
+time) and job types. Jobs of workload four have as targets the accuracies that the same jobs reach
+in workload three. The seed is the only source of randomness.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from reshape_profiles.loader import Bundle
 
 LAST_ARRIVAL_S = 11_000.0
 SIZES = (1, 2, 4, 8)
-"""Optional numbers of GPUs of every job: the paper does not give them for its workloads; this is
-its Table III's widest entry (assumed)."""
+"""Optional numbers of GPUs of every job. The paper does not give them for its workloads; assumed is
+the widest entry of its Table III."""
 EPOCHS = (("imagenet", 1.0), ("cifar10", 10.0), ("mnist", 10.0))
 COMMAND = ("python", "train.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """One of the paper's workloads."""
+    """Parameters of a workload."""
 
     name: str
     job_set: str
     jobs: int
     cluster: str
     targets: bool = False
-    """Jobs give a target accuracy instead of epochs."""
+    """True if jobs have a target accuracy instead of epochs."""
 
 
 RECIPES: dict[str, Recipe] = {
@@ -45,7 +45,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def arrivals(draw: random.Random, jobs: int, last_s: float) -> list[float]:
-    """Times of ``jobs`` arrivals, the last at ``last_s``."""
+    """Draw the times of ``jobs`` arrivals, the last at ``last_s``."""
     sums = list(accumulate(draw.expovariate(1.0) for _ in range(jobs)))
     return [last_s * (value / sums[-1]) for value in sums]
 
@@ -60,9 +60,9 @@ def generate(
     last_s: float = LAST_ARRIVAL_S,
     sizes: tuple[int, ...] = SIZES,
 ) -> Workload:
-    """The recipe's jobs for a seed. Raises ReplayError.
+    """Draw the recipe's jobs for a seed. Raises ReplayError.
 
-    Workload four draws what workload three draws: the same jobs at the same times.
+    Workloads three and four have the same jobs at the same times.
     """
     types = dict(bundle.sets).get(recipe.job_set)
     if types is None:
@@ -89,7 +89,7 @@ def generate(
 
 
 def epochs_of(job_type: str) -> float:
-    """The paper's epochs for the dataset of a job type (the last part of its name)."""
+    """Return the paper's epochs for the dataset of a job type (the last part of its name)."""
     for dataset, epochs in EPOCHS:
         if job_type.endswith(dataset):
             return epochs
@@ -97,7 +97,7 @@ def epochs_of(job_type: str) -> float:
 
 
 def _with_target(spec: JobSpec, truth: Truth) -> JobSpec:
-    """The same job without epochs, with the accuracy that it reaches in them."""
+    """Return the job with the accuracy that it reaches as its target, instead of its epochs."""
     steps = truth.of(spec).total_steps
     target = true_accuracy(truth.curve_of(spec), steps)
     return replace(spec, length=Length(LengthUnit.TARGET_ACCURACY, target))

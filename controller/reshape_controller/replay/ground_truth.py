@@ -1,8 +1,8 @@
-"""How fast the world is: what every job really takes, which no policy and no predictor reads.
+"""The true speed, length and accuracy of every job, which policies and predictors do not read.
 
-Does: seconds per step of a job on a number of GPUs (profile times a factor of the job's own, drawn
-from the seed; or a device truth file), its length in steps, its true accuracy and what is observed
-of it. Never: looks at what the engine believes. State: none; draws are hashes of seed and name.
+Does: give the seconds per step of a job on a number of GPUs (the profile's value times a factor
+that is drawn for the job, or the value of a device truth file), the job's length in steps, and its
+true and its observed accuracy. Draws are hashes of seed and name.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from reshape_profiles.schema import Profile
 from reshape_sidecar.device_truth import DeviceTruth
 
 SPREAD = 0.15
-"""A job's own factor lies within 1 - SPREAD and 1 + SPREAD, unless told otherwise."""
+"""Default spread: a job's speed factor lies between 1 - SPREAD and 1 + SPREAD."""
 EVALUATIONS = 20
-"""Looks at the validation accuracy of a job that has a target, over its true length: assumed."""
+"""Number of evaluations of a job with a target accuracy over its true length; assumed."""
 NOISE = 0.005
-"""Standard deviation of an observed accuracy around the true one: assumed."""
+"""Standard deviation of an observed accuracy around the true accuracy; assumed."""
 CURVE_SPREAD = 0.2
-"""A job learns by so much faster or slower than its type's accuracies say: assumed."""
+"""Relative deviation of a job's learning speed from its type's; assumed."""
 _BITS = 2.0**64
 
 
-def drawn(seed: int, *names: object) -> float:
-    """A number from 0 to 1 that depends on nothing but its arguments."""
+def uniform(seed: int, *names: object) -> float:
+    """Return a number from 0 to 1 that depends only on the arguments."""
     text = ":".join(str(name) for name in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) / _BITS
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The true accuracy of a job over its steps, and what is seen of it."""
+    """The true accuracy of a job over its steps, and its observations."""
 
     curve: Curve
     every: int
@@ -46,22 +46,22 @@ class Accuracy:
     name: str
     noise: float = NOISE
 
-    def seen(self, step: int) -> float:
-        """What an evaluation after ``step`` steps finds."""
+    def observe(self, step: int) -> float:
+        """Return the result of an evaluation after ``step`` steps."""
         true = true_accuracy(self.curve, step)
-        draw = min(max(drawn(self.seed, self.name, "accuracy", step), 1e-12), 1.0 - 1e-12)
+        draw = min(max(uniform(self.seed, self.name, "accuracy", step), 1e-12), 1.0 - 1e-12)
         return min(max(true + self.noise * NormalDist().inv_cdf(draw), 0.0), 0.999)
 
 
 def true_accuracy(curve: Curve, step: float) -> float:
-    """The curve's accuracy after ``step`` steps."""
+    """Return the curve's accuracy after ``step`` steps."""
     below = curve.b0 * step + curve.b1
     return 0.0 if below <= 0.0 else max(0.0, 1.0 - 1.0 / below - curve.b2)
 
 
 @dataclass(slots=True)
 class JobTruth:
-    """One job as it really is."""
+    """The true values of a job."""
 
     spec: JobSpec
     total_steps: int
@@ -70,13 +70,13 @@ class JobTruth:
     book: ProfileBook
     device: DeviceTruth | None = None
     accuracy: Accuracy | None = None
-    _known: dict[tuple[str, int], float] = field(default_factory=dict)
+    _step_cache: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def step_s(self, gpu_type: str, gpus: int) -> float:
-        """Seconds of one step on ``gpus`` GPUs of a type. Raises ReplayError."""
-        found = self._known.get((gpu_type, gpus))
+        """Return the seconds of a step on ``gpus`` GPUs of a type. Raises ReplayError."""
+        found = self._step_cache.get((gpu_type, gpus))
         if found is None:
-            found = self._known[gpu_type, gpus] = self._step_s(gpu_type, gpus)
+            found = self._step_cache[gpu_type, gpus] = self._step_s(gpu_type, gpus)
         return found
 
     def _step_s(self, gpu_type: str, gpus: int) -> float:
@@ -94,13 +94,13 @@ class JobTruth:
 
     @property
     def known_total(self) -> int | None:
-        """The number of steps where a running job can tell it."""
+        """Number of steps that a running job reports; None if it has a target accuracy."""
         return self.total_steps if self.accuracy is None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The world's figures. ``book`` holds the recorded profiles and nothing that was learned."""
+    """The true values of the world. ``book`` holds the recorded profiles, without measurements."""
 
     book: ProfileBook
     seed: int = 0
@@ -109,34 +109,34 @@ class Truth:
     noise: float = NOISE
     curve_spread: float = CURVE_SPREAD
     curves: tuple[tuple[str, Curve], ...] = ()
-    """Of job types, as fitted to the recorded accuracies; for jobs with a target accuracy."""
+    """Curves by job type, fitted to the recorded accuracies, for jobs with a target accuracy."""
 
     @property
     def as_profiled(self) -> bool:
-        """Whether every step takes what the profiles say."""
+        """True if every step takes the time of its profile."""
         return self.device is None and self.spread == 0.0
 
     def of(self, spec: JobSpec) -> JobTruth:
-        """What a job really is. Raises ReplayError where nobody can know its length."""
+        """Return the true values of a job. Raises ReplayError if its length cannot be known."""
         factor = 1.0
         if self.device is None and self.spread:
-            factor += self.spread * (2.0 * drawn(self.seed, spec.name, "speed") - 1.0)
+            factor += self.spread * (2.0 * uniform(self.seed, spec.name, "speed") - 1.0)
         total, per_epoch, accuracy = self._length(spec)
         return JobTruth(spec, total, per_epoch, factor, self.book, self.device, accuracy)
 
     def curve_of(self, spec: JobSpec) -> Curve:
-        """How the job really learns. Raises ReplayError."""
+        """Return the true accuracy curve of a job. Raises ReplayError."""
         curve = dict(self.curves).get(spec.job_type or "")
         if curve is None:
             raise ReplayError(
                 f"job {spec.name}: its time to the target is unknown; give the profile of "
                 f"{spec.job_type} accuracies that rise, at five steps or more"
             )
-        draw = 2.0 * drawn(self.seed, spec.name, "curve") - 1.0
+        draw = 2.0 * uniform(self.seed, spec.name, "curve") - 1.0
         return Curve(curve.b0 * (1.0 + self.curve_spread * draw), curve.b1, curve.b2)
 
     def steps_per_epoch(self, spec: JobSpec) -> float | None:
-        """Steps of an epoch of the job, unrounded."""
+        """Return the steps of an epoch of the job, unrounded."""
         profile = self.book.of(spec.job_type)
         if profile is None or profile.steps_per_epoch is None:
             return None
@@ -169,5 +169,5 @@ class Truth:
 
 
 def truth_of(profiles: tuple[Profile, ...], **more: object) -> Truth:
-    """The truth that follows ``profiles``; ``more`` are fields of Truth."""
+    """Return the truth of ``profiles``; ``more`` are fields of Truth."""
     return Truth(ProfileBook({profile.job_type: profile for profile in profiles}), **more)  # type: ignore[arg-type]

@@ -1,10 +1,9 @@
-"""Which decisions of a policy cost most, seen from the end.
+"""The cost of each reshape of a policy, in hindsight.
 
-Does: replays the workload again without one of its reshapes at a time: at that decision nothing is
-done, then the policy goes on as it likes. What the makespan loses against that is the decision's
-cost. Never: changes the policy. State: none beyond a replay.
+Does: replay the workload again without one of its reshapes at a time: the policy's plan is dropped
+at that decision and used from then on. The cost of the reshape is the difference of the makespans.
 
-What follows a decision depends on it, so the figures do not add up, and chance is in them.
+Later decisions depend on earlier ones, so the costs do not add up and contain chance.
 """
 
 from __future__ import annotations
@@ -14,37 +13,37 @@ from dataclasses import dataclass
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy, Snapshot
-from reshape_controller.replay.shell import Decided, Result, Scene, replay
+from reshape_controller.replay.shell import PolicyDecision, Result, Scene, replay
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """A reshape, and what it cost (positive) or saved."""
+class JudgedReshape:
+    """A reshape and its cost; a negative cost is a gain."""
 
     number: int
-    decided: Decided
+    decided: PolicyDecision
     makespan_s: float
     mean_jct_s: float
 
 
-class Watched:
-    """A policy whose reshapes are noted, and one of which may be left out; for one replay."""
+class RecordingPolicy:
+    """A policy for one replay that records its reshapes and may omit one of them."""
 
     def __init__(self, policy: Policy, without: int | None = None) -> None:
-        self.reshapes: list[Decided] = []
+        self.reshapes: list[PolicyDecision] = []
         self._policy, self._without = policy, without
 
     @property
     def name(self) -> str:
-        """That of the policy."""
+        """Name of the policy."""
         return self._policy.name
 
     def decide(self, snapshot: Snapshot) -> Plan:
-        """As the policy decides, once apart."""
+        """Return the policy's plan, or an empty plan for the omitted reshape."""
         plan = self._policy.decide(snapshot)
         running = {job.id for job in snapshot.running}
         if any(target.job in running for target in plan.targets):
-            self.reshapes.append(Decided(snapshot.now_s, plan))
+            self.reshapes.append(PolicyDecision(snapshot.now_s, plan))
             if len(self.reshapes) - 1 == self._without:
                 return Plan(reason_code="left-out", text="left out, to see what it was worth")
         return plan
@@ -56,17 +55,19 @@ def judge(
     mechanism: Mechanism,
     seed: int,
     done: Callable[[int], None] = lambda count: None,
-) -> tuple[Result, list[Judged]]:
-    """The replay, and its reshapes by what they cost, the dearest first. ``done`` is told how many
-    there are, before each. Raises ReplayError."""
-    watched = Watched(policy)
+) -> tuple[Result, list[JudgedReshape]]:
+    """Return the replay and its reshapes, the most expensive first.
+
+    ``done`` is called with the number of reshapes before each is judged. Raises ReplayError.
+    """
+    watched = RecordingPolicy(policy)
     whole = replay(scene, watched, mechanism, seed=seed)
     judged = []
     for number, decided in enumerate(watched.reshapes):
         done(len(watched.reshapes))
-        other = replay(scene, Watched(policy, number), mechanism, seed=seed).metrics
+        other = replay(scene, RecordingPolicy(policy, number), mechanism, seed=seed).metrics
         judged.append(
-            Judged(
+            JudgedReshape(
                 number,
                 decided,
                 whole.metrics.makespan_s - other.makespan_s,

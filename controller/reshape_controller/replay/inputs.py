@@ -1,7 +1,4 @@
-"""What a replay is given: cluster, costs, jobs, and the world's own speeds. Values only.
-
-Does: names them and refuses what cannot be. Never: draws a number or reads a file.
-"""
+"""Inputs of a replay: cluster, costs and workload. Values only, checked when they are made."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ from reshape_profiles.schema import Overhead
 _HOST = re.compile(r"([1-9]\d{0,5})x((?!\d+x\w)(?=[\w.-]*[A-Za-z])[A-Za-z0-9][\w.-]*)")
 HOSTS_MAX = 100_000
 SECONDS_MAX = 1e10
-"""Unix seconds until 2286 are less; beyond, the unit is taken for a mistake."""
+"""Largest time. Unix seconds reach it in 2286, so that a larger number is a wrong unit."""
 
 
 class ReplayError(ReshapeError):
-    """A replay cannot be done with these inputs. The text says what, where and the remedy."""
+    """The inputs cannot be replayed. The text says what is wrong, where, and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +29,29 @@ class HostSpec:
     gpus: int
 
     def gpu_ids(self) -> tuple[GpuId, ...]:
-        """Its GPUs, by index."""
+        """Return the ids of its GPUs, by index."""
         return tuple(GpuId(f"{self.id}-gpu-{number}") for number in range(self.gpus))
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Every host. ``text`` is how it was written down."""
+    """All hosts. ``text`` is the notation of ``cluster_of``."""
 
     text: str
     hosts: tuple[HostSpec, ...]
 
     @property
     def gpus(self) -> int:
-        """GPUs of all hosts."""
+        """Number of GPUs of all hosts."""
         return sum(host.gpus for host in self.hosts)
 
 
 def cluster_of(text: str) -> Cluster:
-    """``8xV100+8xP100`` is a host with eight V100 and one with eight P100; ``3*8xV100`` are three
-    hosts. Raises ReplayError."""
+    """Return the cluster of a text. Raises ReplayError.
+
+    ``8xV100+8xP100`` is a host with eight V100 and a host with eight P100; ``3*8xV100`` are three
+    hosts.
+    """
     hosts: list[HostSpec] = []
     for part in text.split("+"):
         count, star, rest = part.strip().rpartition("*")
@@ -71,9 +71,9 @@ def cluster_of(text: str) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds of everything that is no training, as the world takes them; by the name of the set.
+    """A named set of times that the world needs for starts, saves and stops.
 
-    ``process_init_by_gpus_s`` has the process start at numbers of GPUs where it differs.
+    ``process_init_by_gpus_s``: process starts for the numbers of GPUs at which they differ.
     """
 
     name: str
@@ -81,7 +81,7 @@ class Costs:
     process_init_by_gpus_s: tuple[tuple[int, float], ...] = ()
 
     def process_init_s(self, gpus: int) -> float:
-        """Start of a training process on ``gpus`` GPUs until its first step is done."""
+        """Return the time from a process start on ``gpus`` GPUs to the end of its first step."""
         for number, seconds in self.process_init_by_gpus_s:
             if number == gpus:
                 return seconds
@@ -90,7 +90,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class WorkJob:
-    """A job and when it is submitted. Its name is unique in the workload."""
+    """A job and its submission time. Its name is unique in the workload."""
 
     submit_s: float
     spec: JobSpec
@@ -98,7 +98,7 @@ class WorkJob:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Jobs by the time of their submission. ``origin`` says where they are from."""
+    """Jobs in the order of submission. ``origin`` names their source."""
 
     name: str
     jobs: tuple[WorkJob, ...]

@@ -1,8 +1,4 @@
-"""The figures of a replay: the metric names of every table and JSON (docs/replay.md).
-
-Does: makes them from the account and the jobs that ended. Never: rounds (that is for who shows
-them). State: none.
-"""
+"""Metrics of a replay, by the names in every table and JSON (docs/replay.md); not rounded."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean, median
 
 from reshape_controller.core.model import JobId
-from reshape_controller.replay.account import Account, Ended, Use
+from reshape_controller.replay.account import Account, EndedJob, Use
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
-    """One job as it went. Times are seconds of the replay."""
+class JobResult:
+    """The result of a job. Times are seconds of the replay."""
 
     job: JobId
     job_type: str
@@ -25,7 +21,7 @@ class JobRow:
     submitted_s: float
     launched_s: float | None
     started_s: float | None
-    """First grant of GPUs."""
+    """Time of the first grant of GPUs."""
     first_step_s: float | None
     finished_s: float
     steps: int
@@ -35,25 +31,25 @@ class JobRow:
     process_restarts: int
     container_restarts: int
     moves: int = 0
-    """Reshapes to other GPUs, as many as before. A controller's own count has none of them."""
+    """Reshapes to as many other GPUs. A controller does not count them."""
 
     @property
     def jct_s(self) -> float:
-        """Submission to completion."""
+        """Time from submission to completion."""
         return self.finished_s - self.submitted_s
 
     @property
     def wait_s(self) -> float:
-        """Submission to the first grant of GPUs (or the end, if there was none)."""
+        """Time from submission to the first grant of GPUs (or to the end, without a grant)."""
         return (self.finished_s if self.started_s is None else self.started_s) - self.submitted_s
 
 
 @dataclass(frozen=True, slots=True)
-class Metrics:
-    """See docs/replay.md; seconds, ratios and counts."""
+class ReplayMetrics:
+    """All metrics of a replay (docs/replay.md)."""
 
     makespan_s: float
-    """First submission to last completion."""
+    """Time from the first submission to the last completion."""
     mean_jct_s: float
     median_jct_s: float
     p95_jct_s: float
@@ -61,18 +57,18 @@ class Metrics:
     gpu_use_ratio: float
     """GPU seconds with training over all GPU seconds of the makespan."""
     gpu_idle_s: float
-    """GPU seconds without training, and the next four are its parts."""
+    """GPU seconds without training: the sum of unallocated, reserved, starting and stopping."""
     gpu_unallocated_s: float
     gpu_reserved_s: float
     gpu_starting_s: float
     gpu_stopping_s: float
     overhead_ratio: float
-    """Pauses of all removing and adding events over the run times of all jobs."""
+    """Pauses of all reshapes over the run times of all jobs."""
     overhead_with_starts_ratio: float
     reshape_ups: int
     reshape_downs: int
     moves: int
-    """Running jobs that went to another host at the same size."""
+    """Moves of running jobs to other GPUs at the same size."""
     reshape_up_s: float
     """Mean pause of an adding event."""
     reshape_down_s: float
@@ -83,8 +79,8 @@ class Metrics:
     jobs: int
 
 
-def job_rows(account: Account) -> tuple[JobRow, ...]:
-    """The jobs that ended, in the order of their submission."""
+def job_rows(account: Account) -> tuple[JobResult, ...]:
+    """Return the results of the ended jobs, in the order of submission."""
     ups: dict[JobId, int] = {}
     downs: dict[JobId, int] = {}
     moves: dict[JobId, int] = {}
@@ -97,7 +93,7 @@ def job_rows(account: Account) -> tuple[JobRow, ...]:
     rows = []
     for job in sorted(account.ended, key=lambda job: job.place):
         rows.append(
-            JobRow(
+            JobResult(
                 job=job.id,
                 job_type=job.job_type,
                 state=job.state,
@@ -119,14 +115,14 @@ def job_rows(account: Account) -> tuple[JobRow, ...]:
 
 
 def percentile(ordered: Sequence[float], ratio: float) -> float:
-    """The value below which ``ratio`` of ``ordered`` lies: nearest rank."""
+    """Return the percentile of sorted values by nearest rank."""
     return ordered[max(0, math.ceil(ratio * len(ordered)) - 1)]
 
 
 def measure(
-    account: Account, rows: Sequence[JobRow], jobs: Sequence[Ended], gpus: int, pending: int
-) -> Metrics:
-    """The metrics of a replay that has ended; ``pending``: at the last submission."""
+    account: Account, rows: Sequence[JobResult], jobs: Sequence[EndedJob], gpus: int, pending: int
+) -> ReplayMetrics:
+    """Return the metrics of an ended replay; ``pending``: jobs at the last submission."""
     first_s = min(row.submitted_s for row in rows)
     makespan_s = max(row.finished_s for row in rows) - first_s
     times = sorted(row.jct_s for row in rows)
@@ -143,7 +139,7 @@ def measure(
     used_s = account.seconds[Use.TRAINING]
     parts = [account.seconds[use] for use in (Use.RESERVED, Use.STARTING, Use.STOPPING)]
     idle_s = all_s - used_s
-    return Metrics(
+    return ReplayMetrics(
         makespan_s=makespan_s,
         mean_jct_s=fmean(times),
         median_jct_s=median(times),

@@ -1,11 +1,10 @@
-"""The report of a comparison as Markdown: our figures beside the paper's. Never: replays. State:
-none."""
+"""The report of a comparison as Markdown, with the paper's results beside ours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reshape_controller.replay.figure_styles import LOOKS, drawn
+from reshape_controller.replay.figure_styles import STYLES, labels_in_figures
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, SIZES
 from reshape_controller.replay.ground_truth import SPREAD
 from reshape_controller.replay.paper import (
@@ -39,39 +38,39 @@ METRICS = (
     ("pending_at_last_submission", "pending at the last submission", 1, 1.0),
     ("lower_bound_makespan_s", "lower bound of the makespan (s)", 0, 1.0),
 )
-"""Metric, name, decimals, factor."""
+"""Metric, its name, decimals and factor."""
 
 Summary = Mapping[str, Mapping[str, Interval]]
 
 
 def percent(value: float, digits: int = 0) -> str:
-    """A part as a percentage."""
+    """Return a ratio as a percentage."""
     return f"{100 * value:.{digits}f} %"
 
 
 def within(middle: str, low: str, high: str) -> str:
-    """A figure with its interval; without one, if that has no width."""
+    """Return a value with its interval, or without an interval that has no width."""
     return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def spread(found: Interval | None, digits: int = 0) -> str:
-    """A part with its interval."""
+    """Return a ratio with its interval."""
     if found is None:
         return "-"
-    ends = (round(100 * value, digits) + 0.0 for value in (found.low, found.high))  # no "-0"
+    ends = (round(100 * value, digits) + 0.0 for value in (found.low, found.high))  # avoids "-0"
     low, high = (f"{end:.{digits}f}" for end in ends)
     return within(percent(found.median, digits), low, high)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; all but the first column aligned to the right."""
+    """Return a Markdown table; all columns but the first are aligned to the right."""
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def medians(summary: Summary) -> str:
-    """All metrics of all policies: median, and the interval below it."""
+    """Return a table of all metrics and policies: medians, and the intervals below them."""
     rows = []
     for metric, label, digits, factor in METRICS:
         cells = [label]
@@ -87,8 +86,7 @@ def medians(summary: Summary) -> str:
 
 
 def against_paper(rows: Mapping[str, Sequence[Row]]) -> str:
-    """By how much we are below the other approaches, beside what the paper prints; empty where no
-    two that it compares were compared."""
+    """Return a table of our savings beside the paper's; empty without a pair that it compares."""
     lines = []
     for workload, own in rows.items():
         printed = PRINTED.get(workload)
@@ -110,10 +108,12 @@ def against_paper(rows: Mapping[str, Sequence[Row]]) -> str:
 
 
 def table_8(summaries: Mapping[str, Summary]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of Table VIII, the paper's values in their own rows; policies that it does not
-    have come last, and what has no value is left out."""
+    """Return head and rows of Table VIII, with the paper's values in rows of their own.
+
+    Policies that the paper does not have come last; rows without a value are omitted.
+    """
     head = ["workload", *summaries]
-    compared = drawn(list(next(iter(summaries.values()))))
+    compared = labels_in_figures(list(next(iter(summaries.values()))))
     others = [label for label in compared if label not in (OURS, "paper", TERMINATION, DEFAULT)]
     rows = []
     for label, policy, metric, printed in (
@@ -141,7 +141,7 @@ def table_8(summaries: Mapping[str, Summary]) -> tuple[list[str], list[list[str]
 
 
 def workload_one(summary: Summary) -> str:
-    """Pending jobs and adding events of workload one, beside the paper's."""
+    """Return pending jobs and adding events of workload one, beside the paper's."""
     rows = []
     for policy in (OURS, "paper", TERMINATION, DEFAULT):
         found = summary.get(policy)
@@ -166,7 +166,7 @@ def _count(found: Interval) -> str:
 
 
 def replayed(setup: Setup) -> str:
-    """On what a workload was replayed, and in what it is not the paper's."""
+    """Return the inputs of a replay in words, and their differences from the paper."""
     recipe, changed = setup.recipe, []
     if recipe is not None:
         own = (recipe.cluster, recipe.jobs, LAST_ARRIVAL_S, SIZES, SPREAD, None)
@@ -186,13 +186,13 @@ def report(
     rows: Mapping[str, Sequence[Row]],
     summaries: Mapping[str, Summary],
 ) -> str:
-    """The whole report. ``rows`` and ``summaries`` by workload."""
+    """Return the whole report. ``rows`` and ``summaries`` are by workload."""
     seeds = {row["seed"] for own in rows.values() for row in own}
     parts = [f"# Replay of workload {', '.join(rows)}", f"{over(len(seeds)).capitalize()}."]
     for setup in setups:
         parts += [f"## Workload {setup.name}", replayed(setup), medians(summaries[setup.name])]
     policies = next(iter(summaries.values())).keys()
-    if not PRINTED.keys() & rows.keys() or not LOOKS.keys() & policies:
+    if not PRINTED.keys() & rows.keys() or not STYLES.keys() & policies:
         return "\n\n".join(parts) + "\n"
     beside = [against_paper(rows)]
     if "one" in summaries:

@@ -1,11 +1,8 @@
-"""One row of a comparison: a policy and a seed with their metrics; and what many rows say.
+"""Rows of a comparison (the metrics of a policy and a seed), their medians and savings.
 
-Does: rows, medians over seeds with their intervals, and how much one policy saves against another
-seed by seed. Never: replays. State: none.
-
-The interval of a median is that of order statistics: the ranks between which the true median lies
-with a probability of at least 95 %, whatever the distribution. With fewer than six seeds no ranks
-reach 95 %; then it is the lowest and the highest value.
+The interval of a median comes from order statistics: the ranks between which the true median lies
+with a probability of at least 95 %, for any distribution. With fewer than six seeds no ranks reach
+95 %; the interval then has the lowest and the highest value.
 """
 
 from __future__ import annotations
@@ -21,12 +18,12 @@ CONFIDENCE = 0.95
 SEEDS_MIN = 6
 
 Row = dict[str, float | int | str | None]
-"""Keys ``policy``, ``seed``, then the metrics by their names (docs/replay.md)."""
+"""The keys ``policy`` and ``seed``, then the metrics by their names (docs/replay.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A median over seeds; the true one lies between ``low`` and ``high``."""
+    """A median over seeds; the true median lies between ``low`` and ``high``."""
 
     median: float
     low: float
@@ -34,7 +31,7 @@ class Interval:
 
 
 def over(seeds: int) -> str:
-    """What figures over so many seeds are, in words."""
+    """Describe the values over a number of seeds."""
     if seeds == 1:
         return "one seed"
     ranges = "95 % intervals" if seeds >= SEEDS_MIN else "the lowest and the highest"
@@ -42,7 +39,7 @@ def over(seeds: int) -> str:
 
 
 def row_of(label: str, result: Result, lower_bound_s: float) -> Row:
-    """The row of a replay."""
+    """Return the row of a replay."""
     row: Row = {"policy": label, "seed": result.seed}
     row.update(asdict(result.metrics))
     row["lower_bound_makespan_s"] = lower_bound_s
@@ -51,14 +48,16 @@ def row_of(label: str, result: Result, lower_bound_s: float) -> Row:
 
 
 def length_error(result: Result) -> float | None:
-    """Median of the absolute error of predicted lengths, over every curve that was fitted to a
-    running job; None without such jobs."""
+    """Return the median absolute error of predicted lengths over all curves of running jobs.
+
+    None without such curves.
+    """
     errors = [abs(error) for error in result.length_errors]
     return median(errors) if errors else None
 
 
 def metric_names(rows: Sequence[Row]) -> list[str]:
-    """Names of the figures that every row has."""
+    """Return the names of the metrics that every row has."""
     if not rows:
         return []
     first = [name for name in rows[0] if name not in ("policy", "seed")]
@@ -66,7 +65,7 @@ def metric_names(rows: Sequence[Row]) -> list[str]:
 
 
 def interval(values: Sequence[float]) -> Interval:
-    """Median with its 95 % interval."""
+    """Return the median with its 95 % interval."""
     ordered = sorted(values)
     count = len(ordered)
     rank = _rank(count)
@@ -74,7 +73,7 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def _rank(count: int) -> int:
-    """How many values may be left out at each end."""
+    """Return the number of values outside the interval at each end."""
     below, rank = 0.0, 0
     while count >= SEEDS_MIN:
         below += math.comb(count, rank) / 2.0**count
@@ -85,7 +84,7 @@ def _rank(count: int) -> int:
 
 
 def summary(rows: Sequence[Row]) -> dict[str, dict[str, Interval]]:
-    """For each policy, each metric's median and interval."""
+    """Return each metric's median and interval, by policy."""
     found: dict[str, dict[str, Interval]] = {}
     for policy in dict.fromkeys(str(row["policy"]) for row in rows):
         own = [row for row in rows if row["policy"] == policy]
@@ -98,7 +97,7 @@ def summary(rows: Sequence[Row]) -> dict[str, dict[str, Interval]]:
 def savings(
     rows: Sequence[Row], ours: str, other: str, metrics: Sequence[str]
 ) -> dict[str, Interval]:
-    """How much lower ``ours`` is than ``other``, as a part of the latter, seed by seed."""
+    """Return the saving of ``ours`` relative to ``other`` over common seeds, by metric."""
     by_seed: dict[object, dict[str, Row]] = {}
     for row in rows:
         by_seed.setdefault(row["seed"], {})[str(row["policy"])] = row

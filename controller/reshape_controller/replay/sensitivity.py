@@ -1,8 +1,7 @@
-"""What becomes of a result when an assumed figure is 25 % lower or higher.
+"""Setups with an assumed input 25 % lower or higher, to test the sensitivity of a result.
 
-Does: makes a setup for each assumption and each direction. The controller's profiles and the world
-change together: the question is not what a wrong profile does (``--spread`` asks that), but what
-another truth would have shown. Published figures stay as they are. Never: replays. State: none.
+The controller's profiles and the world change together: the variation is another truth, not a wrong
+profile (which ``--spread`` tests). Published values do not change.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ SLOWER = ("K80", "P100")
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """An assumption, the factor it was changed by, and what is replayed then."""
+    """An assumption, the factor of its change, and the setup with it."""
 
     assumption: str
     factor: float
@@ -28,7 +27,7 @@ class Variation:
 
 
 def variations(setup: Setup) -> Iterator[Variation]:
-    """Every assumption, lower and higher."""
+    """Yield a lower and a higher variation of every assumption."""
     for factor in (1.0 - CHANGE, 1.0 + CHANGE):
         for name, change in _SPEEDS.items():
             profiles = tuple(_with_speed(one, factor, change) for one in setup.bundle.profiles)
@@ -59,7 +58,7 @@ def _all(profile: Profile, point: SpeedPoint, factor: float) -> float:
 
 
 def _loss(profile: Profile, point: SpeedPoint, factor: float) -> float:
-    """Seconds per step are those of one GPU over n, and what several GPUs lose on top."""
+    """Return the seconds per step with the loss of several GPUs (over ideal scaling) changed."""
     alone = next((p for p in profile.speed if p.gpus == 1 and p.gpu_type == point.gpu_type), None)
     if alone is None:
         return point.seconds_per_step

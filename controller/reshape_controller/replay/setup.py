@@ -1,7 +1,6 @@
-"""From what a user asks for to the scene of a seed: the same in every process of a sweep.
+"""The setup of a replay, and the scene of each seed: equal in every process of a sweep.
 
-Does: builds workload, cluster, costs and truth. Never: reads a file (the command line does, once).
-State: none; values that can be pickled.
+The values can be pickled. Files are read earlier, by the command line.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ CODE = (
     *("reshape_controller.policies", "reshape_controller.replay", "reshape_sidecar"),
     "reshape_profiles",
 )
-"""Packages that a result depends on. Policies of other packages are not among them."""
+"""Packages that determine a result, except policies of other packages."""
 
 
 @cache
 def code_mark() -> str:
-    """A hash of the source of everything that decides, predicts and replays."""
+    """Return a hash of the source code that determines a result."""
     found = hashlib.sha256()
     for package in CODE:
         for path in sorted(resources.files(package).iterdir(), key=lambda path: path.name):
@@ -45,7 +44,7 @@ def code_mark() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A policy with a mechanism, by the name under which it is shown."""
+    """A policy with a mechanism, and its name in tables."""
 
     label: str
     policy: Policy
@@ -53,7 +52,7 @@ class Contender:
 
 
 def curves_of(profiles: tuple[Profile, ...]) -> tuple[tuple[str, Curve], ...]:
-    """Curves through the recorded accuracies, of the types that have enough of them."""
+    """Return curves by job type, for the types with enough recorded accuracies."""
     found = []
     for profile in profiles:
         try:
@@ -66,7 +65,7 @@ def curves_of(profiles: tuple[Profile, ...]) -> tuple[tuple[str, Curve], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What is replayed. Either ``recipe`` (drawn anew for each seed) or ``workload``."""
+    """Inputs of a replay: either ``recipe`` (drawn for each seed) or ``workload``."""
 
     bundle: Bundle
     cluster: Cluster
@@ -82,14 +81,14 @@ class Setup:
 
     @property
     def name(self) -> str:
-        """Of the workload."""
+        """Name of the workload."""
         if self.recipe is not None:
             return self.recipe.name
         assert self.workload is not None
         return self.workload.name
 
     def truth(self, seed: int) -> Truth:
-        """The world of a seed."""
+        """Return the true values of a seed's world."""
         return truth_of(
             self.bundle.profiles,
             seed=seed,
@@ -99,7 +98,7 @@ class Setup:
         )
 
     def scene(self, seed: int) -> Scene:
-        """Everything around the policy, for a seed. Raises ReplayError."""
+        """Return everything but the policy, for a seed. Raises ReplayError."""
         truth = self.truth(seed)
         workload = self.workload
         if workload is None:
@@ -116,11 +115,11 @@ class Setup:
         return Scene(workload, self.cluster, self.costs, self.bundle.profiles, truth)
 
     def with_bundle(self, bundle: Bundle) -> Setup:
-        """The same with other profiles; curves follow them."""
+        """Return the setup with other profiles and their curves."""
         return replace(self, bundle=bundle, curves=curves_of(bundle.profiles))
 
     def fingerprint(self) -> str:
-        """Changes with anything that a result depends on, code included, but seed and policy."""
+        """Return a hash of all that determines a result, code included, except seed and policy."""
         parts = [code_mark()]
         parts += [codec.dumps(profile) for profile in self.bundle.profiles]
         parts += [

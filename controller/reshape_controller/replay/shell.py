@@ -1,8 +1,8 @@
-"""The replay shell: one engine and one policy against the world in virtual time.
+"""The replay shell: an engine and a policy against the world in virtual time.
 
-Does: what the live loop does, in its order: all events of one moment in one round, deadlines with
-them, then plans until the policy has none, then the commands are carried out. Never: decides, or
-treats a policy, a job or a time in a way of its own. State: the engine, the world, the account.
+Does: the same as the live loop in the same order: all events of a moment in one round, with the
+deadlines; then plans until the policy has none; then the commands. It treats all policies, jobs and
+times alike. State: the engine, the world, the account.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from reshape_controller.replay.account import Account, Moment, Reshape
 from reshape_controller.replay.event_queue import ticks_up
 from reshape_controller.replay.ground_truth import Truth
 from reshape_controller.replay.inputs import Cluster, Costs, ReplayError, Workload
-from reshape_controller.replay.metrics import JobRow, Metrics, job_rows, measure
+from reshape_controller.replay.metrics import JobResult, ReplayMetrics, job_rows, measure
 from reshape_controller.replay.world import World
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
 
 ROUNDS_AT_ONCE_MAX = 10_000
-"""Rounds at one moment: more mean that engine and world answer each other for ever."""
+"""Largest number of rounds at one moment; more mean an endless exchange of engine and world."""
 COLLECT_AFTER = 20_000
-"""Values that are made, and not freed yet, before cycles are looked for."""
+"""Number of live new values that starts a search for reference cycles."""
 NEVER_S = 1e10
 LIMITS = Limits(
     early_init_s=NEVER_S,
@@ -43,13 +43,12 @@ LIMITS = Limits(
     first_step_s=NEVER_S,
     end_s=NEVER_S,
 )
-"""Nothing fails in a replay, so nothing is too late: neither a start, save or stop nor a step,
-however long it takes."""
+"""Limits without effect: nothing fails in a replay, so no start, save, stop or step is late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything around a decision but the policy: what is replayed, and in which world."""
+    """All inputs of a replay except the policy: workload and world."""
 
     workload: Workload
     cluster: Cluster
@@ -57,12 +56,12 @@ class Scene:
     profiles: tuple[Profile, ...]
     truth: Truth
     report_every_s: float | None = None
-    """Running processes report so often; None: ever more seldom."""
+    """Interval of reports of a running process; None: intervals that double."""
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
-    """A plan that the policy made."""
+class PolicyDecision:
+    """A plan of the policy and its time."""
 
     at_s: float
     plan: Plan
@@ -70,25 +69,24 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a replay."""
+    """The result of a replay."""
 
     policy: str
     mechanism: Mechanism
     seed: int
-    metrics: Metrics
-    jobs: tuple[JobRow, ...]
+    metrics: ReplayMetrics
+    jobs: tuple[JobResult, ...]
     reshapes: tuple[Reshape, ...]
     events: tuple[HistoryEntry, ...] = ()
-    """The history; only if it was to be kept, like the next three."""
+    """The history. Like course and decisions it is empty unless ``keep`` was set."""
     course: tuple[Moment, ...] = ()
-    decisions: tuple[Decided, ...] = ()
+    decisions: tuple[PolicyDecision, ...] = ()
     length_errors: tuple[float, ...] = ()
-    """Predicted over true length, less one, by each curve of a running job that reaches its target
-    accuracy; always kept."""
+    """Predicted / true length - 1, for each curve that reaches its running job's target."""
     pending: tuple[tuple[float, int], ...] = ()
-    """Jobs that wait after each submission was decided on."""
+    """Time of each decision on a submission, and the jobs that still wait after it."""
     engine_events: int = 0
-    """Events that the engine took in."""
+    """Number of events that the engine handled."""
 
 
 def replay(
@@ -101,21 +99,25 @@ def replay(
     check: bool = False,
     on_decision: Callable[[Engine], Plan] | None = None,
 ) -> Result:
-    """Replay a workload to its end.
+    """Replay a workload to its end, and return the result.
 
-    ``keep``: also the history, decisions and course; ``check``: the invariants after each round;
-    ``on_decision``: stands in for ``policy.decide`` (to time it). Raises ReplayError, PlanRejected.
+    ``keep``: also record history, decisions and course; ``check``: check the invariants after each
+    round; ``on_decision``: replaces ``policy.decide`` (to time it). Raises ReplayError,
+    PlanRejected.
     """
-    run = Shell(scene, policy, mechanism, seed, keep, check, on_decision)
-    with _seldom_collected():
-        run.to_the_end()
-    return run.result()
+    shell = Shell(scene, policy, mechanism, seed, keep, check, on_decision)
+    with _rare_collections():
+        shell.run()
+    return shell.result()
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """A replay makes millions of values that are gone at once, and next to no cycles: looking for
-    those after every 700 values is a twelfth of its time."""
+def _rare_collections() -> Iterator[None]:
+    """Let the garbage collector run rarely.
+
+    A replay makes millions of short-lived values and almost no cycles; the default of a collection
+    per 700 values takes a twelfth of its time.
+    """
     first, *others = gc.get_threshold()
     gc.set_threshold(max(first, COLLECT_AFTER) if first else 0, *others)
     try:
@@ -125,7 +127,7 @@ def _seldom_collected() -> Iterator[None]:
 
 
 class Shell:
-    """One replay: engine, world and account, and the rounds between them."""
+    """A replay: engine, world and account, and the rounds between them."""
 
     def __init__(
         self,
@@ -144,25 +146,25 @@ class Shell:
         self.account = Account(len(scene.workload.jobs), keep)
         self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)
         self.history: list[HistoryEntry] = []
-        self.decisions: list[Decided] = []
+        self.decisions: list[PolicyDecision] = []
         self.length_errors: list[float] = []
         self.pending: list[tuple[float, int]] = []
         self.count = 0
         self.refits = _refits(scene.workload)
         self._decide = on_decision or (lambda engine: policy.decide(engine.snapshot()))
 
-    def to_the_end(self) -> None:
+    def run(self) -> None:
         scene, world = self.scene, self.world
         for entry in scene.workload.jobs:
             job = JobId(entry.spec.name)
-            world.born(job, entry.spec)
-            world.expect(entry.submit_s, ev.JobSubmitted(job, entry.spec))
-        self.round(self._beginning(), 0.0)
+            world.add_job(job, entry.spec)
+            world.schedule(entry.submit_s, ev.JobSubmitted(job, entry.spec))
+        self.round(self._first_events(), 0.0)
         self.run_on(0.0)
-        self._all_ended()
+        self._check_all_ended()
 
     def run_on(self, last_s: float) -> None:
-        """Round after round until nothing more happens. Raises ReplayError, PlanRejected."""
+        """Run rounds until nothing more happens. Raises ReplayError, PlanRejected."""
         world, rounds = self.world, 0
         while (now_s := self._next_s()) is not None:
             rounds = rounds + 1 if now_s == last_s else 0
@@ -172,7 +174,7 @@ class Shell:
             self.round(world.advance(now_s), now_s)
 
     def round(self, events: Sequence[ev.Event], now_s: float) -> None:
-        """What the live loop does with a batch; the append is left out."""
+        """Do what the live loop does with a batch, except the append."""
         engine = self.engine
         if engine.next_deadline_s(now_s) is not None:
             events = [*events, ev.DeadlinesDue()]
@@ -182,14 +184,14 @@ class Shell:
             submitted = submitted or isinstance(event, ev.JobSubmitted)
             self._note(engine.step(event, now_s), commands)
             if isinstance(event, ev.CurveFitted) and event.job is not None:
-                self._length_seen(event.job, event.curve)
+                self._record_length_error(event.job, event.curve)
         rounds = 0
         while engine.wants_plan() and rounds < PLAN_ROUNDS_MAX:
             rounds += 1
             plan = self._decide(engine)
             self._note(engine.apply(plan, now_s), commands)
             if self.keep and (plan.targets or plan.options):
-                self.decisions.append(Decided(now_s, plan))
+                self.decisions.append(PolicyDecision(now_s, plan))
         self.count += len(events)
         if self.check:
             invariants.check(engine.state)
@@ -198,11 +200,11 @@ class Shell:
             self.world.carry_out(commands, engine.desired)
         if self.refits is not None:
             for fitted in self.refits.due(engine.state):
-                self.world.expect(now_s, fitted)
+                self.world.schedule(now_s, fitted)
         if submitted:
             self.pending.append((now_s, self.account.pending))
 
-    def _length_seen(self, job: JobId, curve: Curve) -> None:
+    def _record_length_error(self, job: JobId, curve: Curve) -> None:
         truth = self.world.lives[job].truth
         length = truth.spec.length
         if job not in self.engine.state.jobs or length is None:
@@ -229,7 +231,7 @@ class Shell:
             engine_events=self.count,
         )
 
-    def _beginning(self) -> list[ev.Event]:
+    def _first_events(self) -> list[ev.Event]:
         scene = self.scene
         assumed = Profile(DEFAULT_TYPE, f"costs: {scene.costs.name}", overhead=scene.costs.overhead)
         return [
@@ -239,7 +241,7 @@ class Shell:
         ]
 
     def _next_s(self) -> float | None:
-        """When the world or a deadline has something next; None: all has ended."""
+        """Return the time of the next event or deadline; None if all has ended."""
         if self.engine.wants_plan():
             return self.engine.state.now_s
         next_s = self.world.next_s()
@@ -253,7 +255,7 @@ class Shell:
         if self.keep:
             self.history += step.history
 
-    def _all_ended(self) -> None:
+    def _check_all_ended(self) -> None:
         left = list(self.engine.state.jobs.values())
         if left:
             named = ", ".join(f"{job.spec.name} ({job.reason})" for job in left[:3])
@@ -267,7 +269,7 @@ class Shell:
 
 
 def _refits(workload: Workload) -> Refits | None:
-    """What fits accuracy curves; None where no job has a target."""
+    """Return the fits of accuracy curves; None if no job has a target accuracy."""
     lengths = (job.spec.length for job in workload.jobs)
     if all(one is None or one.unit is not LengthUnit.TARGET_ACCURACY for one in lengths):
         return None

@@ -1,8 +1,7 @@
-"""Many replays: each policy at each seed, on every core, resumable.
+"""Replays of every policy at every seed, on all cores, resumable.
 
-Does: hands seeds to worker processes, keeps each replay that is done in a file of its own, and
-leaves out what a former run with the same inputs has done. Never: draws or prints. State: the
-folder; without one, nothing is kept.
+Does: distribute seeds to worker processes, write each finished replay to a file of its own, and
+skip the replays of an earlier run with the same inputs. State: the folder; without a folder, none.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ RUNS = "runs"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A replay that is done: its row, and a row for each of its jobs."""
+    """A finished replay: its row, and a row for each of its jobs."""
 
     row: Row
     jobs: tuple[dict[str, object], ...]
 
 
 def workers_for(asked: int | None) -> int:
-    """Processes to use: as asked, else one for each core that this process may use."""
+    """Return the number of processes: ``asked``, or the number of cores of this process."""
     return asked if asked is not None else max(1, len(os.sched_getaffinity(0)))
 
 
 def run_file(folder: Path, label: str, seed: int) -> Path:
-    """Where a replay is kept."""
+    """Return the file of a replay."""
     return folder / RUNS / label / f"{seed}.json"
 
 
@@ -54,10 +53,10 @@ def sweep(
     workers: int = 1,
     done: Callable[[Run], None] = lambda run: None,
 ) -> list[Run]:
-    """Replay every contender at every seed. By policy as given, then by seed.
+    """Replay every contender at every seed; return the runs by contender, then by seed.
 
-    ``done`` is told of each replay as it ends. Raises ReplayError, and BrokenProcessPool
-    if somebody kills a worker.
+    ``done`` is called with each replay that ends. Raises ReplayError, and BrokenProcessPool if a
+    worker is killed.
     """
     mark = setup.fingerprint()
     found: dict[tuple[str, int], Run] = {}
@@ -101,7 +100,7 @@ def _all(
         for future in as_completed(futures):
             yield from future.result()
     except BaseException:
-        # What is done is kept; without this, workers first do what they were handed, for minutes.
+        # Finished replays are stored. Without this, workers go on with their seeds for minutes.
         for worker in multiprocessing.active_children():
             worker.terminate()
         raise
@@ -111,8 +110,10 @@ def _all(
 
 @contextlib.contextmanager
 def _ctrl_c_is_for_the_command() -> Iterator[None]:
-    """Workers that are started within it never see SIGINT, which a terminal sends to them too: they
-    would tell of it, and go on with the next seed."""
+    """Make workers that start within the context ignore SIGINT, which a terminal sends to them too.
+
+    They would print a traceback and go on with the next seed.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -121,7 +122,7 @@ def _ctrl_c_is_for_the_command() -> Iterator[None]:
 
 
 def _end_with_parent() -> None:
-    """In a worker: nobody tells it that the command was killed; it would wait for ever."""
+    """End this worker with the command, which cannot notify it if it is killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_outlive, args=(parent,), daemon=True).start()
@@ -141,7 +142,7 @@ def _seed_list(
 def seed_runs(
     setup: Setup, contenders: Sequence[Contender], seed: int, folder: Path | None, mark: str
 ) -> Iterator[Run]:
-    """All replays of a seed; each is kept as soon as it is done."""
+    """Yield all replays of a seed; each is stored as soon as it ends."""
     scene = setup.scene(seed)
     bound_s = makespan_bound_s(scene)
     for contender in contenders:
@@ -152,13 +153,13 @@ def seed_runs(
 
 
 def run_of(contender: Contender, scene: Scene, seed: int, bound_s: float) -> Run:
-    """One replay."""
+    """Run a replay."""
     result = replay(scene, contender.policy, contender.mechanism, seed=seed)
     return Run(row_of(contender.label, result, bound_s), job_lines(contender.label, result))
 
 
 def job_lines(label: str, result: Result) -> tuple[dict[str, object], ...]:
-    """The jobs of a replay, for the CSV."""
+    """Return the rows of a replay's jobs for the CSV."""
     return tuple(
         {
             "policy": label,
@@ -172,13 +173,13 @@ def job_lines(label: str, result: Result) -> tuple[dict[str, object], ...]:
 
 
 def _read(folder: Path, label: str, seed: int, mark: str) -> Run | None:
-    """A replay of a former run; None where there is none with the same inputs."""
+    """Return a replay of an earlier run; None without one with the same inputs."""
     try:
         document = json.loads(run_file(folder, label, seed).read_text(encoding="utf-8"))
         if document["inputs"] == mark:
             return Run(document["row"], tuple(document["jobs"]))
     except (OSError, ValueError, TypeError, KeyError):
-        pass  # not there, or not ours
+        pass  # missing, or not a replay
     return None
 
 

@@ -1,8 +1,8 @@
-"""A scene at a multiple of its speed, so that it can be lived through by a real controller.
+"""A scene at a multiple of its speed, for a live run on a real controller.
 
-Does: divides times by the factor, and takes steps of a job together so that each lasts long enough
-to be paced; speeds that are believed and speeds that are true change alike. Never: changes a cost:
-starts, saves and stops are real ones there, and weigh more the higher the factor. State: none.
+Does: divide times by the factor, and merge steps of a job so that each is long enough to be paced.
+Profiles and true speeds change alike. Costs do not change: starts, saves and stops are real in a
+live run, and weigh more with a higher factor.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from reshape_profiles.schema import Profile
 from reshape_sidecar.device_truth import DeviceTruth
 
 STEP_S = 0.1
-"""A step of the paced program on the fastest number of GPUs lasts about so long: a busy machine
-wakes a process up some milliseconds late, and a step that ends 20 ms late counts as late."""
+"""Approximate duration of the fastest step of the paced program. A busy machine wakes a process
+some milliseconds late, and a step that ends 20 ms late counts as late."""
 SPEED_UP_MAX = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
-    """What both worlds are given: jobs in steps, what is believed, and what is true."""
+class ScaledScene:
+    """Inputs of both worlds: jobs in steps, profiles, and true speeds."""
 
     workload: Workload
     profiles: tuple[Profile, ...]
     device: DeviceTruth
 
 
-def scaled(scene: Scene, speed_up: float, step_s: float = STEP_S) -> Scaled:
-    """The scene ``speed_up`` times as fast, its fastest steps about ``step_s``. Raises
-    ReplayError."""
+def scale_scene(scene: Scene, speed_up: float, step_s: float = STEP_S) -> ScaledScene:
+    """Return the scene ``speed_up`` times as fast, its fastest steps about ``step_s`` long.
+
+    Raises ReplayError.
+    """
     if not 1.0 <= speed_up <= SPEED_UP_MAX:
         raise ReplayError(f"a speed-up of {speed_up:g}; give one from 1 to {SPEED_UP_MAX:g}")
     if len(scene.cluster.hosts) != 1:
@@ -45,14 +47,14 @@ def scaled(scene: Scene, speed_up: float, step_s: float = STEP_S) -> Scaled:
     kinds = {job.spec.job_type for job in scene.workload.jobs}
     profiles = [profile for profile in scene.profiles if profile.job_type in kinds]
     together = {
-        profile.job_type: _together(profile, host, speed_up, step_s) for profile in profiles
+        profile.job_type: _steps_per_unit(profile, host, speed_up, step_s) for profile in profiles
     }
     jobs, seconds = [], {}
     for job in scene.workload.jobs:
         count = together[job.spec.job_type or ""]
         spec, seconds[job.spec.name] = _job(scene, job.spec, host, count, speed_up)
         jobs.append(WorkJob(job.submit_s / speed_up, spec))
-    return Scaled(
+    return ScaledScene(
         replace(scene.workload, jobs=tuple(jobs)),
         tuple(
             _profile(profile, host, together[profile.job_type], speed_up) for profile in profiles
@@ -61,8 +63,8 @@ def scaled(scene: Scene, speed_up: float, step_s: float = STEP_S) -> Scaled:
     )
 
 
-def _together(profile: Profile, host: HostSpec, speed_up: float, step_s: float) -> int:
-    """Steps of the type that become one."""
+def _steps_per_unit(profile: Profile, host: HostSpec, speed_up: float, step_s: float) -> int:
+    """Return the number of steps of the type to merge into a step."""
     known = [point.seconds_per_step for point in profile.speed if point.gpu_type == host.gpu_type]
     if not known:
         raise ReplayError(f"job type {profile.job_type}: no speeds on {host.gpu_type}")
@@ -76,7 +78,7 @@ def _job(
     together: int,
     speed_up: float,
 ) -> tuple[JobSpec, dict[int, float]]:
-    """A job in steps, and its true seconds per step by number of GPUs."""
+    """Return a job in steps, and its true seconds per step by number of GPUs."""
     truth = scene.truth.of(spec)
     if truth.accuracy is not None:
         raise ReplayError(

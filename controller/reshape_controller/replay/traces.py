@@ -1,10 +1,10 @@
-"""Trace files: workloads as CSV or JSON lines that anybody can bring (docs/replay.md).
+"""Trace files: workloads of users as CSV or JSON lines (docs/replay.md).
 
-Does: reads and writes them, and says of anything wrong which line and column it is in and what to
-do. Never: guesses a unit or leaves a line out. State: none.
+Does: read and write them; an error names line, column and remedy. Never: guess a unit or skip a
+line.
 
-Columns: ``submit_s`` and ``job_type``, and one of ``epochs``, ``steps``, ``target_accuracy`` must
-be there; ``name``, ``optional_gpus``, ``priority``, ``user``, ``global_batch``, ``max_wait_s`` may.
+Required columns: ``submit_s``, ``job_type``, and one of ``epochs``, ``steps``, ``target_accuracy``.
+Optional: ``name``, ``optional_gpus``, ``priority``, ``user``, ``global_batch``, ``max_wait_s``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Fields = Mapping[str, object]
 
 
 def parse(text: str, name: str, types: Iterable[str], *, jsonl: bool) -> Workload:
-    """The workload of a trace; ``types`` are the job types that have a profile.
+    """Return the workload of a trace; ``types`` are the job types that have a profile.
 
     Raises ReplayError, which names the line.
     """
@@ -58,7 +58,7 @@ def parse(text: str, name: str, types: Iterable[str], *, jsonl: bool) -> Workloa
 
 
 def csv_text(workload: Workload) -> str:
-    """The workload as CSV."""
+    """Return the workload as CSV."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -70,7 +70,7 @@ def csv_text(workload: Workload) -> str:
 
 
 def jsonl_text(workload: Workload) -> str:
-    """The workload as JSON lines."""
+    """Return the workload as JSON lines."""
     return "".join(json.dumps(_fields(job)) + "\n" for job in workload.jobs)
 
 
@@ -179,7 +179,7 @@ def _job(fields: Fields, where: str, number: int, types: tuple[str, ...]) -> Wor
 
 
 def _text(fields: Fields, name: str, where: str, default: str = "") -> str:
-    """It is written into the files of a bundle."""
+    """Return a text field that may be written into the files of a bundle."""
     value = fields.get(name) or default
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ReplayError(f"{where}: {name} is {shown(value)}, and must be a text")
@@ -207,7 +207,7 @@ def _sizes(fields: Fields, where: str) -> tuple[int, ...]:
 
 
 def _batch(fields: Fields, sizes: tuple[int, ...], where: str) -> int | None:
-    """A record whose batch its sizes do not divide is refused; it is no job of a replay either."""
+    """Return the batch. Raises ReplayError if a size does not divide it, as for a job record."""
     batch = _whole(fields, "global_batch", where, 1, limits.GLOBAL_BATCH_MAX)
     odd = [str(size) for size in sizes if batch is not None and batch % size]
     if odd:

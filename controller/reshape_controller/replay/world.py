@@ -1,8 +1,8 @@
-"""The cluster in virtual time: it answers the engine's commands as launchers and SideCars would.
+"""The cluster in virtual time: it answers the engine's commands as launchers and SideCars do.
 
-Does: containers that take their time to start, train, save, stop and end, by the costs and the
-truth that it was given; releases that are looked at. Never: sees the engine, decides, or fails
-(faults are the property tests' and the live tests' matter). State: containers, lives, the agenda.
+Does: run containers that start, train, save, stop and end in the times of costs and truth, and
+check releases. Nothing fails here; property tests and live tests cover faults. State: the
+containers, their jobs' lives, the event queue.
 
 With the mechanism ``sidecar`` GPUs are free when the process tree is gone; otherwise, as under the
 device plugin of the paper's comparison, when the container is gone.
@@ -17,22 +17,22 @@ from reshape_controller.core.commands import CheckRelease, Command, Launch, Remo
 from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism
 from reshape_controller.core.replacing import replace
 from reshape_controller.replay.container import Container, ContainerEvent, Life
-from reshape_controller.replay.event_queue import Agenda, ticks_up
+from reshape_controller.replay.event_queue import EventQueue, ticks_up
 from reshape_controller.replay.ground_truth import Truth
 from reshape_controller.replay.inputs import Cluster, Costs
 from reshape_sidecar.wire import Desired, Mode, Outcome, OutcomeKind, Phase, PhaseTimes
 
 REPORT_FIRST_S = 30.0
-"""A running process reports its speed so long after its first step, then after twice as long, and
-so on: what the controller believes of it has settled after a few. A scene can ask for a steady
-pace instead, as SideCars have it."""
+"""Time from a process's first step to its first report of its speed. Intervals double from then on,
+for the controller's estimate settles after a few reports. A scene may set a fixed interval instead,
+as SideCars have."""
 
 
 _Entry = tuple[Container, int, ContainerEvent] | ev.Event
 
 
 class World:
-    """One per replay. ``now_s`` is set by ``advance``."""
+    """The world of a replay. ``advance`` sets ``now_s``."""
 
     def __init__(
         self,
@@ -50,56 +50,56 @@ class World:
         self._types = {host.id: host.gpu_type for host in cluster.hosts}
         self._in_place = mechanism is Mechanism.SIDECAR
         self._report_every_s = report_every_s
-        self._agenda: Agenda[_Entry] = Agenda()
+        self._queue: EventQueue[_Entry] = EventQueue()
         self._checks: dict[tuple[JobId, int], list[CheckRelease]] = {}
-        self._happen = {
-            ContainerEvent.READY: self._ready,
-            ContainerEvent.FIRST_STEP: self._first_step,
-            ContainerEvent.REPORT: self._report,
-            ContainerEvent.EVALUATED: self._evaluated,
-            ContainerEvent.LAST_STEP: self._last_step,
-            ContainerEvent.FINISHED: self._finished,
-            ContainerEvent.SAVED: self._saved,
-            ContainerEvent.STOPPED: self._stopped,
-            ContainerEvent.GONE: self._gone,
+        self._handlers = {
+            ContainerEvent.READY: self._on_ready,
+            ContainerEvent.FIRST_STEP: self._on_first_step,
+            ContainerEvent.REPORT: self._on_report,
+            ContainerEvent.EVALUATED: self._on_evaluated,
+            ContainerEvent.LAST_STEP: self._on_last_step,
+            ContainerEvent.FINISHED: self._on_finished,
+            ContainerEvent.SAVED: self._on_saved,
+            ContainerEvent.STOPPED: self._on_stopped,
+            ContainerEvent.GONE: self._on_gone,
         }
 
-    def expect(self, at_s: float, event: ev.Event) -> None:
-        """An event from outside (a submission) happens at ``at_s``."""
-        self._agenda.put(ticks_up(at_s), event)
+    def schedule(self, at_s: float, event: ev.Event) -> None:
+        """Add an outside event (such as a submission) at ``at_s``."""
+        self._queue.put(ticks_up(at_s), event)
 
-    def born(self, job: JobId, spec: JobSpec) -> None:
-        """Make a job known. Raises ReplayError."""
+    def add_job(self, job: JobId, spec: JobSpec) -> None:
+        """Add a job that containers may run. Raises ReplayError."""
         self.lives[job] = Life(self._truth.of(spec))
 
     def adopt(self, container: Container) -> ev.Event:
-        """A container that is there already goes on; what its SideCar says now."""
+        """Continue an existing container; return its SideCar's report."""
         self.containers[container.job, container.attempt] = container
         if container.phase is Phase.RUNNING:
             self._train_on(container)
-        return self._told(container, container.step)
+        return self._report(container, container.step)
 
     def next_s(self) -> float | None:
-        """When something happens next."""
-        return self._agenda.next_s()
+        """Return the time of the next event; None if there is none."""
+        return self._queue.next_s()
 
     def advance(self, now_s: float) -> list[ev.Event]:
-        """Let everything happen that happens up to ``now_s``; what the controller is told."""
+        """Run all events up to ``now_s``; return the controller's events."""
         self.now_s = now_s
-        told: list[ev.Event] = []
-        for entry in self._agenda.take(now_s):
+        events: list[ev.Event] = []
+        for entry in self._queue.take(now_s):
             if isinstance(entry, tuple):
                 container, turn, what = entry
                 if turn == container.turn or what is ContainerEvent.GONE:
-                    told += self._happen[what](container)
+                    events += self._handlers[what](container)
             else:
-                told.append(entry)
-        return told
+                events.append(entry)
+        return events
 
     def carry_out(
         self, commands: Iterable[Command], desired_of: Callable[[JobId], Desired | None]
     ) -> None:
-        """Begin what the engine commands; a launch is told what the attempt shall be."""
+        """Begin the engine's commands; a launch gets the desired state of its attempt."""
         for command in commands:
             match command:
                 case SetDesired(desired):
@@ -118,7 +118,7 @@ class World:
 
     def _put(self, after_s: float, container: Container, what: ContainerEvent) -> None:
         at_s = self.now_s + ticks_up(after_s)
-        self._agenda.put(at_s, (container, container.turn, what))
+        self._queue.put(at_s, (container, container.turn, what))
 
     def _launch(self, job: JobId, attempt: int, host: HostId, desired: Desired | None) -> None:
         if (job, attempt) in self.containers:
@@ -131,31 +131,31 @@ class World:
 
     def _check(self, check: CheckRelease) -> None:
         key = (check.job, check.attempt)
-        there = self.containers.get(key)
-        if there is None or (self._in_place and not set(check.gpus) & set(there.devices)):
+        container = self.containers.get(key)
+        if container is None or (self._in_place and not set(check.gpus) & set(container.devices)):
             self._verified(check)
         else:
             self._checks.setdefault(key, []).append(check)
 
-    def _look_again(self, c: Container) -> None:
-        """A process tree or a container is gone: look again at what was to be released."""
+    def _recheck_releases(self, c: Container) -> None:
+        """Repeat the release checks of an attempt whose process tree or container is gone."""
         for check in self._checks.pop((c.job, c.attempt), ()):
             self._check(check)
 
     def _verified(self, check: CheckRelease) -> None:
-        seen = ev.ReleaseVerified(check.job, check.attempt, check.generation, check.gpus)
-        self._agenda.put(self.now_s, seen)
+        verified = ev.ReleaseVerified(check.job, check.attempt, check.generation, check.gpus)
+        self._queue.put(self.now_s, verified)
 
     def _desire(self, c: Container, desired: Desired) -> None:
-        """The SideCar learns at once what it shall be."""
-        if (desired.epoch, desired.generation) <= (c.epoch, c.generation) or c.leaving:
+        """Give the SideCar its desired state, without delay."""
+        if (desired.epoch, desired.generation) <= (c.epoch, c.generation) or c.removing:
             return
-        c.wanted, c.epoch, c.generation = desired, desired.epoch, desired.generation
+        c.desired, c.epoch, c.generation = desired, desired.epoch, desired.generation
         match c.phase:
             case Phase.INITIALIZED | Phase.FINISHED:
-                self._take_up(c)
+                self._start_or_leave(c)
             case Phase.RUNNING if c.boundary_at(self.now_s) < c.life.truth.total_steps:
-                # In its last step, and after that, it ends by itself and in its own time.
+                # In its last step and later the process ends by itself.
                 if desired.mode is not Mode.RUN or desired.devices != c.devices:
                     self._save(c)
             case Phase.SAVING if desired.mode is Mode.RUN and desired.devices == c.devices:
@@ -163,9 +163,9 @@ class World:
             case Phase.STARTING:
                 self._stop(c, c.life.saved_step)
 
-    def _take_up(self, c: Container) -> None:
-        """Without a training process: start one, or leave."""
-        desired = c.wanted
+    def _start_or_leave(self, c: Container) -> None:
+        """Start a training process or end, as desired, if none runs."""
+        desired = c.desired
         if desired is None:
             return
         if desired.mode is Mode.EXIT:
@@ -179,16 +179,16 @@ class World:
             self._put(start_s, c, ContainerEvent.FIRST_STEP)
 
     def _leave(self, c: Container) -> None:
-        if not c.leaving:
-            c.leaving, c.devices = True, ()
+        if not c.removing:
+            c.removing, c.devices = True, ()
             self._put(self._costs.overhead.job_stop_s, c, ContainerEvent.GONE)
 
-    def _ready(self, c: Container) -> list[ev.Event]:
+    def _on_ready(self, c: Container) -> list[ev.Event]:
         c.phase = Phase.INITIALIZED
-        self._take_up(c)
-        return [self._told(c, 0)]
+        self._start_or_leave(c)
+        return [self._report(c, 0)]
 
-    def _first_step(self, c: Container) -> list[ev.Event]:
+    def _on_first_step(self, c: Container) -> list[ev.Event]:
         total = c.life.truth.total_steps
         c.step = min(c.life.saved_step + 1, total)
         c.phase, c.at_s = Phase.RUNNING, self.now_s
@@ -196,16 +196,16 @@ class World:
         if not self._truth.as_profiled:
             self._put(self._report_every_s or REPORT_FIRST_S, c, ContainerEvent.REPORT)
         self._next_evaluation(c)
-        return [self._told(c, c.step)]
+        return [self._report(c, c.step)]
 
     def _train_on(self, c: Container) -> None:
         left = c.life.truth.total_steps - c.step
         until_s = c.at_s + ticks_up(left * c.step_s)
         self._put(until_s - self.now_s, c, ContainerEvent.LAST_STEP)
 
-    def _report(self, c: Container) -> list[ev.Event]:
+    def _on_report(self, c: Container) -> list[ev.Event]:
         self._put(self._report_every_s or self.now_s - c.at_s, c, ContainerEvent.REPORT)
-        return [self._told(c, c.steps_at(self.now_s))]
+        return [self._report(c, c.steps_at(self.now_s))]
 
     def _next_evaluation(self, c: Container) -> None:
         accuracy = c.life.truth.accuracy
@@ -216,53 +216,55 @@ class World:
             at_s = c.at_s + ticks_up((step - c.step) * c.step_s)
             self._put(at_s - self.now_s, c, ContainerEvent.EVALUATED)
 
-    def _evaluated(self, c: Container) -> list[ev.Event]:
+    def _on_evaluated(self, c: Container) -> list[ev.Event]:
         accuracy, step = c.life.truth.accuracy, c.steps_at(self.now_s)
         assert accuracy is not None
-        c.life.accuracy = accuracy.seen(step)
+        c.life.accuracy = accuracy.observe(step)
         self._next_evaluation(c)
-        return [self._told(c, step)]
+        return [self._report(c, step)]
 
-    def _last_step(self, c: Container) -> list[ev.Event]:
-        """Training is over; the last checkpoint and the end of the process come."""
+    def _on_last_step(self, c: Container) -> list[ev.Event]:
+        """End training; the last checkpoint and the end of the process follow."""
         self._count(c, c.life.truth.total_steps, self.now_s)
-        c.over = True
+        c.steps_done = True
         c.turn += 1
         cost = self._costs.overhead
         self._put(cost.checkpoint_s + cost.process_stop_s, c, ContainerEvent.FINISHED)
         return []
 
-    def _finished(self, c: Container) -> list[ev.Event]:
+    def _on_finished(self, c: Container) -> list[ev.Event]:
         c.life.saved_step = c.step
         c.phase, c.devices = Phase.FINISHED, ()
-        self._look_again(c)
-        return [self._told(c, c.step)]
+        self._recheck_releases(c)
+        return [self._report(c, c.step)]
 
     def _save(self, c: Container) -> None:
-        """The step under way ends, then the checkpoint is published; both within the time that a
-        checkpoint takes, if the step is short."""
+        """End the step under way, then write the checkpoint.
+
+        If the step is short, both take only the time of a checkpoint.
+        """
         boundary = c.boundary_at(self.now_s)
         boundary_s = c.at_s + ticks_up((boundary - c.step) * c.step_s)
         c.turn += 1
-        c.phase, c.life.save_asked_s = Phase.SAVING, self.now_s
+        c.phase, c.life.save_request_s = Phase.SAVING, self.now_s
         save_s = max(self._costs.overhead.checkpoint_s, boundary_s - self.now_s)
         c.times = PhaseTimes(save_s=save_s)
         self._put(save_s, c, ContainerEvent.SAVED)
 
     def _refuse(self, c: Container) -> None:
-        """A request that was taken back before anything was stopped."""
+        """Continue training after the withdrawal of a request, before any process stopped."""
         c.turn += 1
         c.phase, c.outcome = Phase.RUNNING, Outcome(c.generation, OutcomeKind.REFUSED)
-        self._agenda.put(self.now_s, ev.SideCarReported(c.report(c.steps_at(self.now_s))))
+        self._queue.put(self.now_s, ev.SideCarReported(c.report(c.steps_at(self.now_s))))
         self._train_on(c)
         self._next_evaluation(c)
 
-    def _saved(self, c: Container) -> list[ev.Event]:
-        assert c.life.save_asked_s is not None
-        self._count(c, c.boundary_at(c.life.save_asked_s), self.now_s)
+    def _on_saved(self, c: Container) -> list[ev.Event]:
+        assert c.life.save_request_s is not None
+        self._count(c, c.boundary_at(c.life.save_request_s), self.now_s)
         c.life.saved_step = c.step
         self._stop(c, c.step)
-        return [self._told(c, c.step)]
+        return [self._report(c, c.step)]
 
     def _stop(self, c: Container, saved: int) -> None:
         complete = saved >= c.life.truth.total_steps
@@ -273,23 +275,23 @@ class World:
         c.times = replace(c.times, stop_s=stop_s)
         self._put(stop_s, c, ContainerEvent.STOPPED)
 
-    def _stopped(self, c: Container) -> list[ev.Event]:
+    def _on_stopped(self, c: Container) -> list[ev.Event]:
         c.stopped_generation, c.devices = c.generation, ()
         if c.outcome is not None and c.outcome.generation != c.generation:
             c.outcome = replace(c.outcome, generation=c.generation)
         c.phase = Phase.INITIALIZED
-        self._take_up(c)
-        self._look_again(c)
-        return [self._told(c, c.life.saved_step)]
+        self._start_or_leave(c)
+        self._recheck_releases(c)
+        return [self._report(c, c.life.saved_step)]
 
-    def _gone(self, c: Container) -> list[ev.Event]:
+    def _on_gone(self, c: Container) -> list[ev.Event]:
         del self.containers[c.job, c.attempt]
-        self._look_again(c)
+        self._recheck_releases(c)
         return [ev.ContainerGone(c.job, c.attempt, 0, "its container ended")]
 
     def _count(self, c: Container, step: int, now_s: float) -> None:
-        """Steps were executed up to ``step``."""
+        """Set the steps that are done at ``now_s``."""
         c.step, c.at_s = step, now_s
 
-    def _told(self, c: Container, step: int) -> ev.Event:
+    def _report(self, c: Container, step: int) -> ev.Event:
         return ev.SideCarReported(c.report(step))

@@ -1,8 +1,8 @@
 """The calls to an API server, by the official client.
 
-Does: finds credentials (a kubeconfig, or the service account of the pod that this runs in), makes
-each call with a time limit; every failure is ApiTrouble. Never: retries by itself, waits for a
-state, or shows a credential. State: the client's connections. Blocking: call it from a thread.
+Does: find credentials (a kubeconfig, or the service account of this pod) and make each call with a
+time limit; every failure is an KubernetesError. It does not retry or wait for a state. Never: show
+a credential. Blocking: call it from a thread.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from kubernetes.config.config_exception import ConfigException
 from yaml import YAMLError
 
 from reshape_launcher.kubernetes import api_objects
-from reshape_launcher.kubernetes.api_errors import call, unless
+from reshape_launcher.kubernetes.api_errors import call, none_if
 from reshape_launcher.kubernetes.leases import ApiLease
 from reshape_launcher.kubernetes.pod import CONTAINER
 from reshape_launcher.kubernetes.rights import Right
 from reshape_launcher.kubernetes.values import (
-    MISSING,
-    THERE,
-    ApiTrouble,
-    ClaimSeen,
-    JobSeen,
+    ALREADY_EXISTS,
+    NOT_FOUND,
+    ClaimInfo,
+    JobInfo,
+    KubernetesError,
     Manifest,
     Node,
     NotRunning,
-    PodSeen,
+    PodInfo,
 )
 
 CALL_S = 10.0
-"""One call. Then: ApiTrouble, and whoever asked asks again."""
+"""Time limit of a call. Then: KubernetesError; the caller repeats it."""
 RUN_S = 15.0
-"""A command in a pod."""
+"""Time limit of a command in a pod."""
 PAGE = 500
 NOT_RUNNING = ("container not found", "does not have a host assigned")
 """What the node, and the API server for a pod without one, say of a container that does not run."""
@@ -49,10 +49,10 @@ class CannotConnect(Exception):
     """No usable credentials; the message says which were tried and the remedy."""
 
 
-def connect(kubeconfig: Path | None, namespace: str) -> ApiCluster:
-    """A cluster by a kubeconfig, or (None) by the service account of this pod.
+def connect(kubeconfig: Path | None, namespace: str) -> ClusterClient:
+    """Return the client of a cluster, by a kubeconfig or (None) the service account of this pod.
 
-    Asks the server nothing yet. Raises CannotConnect.
+    It sends nothing to the server yet. Raises CannotConnect.
     """
     settings = client.Configuration()
     try:
@@ -64,11 +64,11 @@ def connect(kubeconfig: Path | None, namespace: str) -> ApiCluster:
         where = f"kubeconfig {kubeconfig}" if kubeconfig else "the service account of this pod"
         raise CannotConnect(f"{where} cannot be used: {error}") from None
     settings.retries = False
-    return ApiCluster(client.ApiClient(settings), namespace)
+    return ClusterClient(client.ApiClient(settings), namespace)
 
 
-class ApiCluster:
-    """``Cluster`` on a real API server."""
+class ClusterClient:
+    """``ClusterApi`` on a real API server."""
 
     def __init__(self, api: client.ApiClient, namespace: str) -> None:
         self._api = api
@@ -82,7 +82,7 @@ class ApiCluster:
         return str(self._api.configuration.host)
 
     def lease(self, name: str) -> ApiLease:
-        """A lease of the namespace, not asked for yet."""
+        """Return a lease of the namespace, without a call to the server."""
         return ApiLease(self._api, self._namespace, name)
 
     def close(self) -> None:
@@ -90,8 +90,8 @@ class ApiCluster:
 
     def create_job(self, manifest: Manifest) -> str:
         name = manifest["metadata"]["name"]
-        made = unless(
-            THERE,
+        made = none_if(
+            ALREADY_EXISTS,
             lambda: _call(
                 f"job {name} cannot be created",
                 self._batch.create_namespaced_job,
@@ -114,8 +114,8 @@ class ApiCluster:
         self._create("config map", self._core.create_namespaced_config_map, manifest)
 
     def patch_job(self, name: str, changes: Manifest) -> bool:
-        patched = unless(
-            MISSING,
+        patched = none_if(
+            NOT_FOUND,
             lambda: _call(
                 f"job {name} cannot be changed",
                 self._batch.patch_namespaced_job,
@@ -130,25 +130,25 @@ class ApiCluster:
     def delete_job(self, name: str) -> None:
         delete = self._batch.delete_namespaced_job
         what = f"job {name} cannot be deleted"
-        unless(
-            MISSING,
+        none_if(
+            NOT_FOUND,
             lambda: _call(what, delete, name, self._namespace, propagation_policy="Background"),
         )
 
     def delete_pod(self, name: str, grace_s: int) -> None:
         delete = self._core.delete_namespaced_pod
         what = f"pod {name} cannot be deleted"
-        unless(
-            MISSING,
+        none_if(
+            NOT_FOUND,
             lambda: _call(what, delete, name, self._namespace, grace_period_seconds=grace_s),
         )
 
-    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
+    def jobs(self, selector: str) -> tuple[JobInfo, ...]:
         found = self._all("jobs", self._batch.list_namespaced_job, selector)
         seen = (api_objects.job_of(item) for item in found)
         return tuple(job for job in seen if job is not None)
 
-    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+    def pods(self, selector: str) -> tuple[PodInfo, ...]:
         found = self._all("pods", self._core.list_namespaced_pod, selector)
         return tuple(api_objects.pod_of(item) for item in found)
 
@@ -163,33 +163,33 @@ class ApiCluster:
         found = _call("nodes cannot be listed", self._core.list_node, label_selector=selector)
         return tuple(api_objects.node_of(item) for item in found.items)
 
-    def claim(self, name: str) -> ClaimSeen | None:
+    def claim(self, name: str) -> ClaimInfo | None:
         read = self._core.read_namespaced_persistent_volume_claim
         what = f"claim {name} cannot be read"
-        found = unless(MISSING, lambda: _call(what, read, name, self._namespace))
+        found = none_if(NOT_FOUND, lambda: _call(what, read, name, self._namespace))
         return None if found is None else api_objects.claim_of(found)
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
         try:
             return self._run_in(pod, command)
-        except ApiTrouble as trouble:
+        except KubernetesError as trouble:
             if any(said in str(trouble) for said in NOT_RUNNING):
                 raise NotRunning(f"pod {pod}", trouble.status, str(trouble)) from None
             raise
 
     def has_runtime_class(self, name: str) -> bool:
-        """Whether the cluster has a runtime class of this name."""
+        """True if the cluster has a runtime class of this name."""
         read = client.NodeV1Api(self._api).read_runtime_class
         what = f"runtime class {name} cannot be read"
-        return unless(MISSING, lambda: _call(what, read, name)) is not None
+        return none_if(NOT_FOUND, lambda: _call(what, read, name)) is not None
 
     def version(self) -> str:
-        """What the API server calls itself."""
+        """Return the version of the API server."""
         what = "the API server cannot be used"
         return str(_call(what, client.VersionApi(self._api).get_code).git_version)
 
     def may(self, right: Right) -> bool:
-        """Whether these credentials have a right."""
+        """True if these credentials have the right."""
         asked = {
             "namespace": None if right.of_cluster else self._namespace,
             "verb": right.verb,
@@ -202,7 +202,7 @@ class ApiCluster:
         return bool(_call("rights cannot be checked", ask, review).status.allowed)
 
     def dry_run_job(self, manifest: Manifest) -> tuple[str, ...]:
-        """What the API server warns of when a Job is created as a dry run."""
+        """Create a Job as a dry run, and return the warnings of the API server."""
         create = self._batch.create_namespaced_job_with_http_info
         what = "a Job would be refused"
         _, _, found = _call(what, create, self._namespace, manifest, dry_run="All")
@@ -210,8 +210,8 @@ class ApiCluster:
         return tuple(_WARNING.findall(headers.get("warning", "")))
 
     def _run_in(self, pod: str, command: tuple[str, ...]) -> str:
-        # A client of its own: while it connects, every other call of the same one would be sent
-        # down that connection.
+        # A client of its own: while it connects, the library sends every other call of the same
+        # client down that connection.
         own = client.CoreV1Api(client.ApiClient(self._api.configuration))
         socket = _call(
             f"no command can be run in pod {pod}",
@@ -230,18 +230,20 @@ class ApiCluster:
         try:
             socket.run_forever(timeout=RUN_S)
             if socket.is_open():
-                raise ApiTrouble(f"a command in pod {pod}", 0, f"no result within {RUN_S:g} s")
+                raise KubernetesError(f"a command in pod {pod}", 0, f"no result within {RUN_S:g} s")
             code = _exit_code(pod, socket)
             output, errors = str(socket.read_stdout()), str(socket.read_stderr())
         finally:
-            socket.sock.shutdown()  # its close() leaves the socket open that the server has ended
+            socket.sock.shutdown()  # close() leaves a socket open that the server has ended
         if code != 0:
-            raise ApiTrouble(f"a command in pod {pod}", 0, errors.strip() or f"exit code {code}")
+            raise KubernetesError(
+                f"a command in pod {pod}", 0, errors.strip() or f"exit code {code}"
+            )
         return output
 
     def _create(self, kind: str, create: Callable[..., Any], manifest: Manifest) -> None:
         what = f"{kind} {manifest['metadata']['name']} cannot be created"
-        unless(THERE, lambda: _call(what, create, self._namespace, manifest))
+        none_if(ALREADY_EXISTS, lambda: _call(what, create, self._namespace, manifest))
 
     def _all(self, kind: str, listing: Callable[..., Any], selector: str) -> list[Any]:
         items: list[Any] = []
@@ -262,11 +264,11 @@ class ApiCluster:
 
 
 def _exit_code(pod: str, socket: Any) -> int:
-    """Exit code of a command that has ended; where it never began, the client finds no number."""
+    """Return the exit code of a command; the client has none if the command never started."""
     try:
         return int(socket.returncode)
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise ApiTrouble(f"no command can be run in pod {pod}", 0, str(error)) from None
+        raise KubernetesError(f"no command can be run in pod {pod}", 0, str(error)) from None
 
 
 def _call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T:

@@ -1,7 +1,6 @@
-"""From the API's objects to what the launcher knows of Jobs, pods and nodes. Pure.
+"""Conversion of the API's objects to the launcher's values for Jobs, pods, nodes and claims. Pure.
 
-Does: reads only fields that it names, each once. Never: keeps an API object, or calls a pod gone
-that was only deleted. State: none.
+A pod whose deletion has only begun does not count as gone.
 """
 
 from __future__ import annotations
@@ -10,64 +9,64 @@ from typing import Any
 
 from reshape_launcher.kubernetes import naming
 from reshape_launcher.kubernetes.pod import CONTAINER, PLACER
-from reshape_launcher.kubernetes.values import ClaimSeen, JobSeen, Node, PodSeen
+from reshape_launcher.kubernetes.values import ClaimInfo, JobInfo, Node, PodInfo
 
 LASTING = ("InvalidImageName", "ErrImageNeverPull")
-"""Reasons of a waiting container that neither waiting nor another attempt cures."""
+"""Reasons of a waiting container that persist through waiting and further attempts."""
 NO_SUCH_IMAGE = "code = NotFound"
-"""In the message of a failed pull: the registry answered, and has no such image."""
+"""Part of the message of a failed pull if the registry answers that it has no such image."""
 IN_ORDER = "it ended normally, as after a deletion or an eviction"
-"""What is left to say of a Job whose pod is gone and had saved."""
+"""Reason of a Job whose pod is gone and had saved."""
 MESSAGE_CHARS_MAX = 600
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
-"""Annotation of a claim whose volume is made where its first pod comes to."""
+"""Annotation of a claim whose volume is created on the node of its first pod."""
 
 
-def job_of(found: Any) -> JobSeen | None:
-    """One Job; None if it is not of the form that we make."""
+def job_of(found: Any) -> JobInfo | None:
+    """Return a Job's value; None if this launcher did not create the Job."""
     meta, annotations = found.metadata, found.metadata.annotations or {}
     attempt = (meta.labels or {}).get(naming.ATTEMPT, "")
     job = annotations.get(naming.JOB)
     if job is None or not attempt.isdecimal():
         return None
     complete = _condition(found.status, "Complete") is not None
-    return JobSeen(
+    return JobInfo(
         meta.name,
         job,
         int(attempt),
         suspended=bool(found.spec.suspend),
         over=IN_ORDER if complete else _failed(found.status),
-        in_order=complete,
+        succeeded=complete,
         reason=annotations.get(naming.REASON, ""),
         lasting=naming.LASTING in annotations,
-        bereft=bool(found.status and (found.status.failed or found.status.succeeded)),
+        has_ended_pod=bool(found.status and (found.status.failed or found.status.succeeded)),
         pods=found.spec.parallelism or 1,
     )
 
 
-def pod_of(found: Any) -> PodSeen:
-    """One pod, with why it does not come up or why it ended."""
+def pod_of(found: Any) -> PodInfo:
+    """Return a pod's value, with why it does not start or why it ended."""
     meta, status = found.metadata, found.status
     statuses = {s.name: s for s in (status.container_statuses or [])}
-    placers = {s.name: s for s in (status.init_container_statuses or [])}
-    main, placer = statuses.get(CONTAINER), placers.get(PLACER)
+    init_statuses = {s.name: s for s in (status.init_container_statuses or [])}
+    main, placer = statuses.get(CONTAINER), init_statuses.get(PLACER)
     ended = main.state.terminated if main is not None and main.state else None
     running = main.state.running if main is not None and main.state else None
     waiting = [s.state.waiting for s in (placer, main) if s is not None and s.state]
-    blocked = next((w for w in waiting if w is not None and w.reason not in _NORMAL), None)
-    lasting = blocked is not None and (
-        blocked.reason in LASTING or NO_SUCH_IMAGE in (blocked.message or "")
+    waiting_state = next((w for w in waiting if w is not None and w.reason not in _NORMAL), None)
+    lasting = waiting_state is not None and (
+        waiting_state.reason in LASTING or NO_SUCH_IMAGE in (waiting_state.message or "")
     )
-    return PodSeen(
+    return PodInfo(
         name=meta.name,
         of=(meta.labels or {}).get(naming.JOB_NAME_LABEL, ""),
         node=found.spec.node_name or "",
         phase=status.phase or "Pending",
         started=running is not None or ended is not None,
-        ends_within_s=meta.deletion_grace_period_seconds if meta.deletion_timestamp else None,
+        deletion_grace_s=meta.deletion_grace_period_seconds if meta.deletion_timestamp else None,
         exit_code=ended.exit_code if ended is not None else None,
         reason=_end_reason(meta, status, ended, placer),
-        trouble=_trouble(status, blocked),
+        trouble=_trouble(status, waiting_state),
         lasting=lasting,
         message=(ended.message or "") if ended is not None else "",
         claims=tuple(
@@ -79,7 +78,7 @@ def pod_of(found: Any) -> PodSeen:
 
 
 def node_of(found: Any) -> Node:
-    """One node."""
+    """Return a node's value."""
     return Node(
         found.metadata.name,
         ready=_condition(found.status, "Ready") is not None,
@@ -88,15 +87,18 @@ def node_of(found: Any) -> Node:
     )
 
 
-def claim_of(found: Any) -> ClaimSeen:
-    """One volume claim."""
+def claim_of(found: Any) -> ClaimInfo:
+    """Return a volume claim's value."""
     annotations = found.metadata.annotations or {}
-    return ClaimSeen(tuple(found.spec.access_modes or ()), annotations.get(SELECTED_NODE, ""))
+    return ClaimInfo(tuple(found.spec.access_modes or ()), annotations.get(SELECTED_NODE, ""))
 
 
 def warning(events: list[Any]) -> str:
-    """The newest event if it is a warning. Of two in one second the other one counts: what was in
-    the way is not any more, or is said again."""
+    """Return the text of the newest event if it is a warning; empty if not.
+
+    Of two events in one second the one that is no warning counts: the obstacle is gone, or the next
+    event repeats it.
+    """
     newest = max(events, key=lambda e: (_at(e), e.type != "Warning"), default=None)
     if newest is None or newest.type != "Warning":
         return ""
@@ -104,7 +106,7 @@ def warning(events: list[Any]) -> str:
 
 
 def _at(event: Any) -> str:
-    """Who writes a series of events tells no ``last_timestamp``."""
+    """Return the time of an event; a series of events has no ``last_timestamp``."""
     series = event.series.last_observed_time if event.series else None
     return str(series or event.last_timestamp or event.event_time or "")
 
@@ -113,7 +115,7 @@ _NORMAL = ("PodInitializing", "ContainerCreating")
 
 
 def _condition(status: Any, kind: str, value: str = "True") -> Any:
-    """The condition of this kind, if it has this value; else None."""
+    """Return the condition of this kind if it has this value; else None."""
     conditions = (status.conditions if status is not None else None) or []
     return next((c for c in conditions if (c.type, c.status) == (kind, value)), None)
 
@@ -124,11 +126,11 @@ def _failed(status: Any) -> str | None:
 
 
 def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
-    """What ended the pod, in the words of whoever knows it best."""
-    placed = placer.state.terminated if placer is not None and placer.state else None
-    if placed is not None and placed.exit_code != 0:
-        said = placed.message or placed.reason or f"exit code {placed.exit_code}"
-        return f"the SideCar cannot be installed: {said.strip()}"[:MESSAGE_CHARS_MAX]
+    """Return what ended the pod, from the most precise source that says it."""
+    install = placer.state.terminated if placer is not None and placer.state else None
+    if install is not None and install.exit_code != 0:
+        message = install.message or install.reason or f"exit code {install.exit_code}"
+        return f"the SideCar cannot be installed: {message.strip()}"[:MESSAGE_CHARS_MAX]
     if status.reason or status.message:
         return _text(status.reason, status.message)
     disrupted = _condition(status, "DisruptionTarget")
@@ -143,9 +145,9 @@ def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
     return "ended on request; no process is left"
 
 
-def _trouble(status: Any, blocked: Any) -> str:
-    if blocked is not None:
-        return _text(blocked.reason, blocked.message)
+def _trouble(status: Any, waiting_state: Any) -> str:
+    if waiting_state is not None:
+        return _text(waiting_state.reason, waiting_state.message)
     unscheduled = _condition(status, "PodScheduled", "False")
     return "" if unscheduled is None else _text("it cannot be scheduled", unscheduled.message)
 

@@ -1,9 +1,9 @@
-"""The GPUs of real nodes: seen by a short pod on each, made visible in every pod by the runtime.
+"""The GPUs of real nodes: a short pod on each node lists them; the runtime shows them to every pod.
 
-Does: starts a probe on each node that is new or was started again, takes its last word, and takes
-it away; probes again where GPUs were in use by others. Never: waits (each call looks once), offers
-a GPU that is in use or cannot be read, or asks a device plugin. State: what each node's probe said;
-forgotten at a restart, when every node is probed again.
+Does: start a probe on each node that is new or has restarted, read its termination message, delete
+it, and repeat it if GPUs were in use by others. Each call advances the probes once and does not
+wait. Never: offer a GPU that is in use or cannot be read. State: the answers of the probes; after a
+restart every node is probed again.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from dataclasses import dataclass, replace
 from reshape_launcher.kubernetes import manifests, naming, pod, sidecar_archive
 from reshape_launcher.kubernetes.gpus import NodeGpus
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import ApiTrouble, Cluster, Manifest, Node, PodSeen
+from reshape_launcher.kubernetes.values import ClusterApi, KubernetesError, Manifest, Node, PodInfo
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.gpu import Inventory
 
 PROBE_S = 120.0
-"""A probe takes no longer. Then: its node has no GPUs until it is probed again."""
-AGAIN_S = 60.0
-"""A node is probed again after so long while it has GPUs that cannot be offered."""
+"""Time limit of a probe. Then: its node has no GPUs until the next probe."""
+REPROBE_S = 60.0
+"""Time to the next probe of a node that has GPUs which cannot be offered."""
 TTL_S = 30
-"""A finished probe that nobody took away is kept so long."""
+"""Time after which Kubernetes removes a finished probe by itself."""
 CPUS, MEMORY = "100m", str(128 << 20)
-TOLD = "/dev/termination-log"
-"""What is written there, at most 4096 bytes, is in the pod's status: nobody needs to read a log."""
+TERMINATION_LOG = "/dev/termination-log"
+"""The pod's status has the text of this file, at most 4096 bytes, so that no log has to be read."""
 _Key = tuple[str, str]
-"""A node and its boot."""
+"""Name and boot id of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
     name: str
-    begun_s: float
+    start_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,8 @@ class ProbedDevices:
         self._settings = settings
         self._monotonic_s = monotonic_s
         self._run = secrets.token_hex(4)
-        """Tells the probes of this controller's run from those of an earlier one."""
-        self._begun = 0
+        """Distinguishes the probes of this process from those of an earlier one."""
+        self._count = 0
         self._archive: sidecar_archive.Archive | None = None
         self._probes: dict[_Key, _Probe] = {}
         self._answers: dict[_Key, _Answer] = {}
@@ -78,20 +78,20 @@ class ProbedDevices:
             ("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"),
         )
 
-    def of(self, cluster: Cluster, nodes: tuple[Node, ...]) -> Mapping[str, NodeGpus]:
+    def of(self, cluster: ClusterApi, nodes: tuple[Node, ...]) -> Mapping[str, NodeGpus]:
         now_s = self._monotonic_s()
-        there = {(node.name, node.boot_id): node for node in nodes}
-        for kept in (self._probes, self._answers):
-            for key in [key for key in kept if key not in there]:
-                del kept[key]
-        takes = {key for key, node in there.items() if node.ready and node.schedulable}
-        due = [key for key in there if key in takes and self._is_due(key, now_s)]
+        by_key = {(node.name, node.boot_id): node for node in nodes}
+        for cache in (self._probes, self._answers):
+            for key in [key for key in cache if key not in by_key]:
+                del cache[key]
+        usable = {key for key, node in by_key.items() if node.ready and node.schedulable}
+        due = [key for key in by_key if key in usable and self._is_due(key, now_s)]
         pods = cluster.pods(naming.probes(self._settings.controller)) if due else ()
         for key in due:
             self._advance(cluster, key, pods, now_s)
         return {name: answer.gpus for (name, _), answer in self._answers.items()}
 
-    def looked_at(self, devices: tuple[str, ...]) -> str | None:
+    def node_of(self, devices: tuple[str, ...]) -> str | None:
         for (name, _), answer in tuple(self._answers.items()):
             if set(devices) & set(answer.gpus.gpus):
                 return name
@@ -99,26 +99,26 @@ class ProbedDevices:
 
     def _is_due(self, key: _Key, now_s: float) -> bool:
         answer = self._answers.get(key)
-        return answer is None or bool(answer.gpus.trouble and now_s - answer.at_s >= AGAIN_S)
+        return answer is None or bool(answer.gpus.trouble and now_s - answer.at_s >= REPROBE_S)
 
     def _advance(
-        self, cluster: Cluster, key: _Key, pods: tuple[PodSeen, ...], now_s: float
+        self, cluster: ClusterApi, key: _Key, pods: tuple[PodInfo, ...], now_s: float
     ) -> None:
-        """Begin a node's probe, or see how far it is."""
+        """Start a node's probe, or take its answer if it has ended."""
         probe = self._probes.get(key)
         if probe is None:
             try:
-                self._begin(cluster, key, now_s)
-            except ApiTrouble as trouble:
+                self._start(cluster, key, now_s)
+            except KubernetesError as trouble:
                 if trouble.away:
                     raise
-                # For example a quota: of the other nodes there is something to say nevertheless.
-                self._take(key, Inventory((), str(trouble)), now_s)
+                # For example a quota: the other nodes can still be probed.
+                self._record(key, Inventory((), str(trouble)), now_s)
             return
         seen = next((pod for pod in pods if pod.of == probe.name), None)
         if seen is not None and seen.over:
-            found = told(seen)
-        elif now_s - probe.begun_s >= PROBE_S:
+            found = answer_of(seen)
+        elif now_s - probe.start_s >= PROBE_S:
             why = (
                 seen.trouble
                 if seen is not None
@@ -129,28 +129,28 @@ class ProbedDevices:
             return
         cluster.delete_job(probe.name)
         del self._probes[key]
-        self._take(key, found, now_s)
+        self._record(key, found, now_s)
 
-    def _take(self, key: _Key, found: Inventory, now_s: float) -> None:
+    def _record(self, key: _Key, found: Inventory, now_s: float) -> None:
         known = self._answers.get(key)
         offered = offer(found)
-        if known is not None:  # what was offered once is in the ledger: it is in use by our own
+        if known is not None:  # GPUs offered before are in the ledger, and our own jobs use them
             gpus = tuple(dict.fromkeys((*known.gpus.gpus, *offered.gpus)))
             offered = replace(offered, gpu_type=offered.gpu_type or known.gpus.gpu_type, gpus=gpus)
         self._answers[key] = _Answer(offered, now_s)
 
-    def _begin(self, cluster: Cluster, key: _Key, now_s: float) -> None:
-        self._begun += 1
-        name = naming.probe_name(key[0], f"{self._run} {self._begun}")
+    def _start(self, cluster: ClusterApi, key: _Key, now_s: float) -> None:
+        self._count += 1
+        name = naming.probe_name(key[0], f"{self._run} {self._count}")
         if self._archive is None:
             self._archive = sidecar_archive.build()
         cluster.create_config_map(manifests.config_map(self._archive, self._settings))
-        cluster.create_job(job(name, key[0], self._settings, self._archive))
+        cluster.create_job(probe_job(name, key[0], self._settings, self._archive))
         self._probes[key] = _Probe(name, now_s)
 
 
-def told(seen: PodSeen) -> Inventory:
-    """The last word of a probe."""
+def answer_of(seen: PodInfo) -> Inventory:
+    """Return the inventory in a probe's termination message."""
     try:
         return codec.loads(Inventory, seen.message)
     except codec.CodecError:
@@ -158,7 +158,7 @@ def told(seen: PodSeen) -> Inventory:
 
 
 def offer(found: Inventory) -> NodeGpus:
-    """The GPUs that may be given to jobs: those that are empty, of the first one's type."""
+    """Return the GPUs that jobs may get: those that are free, of the type of the first GPU."""
     if not found.gpus:
         return NodeGpus("", (), found.trouble)
     kind = found.gpus[0].gpu_type
@@ -170,15 +170,24 @@ def offer(found: Inventory) -> NodeGpus:
     return NodeGpus(kind, free, "; ".join(left_out), tuple(gpu.uuid for gpu in found.gpus))
 
 
-def job(name: str, node: str, settings: PodSettings, built: sidecar_archive.Archive) -> Manifest:
-    """The probe of one node. Raises LaunchError where the operator names no image."""
+def probe_job(
+    name: str, node: str, settings: PodSettings, built: sidecar_archive.Archive
+) -> Manifest:
+    """Return the Job that probes a node."""
     labels = naming.probe_labels(settings.controller)
     container: Manifest = {
         "name": pod.CONTAINER,
         "image": settings.image,
         "imagePullPolicy": "IfNotPresent",
         "command": [
-            *(pod.PYTHON, "-I", "-S", f"{pod.ARCHIVE_FOLDER}/{pod.ARCHIVE_KEY}", "gpus", TOLD)
+            *(
+                pod.PYTHON,
+                "-I",
+                "-S",
+                f"{pod.ARCHIVE_FOLDER}/{pod.ARCHIVE_KEY}",
+                "gpus",
+                TERMINATION_LOG,
+            )
         ],
         "env": [
             {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},

@@ -1,8 +1,7 @@
-"""Which image an attempt runs, and whether it is built first. Pure.
+"""The image of an attempt, and whether it has to be built first. Pure.
 
-Does: a record without an image whose code is a folder of this machine gets an image of its own, on
-top of the operator's, where there is a registry for it. Never: takes a name that is no image's.
-State: none.
+If a record names no image and its code is a folder of this machine, it gets an image of its own on
+top of the operator's, provided that the operator names a registry.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}\Z")
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """An image to be built first: ``code``, a folder of this machine, on top of ``base``."""
+    """An image to build: ``code``, a folder of this machine, on top of ``base``."""
 
     base: str
     image: str
     code: str
 
 
-def checked(image: str) -> str:
-    """The name, if it can be an image's. Raises RecordRefused."""
+def check_name(image: str) -> str:
+    """Return the name of an image if it is valid. Raises RecordRefused."""
     if not _IMAGE.match(image):
         raise RecordRefused("image", f"{image!r} is not an image name", "write REGISTRY/NAME:TAG")
     return image
 
 
-def chosen(spec: LaunchSpec, settings: PodSettings) -> str:
-    """The record's image, or the operator's. Raises RecordRefused."""
+def image_of(spec: LaunchSpec, settings: PodSettings) -> str:
+    """Return the record's image, or the operator's. Raises RecordRefused."""
     image = spec.image or settings.image
     if image is None:
         raise RecordRefused(
@@ -45,11 +44,11 @@ def chosen(spec: LaunchSpec, settings: PodSettings) -> str:
             "the record has no image, and the cluster file has no default",
             "set `image` in the job record, or in the controller's cluster file",
         )
-    return checked(image)
+    return check_name(image)
 
 
-def wanted(spec: LaunchSpec, settings: PodSettings) -> tuple[LaunchSpec, Build | None]:
-    """The launch with its image, and what is to be built for it. Raises RecordRefused."""
+def build_for(spec: LaunchSpec, settings: PodSettings) -> tuple[LaunchSpec, Build | None]:
+    """Return the launch with its image, and the build that it needs. Raises RecordRefused."""
     local = spec.code.startswith("/") and not PurePosixPath(spec.code).is_relative_to(OWN)
     if spec.image is not None or settings.registry is None or not local:
         return spec, None
@@ -60,6 +59,6 @@ def wanted(spec: LaunchSpec, settings: PodSettings) -> tuple[LaunchSpec, Build |
             "set `image` in the controller's cluster file, or in the job record",
         )
     key = naming.key_of(settings.controller, spec.job)
-    image = checked(f"{settings.registry}/{key}:{spec.attempt}")
-    build = Build(checked(settings.image), image, spec.code)
+    image = check_name(f"{settings.registry}/{key}:{spec.attempt}")
+    build = Build(check_name(settings.image), image, spec.code)
     return replace(spec, image=image, code=CODE_IN_IMAGE), build

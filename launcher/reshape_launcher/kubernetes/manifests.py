@@ -1,10 +1,10 @@
 """The objects of one attempt as data: a Job that never replaces its pod, its Secret, the archive.
 
-Does: pure functions from a launch to what the API server gets. Never: writes text that is parsed
-again, or puts a text of a user anywhere but into the Secret. State: none.
+Does: convert a launch to the documents for the API server. Pure. Never: put a user's text anywhere
+but into the Secret.
 
-One Job per attempt: ``backoffLimit`` 0 and ``podReplacementPolicy`` Failed, so that a pod that
-vanished is the end of its Job and only the controller launches another.
+An attempt has a Job of its own with ``backoffLimit`` 0 and ``podReplacementPolicy`` Failed: if its
+pod vanishes, the Job ends, and only the controller launches another.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ END_NOW_S = 1
 
 
 def job(attempt: pod.Attempt) -> Manifest:
-    """The attempt's Job, suspended until its Secret is there. Raises LaunchError."""
+    """Return the attempt's Job, suspended until its Secret exists. Raises LaunchError."""
     spec, settings = attempt.spec, attempt.settings
     version = attempt.archive.name.rpartition("-")[2]
     labels = naming.labels(settings.controller, spec.job, spec.attempt, version)
@@ -50,12 +50,15 @@ def job(attempt: pod.Attempt) -> Manifest:
     }
 
 
-def secret(attempt: pod.Attempt, token: str, truth: str | None) -> Manifest:
-    """The attempt's files; ``owned`` gives it to its Job."""
+def secret(attempt: pod.Attempt, token: str, device_truth: str | None) -> Manifest:
+    """Return the Secret with the attempt's files; ``owned`` gives it to the Job."""
     settings = attempt.settings
-    files = {SPEC_FILE: codec.dumps(_told(attempt, truth)), **_tokens(attempt.spec.workers, token)}
-    if truth is not None:
-        files[TRUTH_FILE] = truth
+    files = {
+        SPEC_FILE: codec.dumps(_attempt_spec(attempt, device_truth)),
+        **_tokens(attempt.spec.workers, token),
+    }
+    if device_truth is not None:
+        files[TRUTH_FILE] = device_truth
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -71,8 +74,11 @@ def secret(attempt: pod.Attempt, token: str, truth: str | None) -> Manifest:
 
 
 def service(attempt: pod.Attempt) -> Manifest | None:
-    """The headless Service of several workers, so that their pods have names where there is a name
-    service. Reshape itself needs none: workers are told each other's addresses."""
+    """Return the headless Service of several workers; None for a single worker.
+
+    It gives their pods names in clusters with a name service. Reshape itself does not need it, for
+    the controller tells workers each other's addresses.
+    """
     if attempt.spec.workers == 1:
         return None
     settings = attempt.settings
@@ -93,14 +99,14 @@ def service(attempt: pod.Attempt) -> Manifest | None:
 
 
 def owned(thing: Manifest, job: Manifest, uid: str) -> Manifest:
-    """The Secret or the Service as the Job's own: gone with it."""
+    """Return the Secret or the Service with the Job as its owner, so that both end together."""
     name = job["metadata"]["name"]
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
     return {**thing, "metadata": {**thing["metadata"], "ownerReferences": [owner]}}
 
 
 def config_map(archive: Archive, settings: PodSettings) -> Manifest:
-    """The SideCar's archive under a name of its content: shared by all attempts, never changed."""
+    """Return the SideCar's archive, named by its content; attempts share it."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -114,38 +120,39 @@ def config_map(archive: Archive, settings: PodSettings) -> Manifest:
     }
 
 
-def go() -> Manifest:
-    """Change of a Job: its pod may be made now."""
+def unsuspend() -> Manifest:
+    """Return the change of a Job that lets Kubernetes create its pods."""
     return {"spec": {"suspend": False}}
 
 
 def end(reason: str, *, lasting: bool = False) -> Manifest:
-    """Change of a Job: it is over, and its pod is ended. The Job stays as the sentinel of that.
+    """Return the change of a Job that ends it and its pod. The Job stays as the sentinel of its
+    end.
 
     ``lasting``: another attempt would end in the same way.
     """
-    said = {naming.REASON: reason} | ({naming.LASTING: "true"} if lasting else {})
+    annotations = {naming.REASON: reason} | ({naming.LASTING: "true"} if lasting else {})
     return {
-        "metadata": {"annotations": said},
+        "metadata": {"annotations": annotations},
         "spec": {"activeDeadlineSeconds": END_NOW_S},
     }
 
 
 def _tokens(workers: int, token: str) -> dict[str, str]:
-    """One file, or one for each of several workers."""
+    """Return one token file, or one for each of several workers."""
     if workers == 1:
         return {TOKEN_FILE: token}
     return {f"{TOKEN_FILE}-{number}": worker_token(token, number) for number in range(workers)}
 
 
-def _told(attempt: pod.Attempt, truth: str | None) -> AttemptSpec:
-    """The SideCar's part of the launch, with folders as the pod has them."""
-    places = attempt.places
-    return attempt.spec.told(
-        code=places.code,
-        checkpoints=places.checkpoints,
-        dataset=places.dataset,
-        device_truth=f"{pod.ATTEMPT_FOLDER}/{TRUTH_FILE}" if truth is not None else None,
+def _attempt_spec(attempt: pod.Attempt, device_truth: str | None) -> AttemptSpec:
+    """Return the SideCar's part of the launch, with the folders of the pod."""
+    mounts = attempt.mounts
+    return attempt.spec.sidecar_spec(
+        code=mounts.code,
+        checkpoints=mounts.checkpoints,
+        dataset=mounts.dataset,
+        device_truth=f"{pod.ATTEMPT_FOLDER}/{TRUTH_FILE}" if device_truth is not None else None,
         python=attempt.python,
     )
 

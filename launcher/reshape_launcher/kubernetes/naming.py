@@ -1,7 +1,6 @@
-"""Names and labels of what this launcher makes: by them it finds its own and touches nothing else.
+"""Names and labels of this launcher's objects; by the labels it finds them and no others.
 
-Does: short, valid names that two attempts never share. Never: puts a user's text into a name or a
-label as it is. State: none.
+Names are short, valid, and differ between attempts. A user's text is reduced to valid characters.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ JOB_KEY = f"{DOMAIN}/job-key"
 ATTEMPT = f"{DOMAIN}/attempt"
 PROBE = f"{DOMAIN}/gpu-probe"
 JOB = f"{DOMAIN}/job"
-"""Annotation: the job's whole id. A label has no room for it."""
+"""Annotation: the job's whole id, which is too long for a label."""
 REASON = f"{DOMAIN}/reason"
 """Annotation: why the controller itself ended the attempt."""
 LASTING = f"{DOMAIN}/lasting"
@@ -24,33 +23,33 @@ JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 PROGRAM = "reshape"
 NAME_CHARS_MAX = 50
-"""A Job's name is a label of its pods (63), and theirs has up to eleven characters more: the number
-of a worker and six random ones."""
+"""Limit of a Job's name: it is a label of its pods (63 characters), whose own names have up to
+eleven characters more (the worker's number and six random ones)."""
 DIGEST_CHARS = 10
 LABEL = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-"""What the value of a label matches, and its key after the domain."""
+"""Pattern of a label's value, and of its key after the domain."""
 _NOT_IN_NAME = re.compile(r"[^a-z0-9-]+")
 
 
 def is_label(text: str) -> bool:
-    """Whether the text can be the value of a label."""
+    """True if the text can be the value of a label."""
     return re.fullmatch(LABEL, text) is not None
 
 
 def key_of(controller: str, job: str) -> str:
-    """A short name of a controller's job, of characters that a DNS name may have."""
+    """Return a short name of a controller's job, valid as a part of a DNS name."""
     return hashlib.sha256(f"{controller}/{job}".encode()).hexdigest()[:DIGEST_CHARS]
 
 
 def object_name(controller: str, job: str, attempt: int) -> str:
-    """Name of the Job (and the Secret) of an attempt: readable first, then unique."""
+    """Return the name of an attempt's Job and Secret: a readable part, then a unique one."""
     end = f"-{key_of(controller, job)}-{attempt}"
     words = _NOT_IN_NAME.sub("-", job.lower())[: NAME_CHARS_MAX - len(end)].strip("-")
     return f"{words or 'job'}{end}"
 
 
 def labels(controller: str, job: str, attempt: int, version: str) -> dict[str, str]:
-    """Labels of everything that belongs to an attempt."""
+    """Return the labels of everything that belongs to an attempt."""
     return {
         "app.kubernetes.io/name": PROGRAM,
         "app.kubernetes.io/instance": key_of(controller, job),
@@ -65,27 +64,27 @@ def labels(controller: str, job: str, attempt: int, version: str) -> dict[str, s
 
 
 def probe_name(node: str, run: str) -> str:
-    """Name of the Job of a probe; another for each ``run``."""
+    """Return the name of a probe's Job, which differs for each ``run``."""
     digest = hashlib.sha256(f"{node}/{run}".encode()).hexdigest()[:DIGEST_CHARS]
     words = _NOT_IN_NAME.sub("-", node.lower())[: NAME_CHARS_MAX - len(digest) - 11].strip("-")
     return f"gpu-probe-{words}-{digest}"
 
 
 def probe_labels(controller: str) -> dict[str, str]:
-    """Labels of probes; ``selector`` does not find them."""
+    """Return the labels of probes; ``selector`` does not match them."""
     return {"app.kubernetes.io/name": PROGRAM, MANAGED_BY: PROGRAM, PROBE: controller}
 
 
 def probes(controller: str) -> str:
-    """Label selector of a controller's probes."""
+    """Return the label selector of a controller's probes."""
     return f"{MANAGED_BY}={PROGRAM},{PROBE}={controller}"
 
 
 def ours(controller: str) -> dict[str, str]:
-    """Labels of what belongs to an attempt's Job; ``selector`` finds by them."""
+    """Return the labels of objects that belong to an attempt's Job; ``selector`` matches them."""
     return {MANAGED_BY: PROGRAM, CONTROLLER: controller}
 
 
 def selector(controller: str) -> str:
-    """Label selector of everything that a controller made."""
+    """Return the label selector of all objects of a controller except probes."""
     return f"{MANAGED_BY}={PROGRAM},{CONTROLLER}={controller}"

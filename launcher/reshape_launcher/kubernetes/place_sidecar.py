@@ -1,11 +1,10 @@
-"""First program in a pod: puts the SideCar where the job's container finds it.
+"""First program in a pod: installs the SideCar where the job's container finds it.
 
-With the word ``gpus`` it says instead which GPUs there are (``reshape_sidecar.probe``).
+With the argument ``gpus`` it lists the GPUs instead (``reshape_sidecar.probe``).
 
-Does: checks that this Python can run the SideCar, unpacks the archive that this file is part of,
-copies the attempt's files, and imports the SideCar once, so that what is missing is named here.
-Written so that an old Python can read it and say that it is too old. Never: installs anything into
-the image, or talks to the network. State: the folders that it fills.
+Does: check that this Python can run the SideCar, unpack the archive that contains this file, copy
+the attempt's files, and import the SideCar once, so that a missing module is reported here. An old
+Python can parse this file and report that it is too old. It changes only the folder of the SideCar.
 """
 
 import json
@@ -18,16 +17,16 @@ LEAST = (3, 11)
 
 
 def number_worker(spec, worker):  # type: ignore[no-untyped-def]
-    """Say in the attempt's file which of several workers this is."""
+    """Write the worker's number into the attempt's spec file."""
     with open(spec, encoding="utf-8") as file:
-        told = json.load(file)
-    told["worker"] = worker
+        fields = json.load(file)
+    fields["worker"] = worker
     with open(spec, "w", encoding="utf-8") as file:
-        json.dump(told, file)
+        json.dump(fields, file)
 
 
 def main(archive, secret, to):  # type: ignore[no-untyped-def]
-    """Fill the folder ``to`` from the archive and the mounted secret; 0, or 1 with the reason."""
+    """Fill the folder ``to`` from the archive and the mounted secret; return the exit code."""
     if sys.version_info[:2] < LEAST:
         text = "the image's Python {} is {}.{}; the SideCar needs {}.{} or newer"
         found = (sys.executable, *sys.version_info[:2], *LEAST)

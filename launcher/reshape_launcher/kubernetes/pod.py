@@ -1,10 +1,9 @@
 """The pod of one attempt as data: what runs in it, what it mounts, and what it may never do.
 
-Does: pure functions from a launch to a pod template. Nothing of a job record is in it but its
-image, its amounts, its interpreter and the names of its claims, each checked by a pattern; command,
-environment and paths go into the Secret. Never: asks for what the restricted pod security profile
-refuses, mounts a service account, a folder of the node or another job's, or sets a node by name.
-State: none.
+Does: convert a launch to a pod template. Of a job record only the image, the amounts, the
+interpreter and the names of claims are in it, each checked by a pattern; command, environment and
+paths go into the Secret. Never: request what the restricted pod security profile refuses, mount a
+service account, a folder of the node or of another job, or bypass the scheduler by naming the node.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from reshape_launcher.kubernetes import images, naming
-from reshape_launcher.kubernetes.pod_mounts import LOGS, OWN_NUMBER, Mounts
+from reshape_launcher.kubernetes.pod_mounts import LOGS, WORKER_INDEX, Mounts
 from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
 from reshape_launcher.kubernetes.sidecar_archive import Archive
 from reshape_launcher.kubernetes.values import Manifest
@@ -28,41 +27,41 @@ ARCHIVE_KEY = "sidecar.pyz"
 ARCHIVE_FOLDER = "/reshape-archive"
 SECRET_FOLDER = "/reshape-secret"
 INTERPRETER = f"{HOME}/python"
-"""Link to the interpreter that the SideCar runs with; made by the first program in the pod."""
+"""Link to the SideCar's interpreter; the first program in the pod creates it."""
 CONTAINER = "training"
 PLACER = "place-sidecar"
 PYTHON = "python3"
-"""Runs the SideCar where the record's command names no Python."""
+"""The interpreter of the SideCar if the record's command names no Python."""
 END_MARGIN_S = 15.0
-"""Deletion of the pod to SIGKILL, beyond what init is given to save and to sweep."""
+"""Time from the pod's deletion to SIGKILL beyond what init needs to save and to sweep."""
 SHARED_MEMORY_BYTES = 1 << 30
 SIDECAR_BYTES = 1 << 30
-"""SideCar, its state and the log files of an attempt."""
-CPUS_ASKED = 0.1
-MEMORY_ASKED_BYTES = 256 << 20
-"""Asked of the scheduler for a job whose record names no amounts."""
+"""Disk limit for the SideCar, its state and the log files of an attempt."""
+CPU_REQUEST = 0.1
+MEMORY_REQUEST_BYTES = 256 << 20
+"""Requests to the scheduler for a job whose record names no amounts."""
 KEEP_ON_NODE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""A silent node loses no pod to Kubernetes: only the controller decides on a relaunch."""
+"""Taints for which Kubernetes must not delete pods: only the controller decides on a relaunch."""
 NO_RIGHTS: Manifest = {
     "allowPrivilegeEscalation": False,
     "privileged": False,
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
 }
-"""Of every container."""
+"""Security context of every container."""
 _PYTHON = re.compile(r"(/([A-Za-z0-9_.+-]+/)*)?python(\d+(\.\d+)?)?\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A launch, and everything that a pod is made of."""
+    """A launch and all else that determines its pod."""
 
     spec: LaunchSpec
     settings: PodSettings
-    places: Mounts
+    mounts: Mounts
     archive: Archive
     environment: tuple[tuple[str, str], ...]
-    """What the container's runtime is told of devices."""
+    """Variables for the container's runtime that select devices."""
     runtime_class: str | None = None
 
     @property
@@ -71,28 +70,28 @@ class Attempt:
 
     @property
     def service(self) -> str:
-        """Name of the Service of several workers; one that begins with a letter."""
+        """Return the name of the Service of several workers; it begins with a letter."""
         return f"workers-{self.name}"
 
     @property
     def image(self) -> str:
-        """The record's image, or the operator's. Raises RecordRefused."""
-        return images.chosen(self.spec, self.settings)
+        """Return the record's image, or the operator's. Raises RecordRefused."""
+        return images.image_of(self.spec, self.settings)
 
     @property
     def python(self) -> str:
-        """The interpreter of the record's command, which the SideCar uses as well."""
+        """Return the interpreter of the record's command; the SideCar uses it too."""
         word = self.spec.command[0] if self.spec.command else ""
         return word if word != "python" and _PYTHON.match(word) else PYTHON
 
 
 def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
-    """The pod template of the attempt's Job. Raises LaunchError."""
-    several = {"subdomain": attempt.service} if attempt.spec.workers > 1 else {}
+    """Return the pod template of the attempt's Job. Raises LaunchError."""
+    subdomain = {"subdomain": attempt.service} if attempt.spec.workers > 1 else {}
     return {
         "metadata": {"labels": labels, "annotations": {naming.JOB: attempt.spec.job}},
         "spec": {
-            **several,
+            **subdomain,
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -101,20 +100,20 @@ def template(attempt: Attempt, labels: dict[str, str]) -> Manifest:
             "tolerations": tolerations(attempt.settings),
             "securityContext": security(attempt.settings),
             **runtime(attempt.runtime_class),
-            "initContainers": [_placer(attempt)],
-            "containers": [_training(attempt)],
+            "initContainers": [_init_container(attempt)],
+            "containers": [_training_container(attempt)],
             "volumes": _volumes(attempt),
         },
     }
 
 
 def runtime(name: str | None) -> Manifest:
-    """The runtime that starts a pod's containers, where it is not the node's own."""
+    """Return the setting for the runtime of a pod's containers; empty: the node's own."""
     return {} if name is None else {"runtimeClassName": name}
 
 
 def security(settings: PodSettings) -> Manifest:
-    """What all processes of a pod are."""
+    """Return the user, groups and seccomp profile of all processes of a pod."""
     user = settings.user_id
     return {
         "runAsNonRoot": True,
@@ -126,24 +125,24 @@ def security(settings: PodSettings) -> Manifest:
     }
 
 
-def gpus() -> tuple[str, ...]:
-    """Command that says, inside the container, which GPUs its node has and what they hold."""
+def gpu_command() -> tuple[str, ...]:
+    """Return the command that prints, inside the container, the GPUs of its node and their use."""
     return (INTERPRETER, "-I", "-S", f"{PROGRAMS}/probe.py")
 
 
-def look(job: str, attempt: int, generation: int) -> tuple[str, ...]:
-    """Command that says, inside the container, what of an attempt is alive up to a generation."""
+def look_command(job: str, attempt: int, generation: int) -> tuple[str, ...]:
+    """Return the command that prints, inside the container, processes up to a generation."""
     return (
         *(INTERPRETER, "-I", "-S", f"{PROGRAMS}/init/look.py", "--folder", ATTEMPT_FOLDER),
         *("--job", job, "--attempt", str(attempt), "--generation", str(generation)),
     )
 
 
-def _placer(attempt: Attempt) -> Manifest:
-    """Puts the SideCar in, with the job's own image: no other image is needed."""
+def _init_container(attempt: Attempt) -> Manifest:
+    """Return the init container that installs the SideCar; it uses the job's own image."""
     archive = f"{ARCHIVE_FOLDER}/{ARCHIVE_KEY}"
     return {
-        **_contained(attempt, PLACER),
+        **_container(attempt, PLACER),
         "command": [attempt.python, "-I", "-S", archive, archive, SECRET_FOLDER, HOME],
         "env": [{"name": "HOME", "value": "/tmp"}],
         "volumeMounts": [
@@ -156,14 +155,14 @@ def _placer(attempt: Attempt) -> Manifest:
     }
 
 
-def _training(attempt: Attempt) -> Manifest:
-    spec, places = attempt.spec, attempt.places
-    own = [{"name": "code", "mountPath": places.code}] if places.own_code else []
-    # An image has no user of this number: without a name, what asks for its user's fails.
+def _training_container(attempt: Attempt) -> Manifest:
+    spec, mounts = attempt.spec, attempt.mounts
+    own = [{"name": "code", "mountPath": mounts.code}] if mounts.own_code else []
+    # The image has no user with this number, and programs that look up their user name fail.
     named = (("HOME", "/tmp"), ("USER", "reshape"))
     environment = (*named, *attempt.environment)
     return {
-        **_contained(attempt, CONTAINER),
+        **_container(attempt, CONTAINER),
         "command": [
             *(attempt.python, "-I", "-S", f"{PROGRAMS}/init/__main__.py"),
             *("--folder", ATTEMPT_FOLDER, "--job", spec.job, "--attempt", str(spec.attempt)),
@@ -177,13 +176,13 @@ def _training(attempt: Attempt) -> Manifest:
             {"name": "tmp", "mountPath": "/tmp"},
             {"name": "shared-memory", "mountPath": "/dev/shm"},
             *own,
-            *_claim_mounts(attempt, (*attempt.settings.mounts, *places.mounts)),
+            *_claim_mounts(attempt, (*attempt.settings.mounts, *mounts.claims)),
         ],
     }
 
 
-def _contained(attempt: Attempt, name: str) -> Manifest:
-    """What both containers have in common: image, limits, and no right at all."""
+def _container(attempt: Attempt, name: str) -> Manifest:
+    """Return what both containers have in common: image, limits, and no rights."""
     return {
         "name": name,
         "image": attempt.image,
@@ -195,18 +194,18 @@ def _contained(attempt: Attempt, name: str) -> Manifest:
 
 
 def _resources(attempt: Attempt) -> Manifest:
-    """Always limits; what the record names is also what the scheduler keeps free for it."""
+    """Return limits for every job, and the record's own amounts as requests to the scheduler."""
     spec, settings = attempt.spec, attempt.settings
     cpus = settings.cpus if spec.cpus is None else spec.cpus
     memory = settings.memory_bytes if spec.memory_bytes is None else spec.memory_bytes
-    cpus_asked = min(CPUS_ASKED, cpus) if spec.cpus is None else cpus
-    memory_asked = min(MEMORY_ASKED_BYTES, memory) if spec.memory_bytes is None else memory
+    cpu_request = min(CPU_REQUEST, cpus) if spec.cpus is None else cpus
+    memory_request = min(MEMORY_REQUEST_BYTES, memory) if spec.memory_bytes is None else memory
     disk = str(settings.scratch_bytes)
     return {
         "limits": {"cpu": _cpu(cpus), "memory": str(memory), "ephemeral-storage": disk},
         "requests": {
-            "cpu": _cpu(cpus_asked),
-            "memory": str(memory_asked),
+            "cpu": _cpu(cpu_request),
+            "memory": str(memory_request),
             "ephemeral-storage": "0",
         },
     }
@@ -222,7 +221,7 @@ def _volumes(attempt: Attempt) -> list[Manifest]:
         {"name": "archive", "configMap": {"name": attempt.archive.name}},
         {"name": "secret", "secret": {"secretName": attempt.name, "defaultMode": 0o440}},
     ]
-    if attempt.places.own_code:
+    if attempt.mounts.own_code:
         volumes.append({"name": "code", "emptyDir": {"sizeLimit": scratch}})
     for number, claim in enumerate(_claims(attempt)):
         source = {"claimName": claim}
@@ -231,8 +230,8 @@ def _volumes(attempt: Attempt) -> list[Manifest]:
 
 
 def _claims(attempt: Attempt) -> list[str]:
-    """Each claim once, in a fixed order."""
-    return sorted({mount.claim for mount in (*attempt.settings.mounts, *attempt.places.mounts)})
+    """Return each claim once, in a fixed order."""
+    return sorted({mount.claim for mount in (*attempt.settings.mounts, *attempt.mounts.claims)})
 
 
 def _claim_mounts(attempt: Attempt, mounts: tuple[ClaimMount, ...]) -> list[Manifest]:
@@ -242,22 +241,22 @@ def _claim_mounts(attempt: Attempt, mounts: tuple[ClaimMount, ...]) -> list[Mani
             "name": names[mount.claim],
             "mountPath": mount.path,
             "readOnly": mount.read_only,
-            **_part_of(mount),
+            **_sub_path(mount),
         }
         for mount in mounts
     ]
 
 
-def _part_of(mount: ClaimMount) -> Manifest:
-    """The folder of the claim. Only what we say ourselves is read for a worker's number."""
+def _sub_path(mount: ClaimMount) -> Manifest:
+    """Return the folder of the claim. Only the log folder has the worker's number expanded."""
     if not mount.sub_path:
         return {}
-    expanded = mount.path == LOGS and OWN_NUMBER in mount.sub_path
+    expanded = mount.path == LOGS and WORKER_INDEX in mount.sub_path
     return {"subPathExpr" if expanded else "subPath": mount.sub_path}
 
 
 def only_on(node: str) -> Manifest:
-    """The scheduler may take this node alone, and still checks that it has room."""
+    """Return an affinity to this node alone; the scheduler still checks that it has room."""
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
@@ -269,7 +268,7 @@ def tolerations(settings: PodSettings) -> list[Manifest]:
 
 
 def _grace_s(spec: LaunchSpec) -> int:
-    """Longer than init takes to end when nobody but Kubernetes ends the pod."""
+    """Return a grace period that is longer than init takes to end without the controller."""
     return math.ceil(spec.save_s + limits.LEFTOVER_GRACE_S + limits.AGENT_END_S + END_MARGIN_S)
 
 

@@ -1,7 +1,7 @@
 """Where a job's folders are in its pod: volume claims, the image, or the pod's own scratch space.
 
-Does: reads ``claim:NAME/FOLDER`` strictly and says what is mounted where. Never: mounts a folder of
-a node, or takes a path that climbs out of its volume. State: none.
+Does: parse ``claim:NAME/FOLDER`` strictly and say what is mounted where. Never: mount a folder of a
+node, or accept a path that leaves its volume.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reshape_launcher.kubernetes.settings import ClaimMount, PodSettings
 from reshape_launcher.spec import LaunchSpec, RecordRefused
 
 OWN = PurePosixPath("/reshape/jobs")
-"""Folders of jobs that name none are told as if they were below this one."""
+"""A job whose record names no folder has its default folders below this path."""
 CODE = "/reshape/code"
 DATASET = "/reshape/dataset"
 CHECKPOINTS = "/reshape/checkpoints"
@@ -23,18 +23,25 @@ RESERVED = PurePosixPath("/reshape")
 _SCHEME = "claim:"
 _CLAIM = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _FOLDER = re.compile(r"[A-Za-z0-9._@+=,~ -]{1,255}\Z")
-
-
-CHIEF = "0"
-"""The first of several workers."""
-OWN_NUMBER = "$(JOB_COMPLETION_INDEX)"
-"""Kubernetes puts the number of the worker there."""
+FIRST_WORKER = "0"
+"""Number of the first of several workers, as in the names of folders."""
+WORKER_INDEX = "$(JOB_COMPLETION_INDEX)"
+"""Kubernetes replaces this variable with the number of the worker."""
 
 
 def logs_folder(job: str, attempt: int, worker: str | None = None) -> str:
-    """Where an attempt's log files are on the storage claim; of one of several workers."""
+    """Return where the log files of an attempt (or of one worker) are on the storage claim."""
     own = "" if worker is None else f"/worker-{worker}"
     return f"{job}/attempt-{attempt}{own}/logs"
+
+
+@dataclass(frozen=True, slots=True)
+class PodFolder:
+    """A folder as the pod has it."""
+
+    path: str
+    mount: ClaimMount | None = None
+    """The claim that brings it; None: it is in the image, or scratch space of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,40 +51,46 @@ class Mounts:
     code: str
     checkpoints: str
     dataset: str | None
-    mounts: tuple[ClaimMount, ...]
+    claims: tuple[ClaimMount, ...]
     own_code: bool
-    """The code folder is an empty one of the pod's own."""
+    """True if the code folder is an empty one that belongs to the pod."""
 
 
 def mounts_of(spec: LaunchSpec, settings: PodSettings) -> Mounts:
-    """Where everything is. Raises RecordRefused."""
-    mounts: list[ClaimMount] = []
-    placed_code = code(spec, mounts)
-    placed_checkpoints = checkpoints(spec, settings, mounts)
-    placed_dataset = dataset(spec, mounts)
+    """Return all folders of the job's pod. Raises RecordRefused."""
+    code = code_folder(spec, settings)
+    checkpoints = checkpoint_folder(spec, settings)
+    dataset = dataset_folder(spec, settings)
+    folders = (code, checkpoints, dataset)
+    claims = [folder.mount for folder in folders if folder is not None and folder.mount]
     if settings.storage_claim is not None:
-        kept = logs_folder(spec.job, spec.attempt, OWN_NUMBER if spec.workers > 1 else None)
-        mounts.append(ClaimMount(settings.storage_claim, LOGS, kept, read_only=False))
-    own_code = _not_named(spec.code)
-    return Mounts(placed_code, placed_checkpoints, placed_dataset, tuple(mounts), own_code)
+        logs = logs_folder(spec.job, spec.attempt, WORKER_INDEX if spec.workers > 1 else None)
+        claims.append(ClaimMount(settings.storage_claim, LOGS, logs, read_only=False))
+    return Mounts(
+        code.path,
+        checkpoints.path,
+        None if dataset is None else dataset.path,
+        tuple(claims),
+        own_code=_is_unnamed(spec.code),
+    )
 
 
-def code(spec: LaunchSpec, mounts: list[ClaimMount]) -> str:
-    """The code folder, with what it takes added to ``mounts``. Raises RecordRefused."""
-    return CODE if _not_named(spec.code) else _placed("code", spec.code, CODE, mounts)
+def code_folder(spec: LaunchSpec, settings: PodSettings) -> PodFolder:
+    """Return the code folder. Raises RecordRefused."""
+    return PodFolder(CODE) if _is_unnamed(spec.code) else _folder("code", spec.code, CODE)
 
 
-def dataset(spec: LaunchSpec, mounts: list[ClaimMount]) -> str | None:
-    """The same for the dataset, which is only read."""
+def dataset_folder(spec: LaunchSpec, settings: PodSettings) -> PodFolder | None:
+    """Return the dataset's folder, mounted read-only; None without one. Raises RecordRefused."""
     if spec.dataset is None:
         return None
-    return _placed("dataset", spec.dataset, DATASET, mounts, read_only=True)
+    return _folder("dataset", spec.dataset, DATASET, read_only=True)
 
 
-def checkpoints(spec: LaunchSpec, settings: PodSettings, mounts: list[ClaimMount]) -> str:
-    """The same for the checkpoints, which have to outlive the pod."""
+def checkpoint_folder(spec: LaunchSpec, settings: PodSettings) -> PodFolder:
+    """Return the folder of the checkpoints, which outlives the pod. Raises RecordRefused."""
     text = spec.checkpoints
-    if _not_named(text):
+    if _is_unnamed(text):
         if settings.storage_claim is None:
             raise RecordRefused(
                 "checkpoints",
@@ -86,28 +99,25 @@ def checkpoints(spec: LaunchSpec, settings: PodSettings, mounts: list[ClaimMount
                 " controller's cluster file",
             )
         mount = ClaimMount(settings.storage_claim, CHECKPOINTS, f"{spec.job}/checkpoints", False)
-        mounts.append(mount)
-        return CHECKPOINTS
-    placed = _placed("checkpoints", text, CHECKPOINTS, mounts)
-    kept = [mount.path for mount in settings.mounts if not mount.read_only]
-    if placed != CHECKPOINTS and not any(PurePosixPath(placed).is_relative_to(p) for p in kept):
+        return PodFolder(CHECKPOINTS, mount)
+    folder = _folder("checkpoints", text, CHECKPOINTS)
+    path = PurePosixPath(folder.path)
+    writable = [mount.path for mount in settings.mounts if not mount.read_only]
+    if folder.path != CHECKPOINTS and not any(path.is_relative_to(each) for each in writable):
         what = f"{text!r} is in the pod and would be lost with it"
         raise RecordRefused("checkpoints", what, "give a volume claim: claim:NAME/FOLDER")
-    return placed
+    return folder
 
 
-def _not_named(folder: str) -> bool:
-    """Whether it is the one that a job gets whose record names none."""
+def _is_unnamed(folder: str) -> bool:
+    """True if it is the default folder of a job whose record names none."""
     return PurePosixPath(folder).is_relative_to(OWN)
 
 
-def _placed(
-    field: str, text: str, path: str, mounts: list[ClaimMount], *, read_only: bool = False
-) -> str:
-    """The folder in the pod: a claim's at ``path``, another as it is in the image."""
+def _folder(field: str, text: str, path: str, *, read_only: bool = False) -> PodFolder:
+    """Return the folder in the pod: a claim is at ``path``, another as it is in the image."""
     if text.startswith(_SCHEME):
-        mounts.append(replace(_claim(field, text), path=path, read_only=read_only))
-        return path
+        return PodFolder(path, replace(_claim(field, text), path=path, read_only=read_only))
     folder = PurePosixPath(text)
     if not folder.is_absolute() or ".." in folder.parts or "\0" in text:
         what = f"{text!r} is neither a volume claim nor an absolute path in the image"
@@ -115,7 +125,7 @@ def _placed(
     if folder.is_relative_to(RESERVED):
         what = f"{text!r} is in {RESERVED}, which is reserved for Reshape"
         raise RecordRefused(field, what, "give another folder")
-    return text
+    return PodFolder(text)
 
 
 def _claim(field: str, text: str) -> ClaimMount:

@@ -1,8 +1,7 @@
-"""Looking at a cluster before anything is launched: reachable, rights, nodes, claims, admission.
+"""Checks of a cluster before the first launch: access, rights, nodes, GPUs, claims, admission.
 
-Does: one finding per question, each failure with its remedy. Never: leaves anything behind (what
-it asks to create is a dry run, but for the probes of GPUs), or stops at the first failure. State:
-none. Blocking.
+Does: yield a finding per question, each failure with its remedy; a failure does not end the checks.
+Only the probes of GPUs create objects; the Job is a dry run. Blocking.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from reshape_launcher.kubernetes.gpus import PodDevices
 from reshape_launcher.kubernetes.pod_mounts import CHECKPOINTS, Mounts
 from reshape_launcher.kubernetes.rights import RIGHTS
 from reshape_launcher.kubernetes.settings import PodSettings
-from reshape_launcher.kubernetes.values import MISSING, ApiTrouble
+from reshape_launcher.kubernetes.values import NOT_FOUND, KubernetesError
 from reshape_launcher.spec import DeviceMode, LaunchSpec
 
 if TYPE_CHECKING:
-    from reshape_launcher.kubernetes.api import ApiCluster
+    from reshape_launcher.kubernetes.api import ClusterClient
 
 PROBES_S = 60.0
 PROBES_POLL_S = 0.5
-"""All probes together take no longer; a node without an answer is named."""
+"""Time limit of all probes together; a finding names each node without an answer."""
 SAMPLE_IMAGE = "sample.invalid/image:1"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One answer. ``remedy`` is empty where nothing is wrong."""
+    """The answer to a question. ``remedy`` is empty if nothing is wrong."""
 
     check: str
     ok: bool
@@ -40,31 +39,33 @@ class Finding:
     remedy: str = ""
 
 
-def findings(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
-    """Everything that can be told of the cluster; one finding only if it is not reached."""
+def findings(
+    cluster: ClusterClient, settings: PodSettings, devices: PodDevices
+) -> Iterator[Finding]:
+    """Yield the findings of all checks; only one finding if the cluster is not reached."""
     try:
         version = cluster.version()
-    except ApiTrouble as trouble:
+    except KubernetesError as trouble:
         remedy = "check the kubeconfig with: kubectl version"
         yield Finding("API server", False, str(trouble), remedy)
         return
     yield Finding("API server", True, f"{cluster.server} ({version})")
-    yield from _answered("rights", lambda: _rights(cluster, settings))
-    yield from _answered("nodes", lambda: _nodes(cluster, settings))
-    yield from _answered("GPUs", lambda: _gpus(cluster, settings, devices))
-    yield from _answered("claims", lambda: _claims(cluster, settings))
-    yield from _answered("manifest", lambda: _manifest(cluster, settings, devices))
+    yield from _or_failure("rights", lambda: _rights(cluster, settings))
+    yield from _or_failure("nodes", lambda: _nodes(cluster, settings))
+    yield from _or_failure("GPUs", lambda: _gpus(cluster, settings, devices))
+    yield from _or_failure("claims", lambda: _claims(cluster, settings))
+    yield from _or_failure("manifest", lambda: _manifest(cluster, settings, devices))
 
 
-def _answered(check: str, ask: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """What is found, or that it could not be found out."""
+def _or_failure(check: str, question: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+    """Yield the findings of a check, or that it failed."""
     try:
-        yield from list(ask())
-    except ApiTrouble as trouble:
+        yield from list(question())
+    except KubernetesError as trouble:
         yield Finding(check, False, str(trouble), "see the API server's own message")
 
 
-def _rights(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+def _rights(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
     for right in RIGHTS:
         where = "the cluster" if right.of_cluster else f"namespace {settings.namespace}"
         ok = cluster.may(right)
@@ -72,7 +73,7 @@ def _rights(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
         yield Finding(f"may {right.text}", ok, f"in {where}: {right.why}", remedy)
 
 
-def _nodes(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+def _nodes(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
     wanted = settings.node_selector
     nodes = cluster.nodes(wanted)
     ready = [node for node in nodes if node.ready and node.schedulable]
@@ -81,8 +82,8 @@ def _nodes(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
     yield Finding("nodes", bool(ready), detail, "" if ready else look)
 
 
-def _gpus(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
-    """How GPUs reach pods, and which each node has: on real ones a probe runs there now."""
+def _gpus(cluster: ClusterClient, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
+    """Yield how GPUs reach pods and which GPUs each node has; real nodes are probed now."""
     yield Finding("GPU mode", True, devices.mode)
     name = devices.runtime_class
     if name is not None:
@@ -108,7 +109,7 @@ def _gpus(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> It
         yield Finding(f"GPUs of {node.name}", good, detail, remedy)
 
 
-def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
+def _claims(cluster: ClusterClient, settings: PodSettings) -> Iterator[Finding]:
     if settings.storage_claim is None:
         detail = "no claim for checkpoints: every job record must name its own"
         yield Finding("claim", True, detail)
@@ -120,7 +121,7 @@ def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
         modes = ", ".join(claim.modes) if claim is not None else ""
         if claim is None:
             yield Finding(f"claim {name}", False, "does not exist", f"create the claim {name}")
-        elif not volume_affinity.many(claim, written=written):
+        elif not volume_affinity.is_shared(claim, written=written):
             detail = f"{modes}: a job stays on the node of its first start"
             remedy = f"use a claim with {volume_affinity.MANY_WRITERS}, or a single node"
             yield Finding(f"claim {name}", False, detail, remedy)
@@ -128,8 +129,10 @@ def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
             yield Finding(f"claim {name}", True, modes)
 
 
-def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> Iterator[Finding]:
-    """A Job as it would be launched, as a dry run; it also tells whether the namespace is there."""
+def _manifest(
+    cluster: ClusterClient, settings: PodSettings, devices: PodDevices
+) -> Iterator[Finding]:
+    """Yield the result of a launch as a dry run; it also shows whether the namespace exists."""
     nodes = cluster.nodes(settings.node_selector)
     spec = LaunchSpec(
         job="doctor",
@@ -144,16 +147,16 @@ def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -
         host=nodes[0].name if nodes else "none",
         image=settings.image or SAMPLE_IMAGE,
     )
-    where = Mounts(spec.code, spec.checkpoints, None, (), own_code=True)
-    told = devices.environment(spec)
+    mounts = Mounts(spec.code, spec.checkpoints, None, (), own_code=True)
+    environment = devices.environment(spec)
     attempt = pod.Attempt(
-        spec, settings, where, sidecar_archive.Archive(b""), told, devices.runtime_class
+        spec, settings, mounts, sidecar_archive.Archive(b""), environment, devices.runtime_class
     )
     name = settings.namespace
     try:
         warnings = cluster.dry_run_job(manifests.job(attempt))
-    except ApiTrouble as trouble:
-        if trouble.status != MISSING:
+    except KubernetesError as trouble:
+        if trouble.status != NOT_FOUND:
             raise
         make = f"kubectl create namespace {name}, or correct `namespace` in the cluster file"
         yield Finding(f"namespace {name}", False, str(trouble), make)

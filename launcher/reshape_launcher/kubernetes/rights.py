@@ -1,6 +1,6 @@
-"""Every right that the controller needs in a cluster, and no other; deploy/ gives exactly these.
+"""Every right that the controller needs in a cluster, and no other; deploy/ grants exactly these.
 
-Never: a wildcard, reading a Secret, creating a pod, or writing a node. State: none.
+Never: a wildcard, or a right to read Secrets, create pods or write nodes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one kind of thing. ``why`` is told to who lacks it."""
+    """A verb on a kind of object. ``why`` explains it to an operator."""
 
     verb: str
     resource: str
@@ -18,11 +18,11 @@ class Right:
     group: str = ""
     subresource: str = ""
     of_cluster: bool = False
-    """Not in the namespace but in the whole cluster."""
+    """True if the right holds for the whole cluster, not for the namespace."""
 
     @property
     def text(self) -> str:
-        """As ``kubectl auth can-i`` takes it."""
+        """Return the right as ``kubectl auth can-i`` takes it."""
         name = f"{self.resource}.{self.group}" if self.group else self.resource
         return (
             f"{self.verb} {name}/{self.subresource}" if self.subresource else f"{self.verb} {name}"

@@ -1,25 +1,22 @@
-"""What an operator decides about every pod of this controller. Values only.
-
-Never: holds anything that a job record says, or a credential. State: none.
-"""
+"""The operator's settings for every pod of this controller. Values only, without credentials."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 USER_ID = 10001
-"""Pods run as this user and group unless the operator says otherwise; never as root."""
+"""Default user and group of pods; never root."""
 CPUS = 4.0
 MEMORY_BYTES = 8 << 30
 SCRATCH_BYTES = 10 << 30
-"""Limits of a job whose record names none, and of what it may write to the node's disk."""
+"""Default limits of CPU, memory and of data on the node's disk."""
 FINISHED_TTL_S = 600
-"""A finished Job is kept so long, as the sentinel of its end. Then: Kubernetes removes it."""
+"""Time that a finished Job stays as the sentinel of its end. Then: Kubernetes removes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimMount:
-    """A volume claim that every pod gets at a place of its own: data sets, software."""
+    """A volume claim, or a folder of it, at a path in the pod."""
 
     claim: str
     path: str
@@ -33,15 +30,15 @@ class PodSettings:
 
     namespace: str
     controller: str
-    """Tells this controller's objects from another's in the same namespace; a label value."""
+    """Label value that marks this controller's objects in the namespace."""
     image: str | None = None
-    """For records that bring none."""
+    """Image of records that name none."""
     registry: str | None = None
-    """Where images are pushed that are built from a record's code; None: none is built."""
+    """Registry for images that are built from a record's code; None: none is built."""
     storage_claim: str | None = None
-    """Holds ``JOB/checkpoints`` of jobs that name none, and ``JOB/attempt-N/logs`` of all."""
+    """Claim for ``JOB/checkpoints`` of jobs that name none, and ``JOB/attempt-N/logs`` of all."""
     storage_folder: str | None = None
-    """Where this machine has that claim's files, so that it can read the logs; None: nowhere."""
+    """Folder of this machine with the files of ``storage_claim``, to read logs; None: none."""
     mounts: tuple[ClaimMount, ...] = ()
     user_id: int = USER_ID
     cpus: float = CPUS
@@ -49,13 +46,13 @@ class PodSettings:
     scratch_bytes: int = SCRATCH_BYTES
     finished_ttl_s: int = FINISHED_TTL_S
     runtime_class: str | None = None
-    """Makes the GPUs of a node visible in its pods; None: the node's own runtime does."""
+    """Runtime class that shows a node's GPUs to its pods; None: the node's own runtime does."""
     tolerated_taints: tuple[str, ...] = ()
-    """Keys of taints that keep other pods off the GPU nodes."""
+    """Keys of taints that the GPU nodes have against other pods."""
     node_labels: tuple[tuple[str, str], ...] = ()
-    """Nodes with all of these are this controller's; none: all nodes are."""
+    """Labels of the nodes that this controller uses; empty: all nodes."""
 
     @property
     def node_selector(self) -> str:
-        """The labels as the API server takes them."""
+        """Return the labels as the API server takes them."""
         return ",".join(f"{key}={value}" for key, value in self.node_labels)

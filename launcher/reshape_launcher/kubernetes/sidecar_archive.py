@@ -1,7 +1,6 @@
 """The SideCar as one archive: our package and pure-Python Tornado, the same bytes each time.
 
-Does: packs what is installed beside the controller. Never: adds a compiled file, a test, or
-anything that the SideCar does not import. State: none.
+Does: pack the packages that are installed beside the controller, without tests and compiled files.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from reshape_launcher.kubernetes import place_sidecar
 
 PACKAGES = ("reshape_sidecar", "tornado")
 OPTIONAL = ("pynvml",)
-_LEFT_OUT = ("test", "platform/windows.py")
-_STAMP = (1980, 1, 1, 0, 0, 0)
+_EXCLUDED = ("test", "platform/windows.py")
+_DATE_TIME = (1980, 1, 1, 0, 0, 0)
 NAME_CHARS = 12
 BYTES_MAX = 700_000
-"""As text it must fit into a ConfigMap (1 MiB)."""
+"""Limit that lets the archive, encoded as text, fit into a ConfigMap (1 MiB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +31,19 @@ class Archive:
 
     @property
     def name(self) -> str:
-        """Name of the ConfigMap that holds exactly these bytes."""
+        """Return the name of the ConfigMap that holds exactly these bytes."""
         return f"reshape-sidecar-{hashlib.sha256(self.data).hexdigest()[:NAME_CHARS]}"
 
 
 def build() -> Archive:
-    """The archive of the installed SideCar."""
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as into:
-        _add(into, "__main__.py", Path(place_sidecar.__file__).read_bytes())
+    """Build the archive of the installed SideCar. Raises ValueError."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        _add(archive, "__main__.py", Path(place_sidecar.__file__).read_bytes())
         for package in (*PACKAGES, *OPTIONAL):
             for name, path in _files(package):
-                _add(into, name, path.read_bytes())
-    data = packed.getvalue()
+                _add(archive, name, path.read_bytes())
+    data = buffer.getvalue()
     if len(data) > BYTES_MAX:
         raise ValueError(f"the SideCar's archive has {len(data)} bytes; more than {BYTES_MAX}")
     return Archive(data)
@@ -62,13 +61,13 @@ def _files(package: str) -> list[tuple[str, Path]]:
     files = []
     for path in sorted(origin.parent.rglob("*.py")):
         name = path.relative_to(origin.parent).as_posix()
-        if not name.startswith(_LEFT_OUT):
+        if not name.startswith(_EXCLUDED):
             files.append((f"{package}/{name}", path))
     return files
 
 
-def _add(into: zipfile.ZipFile, name: str, data: bytes) -> None:
-    entry = zipfile.ZipInfo(name, _STAMP)
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    entry = zipfile.ZipInfo(name, _DATE_TIME)
     entry.compress_type = zipfile.ZIP_DEFLATED
     entry.external_attr = 0o644 << 16
-    into.writestr(entry, data)
+    archive.writestr(entry, data)

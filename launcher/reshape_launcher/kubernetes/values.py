@@ -1,7 +1,6 @@
-"""What the launcher knows of a cluster's objects, and what it asks of an API server.
+"""Values for a cluster's objects, and the protocol of the calls to an API server.
 
-Does: names the values and the protocol. Never: a bare dict beyond this package, or a call without a
-time limit. State: none.
+Only ``Manifest`` is an untyped document; it does not leave this package.
 """
 
 from __future__ import annotations
@@ -10,18 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 Manifest = dict[str, Any]
-"""An object as the API takes it; made by ``manifests``, read by nobody else."""
+"""An object as the API takes it; ``manifests`` builds it."""
 
-MISSING, CONFLICT = 404, 409
-"""Of ``ApiTrouble.status``: there is no such object; there is one of this name, or a newer one."""
-THERE = "AlreadyExists"
-"""Of ``ApiTrouble.reason``. Another conflict, as of two who are counted for one quota at once, made
-nothing, and asks to try again."""
+NOT_FOUND, CONFLICT = 404, 409
+"""Values of ``KubernetesError.status``: no such object; this name or a newer version exists."""
+ALREADY_EXISTS = "AlreadyExists"
+"""Value of ``KubernetesError.reason``. Another conflict, for example when two calls are counted for
+one quota at once, has created nothing and is worth a retry."""
 
 
-class ApiTrouble(OSError):
-    """The API server refused, or could not be asked. ``status`` 0: it was not reached; ``reason``
-    is its one word for why."""
+class KubernetesError(OSError):
+    """The API server refused a call or was not reached.
+
+    ``status`` is the HTTP status, 0 if the server was not reached; ``reason`` is the API's own
+    word.
+    """
 
     def __init__(self, what: str, status: int, message: str, reason: str = "") -> None:
         super().__init__(f"{what}: {message}")
@@ -30,22 +32,22 @@ class ApiTrouble(OSError):
 
     @property
     def lasting(self) -> bool:
-        """Whether the object itself was refused, and would be again."""
+        """True if the server refused the object itself, so that a retry fails too."""
         return self.status in (400, 413, 422)
 
     @property
     def away(self) -> bool:
-        """Whether the API server did not answer, or cannot now: nobody's fault but its own."""
+        """True if the API server did not answer or cannot serve the call now."""
         return self.status in (0, CONFLICT, 429) or self.status >= 500
 
 
-class NotRunning(ApiTrouble):
-    """The pod's node says that its container does not run: it never did, or it has ended."""
+class NotRunning(KubernetesError):
+    """The pod's container does not run: it never started, or it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. ``boot_id`` changes when its machine is started again."""
+    """A node. ``boot_id`` changes when its machine restarts."""
 
     name: str
     ready: bool
@@ -54,7 +56,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimSeen:
+class ClaimInfo:
     """A volume claim: its access modes, and the node that its volume was made for, if any."""
 
     modes: tuple[str, ...]
@@ -62,29 +64,29 @@ class ClaimSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class JobSeen:
-    """One of our Jobs. ``over`` is why it is finished; None while it is not."""
+class JobInfo:
+    """A Job of this controller. ``over`` is why it finished; None while it has not."""
 
     name: str
     job: str
     attempt: int
     suspended: bool = False
     over: str | None = None
-    in_order: bool = False
-    """It is over, and each of its pods ended with exit code 0."""
+    succeeded: bool = False
+    """True if the Job is complete: each of its pods ended with exit code 0."""
     reason: str = ""
-    """What the controller wrote down when it ended the attempt itself."""
+    """Why the controller itself ended the attempt; empty if it did not."""
     lasting: bool = False
-    """It also wrote down that another attempt would end in the same way."""
-    bereft: bool = False
-    """A pod of it has ended, well or not, whether or not it can be seen any more."""
+    """True if the controller noted that another attempt would end in the same way."""
+    has_ended_pod: bool = False
+    """True if a pod of the Job has ended in any way, even if that pod is deleted."""
     pods: int = 1
-    """How many it shall have: one for each worker."""
+    """Intended number of pods: one for each worker."""
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
-    """One pod of a Job. ``phase`` is Kubernetes'; ``trouble`` why it does not come up."""
+class PodInfo:
+    """A pod of a Job. ``phase`` is the one of Kubernetes."""
 
     name: str
     of: str
@@ -92,19 +94,19 @@ class PodSeen:
     node: str = ""
     phase: str = "Pending"
     started: bool = False
-    """Its container runs or ran."""
-    ends_within_s: int | None = None
-    """It was deleted with this grace; None: it was not."""
+    """True if its container runs or ran."""
+    deletion_grace_s: int | None = None
+    """Grace period of its deletion; None if the pod was not deleted."""
     exit_code: int | None = None
     reason: str = ""
     trouble: str = ""
-    """Why it does not come up, as the node or the scheduler says it."""
+    """Why it does not start, in the words of the node or the scheduler."""
     lasting: bool = False
-    """It will not come up by waiting, nor would another pod of the same job."""
-    waits_s: float = 0.0
-    """How long it has had this trouble, as far as it was looked at (``waiting``)."""
+    """True if neither waiting nor another pod of the same job helps."""
+    trouble_s: float = 0.0
+    """How long this launcher has observed the trouble (``pod_status.TroubleTimer``)."""
     message: str = ""
-    """What its container left as its last word."""
+    """The termination message of its container."""
     claims: tuple[str, ...] = ()
     """Volume claims that it mounts."""
 
@@ -113,47 +115,47 @@ class PodSeen:
         return self.phase in ("Succeeded", "Failed")
 
 
-class Cluster(Protocol):
-    """The calls that the launcher needs; each raises ApiTrouble."""
+class ClusterApi(Protocol):
+    """The calls that the launcher needs. Each raises KubernetesError."""
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
 
     def create_job(self, manifest: Manifest) -> str:
-        """Create it, or find the one of this name; gives its uid."""
+        """Create the Job, or find it by its name; return its uid."""
 
     def create_secret(self, manifest: Manifest) -> None:
-        """Create it, unless one of this name is there."""
+        """Create the object, unless one of this name exists."""
 
     def create_service(self, manifest: Manifest) -> None:
-        """Create it, unless one of this name is there."""
+        """Create the object, unless one of this name exists."""
 
     def create_config_map(self, manifest: Manifest) -> None:
-        """Create it, unless one of this name is there."""
+        """Create the object, unless one of this name exists."""
 
     def patch_job(self, name: str, changes: Manifest) -> bool:
         """Merge the changes; False if there is no such Job."""
 
     def delete_job(self, name: str) -> None:
-        """Delete it with what it owns; no error if it is not there."""
+        """Delete the Job and what it owns; no error if it does not exist."""
 
     def delete_pod(self, name: str, grace_s: int) -> None:
-        """Ask for its end within ``grace_s``; no error if it is not there."""
+        """Delete the pod with this grace period; no error if it does not exist."""
 
-    def jobs(self, selector: str) -> tuple[JobSeen, ...]:
-        """All Jobs with these labels."""
+    def jobs(self, selector: str) -> tuple[JobInfo, ...]:
+        """Return all Jobs with these labels."""
 
-    def pods(self, selector: str) -> tuple[PodSeen, ...]:
-        """All pods with these labels."""
+    def pods(self, selector: str) -> tuple[PodInfo, ...]:
+        """Return all pods with these labels."""
 
     def newest_warning(self, kind: str, name: str) -> str:
-        """The newest event about an object; nothing if there is none, or it is no warning."""
+        """Return the text of the newest event of an object if it is a warning; empty if not."""
 
     def nodes(self, selector: str) -> tuple[Node, ...]:
-        """All nodes of the cluster with these labels."""
+        """Return all nodes of the cluster with these labels."""
 
-    def claim(self, name: str) -> ClaimSeen | None:
-        """A volume claim; None if there is none of this name."""
+    def claim(self, name: str) -> ClaimInfo | None:
+        """Return a volume claim; None if none of this name exists."""
 
     def run_in(self, pod: str, command: tuple[str, ...]) -> str:
-        """Standard output of a command in the pod's container. Raises NotRunning."""
+        """Run a command in the pod's container; return its standard output. Raises NotRunning."""

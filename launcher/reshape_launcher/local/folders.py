@@ -1,8 +1,8 @@
-"""Which attempts have a folder below the launcher's root.
+"""The attempts that have a folder below the launcher's root.
 
-Does: lists them, and skips jobs of which nothing can change any more, so that a look costs what
-runs and not what ever ran. Never: takes a folder that cannot be listed for an empty one. State:
-jobs whose every attempt is over, by the time at which their folder last changed.
+Does: list them without reading the folders of finished jobs again, so that the cost depends on what
+runs, not on all jobs of the past. Never: take a folder that cannot be listed for an empty one.
+State: jobs whose attempts have all ended, by the time of their folder's last change.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from reshape_sidecar.init.values import INIT_FILE
 
 Attempt = tuple[str, int]
-SETTLED_NS = 10_000_000_000
-"""A folder that changed so recently may change again without a later time on it."""
+MTIME_SETTLE_NS = 10_000_000_000
+"""A folder that changed this recently may change again without a later mtime."""
 _ATTEMPT_NAME = re.compile(r"attempt-(\d+)\Z")
 
 
@@ -26,34 +26,34 @@ class AttemptFolders:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._seen = False
-        self._over: dict[str, tuple[int, list[Attempt]]] = {}
+        self._root_existed = False
+        self._finished: dict[str, tuple[int, list[Attempt]]] = {}
 
-    def attempts(self, gone: Container[Attempt]) -> list[Attempt]:
-        """Every attempt; ``gone``: those that are over for good. Raises OSError."""
+    def attempts(self, ended: Container[Attempt]) -> list[Attempt]:
+        """Return every started attempt; ``ended``: attempts that are final. Raises OSError."""
         try:
             with os.scandir(self._root) as entries:
                 jobs = [(e.name, e.stat().st_mtime_ns) for e in entries if e.is_dir()]
         except FileNotFoundError:
-            if self._seen:
+            if self._root_existed:
                 raise
             return []
-        self._seen = True
+        self._root_existed = True
         found: list[Attempt] = []
         for job, changed_ns in jobs:
-            known = self._over.get(job)
+            known = self._finished.get(job)
             if known is not None and known[0] == changed_ns:
                 found += known[1]
                 continue
             attempts, started = self._of(job)
             found += started
-            old = time.time_ns() - changed_ns > SETTLED_NS
-            if old and all(attempt in gone for attempt in attempts):
-                self._over[job] = (changed_ns, started)
+            old = time.time_ns() - changed_ns > MTIME_SETTLE_NS
+            if old and all(attempt in ended for attempt in attempts):
+                self._finished[job] = (changed_ns, started)
         return found
 
     def _of(self, job: str) -> tuple[list[Attempt], list[Attempt]]:
-        """Attempts that have a folder, and those among them that were ever started."""
+        """Return the attempts that have a folder, and those of them that were started."""
         try:
             with os.scandir(self._root / job) as entries:
                 names = [_ATTEMPT_NAME.match(entry.name) for entry in entries]

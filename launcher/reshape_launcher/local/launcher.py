@@ -1,9 +1,9 @@
 """The local launcher: a container is a supervised process tree with a folder of its own.
 
-Does: starts init detached, so that neither Ctrl-C nor kill -9 of the controller touches a job;
-says what runs by pid and start time; ends whole trees. Never: keeps a pipe to a container, takes a
-reused pid for its own, or reports an attempt gone while a process of it is alive. State: the files
-below ``root``; a new launcher on the same root knows everything that the old one did.
+Does: start init detached, so that neither Ctrl-C nor kill -9 of the controller touches a job; find
+what runs by pid and start time; end whole process trees. Never: keep a pipe to a container, take a
+reused pid for its own, or report an attempt gone while a process of it is alive. State: the files
+below ``root``, where a new launcher finds all of it.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ from reshape_sidecar.init.values import (
 
 POLL_S = 0.01
 REMOVE_MARGIN_S = 5.0
-"""Beyond the grace period init may take this long. Then: SIGKILL to everything."""
-LOOKS_MAX = 2
-CHANGES_MAX = 32
-"""Launches and removals at once. They may wait for a whole grace period; looks never wait for
-them, for a release that nobody looks at in time costs a GPU."""
+"""Time for init beyond the grace period. Then: SIGKILL to everything."""
+READERS_MAX = 2
+WRITERS_MAX = 32
+"""Launches and removals at once. They may wait for a whole grace period, so that reads have threads
+of their own: a late check of a release costs GPU time."""
 WORKER_PREFIX = "worker-"
 T = TypeVar("T")
 
@@ -60,9 +60,10 @@ T = TypeVar("T")
 class LocalLauncher:
     """Containers below ``root``: ``ROOT/JOB/attempt-N/`` with spec.json, token, run/ and logs/.
 
-    Each worker but the first has the same in ``worker-K/`` below that. All end when one does.
+    Each worker but the first has the same in ``worker-K/`` below that. If one worker ends, all end.
 
-    ``environment`` is what a container begins with; default: this process's own, without RESHAPE_*.
+    ``environment`` is the initial environment of a container; default: this process's own, without
+    RESHAPE_*.
     """
 
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -72,27 +73,27 @@ class LocalLauncher:
             name: value for name, value in base.items() if not name.startswith("RESHAPE_")
         }
         self._children: set[int] = set()
-        """Inits that this very process started: they are zombies until it looks at them."""
+        """Inits that this process started and has to reap."""
         self._launching = threading.Lock()
         self._gone: dict[tuple[str, int], ContainerStatus] = {}
-        """Attempts of which nothing is left: that is final."""
+        """Attempts without a living process, which is final."""
         self._ending: set[tuple[str, int]] = set()
-        """Attempts that are being removed: their workers end one after another."""
+        """Attempts under removal; their workers end one after another."""
         self._folders = AttemptFolders(self._root)
-        self._looks = ThreadPoolExecutor(LOOKS_MAX, "launcher-look")
-        self._changes = ThreadPoolExecutor(CHANGES_MAX, "launcher-change")
+        self._readers = ThreadPoolExecutor(READERS_MAX, "launcher-look")
+        self._writers = ThreadPoolExecutor(WRITERS_MAX, "launcher-change")
 
     def refusals(self, spec: LaunchSpec) -> tuple[RecordRefused, ...]:
-        """Nothing to say: what a record names may be there by the time of its launch."""
+        """Return nothing: what a record names may exist by the time of its launch."""
         return ()
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""
         check_job_id(spec.job)
-        await _on(self._changes, self._launch, spec, token)
+        await _in_pool(self._writers, self._launch, spec, token)
 
     async def one_host(self, spec: LaunchSpec) -> OneHost | None:
-        """Nothing to say: there is one host."""
+        """Return None: this launcher has one host."""
         return None
 
     async def remove(self, job: str, attempt: int, grace_s: float) -> None:
@@ -100,32 +101,33 @@ class LocalLauncher:
 
         Raises LaunchError if a process cannot be ended.
         """
-        await _on(self._changes, self._remove, job, attempt, grace_s)
+        await _in_pool(self._writers, self._remove, job, attempt, grace_s)
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
-        """Every attempt that was started here. Where init died, what it left is killed first.
+        """Return the status of every attempt that was started here.
 
-        Raises OSError while that cannot be told: nothing is called gone that was not looked at.
+        Kills the processes that a dead init left before it reports the attempt gone. Raises OSError
+        if the attempts cannot be listed.
         """
-        return await _on(self._looks, self._containers)
+        return await _in_pool(self._readers, self._containers)
 
     async def check_release(
         self, job: str, attempt: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
-        """Whether nothing of ``attempt`` up to ``generation`` is alive or holds GPU memory.
+        """Check that nothing of ``attempt`` up to ``generation`` is alive or holds GPU memory.
 
-        Raises OSError while that cannot be told.
+        Raises OSError while that cannot be found out.
         """
-        return await _on(self._looks, self._check_release, job, attempt, generation, devices)
+        return await _in_pool(self._readers, self._check_release, job, attempt, generation, devices)
 
     def log_path(self, job: str, attempt: int) -> str | None:
-        """The folder with training.log, agent.log and init.log; None if there is none."""
+        """Return the folder of training.log, agent.log and init.log; None if it does not exist."""
         logs = self._folder(job, attempt).logs
         return str(logs) if logs.is_dir() else None
 
     def _launch(self, spec: LaunchSpec, token: str) -> None:
         with self._launching:
-            # The first is started last: an attempt is there when all of its workers are.
+            # The first worker starts last: an attempt exists once all of its workers do.
             for worker in reversed(range(spec.workers)):
                 own = replace(spec, worker=worker)
                 self._launch_once(own, worker_token(token, worker))
@@ -134,7 +136,7 @@ class LocalLauncher:
         marker = self._marker(spec.job, spec.attempt, spec.worker)
         folder = folder_of(marker)
         if (folder.run / INIT_FILE).exists():
-            return  # it runs, or it ran and is gone: ``containers`` says which
+            return  # it runs or has ended: ``containers`` reports which
         try:
             self._make_own_code_folder(spec)
             pid = start.start(folder, spec, token, self._environment | marker.environment())
@@ -149,7 +151,7 @@ class LocalLauncher:
             ) from error
 
     def _make_own_code_folder(self, spec: LaunchSpec) -> None:
-        """A record that names no code gets an empty folder; one that it names has to be there."""
+        """Create an empty folder for a record that names no code; a named folder has to exist."""
         if Path(spec.code).is_relative_to(self._root / spec.job):
             try:
                 Path(spec.code).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -182,7 +184,7 @@ class LocalLauncher:
         return tuple(sorted(found, key=lambda status: (status.job, status.attempt)))
 
     def _dead(self, first: Marker, alive: list[Marker]) -> ContainerStatus:
-        """Status of an attempt of which an init is gone; what is ``alive`` is killed first."""
+        """Kill the workers ``alive`` of an attempt without an init; return its status."""
         job, number = first.job, first.attempt
         left = [entry for marker in alive for entry in processes.kill(marker)]
         if left:
@@ -220,7 +222,7 @@ class LocalLauncher:
     def _remove(self, job: str, number: int, grace_s: float) -> None:
         self._ending.add((job, number))
         try:
-            # The first worker first: only that one may have something to save.
+            # The first worker ends first: only that worker may have something to save.
             left = [e for m in self._markers(job, number) for e in self._end(m, grace_s)]
         finally:
             self._ending.discard((job, number))
@@ -230,7 +232,7 @@ class LocalLauncher:
             raise LaunchError(f"processes {pids} of {job} do not end", retryable=True)
 
     def _end(self, marker: Marker, grace_s: float) -> list[Marked]:
-        """End one worker; gives what would not go."""
+        """End a worker; return the processes that remain."""
         folder = folder_of(marker)
         init = init_of(folder.run)
         if init is not None:
@@ -243,7 +245,7 @@ class LocalLauncher:
         return processes.kill(marker)
 
     def _ask_to_end(self, folder: Folder, pid: int, start_time: int, grace_s: float) -> None:
-        """By the socket, which can say the grace period; by SIGTERM where that fails."""
+        """Request the end by the socket, with the grace period; by SIGTERM if that fails."""
         try:
             with files.connect(folder.run / SOCKET_NAME, REMOVE_MARGIN_S) as client:
                 client.sendall(codec.dumps(End(grace_s)).encode() + b"\n")
@@ -252,7 +254,7 @@ class LocalLauncher:
             init = proc.Proc(pid, 0, start_time, zombie=False)
             proc.send(init, signal.SIGTERM)
 
-    # --- small things
+    # --- folders and children
 
     def _folder(self, job: str, number: int) -> Folder:
         return Folder(self._root / job / f"attempt-{number}")
@@ -263,7 +265,7 @@ class LocalLauncher:
         return Marker(job, number, str(own.socket))
 
     def _markers(self, job: str, number: int) -> list[Marker]:
-        """All workers of an attempt, the first one first."""
+        """Return the markers of all workers of an attempt, in their order."""
         try:
             names = os.listdir(self._folder(job, number).path)
         except (FileNotFoundError, NotADirectoryError):
@@ -281,9 +283,9 @@ class LocalLauncher:
 
 
 def folder_of(marker: Marker) -> Folder:
-    """The folder of the worker with this marker."""
+    """Return the folder of the worker with this marker."""
     return Folder(Path(marker.socket).parent.parent)
 
 
-async def _on(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+async def _in_pool(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
     return await asyncio.get_running_loop().run_in_executor(pool, work, *arguments)

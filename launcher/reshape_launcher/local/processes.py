@@ -1,8 +1,7 @@
 """The processes of attempts on this machine, found by the marker in their environment.
 
-Does: counts, and ends, what carries an attempt's marker, whoever its parent is now. Never: touches
-a process without the marker, or trusts a pid without its start time. State: none; /proc is read at
-each call.
+Does: list and end the processes with an attempt's marker, whichever parent they have. Never: touch
+a process without the marker, or trust a pid without its start time.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from reshape_sidecar.init.processes import Marked, Marker
 
 KILL_POLL_S = 0.02
 KILL_WAIT_S = 5.0
-"""SIGKILL to gone. Then: the attempt counts as still running (a process hangs in the kernel)."""
+"""Time from SIGKILL to the end. Then: the attempt still counts as running."""
 
 
 def living(markers: Iterable[Marker]) -> dict[Marker, list[Marked]]:
-    """Living processes of each of the attempts, by one look at /proc."""
+    """Return the living processes of each attempt, by one pass over /proc."""
     found: dict[Marker, list[Marked]] = {marker: [] for marker in markers}
     for entry in proc.marked(proc.snapshot()):
         if entry.marker in found:
@@ -29,25 +28,25 @@ def living(markers: Iterable[Marker]) -> dict[Marker, list[Marked]]:
 
 
 def end(marker: Marker, wait_s: float) -> None:
-    """SIGTERM to an init whose files are lost, so that training saves and all ends in order.
+    """Send SIGTERM to an init whose files are lost, so that training saves and all ends in order.
 
-    Blocks until it is gone, at most ``wait_s`` seconds; returns at once where no init is alive.
+    Blocks until it is gone, at most ``wait_s`` seconds; returns at once if no init is alive.
     """
     give_up_s = time.monotonic() + wait_s
-    told = False
+    signalled = False
     while time.monotonic() < give_up_s:
-        keepers = [entry for entry in living((marker,))[marker] if entry.generation is None]
-        if not keepers:
+        inits = [entry for entry in living((marker,))[marker] if entry.generation is None]
+        if not inits:
             return
-        if not told:
-            told = True
-            for entry in keepers:
+        if not signalled:
+            signalled = True
+            for entry in inits:
                 proc.send(entry.proc, signal.SIGTERM)
         time.sleep(KILL_POLL_S)
 
 
 def kill(marker: Marker, wait_s: float = KILL_WAIT_S) -> list[Marked]:
-    """SIGKILL to every process of the attempt until none is left; gives what would not go.
+    """Send SIGKILL to every process of the attempt until none is left; return those that remain.
 
     Blocks at most ``wait_s`` seconds.
     """

@@ -1,10 +1,10 @@
-"""Starting init for one attempt on this machine, detached from who starts it.
+"""Start of init for one attempt on this machine, detached from the controller.
 
-Does: writes the attempt's files, executes init in a session of its own with no inherited pipe.
-Never: waits for the agent, or leaves the token where another user may read it. State: none.
+Does: write the attempt's files, and start init in a session of its own without an inherited pipe.
+It does not wait for the agent. Never: let another user read the token.
 
-``python`` in a job's command means the interpreter that runs this (``AttemptSpec.python``), so that
-a script finds what is installed beside the controller.
+``python`` in a job's command means the interpreter of this process (``AttemptSpec.python``), so
+that a script finds the packages that are installed beside the controller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.values import INIT_LOG, LOCK_FILE
 
 START_WAIT_S = 20.0
-"""Start of init to its pid file. Then: it counts as not started."""
+"""Time limit from the start of init to its pid file. Then: it counts as not started."""
 POLL_S = 0.01
 FOLDER_MODE = 0o700
 SECRET_MODE = 0o600
@@ -39,12 +39,12 @@ class NotStarted(Exception):
 
 
 def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) -> int:
-    """Start init for the attempt in ``folder`` with exactly ``env``; gives its pid."""
+    """Start init for the attempt in ``folder`` with exactly ``env``; return its pid."""
     try:
         for path in (folder.path, folder.run, folder.logs):
             path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
         _write_secret(folder.path / attempt.TOKEN_FILE, token)
-        text = codec.dumps(spec.told(python=sys.executable))
+        text = codec.dumps(spec.sidecar_spec(python=sys.executable))
         durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
         return _spawn(folder, spec, env)
     except OSError as error:
@@ -54,12 +54,12 @@ def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) 
 
 
 def wait_until_up(folder: Folder, pid: int) -> None:
-    """Block until init has said who it is. Raises NotStarted."""
+    """Block until init has written its pid file. Raises NotStarted."""
     give_up_s = time.monotonic() + START_WAIT_S
     while init_of(folder.run) is None:
         ended = not proc.alive(pid, proc.start_time(pid))
-        # Another init may hold the folder: one that a controller started just before it died.
-        if (ended and not _held(folder)) or time.monotonic() >= give_up_s:
+        # An init that an earlier controller started just before its death may hold the folder.
+        if (ended and not _is_locked(folder)) or time.monotonic() >= give_up_s:
             raise NotStarted(f"its init process did not start; see {folder.logs / INIT_LOG}")
         time.sleep(POLL_S)
 
@@ -88,7 +88,7 @@ def _spawn(folder: Folder, spec: LaunchSpec, env: Mapping[str, str]) -> int:
 
 
 def _program(package_file: str | None) -> str:
-    """Path of a package's ``__main__.py``; it is run by path, so nothing enters a user's path."""
+    """Return the path of a package's ``__main__.py``; a path keeps ``sys.path`` as it is."""
     assert package_file is not None
     return str(Path(package_file).resolve().with_name("__main__.py"))
 
@@ -99,8 +99,8 @@ def _write_secret(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _held(folder: Folder) -> bool:
-    """Whether some init holds the attempt's lock."""
+def _is_locked(folder: Folder) -> bool:
+    """True if an init holds the attempt's lock."""
     try:
         with open(folder.run / LOCK_FILE, "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

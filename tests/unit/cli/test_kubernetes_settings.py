@@ -14,7 +14,7 @@ from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.serve.cluster_file import read
 from reshape_controller.cli.serve.doctor import doctor
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.http.app import SIDECAR_ROUTES
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
@@ -37,8 +37,8 @@ def kubeconfig(tmp_path: Path) -> Path:
     return path
 
 
-def place(**flags: object) -> KubernetesPlace | None:
-    return kubernetes_place(load(flags, {}))  # type: ignore[arg-type]
+def place(**flags: object) -> KubernetesSettings | None:
+    return kubernetes_settings(load(flags, {}))  # type: ignore[arg-type]
 
 
 def problem(**flags: object) -> str:

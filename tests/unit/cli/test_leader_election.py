@@ -10,14 +10,14 @@ from reshape_controller.cli.config import load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.serve.leader_election import lease_name
-from reshape_controller.cli.serve.store_settings import store_place
+from reshape_controller.cli.serve.store_settings import store_settings
 
 SERVER = "mongodb://db.example/reshape"
 
 
 def name(folder: Path, **flags: str) -> str | None:
     config = load({"home": str(folder), **flags}, {"XDG_CONFIG_HOME": str(folder)})
-    return lease_name(config, store_place(config))
+    return lease_name(config, store_settings(config))
 
 
 def test_without_a_lease_there_is_no_election(tmp_path: Path) -> None:

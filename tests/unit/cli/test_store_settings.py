@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.cli.about import Shown
+from reshape_controller.cli.about import ConfigView
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import CliError, Exit
-from reshape_controller.cli.serve.store_settings import store_place
+from reshape_controller.cli.serve.store_settings import store_settings
 from reshape_controller.http.json_text import to_json
 from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.sqlite.store import SqliteStore
@@ -30,26 +30,26 @@ def credentials(tmp_path: Path, text: str = f"ada:{PASSWORD}\n", mode: int = 0o6
 
 
 def test_without_a_setting_the_store_is_the_file_of_the_home(tmp_path: Path) -> None:
-    place = store_place(config(tmp_path, {"home": str(tmp_path)}))
+    place = store_settings(config(tmp_path, {"home": str(tmp_path)}))
     assert place.file == tmp_path / "store.sqlite"
     assert isinstance(place.make(), SqliteStore)
 
 
 def test_one_flag_makes_it_a_server(tmp_path: Path) -> None:
-    place = store_place(config(tmp_path, {"store": "mongodb://db.example:27018/mine"}))
+    place = store_settings(config(tmp_path, {"store": "mongodb://db.example:27018/mine"}))
     assert place.text == "mongodb://db.example:27018/mine"
     assert place.file is None
     assert isinstance(place.make(), MongoStore)
 
 
 def test_the_database_has_a_default_name(tmp_path: Path) -> None:
-    place = store_place(config(tmp_path, {"store": "mongodb://db.example"}))
+    place = store_settings(config(tmp_path, {"store": "mongodb://db.example"}))
     assert place.text == "mongodb://db.example:27017/reshape"
 
 
 def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
     with pytest.raises(CliError, match="can see the command line") as refused:
-        store_place(config(tmp_path, {"store": f"mongodb://ada:{ENCODED}@db/mine"}))
+        store_settings(config(tmp_path, {"store": f"mongodb://ada:{ENCODED}@db/mine"}))
     assert refused.value.code is Exit.USAGE
     assert "s3same" not in refused.value.text()
     assert "--store-credentials" in refused.value.text()
@@ -57,17 +57,17 @@ def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path: Pa
 
 def test_the_environment_may_hold_the_password_and_config_show_hides_it(tmp_path: Path) -> None:
     found = config(tmp_path, RESHAPE_STORE=f"mongodb://ada:{ENCODED}@db/mine?authSource=admin")
-    place = store_place(found)
+    place = store_settings(found)
     assert place.server is not None
     assert place.server.secrets
-    for text in (repr(place), repr(place.server), to_json(Shown("", found.all())), place.text):
+    for text in (repr(place), repr(place.server), to_json(ConfigView("", found.all())), place.text):
         assert "s3same" not in text
-    assert "mongodb://db/mine" in to_json(Shown("", found.all()))
+    assert "mongodb://db/mine" in to_json(ConfigView("", found.all()))
 
 
 def test_credentials_come_from_a_private_file(tmp_path: Path) -> None:
     flags = {"store": "mongodb://db/mine", "store_credentials": credentials(tmp_path)}
-    place = store_place(config(tmp_path, flags))
+    place = store_settings(config(tmp_path, flags))
     assert place.server is not None
     assert place.server.options == {"username": "ada", "password": PASSWORD}
     assert "s3same" not in repr(place.server)
@@ -88,14 +88,14 @@ def test_a_credentials_file_that_is_none_is_refused(
 ) -> None:
     flags = {"store": "mongodb://db/m", "store_credentials": credentials(tmp_path, text, mode)}
     with pytest.raises(CliError, match=problem) as refused:
-        store_place(config(tmp_path, flags))
+        store_settings(config(tmp_path, flags))
     assert "s3same" not in refused.value.text()
 
 
 def test_a_credentials_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     flags = {"store": "mongodb://db/m", "store_credentials": str(tmp_path / "gone")}
     with pytest.raises(CliError, match="gone"):
-        store_place(config(tmp_path, flags))
+        store_settings(config(tmp_path, flags))
 
 
 def test_credentials_in_two_places_are_refused(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_credentials_in_two_places_are_refused(tmp_path: Path) -> None:
         RESHAPE_STORE_CREDENTIALS=credentials(tmp_path),
     )
     with pytest.raises(CliError, match="given twice"):
-        store_place(found)
+        store_settings(found)
 
 
 def test_a_configuration_file_with_a_password_must_be_private(tmp_path: Path) -> None:
@@ -114,16 +114,16 @@ def test_a_configuration_file_with_a_password_must_be_private(tmp_path: Path) ->
     file.write_text(f"store: mongodb://ada:{ENCODED}@db/mine\n")
     file.chmod(0o644)
     with pytest.raises(CliError, match="other users can read or write") as refused:
-        store_place(config(tmp_path))
+        store_settings(config(tmp_path))
     assert "s3same" not in refused.value.text()
     file.chmod(0o600)
-    assert store_place(config(tmp_path)).text == "mongodb://db:27017/mine"
+    assert store_settings(config(tmp_path)).text == "mongodb://db:27017/mine"
 
 
 def test_a_certificate_authority_turns_tls_on(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
     ca.write_text("-----BEGIN CERTIFICATE-----\n")
-    place = store_place(config(tmp_path, {"store": "mongodb://db/m", "store_ca": str(ca)}))
+    place = store_settings(config(tmp_path, {"store": "mongodb://db/m", "store_ca": str(ca)}))
     assert place.server is not None
     assert place.server.options == {"tls": True, "tlsCAFile": str(ca)}
 
@@ -133,13 +133,13 @@ def test_a_certificate_authority_turns_tls_on(tmp_path: Path) -> None:
 )
 def test_a_certificate_that_is_not_checked_is_refused(tmp_path: Path, option: str) -> None:
     with pytest.raises(CliError, match="turns off the check of the server's certificate"):
-        store_place(config(tmp_path, {"store": f"mongodb://db/m?tls=true&{option}=true"}))
+        store_settings(config(tmp_path, {"store": f"mongodb://db/m?tls=true&{option}=true"}))
 
 
 @pytest.mark.parametrize("name", ["store_credentials", "store_ca"])
 def test_settings_of_a_server_without_a_server_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(CliError, match="the store is a file"):
-        store_place(config(tmp_path, {name: "x"}))
+        store_settings(config(tmp_path, {name: "x"}))
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,6 @@ def test_settings_of_a_server_without_a_server_are_refused(tmp_path: Path, name:
 )
 def test_an_address_that_is_none_is_refused_with_its_form(tmp_path: Path, text: str) -> None:
     with pytest.raises(CliError, match=r"address cannot be used|command line") as refused:
-        store_place(config(tmp_path, {"store": text}))
+        store_settings(config(tmp_path, {"store": text}))
     assert "s3same" not in refused.value.text()
     assert "remedy" in refused.value.text()

@@ -166,7 +166,7 @@ def test_sizes() -> None:
 def test_what_doctor_found_and_what_to_do_are_read_whole_in_a_narrow_terminal() -> None:
     right = Finding("may create leases.coordination.k8s.io", True, "the first makes the lease")
     wrong = Finding("claim", False, TOO_LONG, "make the claim with kubectl")
-    drawn = lines(doctor.table(doctor.Report(False, (right, wrong))), columns=80)
+    drawn = lines(doctor.table(doctor.DoctorReport(False, (right, wrong))), columns=80)
     assert not any("\u2026" in line for line in drawn), "nothing is cut"
     words = " ".join(" ".join(drawn).split())
     assert f"claim FAILED {TOO_LONG} remedy: make the claim with kubectl" in words

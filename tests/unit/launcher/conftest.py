@@ -31,7 +31,7 @@ def launcher(
     monkeypatch.setattr(module, "REMOVE_MARGIN_S", 0.1)
     monkeypatch.setattr(module, "REMOVE_POLL_S", 0.01)
     monkeypatch.setattr(module, "AWAY_POLL_S", 0.01)
-    monkeypatch.setattr(module, "AWAY_PATIENCE_S", 0.1)
+    monkeypatch.setattr(module, "AWAY_WAIT_S", 0.1)
     made = KubernetesLauncher(cluster, SETTINGS, SimulatedDevices(2), monotonic_s=clock)
     yield made
     made.close()

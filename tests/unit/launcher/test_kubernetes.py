@@ -45,7 +45,7 @@ def test_a_launch_that_broke_off_anywhere_is_finished_by_its_repeat(
 def test_a_launch_waits_for_an_api_server_that_is_away(
     cluster: FakeCluster, launcher: KubernetesLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AWAY_PATIENCE_S", 60.0)
+    monkeypatch.setattr(module, "AWAY_WAIT_S", 60.0)
     cluster.refuse["create_job"] = 0
 
     async def outage() -> None:
@@ -131,7 +131,7 @@ def test_a_worker_s_pod_that_came_and_went_between_two_looks_is_not_overlooked(
 ) -> None:
     launch(launcher, replace(SPEC, workers=2))
     cluster.be(NAME, phase="Running", started=True)
-    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], bereft=True)
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], has_ended_pod=True)
     assert one(launcher).running
     assert ("delete_pod", f"{NAME}-x 10") in cluster.calls
 

@@ -9,12 +9,12 @@ import pytest
 from kubernetes import client
 
 from reshape_launcher.kubernetes import api_objects, naming
-from reshape_launcher.kubernetes.values import ClaimSeen, JobSeen, Node, PodSeen
+from reshape_launcher.kubernetes.values import ClaimInfo, JobInfo, Node, PodInfo
 
 CREATED = "2026-11-21T12:00:00Z"
 
 
-def pod(status: dict[str, Any], **metadata: Any) -> PodSeen:
+def pod(status: dict[str, Any], **metadata: Any) -> PodInfo:
     """A pod of Job ``a-1`` with this status, as the client reads it."""
     document = {
         "metadata": {
@@ -49,7 +49,7 @@ def test_a_pod_that_comes_up_has_no_trouble() -> None:
             ],
         }
     )
-    assert seen == PodSeen("a-1-x", "a-1", "node1")
+    assert seen == PodInfo("a-1-x", "a-1", "node1")
 
 
 OUTAGE = "rpc error: code = Unknown desc = dial tcp: connection refused"
@@ -146,7 +146,7 @@ def test_a_deleted_pod_ends_and_is_not_over() -> None:
         deletionTimestamp=CREATED,
         deletionGracePeriodSeconds=30,
     )
-    assert (seen.ends_within_s, seen.started, seen.over) == (30, True, False)
+    assert (seen.deletion_grace_s, seen.started, seen.over) == (30, True, False)
 
 
 def event(second: int, kind: str, reason: str, *, series: bool = False) -> client.CoreV1Event:
@@ -177,7 +177,7 @@ def test_a_warning_counts_until_something_else_is_said(
     assert api_objects.warning(events) == told
 
 
-def job(**more: Any) -> JobSeen | None:
+def job(**more: Any) -> JobInfo | None:
     document = {
         "metadata": {
             "name": "a-1",
@@ -191,9 +191,9 @@ def job(**more: Any) -> JobSeen | None:
 
 
 def test_a_job_is_over_by_its_condition_alone() -> None:
-    assert job() == JobSeen("a-1", "a-0123", 3)
+    assert job() == JobInfo("a-1", "a-0123", 3)
     target = {"type": "FailureTarget", "status": "True"}
-    assert job(status={"conditions": [target]}) == JobSeen("a-1", "a-0123", 3)
+    assert job(status={"conditions": [target]}) == JobInfo("a-1", "a-0123", 3)
     failed = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded"}
     seen = job(status={"conditions": [failed]})
     assert seen is not None
@@ -202,14 +202,14 @@ def test_a_job_is_over_by_its_condition_alone() -> None:
 
 @pytest.mark.parametrize("count", ["failed", "succeeded"])
 def test_a_job_remembers_that_a_pod_of_it_has_ended(count: str) -> None:
-    assert job(status={"active": 1, count: 1}) == JobSeen("a-1", "a-0123", 3, bereft=True)
-    assert job(status={"active": 2}) == JobSeen("a-1", "a-0123", 3)
+    assert job(status={"active": 1, count: 1}) == JobInfo("a-1", "a-0123", 3, has_ended_pod=True)
+    assert job(status={"active": 2}) == JobInfo("a-1", "a-0123", 3)
 
 
 def test_a_job_has_as_many_pods_as_it_has_workers() -> None:
     template = {"spec": {"containers": [{"name": "training"}]}}
     seen = job(spec={"template": template, "parallelism": 3, "completions": 3})
-    assert seen == JobSeen("a-1", "a-0123", 3, pods=3)
+    assert seen == JobInfo("a-1", "a-0123", 3, pods=3)
 
 
 def test_a_job_that_is_not_of_our_form_is_not_ours() -> None:
@@ -245,7 +245,7 @@ def test_a_claim_has_its_modes_and_the_node_that_its_volume_was_made_for() -> No
         "spec": {"accessModes": ["ReadWriteOnce"]},
     }
     read = client.V1PersistentVolumeClaim.from_dict
-    assert api_objects.claim_of(read(document)) == ClaimSeen(("ReadWriteOnce",))
+    assert api_objects.claim_of(read(document)) == ClaimInfo(("ReadWriteOnce",))
     document["metadata"]["annotations"] = {"volume.kubernetes.io/selected-node": "node2"}
     assert api_objects.claim_of(read(document)).node == "node2"
 

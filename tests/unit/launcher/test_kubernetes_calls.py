@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from reshape_launcher.kubernetes.api import ApiCluster, CannotConnect, connect
-from reshape_launcher.kubernetes.values import ApiTrouble
+from reshape_launcher.kubernetes.api import CannotConnect, ClusterClient, connect
+from reshape_launcher.kubernetes.values import KubernetesError
 from reshape_launcher.leases import NOBODY
 
 Answer = Callable[[str, str], tuple[int, dict[str, Any] | bytes]]
@@ -30,7 +30,7 @@ users: [{{name: me, user: {{}}}}]
 
 
 @contextmanager
-def api(folder: Path, answer: Answer) -> Iterator[ApiCluster]:
+def api(folder: Path, answer: Answer) -> Iterator[ClusterClient]:
     """A cluster of which each call is answered so."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -78,7 +78,7 @@ def test_a_conflict_over_a_quota_made_nothing_and_is_tried_again(tmp_path: Path)
     conflict = refused(409, "Conflict", QUOTA)
     with (
         api(tmp_path, lambda method, path: conflict) as cluster,
-        pytest.raises(ApiTrouble, match="secret a cannot be created") as caught,
+        pytest.raises(KubernetesError, match="secret a cannot be created") as caught,
     ):
         cluster.create_secret({"metadata": {"name": "a"}})
     assert caught.value.away, "a failure of the job would use up its retries"
@@ -108,7 +108,7 @@ STRANGE = (
     b"\xff",
     b"[" * 100_000,
 )
-CALLS: dict[str, Callable[[ApiCluster], object]] = {
+CALLS: dict[str, Callable[[ClusterClient], object]] = {
     "jobs": lambda cluster: cluster.jobs("a=b"),
     "pods": lambda cluster: cluster.pods("a=b"),
     "nodes": lambda cluster: cluster.nodes(""),
@@ -123,7 +123,7 @@ def test_an_answer_that_is_no_document_tells_nothing_now(
 ) -> None:
     with (
         api(tmp_path, lambda method, path: (200, body)) as cluster,
-        pytest.raises(ApiTrouble, match="the API server's answer is not valid: ") as caught,
+        pytest.raises(KubernetesError, match="the API server's answer is not valid: ") as caught,
     ):
         CALLS[what](cluster)
     assert caught.value.away, "it is asked again, and nothing is concluded from it"
@@ -133,7 +133,7 @@ def test_an_answer_that_is_no_document_tells_nothing_now(
 def test_a_lease_of_which_no_document_comes_cannot_be_seen_now(tmp_path: Path, body: bytes) -> None:
     with (
         api(tmp_path, lambda method, path: (200, body)) as cluster,
-        pytest.raises(ApiTrouble, match="lease reshape cannot be used"),
+        pytest.raises(KubernetesError, match="lease reshape cannot be used"),
     ):
         cluster.lease("reshape").read()
 
@@ -149,5 +149,5 @@ def test_a_change_that_is_answered_by_no_document_may_not_have_been_made(
             lambda: cluster.delete_job("a"),
             lambda: cluster.delete_pod("a", 1),
         ):
-            with pytest.raises(ApiTrouble):
+            with pytest.raises(KubernetesError):
                 change()

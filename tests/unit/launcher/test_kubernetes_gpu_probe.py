@@ -10,7 +10,7 @@ from reshape_launcher.kubernetes import gpu_probe, naming, sidecar_archive
 from reshape_launcher.kubernetes import gpus as holding
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices, offer
 from reshape_launcher.kubernetes.gpus import NodeGpus
-from reshape_launcher.kubernetes.values import ApiTrouble, Manifest, Node, PodSeen
+from reshape_launcher.kubernetes.values import KubernetesError, Manifest, Node, PodInfo
 from reshape_sidecar import codec
 from reshape_sidecar.gpu import FREE_MEMORY_BYTES, GpuSeen, Inventory
 from tests.support import pod_security
@@ -28,7 +28,7 @@ class Probed(FakeCluster):
     def create_job(self, manifest: Manifest) -> str:
         return f"uid-{self._called('create_job', manifest['metadata']['name'])}"
 
-    def pods(self, selector: str) -> tuple[PodSeen, ...]:
+    def pods(self, selector: str) -> tuple[PodInfo, ...]:
         return tuple(self.seen_pods.values())
 
 
@@ -52,7 +52,7 @@ class World:
     def say(self, message: str, **more: object) -> None:
         """The newest probe's pod ends with this word."""
         name = self.probes()[-1]
-        pod = PodSeen(f"{name}-x", name, "node1", "Succeeded", True, message=message)
+        pod = PodInfo(f"{name}-x", name, "node1", "Succeeded", True, message=message)
         self.cluster.seen_pods = {pod.name: replace(pod, **more)}  # type: ignore[arg-type]
 
     def answer(self, *gpus: GpuSeen) -> dict[str, NodeGpus]:
@@ -87,7 +87,7 @@ def test_a_probe_that_is_refused_hides_no_other_node_and_is_tried_again(world: W
     assert found["node1"] == known["node1"]
     assert "refused by the test" in found["node2"].trouble
     del world.cluster.refuse["create_job"]
-    world.now_s = gpu_probe.AGAIN_S
+    world.now_s = gpu_probe.REPROBE_S
     world.look(NODE, other)
     assert len(set(world.probes())) == 3
 
@@ -113,7 +113,7 @@ def test_a_gpu_that_others_use_is_left_out_until_it_is_free(world: World) -> Non
     assert found.gpus == ("GPU-1",)
     assert found.trouble == "GPU GPU-2 holds 512 MiB"
     assert found.shown == ("GPU-1", "GPU-2"), "it is there, whoever uses it"
-    world.now_s = gpu_probe.AGAIN_S
+    world.now_s = gpu_probe.REPROBE_S
     world.look()
     mine = replace(FIRST, used_bytes=1 << 33)
     assert world.answer(mine, SECOND)["node1"].gpus == ("GPU-1", "GPU-2"), "the first is our own"
@@ -133,7 +133,7 @@ def test_a_gpu_that_a_later_probe_does_not_show_is_not_shown_though_it_was_offer
     world.look()
     used = replace(SECOND, used_bytes=FREE_MEMORY_BYTES + 1)
     world.answer(FIRST, used)
-    world.now_s = gpu_probe.AGAIN_S
+    world.now_s = gpu_probe.REPROBE_S
     world.look()
     found = world.answer(used)["node1"]
     assert (found.gpus, found.shown) == (("GPU-1",), ("GPU-2",))
@@ -163,11 +163,11 @@ def test_a_probe_that_does_not_come_up_is_given_up_and_begun_again(world: World)
     world.look()
     world.now_s = gpu_probe.PROBE_S
     assert "Kubernetes created no pod" in world.look()["node1"].trouble
-    world.now_s += gpu_probe.AGAIN_S
+    world.now_s += gpu_probe.REPROBE_S
     world.look()
     assert len(set(world.probes())) == 2
     name = world.probes()[-1]
-    pod = PodSeen(f"{name}-x", name, trouble="it cannot be scheduled: no room")
+    pod = PodInfo(f"{name}-x", name, trouble="it cannot be scheduled: no room")
     world.cluster.seen_pods = {pod.name: pod}
     world.now_s += gpu_probe.PROBE_S
     assert "it cannot be scheduled: no room" in world.look()["node1"].trouble
@@ -175,7 +175,7 @@ def test_a_probe_that_does_not_come_up_is_given_up_and_begun_again(world: World)
 
 def test_a_probe_that_the_api_server_did_not_take_is_asked_for_again(world: World) -> None:
     world.cluster.refuse["create_job"] = 503
-    with pytest.raises(ApiTrouble):
+    with pytest.raises(KubernetesError):
         world.look()
     world.cluster.refuse.clear()
     world.look()
@@ -186,7 +186,7 @@ def test_a_probe_that_the_api_server_did_not_take_is_asked_for_again(world: Worl
 def test_a_probe_is_within_the_restricted_profile_and_no_attempt_of_a_job() -> None:
     settings = replace(SETTINGS, runtime_class="nvidia")
     name = naming.probe_name("node1.example", "run 1")
-    made = gpu_probe.job(name, "node1.example", settings, sidecar_archive.Archive(b""))
+    made = gpu_probe.probe_job(name, "node1.example", settings, sidecar_archive.Archive(b""))
     spec = made["spec"]["template"]["spec"]
     assert list(pod_security.violations(spec)) == []
     assert spec["runtimeClassName"] == "nvidia"
@@ -204,21 +204,25 @@ def test_every_pod_sees_all_gpus_by_the_runtime() -> None:
 class Looked(FakeCluster):
     """A cluster with one running pod of ours on node1."""
 
-    def pods(self, selector: str) -> tuple[PodSeen, ...]:
-        return (PodSeen("a-1-x", "a-1", "node1", "Running", started=True),)
+    def pods(self, selector: str) -> tuple[PodInfo, ...]:
+        return (PodInfo("a-1-x", "a-1", "node1", "Running", started=True),)
 
 
 def test_a_release_is_looked_at_in_a_pod_of_the_same_node() -> None:
     cluster = Looked()
     used = replace(SECOND, used_bytes=3 << 30)
     cluster.answer = codec.dumps(Inventory((FIRST, used)))
-    held = holding.held
-    assert held(cluster, SETTINGS, "node1", ("GPU-1",)) == ""
-    assert held(cluster, SETTINGS, "node1", ("GPU-1", "GPU-2")) == "GPU GPU-2 holds 3072 MiB"
-    assert held(cluster, SETTINGS, "node1", ("GPU-9",)) == "GPU GPU-9 is not visible on node1"
-    assert held(cluster, SETTINGS, "node2", ("GPU-2",)) == "", "nobody of ours can look there"
+    busy_reason = holding.busy_reason
+    assert busy_reason(cluster, SETTINGS, "node1", ("GPU-1",)) == ""
+    assert busy_reason(cluster, SETTINGS, "node1", ("GPU-1", "GPU-2")) == "GPU GPU-2 holds 3072 MiB"
+    assert (
+        busy_reason(cluster, SETTINGS, "node1", ("GPU-9",)) == "GPU GPU-9 is not visible on node1"
+    )
+    assert busy_reason(cluster, SETTINGS, "node2", ("GPU-2",)) == "", (
+        "nobody of ours can look there"
+    )
     cluster.answer = "what?"
-    with pytest.raises(ApiTrouble, match="its probe"):
-        held(cluster, SETTINGS, "node1", ("GPU-1",))
+    with pytest.raises(KubernetesError, match="its probe"):
+        busy_reason(cluster, SETTINGS, "node1", ("GPU-1",))
     cluster.runs = False
-    assert held(cluster, SETTINGS, "node1", ("GPU-2",)) == ""
+    assert busy_reason(cluster, SETTINGS, "node1", ("GPU-2",)) == ""

@@ -116,7 +116,7 @@ def test_what_the_record_names_is_what_the_scheduler_keeps_free() -> None:
     assert named["requests"]["memory"] == named["limits"]["memory"] == str(1 << 30)
     usual = pod_of(SPEC)["containers"][0]["resources"]
     assert usual["limits"]["memory"] == str(SETTINGS.memory_bytes)
-    assert usual["requests"]["memory"] == str(pod.MEMORY_ASKED_BYTES)
+    assert usual["requests"]["memory"] == str(pod.MEMORY_REQUEST_BYTES)
 
 
 def test_the_folders_of_a_record_are_claims_in_the_pod() -> None:
@@ -204,7 +204,7 @@ def test_what_cannot_be_launched_is_refused_before_and_at_its_launch(
     assert what in refused.what
     assert refused.remedy
     with pytest.raises(RecordRefused, match=re.escape(str(refused))) as caught:
-        job_of(images.wanted(spec, settings)[0], settings)
+        job_of(images.build_for(spec, settings)[0], settings)
     assert not caught.value.retryable
 
 

@@ -25,7 +25,7 @@ def test_a_container_runs_until_no_pod_of_it_may_run(
     cluster.be(NAME, phase="Running", started=True)
     cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], over="somebody failed it")
     assert one(launcher).running, "its pod is there all the same"
-    cluster.be(NAME, ends_within_s=30)
+    cluster.be(NAME, deletion_grace_s=30)
     assert one(launcher).running, "deleted is not gone"
     cluster.be(NAME, phase="Failed", exit_code=137, reason="OOMKilled: exit code 137")
     ended = ContainerStatus(SPEC.job, 1, False, 137, "OOMKilled: exit code 137", "node1")
@@ -115,9 +115,9 @@ def test_workers_of_which_not_all_are_made_say_why_and_are_given_up(
     cluster.warnings["Job"] = FORBIDDEN
     told = f"Kubernetes creates no pod for it beside 1 of 2: {FORBIDDEN}"
     assert (one(launcher).running, one(launcher).reason) == (True, told)
-    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], bereft=True)
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], has_ended_pod=True)
     assert one(launcher).reason == "", "a pod that has ended is not made again"
-    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], bereft=False)
+    cluster.seen_jobs[NAME] = replace(cluster.seen_jobs[NAME], has_ended_pod=False)
     one(launcher)
     clock.now_s += 301.0
     one(launcher)

@@ -10,16 +10,16 @@ import pytest
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.kubernetes.settings import ClaimMount
-from reshape_launcher.kubernetes.values import ApiTrouble, ClaimSeen
+from reshape_launcher.kubernetes.values import ClaimInfo, KubernetesError
 from reshape_launcher.kubernetes.volume_affinity import one_host
 from reshape_launcher.spec import LaunchError, OneHost
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
 
-ONCE = ClaimSeen(("ReadWriteOnce",))
+ONCE = ClaimInfo(("ReadWriteOnce",))
 
 
-def cluster(**claims: ClaimSeen) -> FakeCluster:
+def cluster(**claims: ClaimInfo) -> FakeCluster:
     return FakeCluster(claims=claims)
 
 
@@ -56,7 +56,7 @@ def test_a_claim_that_another_job_has_is_where_that_job_is() -> None:
 
 
 def test_a_claim_that_is_only_read_may_be_for_many_readers() -> None:
-    readers = ClaimSeen(("ReadOnlyMany",))
+    readers = ClaimInfo(("ReadOnlyMany",))
     settings = replace(SETTINGS, mounts=(ClaimMount("data", "/data"),))
     assert one_host(cluster(data=readers), settings, SPEC) is None
     bound = one_host(cluster(data=ONCE), settings, SPEC)
@@ -73,5 +73,5 @@ def test_an_api_server_that_refuses_is_a_launch_that_failed() -> None:
     with pytest.raises(LaunchError, match="refused by the test"):
         asyncio.run(launcher.one_host(SPEC))
     launcher.close()
-    with pytest.raises(ApiTrouble):
+    with pytest.raises(KubernetesError):
         one_host(there, SETTINGS, SPEC)

@@ -11,9 +11,14 @@ import pytest
 
 from reshape_launcher import ansible
 from reshape_launcher.kubernetes import manifests, pod, sidecar_archive
-from reshape_launcher.kubernetes.apply import ByPlaybook, Directly, Objects, Target
+from reshape_launcher.kubernetes.apply import (
+    ApplyTarget,
+    AttemptObjects,
+    DirectApplier,
+    PlaybookApplier,
+)
 from reshape_launcher.kubernetes.gpus import SimulatedDevices
-from reshape_launcher.kubernetes.images import CODE_IN_IMAGE, Build, wanted
+from reshape_launcher.kubernetes.images import CODE_IN_IMAGE, Build, build_for
 from reshape_launcher.kubernetes.pod_mounts import OWN, mounts_of
 from reshape_launcher.kubernetes.settings import PodSettings
 from reshape_launcher.spec import ClusterAway, LaunchError, LaunchSpec
@@ -36,17 +41,17 @@ case "$1" in {fails}) echo "no space left" >&2; exit 1;; esac
 
 
 @pytest.fixture
-def by_playbook(tmp_path: Path) -> ByPlaybook:
+def by_playbook(tmp_path: Path) -> PlaybookApplier:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(json.dumps(NOWHERE))
-    return ByPlaybook(tmp_path / "runs", Target(str(kubeconfig), "jobs"))
+    return PlaybookApplier(tmp_path / "runs", ApplyTarget(str(kubeconfig), "jobs"))
 
 
-def objects(spec: LaunchSpec = SPEC) -> Objects:
+def objects(spec: LaunchSpec = SPEC) -> AttemptObjects:
     packed = sidecar_archive.Archive(b"not looked at here")
     told = SimulatedDevices(2).environment(spec)
     attempt = pod.Attempt(spec, SETTINGS, mounts_of(spec, SETTINGS), packed, told)
-    return Objects(
+    return AttemptObjects(
         manifests.config_map(packed, SETTINGS),
         manifests.job(attempt),
         manifests.secret(attempt, "token-canary", None),
@@ -68,7 +73,7 @@ def everything_below(folder: Path) -> str:
 
 
 def test_the_task_that_failed_is_named_with_its_message_and_no_secret_is_kept(
-    by_playbook: ByPlaybook, tmp_path: Path
+    by_playbook: PlaybookApplier, tmp_path: Path
 ) -> None:
     with pytest.raises(LaunchError, match="task 'Launch the manifests'") as e:
         by_playbook(objects(), None)
@@ -82,7 +87,7 @@ def test_the_task_that_failed_is_named_with_its_message_and_no_secret_is_kept(
 
 
 def test_the_image_is_built_and_pushed_before_anything_is_launched(
-    by_playbook: ByPlaybook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_playbook: PlaybookApplier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = buildah(tmp_path, monkeypatch)
     canary = tmp_path / "canary"
@@ -99,7 +104,7 @@ def test_the_image_is_built_and_pushed_before_anything_is_launched(
 
 
 def test_a_failed_build_is_told_in_its_own_words_and_launches_nothing(
-    by_playbook: ByPlaybook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    by_playbook: PlaybookApplier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = buildah(tmp_path, monkeypatch, fails="build")
     with pytest.raises(LaunchError, match="task 'Build the image': no space left"):
@@ -125,7 +130,7 @@ def test_a_task_that_may_fail_is_no_failure() -> None:
 
 def test_without_the_playbook_no_image_is_built() -> None:
     with pytest.raises(LaunchError, match="only the playbook"):
-        Directly(FakeCluster())(objects(), Build("base:1", "a:1", "/code"))
+        DirectApplier(FakeCluster())(objects(), Build("base:1", "a:1", "/code"))
 
 
 REGISTRY = replace(SETTINGS, registry="registry.example/team")
@@ -144,17 +149,17 @@ def test_nothing_is_built_for_a_record_that_brings_its_image_or_no_code(
     changes: dict[str, str], settings: PodSettings
 ) -> None:
     spec = replace(SPEC, **changes)  # type: ignore[arg-type]
-    assert wanted(spec, settings) == (spec, None)
+    assert build_for(spec, settings) == (spec, None)
 
 
 def test_code_of_this_machine_becomes_an_image_on_top_of_the_operators() -> None:
-    spec, build = wanted(replace(SPEC, code="/home/ada/code"), REGISTRY)
+    spec, build = build_for(replace(SPEC, code="/home/ada/code"), REGISTRY)
     assert build is not None
     assert (build.base, build.code) == ("base:1", "/home/ada/code")
     assert spec.image == build.image
     assert build.image.startswith("registry.example/team/")
     assert spec.code == CODE_IN_IMAGE
-    again, _ = wanted(replace(SPEC, code="/home/ada/code", attempt=2), REGISTRY)
+    again, _ = build_for(replace(SPEC, code="/home/ada/code", attempt=2), REGISTRY)
     assert again.image != spec.image
     with pytest.raises(LaunchError, match="there is no base image"):
-        wanted(replace(SPEC, code="/home/ada/code"), replace(REGISTRY, image=None))
+        build_for(replace(SPEC, code="/home/ada/code"), replace(REGISTRY, image=None))

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.core.profile_book import ProfileBook
-from reshape_controller.replay.convert import Assumed, Columns, Converted, convert
+from reshape_controller.replay.convert import Assumptions, Columns, Conversion, convert
 from reshape_controller.replay.inputs import ReplayError
 from reshape_profiles.loader import bundled
 from tests.support.replay_bed import reshape
 
 COLUMNS = Columns("at", "gpus", "seconds", "id")
 HEAD = "id,at,gpus,seconds\n"
-ASSUMED = Assumed()
+ASSUMED = Assumptions()
 
 
-def converted(rows: str, assumed: Assumed = ASSUMED) -> Converted:
+def converted(rows: str, assumed: Assumptions = ASSUMED) -> Conversion:
     return convert(HEAD + rows, "t.csv", COLUMNS, bundled(), assumed)
 
 
@@ -75,11 +75,11 @@ def test_what_is_wrong_is_said_with_its_line(rows: str, what: str) -> None:
 
 def test_columns_job_sets_and_gpu_types_that_are_not_there_are_named() -> None:
     with pytest.raises(ReplayError, match="no column 'gpus'; columns: id, at"):
-        convert("id,at\n", "t.csv", COLUMNS, bundled(), Assumed())
+        convert("id,at\n", "t.csv", COLUMNS, bundled(), Assumptions())
     with pytest.raises(ReplayError, match="unknown job set 'nine'"):
-        converted("a,0,1,60\n", Assumed(job_set="nine"))
+        converted("a,0,1,60\n", Assumptions(job_set="nine"))
     with pytest.raises(ReplayError, match="has no speeds on H100"):
-        converted("a,0,1,60\n", Assumed(gpu_type="H100"))
+        converted("a,0,1,60\n", Assumptions(gpu_type="H100"))
 
 
 def test_a_converted_trace_can_be_replayed_and_says_what_it_assumes(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import pytest
 from reshape_controller.core.model import JobId, Length, LengthUnit
 from reshape_controller.replay.fidelity import run_error, spread
 from reshape_controller.replay.inputs import ReplayError, Workload
-from reshape_controller.replay.metrics import JobRow
+from reshape_controller.replay.metrics import JobResult
 from reshape_controller.replay.shell import Scene
-from reshape_controller.replay.time_scaling import STEP_S, scaled
+from reshape_controller.replay.time_scaling import STEP_S, scale_scene
 from tests.support.replay_bed import FREE, LINEAR, job, run, scene
 
 
 def at_speed(given: Scene, speed_up: float) -> Scene:
-    found = scaled(given, speed_up)
+    found = scale_scene(given, speed_up)
     truth = replace(given.truth, device=found.device)
     return replace(given, workload=found.workload, profiles=found.profiles, truth=truth)
 
@@ -30,7 +30,7 @@ def test_a_scene_at_a_speed_up_takes_so_many_times_less() -> None:
 
 def test_steps_are_taken_together_until_they_can_be_paced_and_costs_stay() -> None:
     given = scene([job("a", 10.0, 1000, kind="linear")], cluster="8xV100")
-    found = scaled(given, 100.0)
+    found = scale_scene(given, 100.0)
     (made,) = found.workload.jobs
     seconds = found.device.seconds_per_step["a"]
     # Ten steps of 1 s (on eight GPUs) become one, and that lasts a hundredth of ten seconds.
@@ -41,7 +41,7 @@ def test_steps_are_taken_together_until_they_can_be_paced_and_costs_stay() -> No
 
 
 def test_sizes_that_the_host_does_not_have_are_left_out() -> None:
-    found = scaled(scene([job("a", 0.0, 100, (1, 2, 8))], cluster="4xV100"), 2.0)
+    found = scale_scene(scene([job("a", 0.0, 100, (1, 2, 8))], cluster="4xV100"), 2.0)
     assert found.workload.jobs[0].spec.optional_gpus == (1, 2)
 
 
@@ -55,11 +55,11 @@ def test_sizes_that_the_host_does_not_have_are_left_out() -> None:
 )
 def test_what_cannot_be_run_here_is_refused(given: Scene, speed_up: float, what: str) -> None:
     with pytest.raises(ReplayError, match=what):
-        scaled(given, speed_up)
+        scale_scene(given, speed_up)
 
 
-def row(name: str, submitted_s: float, finished_s: float) -> JobRow:
-    return JobRow(
+def row(name: str, submitted_s: float, finished_s: float) -> JobResult:
+    return JobResult(
         *(JobId(name), "t", "completed", submitted_s, 0.0, submitted_s, 0.0, finished_s),
         *(9, 0, 1, 0.0, 0, 0),
     )
@@ -96,6 +96,6 @@ def test_reports_at_a_steady_pace_do_not_change_how_long_training_takes() -> Non
 
 def test_a_workload_keeps_its_order() -> None:
     given = scene([job("b", 0.0, 50), job("a", 5.0, 50)])
-    names = [one.spec.name for one in scaled(given, 3.0).workload.jobs]
+    names = [one.spec.name for one in scale_scene(given, 3.0).workload.jobs]
     assert names == ["b", "a"]
-    assert isinstance(scaled(given, 3.0).workload, Workload)
+    assert isinstance(scale_scene(given, 3.0).workload, Workload)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reshape_controller.replay.figure_styles import drawn, look, stroke
+from reshape_controller.replay.figure_styles import labels_in_figures, stroke, style_of
 from reshape_controller.replay.figures import BOUND, figure_6, figure_9, table_8
 from reshape_controller.replay.rows import Interval
 
@@ -21,20 +21,20 @@ OWN = [
 
 def test_no_two_of_the_policies_in_a_figure_look_alike() -> None:
     shown = ["adaptive", "paper", "termination", "default", *OWN]
-    assert len({look(label, shown)[0] for label in shown}) == len(shown)
+    assert len({style_of(label, shown)[0] for label in shown}) == len(shown)
     assert len({str(stroke(label, shown)) for label in shown}) == len(shown)
 
 
 def test_many_policies_of_ones_own_look_different() -> None:
     shown = [f"adaptive:gain=0.{number}" for number in range(1, 10)]
-    assert len({look(label, shown) for label in shown}) == len(shown)
+    assert len({style_of(label, shown) for label in shown}) == len(shown)
     assert len({str(stroke(label, shown)) for label in shown}) == len(shown)
 
 
 def test_what_is_compared_is_drawn_but_for_what_the_default_has_for_its_tables() -> None:
     beside = ["adaptive", "default", "adaptive+terminate", "adaptive:gain=0.1"]
-    assert drawn(beside) == ["adaptive", "default", "adaptive:gain=0.1"]
-    assert drawn(["optimus+sidecar", "paper+none"]) == ["optimus+sidecar", "paper+none"]
+    assert labels_in_figures(beside) == ["adaptive", "default", "adaptive:gain=0.1"]
+    assert labels_in_figures(["optimus+sidecar", "paper+none"]) == ["optimus+sidecar", "paper+none"]
 
 
 @pytest.mark.parametrize("name", ["bad$\\frac$.csv", "a$x^2$.csv", "of-last-winter-" * 6 + ".csv"])

@@ -1,1 +1,1 @@
-"""``reshape db``: the store, looked after by hand."""
+"""``reshape db``: maintenance of the store."""

@@ -1,7 +1,7 @@
-"""The command ``db check``: the store whole, and its projections against its log.
+"""The command ``db check``: the integrity of the store, and its projections against its log.
 
-Does: reads a file's pages and chain itself (also beside a daemon), then compares row by row and
-repairs what differs. Never: changes the log. State: none.
+Does: read a file's pages and chain itself (also beside a daemon), then compare row by row and
+repair what differs. Never: change the log.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.serve.store_settings import (
-    StorePlace,
+    StoreSettings,
     of_file,
     store_error,
-    store_place,
+    store_settings,
 )
 from reshape_controller.live.audit import Audit, audit
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
@@ -43,18 +43,21 @@ FileArgument = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What was found. ``problems`` are in the log and cannot be repaired here; ``wrong`` rows are
-    missing or differ, ``extra`` rows show what is not in the log."""
+class StoreReport:
+    """The result of the check.
+
+    ``problems`` are in the log and cannot be repaired here; ``wrong`` rows are missing or differ,
+    ``extra`` rows are not in the log.
+    """
 
     store: str
     first_seq: int
     last_good_seq: int
     requests: int | None
-    """Requests that wait in the inbox; null of a server, whose inbox is not read."""
+    """Requests that wait in the inbox; None for a server, whose inbox is not read."""
     problems: tuple[str, ...]
     compared: bool
-    """Whether the projections were compared; else ``why_not``."""
+    """True if the projections were compared; if not, ``why_not`` says why."""
     why_not: str
     rows: int
     wrong: tuple[str, ...]
@@ -75,8 +78,8 @@ def check(
 ) -> None:
     """Check a store: verify its log, compare all rows with it, and repair rows that differ.
     Exit code 1 if the log is damaged or rows still differ."""
-    config = load(locals())  # each option is called as its setting
-    place = of_file(Path(file).absolute()) if file else store_place(config)
+    config = load(locals())  # an option has the name of its setting
+    place = of_file(Path(file).absolute()) if file else store_settings(config)
     if place.file is not None and not place.file.exists():
         what = "the store does not exist"
         raise failed(
@@ -91,7 +94,7 @@ def check(
     _complain(report, place)
 
 
-async def _compare(place: StorePlace, checked: CheckReport | None, repair: bool) -> Report:
+async def _compare(place: StoreSettings, checked: CheckReport | None, repair: bool) -> StoreReport:
     found, why_not = None, ""
     damage: tuple[str, ...] = checked.problems if checked is not None else ()
     if damage:
@@ -108,23 +111,23 @@ async def _compare(place: StorePlace, checked: CheckReport | None, repair: bool)
         except StoreError as error:
             if checked is None:
                 raise
-            why_not = str(error)  # a copy that may be read only, for example
+            why_not = str(error)  # for example a copy that is read only
         finally:
             await store.close()
     return _report(place, checked, found, damage, why_not)
 
 
 def _report(
-    place: StorePlace,
+    place: StoreSettings,
     checked: CheckReport | None,
     found: Audit | None,
     damage: tuple[str, ...],
     why_not: str,
-) -> Report:
+) -> StoreReport:
     first, last = (found.begin_seq, found.end_seq) if found is not None else (0, 0)
     if checked is not None:
         first, last = checked.first_seq, checked.last_good_seq
-    return Report(
+    return StoreReport(
         store=place.text,
         first_seq=first,
         last_good_seq=last,
@@ -139,7 +142,7 @@ def _report(
     )
 
 
-def _complain(report: Report, place: StorePlace) -> None:
+def _complain(report: StoreReport, place: StoreSettings) -> None:
     if report.problems:
         remedy = "restore a backup (mongorestore)"
         if place.file is not None:
@@ -151,7 +154,7 @@ def _complain(report: Report, place: StorePlace) -> None:
         raise failed(Exit.FAILED, what, place.text, "run the command again without --no-repair")
 
 
-def _text(report: Report) -> str:
+def _text(report: StoreReport) -> str:
     state = "sound" if not report.problems else "DAMAGED"
     waiting = f", {report.requests} requests wait" if report.requests is not None else ""
     good = f"records {report.first_seq} to {report.last_good_seq} are good"

@@ -1,7 +1,6 @@
 """Commands about the store: db init, db check (modules of their own), db recover.
 
-Does: recovers from the file itself, because it is asked when no daemon can open it. Never: changes
-it. State: none.
+``db recover`` reads the file itself, because no daemon can open it then. Never: change that file.
 """
 
 from __future__ import annotations

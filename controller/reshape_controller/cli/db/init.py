@@ -1,8 +1,8 @@
-"""The command ``db init``: a store that is ready before a daemon ever ran on it.
+"""The command ``db init``: prepares a store before its first daemon.
 
-Does: makes what the store lacks, any number of times; an empty log gets the bundled profiles as its
-first records. Never: writes to a log that a controller has begun: what that lacks, the daemon
-records at its next start. State: none.
+Does: create what the store lacks (repeatable); an empty log gets the bundled profiles as its first
+records. Never: write to a log that a controller has begun; the daemon adds missing profiles at its
+next start.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from reshape_controller.cli.options import (
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.profiles.files import ProfileFiles
-from reshape_controller.cli.serve.store_settings import StorePlace, store_error, store_place
+from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
 from reshape_controller.cli.serve.up import start_logging
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import Command
@@ -38,23 +38,23 @@ from reshape_controller.store.mongo.store import MongoStore
 from reshape_controller.store.protocol import Store, StoreError
 
 _POLICY = "default"
-"""Nothing is decided here; a log names the policy of each of its records."""
+"""Policy of the records, which a log requires; nothing is decided here."""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What a store has after ``db init``. ``seeded`` are the job types that it recorded now."""
+class InitReport:
+    """The content of a store after ``db init``. ``seeded``: the newly recorded job types."""
 
     store: str
     last_seq: int
     job_types: tuple[str, ...]
     seeded: tuple[str, ...]
     validators: tuple[str, ...]
-    """Collections that the server itself checks."""
+    """Collections with validation by the server."""
 
 
 class _NoEffects:
-    """There is nothing to carry out: no job is there."""
+    """Effects of a store without jobs: none."""
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
         return None
@@ -72,9 +72,9 @@ def init(
     output: OutputOption = None,
 ) -> None:
     """Create a store with its tables, indexes and the bundled profiles. Safe to repeat."""
-    config = load(locals())  # each option is called as its setting
+    config = load(locals())  # an option has the name of its setting
     start_logging("warning")
-    place = store_place(config)
+    place = store_settings(config)
     known = profile_files.read(config.text("profiles"), config.source("profiles"))
     if place.file is not None:
         Home(config.home).prepare()
@@ -85,20 +85,20 @@ def init(
     emit(made, form(config), lambda: _text(made))
 
 
-async def _make(place: StorePlace, known: ProfileFiles) -> Made:
+async def _make(place: StoreSettings, known: ProfileFiles) -> InitReport:
     store = place.make()
     try:
         await store.open()
         checked = await store.make_validators() if isinstance(store, MongoStore) else ()
         seeded = await _seed(store, known) if await store.last_seq() == 0 else ()
         types = tuple(row.job_type for row in await store.profiles())
-        return Made(place.text, await store.last_seq(), types, seeded, checked)
+        return InitReport(place.text, await store.last_seq(), types, seeded, checked)
     finally:
         await store.close()
 
 
 async def _seed(store: Store, known: ProfileFiles) -> tuple[str, ...]:
-    """Begin the log with the profiles."""
+    """Begin the log with the profiles; return their job types."""
     loop = Loop(store, Settings(make_policy(_POLICY)), WallClock())
     await loop.start(_NoEffects())
     work = asyncio.create_task(loop.run())
@@ -111,7 +111,7 @@ async def _seed(store: Store, known: ProfileFiles) -> tuple[str, ...]:
     return tuple(profile.job_type for profile in missing)
 
 
-def _text(made: Made) -> str:
+def _text(made: InitReport) -> str:
     lines = [
         f"{made.store}: ready, log at record {made.last_seq}, {len(made.job_types)} job types known"
     ]

@@ -1,6 +1,6 @@
 """Commands about GPUs, hosts and the daemon: gpus, clear, drain, undrain, status.
 
-Does: asks the daemon and prints. Never: decides. State: none.
+Each command sends a request to the daemon and prints the response; ``gpus`` draws the inventory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STYLES = {
 
 
 def gpus_table(gpus: tuple[GpuView, ...]) -> RenderableType:
-    """The inventory with who has what, and who gets it next."""
+    """Return a table of all GPUs, with the job of each and the next job."""
     if not gpus:
         return Text("no GPUs in the inventory; add a host: reshape up")
     table = grid("HOST", "GPU", "ID", "TYPE", "STATE", "JOB", "NEXT", "WHY", rest="WHY")

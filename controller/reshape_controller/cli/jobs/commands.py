@@ -1,6 +1,6 @@
 """Commands about jobs: get, describe, logs, cancel, pause, resume.
 
-Does: asks the daemon and prints. Never: decides, or touches the store. State: none.
+Each command sends requests to the daemon and prints the responses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from reshape_controller.http.views import History, JobPage, JobView
 LIVE_STATES = "submitted,initialized,running,adjusting,halted"
 PAGE = 500
 SHOW_MAX = 200
-"""So many jobs are listed at once; of more, first those that have not ended."""
+"""Largest number of jobs in a list; with more, jobs that have not ended come first."""
 WATCH_S = 1.0
 FOLLOW_WAIT_S = 20.0
 
@@ -65,16 +65,16 @@ def get(
 ) -> None:
     """List all jobs, or show one."""
     config = settings(home, output)
-    asked = client(config)
+    daemon = client(config)
     if watch and form(config) is Output.TABLE:
-        _watch(asked, job, every, after)
+        _watch(daemon, job, every, after)
         return
     if job is not None:
-        view = asked.get(JobView, f"/v1/jobs/{job}")
-        emit(view, form(config), lambda: job_tables.jobs_table((view,), asked.now_s))
+        view = daemon.get(JobView, f"/v1/jobs/{job}")
+        emit(view, form(config), lambda: job_tables.jobs_table((view,), daemon.now_s))
         return
-    page = _list(asked, every, after)
-    emit(page, form(config), lambda: job_tables.jobs_table(page.jobs, asked.now_s))
+    page = _list(daemon, every, after)
+    emit(page, form(config), lambda: job_tables.jobs_table(page.jobs, daemon.now_s))
     if not every and len(page.jobs) < page.total:
         note(_what_else(page, after))
 
@@ -82,13 +82,13 @@ def get(
 def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
     """Show everything about a job: GPUs, progress, errors, history."""
     config = settings(home, output)
-    asked = client(config)
-    view = asked.get(JobView, f"/v1/jobs/{job}")
+    daemon = client(config)
+    view = daemon.get(JobView, f"/v1/jobs/{job}")
     if form(config) is not Output.TABLE:
         emit(view, form(config), lambda: "")
         return
-    events = asked.get(History, f"/v1/jobs/{view.id}/history").events
-    emit(view, form(config), lambda: job_tables.describe(view, events, asked.now_s))
+    events = daemon.get(History, f"/v1/jobs/{view.id}/history").events
+    emit(view, form(config), lambda: job_tables.describe(view, events, daemon.now_s))
 
 
 def logs(
@@ -105,12 +105,12 @@ def logs(
     home: HomeOption = None,
 ) -> None:
     """Show the log of a job, also after it ended or crashed."""
-    asked = client(settings(home))
+    daemon = client(settings(home))
     query: dict[str, object] = {"file": file, "tail": tail}
-    asked.patience_s = PATIENCE_S if follow else 0.0
+    daemon.patience_s = PATIENCE_S if follow else 0.0
     wait_s = FOLLOW_WAIT_S if follow else 0.0
     while True:
-        answer = asked.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
+        answer = daemon.ask("GET", f"/v1/jobs/{job}/logs", query={**query, "wait_s": wait_s})
         sys.stdout.buffer.write(answer.body)
         sys.stdout.buffer.flush()
         attempt, following = (
@@ -147,19 +147,21 @@ def _act(action: str, job: str, home: str | None, output: str | None) -> None:
     emit(view, form(config), lambda: f"{view.id}: {text}")
 
 
-def _list(asked: Client, every: bool, after: str | None) -> JobPage:
-    """All jobs where they are few or asked for; else a page of those that have not ended. The
-    total is that of all jobs."""
-    total = asked.get(JobPage, "/v1/jobs", limit=1).total
+def _list(daemon: Client, every: bool, after: str | None) -> JobPage:
+    """Return all jobs if they are few or requested; if not, a page of those that have not ended.
+
+    The total is that of all jobs.
+    """
+    total = daemon.get(JobPage, "/v1/jobs", limit=1).total
     if every:
-        return _all_pages(asked, asked.get(JobPage, "/v1/jobs", limit=PAGE, after=after))
+        return _all_pages(daemon, daemon.get(JobPage, "/v1/jobs", limit=PAGE, after=after))
     states = LIVE_STATES if total > SHOW_MAX else None
-    page = asked.get(JobPage, "/v1/jobs", limit=SHOW_MAX, state=states, after=after)
+    page = daemon.get(JobPage, "/v1/jobs", limit=SHOW_MAX, state=states, after=after)
     return JobPage(page.jobs, total, page.next_after)
 
 
 def _what_else(page: JobPage, after: str | None) -> str:
-    """What the list leaves out, and how to see it."""
+    """Return what the list omits, and how to see it."""
     if page.next_after is not None:
         return (
             f"{len(page.jobs)} of {page.total} jobs are shown; "
@@ -170,28 +172,28 @@ def _what_else(page: JobPage, after: str | None) -> str:
     return f"{page.total - len(page.jobs)} ended jobs are not shown; --all shows them"
 
 
-def _all_pages(asked: Client, page: JobPage) -> JobPage:
+def _all_pages(daemon: Client, page: JobPage) -> JobPage:
     jobs, total = page.jobs, page.total
     while page.next_after is not None:
-        page = asked.get(JobPage, "/v1/jobs", limit=PAGE, after=page.next_after)
+        page = daemon.get(JobPage, "/v1/jobs", limit=PAGE, after=page.next_after)
         jobs += page.jobs
     return JobPage(jobs, total, None)
 
 
-def _watch(asked: Client, job: str | None, every: bool, after: str | None) -> None:
-    """Keep showing it: on a terminal in its place, in a pipe anew after each change of a state."""
+def _watch(daemon: Client, job: str | None, every: bool, after: str | None) -> None:
+    """Update the list: in place on a terminal, and in a pipe again after each change of a state."""
     out = console()
     shown: tuple[tuple[object, ...], ...] | None = None
-    asked.patience_s = PATIENCE_S
+    daemon.patience_s = PATIENCE_S
     shows = Live(console=out, auto_refresh=False) if out.is_terminal else nullcontext()
-    with ended_in_order(), shows as live:  # a terminal gets its cursor back
+    with ended_in_order(), shows as live:  # restores the terminal's cursor
         while True:
             jobs = (
-                _list(asked, every, after).jobs
+                _list(daemon, every, after).jobs
                 if job is None
-                else (asked.get(JobView, f"/v1/jobs/{job}"),)
+                else (daemon.get(JobView, f"/v1/jobs/{job}"),)
             )
-            table = job_tables.jobs_table(jobs, asked.now_s)
+            table = job_tables.jobs_table(jobs, daemon.now_s)
             states = tuple((one.id, one.state, one.size, one.reason) for one in jobs)
             if live is not None:
                 live.update(table, refresh=True)

@@ -1,4 +1,4 @@
-"""The command explain. Asks the daemon and draws. State: none."""
+"""The command explain: the decisions about a job, from the daemon, as text for a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from reshape_controller.http.views import Decisions, DecisionView, JobView
 def explanation_of(
     job: JobView, decisions: tuple[DecisionView, ...], *, every: bool
 ) -> RenderableType:
-    """The newest decision in full (all of them with ``every``), the earlier ones in a line each."""
+    """Return the newest decision in full (with ``every`` all), and earlier ones in a line each."""
     parts: list[RenderableType] = [
         Text.assemble(
             (job.id, "bold"),
@@ -64,7 +64,7 @@ def explain(
 ) -> None:
     """Explain a job's GPU count: decisions and compared options."""
     config = settings(home, output)
-    asked = client(config)
-    view = asked.get(JobView, f"/v1/jobs/{job}")
-    found = asked.get(Decisions, f"/v1/jobs/{view.id}/decisions")
+    daemon = client(config)
+    view = daemon.get(JobView, f"/v1/jobs/{job}")
+    found = daemon.get(Decisions, f"/v1/jobs/{view.id}/decisions")
     emit(found, form(config), lambda: explanation_of(view, found.decisions, every=every))

@@ -1,4 +1,4 @@
-"""The commands pin and unpin: fix a job's GPU count. Ask the daemon. State: none."""
+"""The commands pin and unpin: fix a job's GPU count."""
 
 from __future__ import annotations
 

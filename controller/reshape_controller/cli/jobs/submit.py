@@ -1,8 +1,7 @@
 """The command submit: a job record from a file or stdin to the daemon.
 
-Does: checks the record before anybody is asked, and waits for the job's end on request. Never:
-sends what cannot be a job. State: none. A module of its own: what checks records takes longer to
-import than all other commands together.
+Does: check the record before it is sent, and wait for the job's end on request. It is a module of
+its own because the checks of records take longer to import than all other commands together.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from reshape_controller.cli.client import PATIENCE_S, Client, RecordRefused
+from reshape_controller.cli.client import PATIENCE_S, Client, RecordRejected
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
@@ -40,16 +39,16 @@ def submit(
     """Submit a job record and print the job's id."""
     config = settings(home, output)
     record = read_record(file)
-    asked = client(config)
+    daemon = client(config)
     try:
-        job = asked.post(JobView, "/v1/jobs", record)
-    except RecordRefused as error:
+        job = daemon.post(JobView, "/v1/jobs", record)
+    except RecordRejected as error:
         raise CliError(error.code, *(_in_file(file, p) for p in error.problems)) from None
     if form(config) is Output.TABLE:
         note(f"submitted; watch it: reshape get --watch, its log: reshape logs -f {job.id}")
     if wait:
-        asked.patience_s = PATIENCE_S
-        job = _until_ended(asked, job)
+        daemon.patience_s = PATIENCE_S
+        job = _until_ended(daemon, job)
     emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
     if wait and job.state != "completed":
         what = f"{job.id} is {state_word(job.state)}: {one_line(job.reason)}"
@@ -57,7 +56,10 @@ def submit(
 
 
 def read_record(file: str) -> Any:
-    """A valid job record as plain values, its folders absolute. Raises CliError (rejected)."""
+    """Return a valid job record as plain values, with absolute folders.
+
+    Raises CliError (rejected).
+    """
     source = "stdin" if file == "-" else file
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
@@ -83,17 +85,17 @@ def read_record(file: str) -> Any:
 
 
 def _in_file(file: str, problem: Problem) -> Problem:
-    """The problem of a field, with the file that has it."""
+    """Return the problem of a field with the record's file in it."""
     source, path = ("stdin" if file == "-" else file), problem.where
     if not path or path.startswith(source):
         return Problem(problem.what, path or source, problem.remedy)
     return Problem(f"{path}: {problem.what}", source, problem.remedy)
 
 
-def _until_ended(asked: Client, job: JobView) -> JobView:
+def _until_ended(daemon: Client, job: JobView) -> JobView:
     while job.state not in job_tables.ENDED:
         time.sleep(WAIT_POLL_S)
-        job = asked.get(JobView, f"/v1/jobs/{job.id}")
+        job = daemon.get(JobView, f"/v1/jobs/{job.id}")
     return job
 
 

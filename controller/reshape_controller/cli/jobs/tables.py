@@ -1,4 +1,4 @@
-"""Jobs as tables for a terminal of 100 columns. Pure: values in, something printable out."""
+"""Jobs as tables for a terminal of 100 columns. Pure."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ STATE_STYLES = {
 ENDED = ("completed", "failed", "cancelled", "rejected")
 BAR_CELLS = 8
 ID_COLUMNS_MAX, NARROW_ID_COLUMNS_MAX = 32, 24
-"""A longer id goes on in the next line, so that it can still be copied."""
+"""Widths of ids; a longer id continues in the next line, so that it can still be copied."""
 
 
 def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
-    """The list of jobs."""
+    """Return the table of jobs."""
     if not jobs:
         return Text("no jobs yet; submit one: reshape submit FILE")
     return JobsTable(jobs, now_s)
@@ -48,7 +48,7 @@ def jobs_table(jobs: tuple[JobView, ...], now_s: float) -> RenderableType:
 
 @dataclass(frozen=True, slots=True)
 class JobsTable:
-    """A row for each job; a narrow terminal gets fewer columns instead of cut ones."""
+    """A table with a row for each job; a narrow terminal gets fewer columns, not cut ones."""
 
     jobs: tuple[JobView, ...]
     now_s: float
@@ -73,7 +73,7 @@ class JobsTable:
 
 
 def gpus_text(job: JobView) -> str:
-    """What it has, of what it may have: ``2 of 2,4``."""
+    """Return the job's GPUs and its possible numbers: ``2 of 2,4``."""
     sizes = ",".join(str(number) for number in job.optional_gpus)
     if job.state in ENDED:
         return f"- of {sizes}" if sizes else "-"
@@ -81,7 +81,7 @@ def gpus_text(job: JobView) -> str:
 
 
 def progress_text(job: JobView, cells: int = BAR_CELLS) -> str:
-    """How far it is, with a bar of ``cells`` characters where its length is known."""
+    """Return the job's progress, with a bar of ``cells`` characters if its length is known."""
     if job.state == "completed":
         return "done"
     if job.progress_ratio is not None:
@@ -90,12 +90,12 @@ def progress_text(job: JobView, cells: int = BAR_CELLS) -> str:
 
 
 def age_s(job: JobView, now_s: float) -> float:
-    """Seconds since its submission; of an ended job, until its end."""
+    """Return the time since submission; for an ended job, until its end."""
     return (job.finished_at_s or now_s) - job.submitted_at_s
 
 
 def why(job: JobView) -> str:
-    """Its reason, where that says more than its state."""
+    """Return the job's reason if it says more than the state."""
     if job.state == "running" and job.reachable and not job.next_gpus and job.phase == "running":
         return ""
     if job.state == "completed":
@@ -104,7 +104,7 @@ def why(job: JobView) -> str:
 
 
 def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> RenderableType:
-    """Everything about one job."""
+    """Return everything about a job."""
     title = Text.assemble(
         (job.id, "bold"),
         "  ",
@@ -136,7 +136,7 @@ def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> Rende
 
 
 def history_table(events: tuple[EventView, ...]) -> Table:
-    """What happened, oldest first."""
+    """Return a table of a job's history, oldest entry first."""
     table = grid("AT", "KIND", "GPUS", "WHAT", right=("GPUS",), rest="WHAT")
     table.show_header = False
     for event in events:

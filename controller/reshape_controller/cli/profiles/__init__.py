@@ -1,1 +1,1 @@
-"""``reshape profile``: what is known of job types, and what starts and stops cost here."""
+"""``reshape profile``: profiles of job types, and the costs of starts and stops here."""

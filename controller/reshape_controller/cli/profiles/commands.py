@@ -1,7 +1,7 @@
 """Commands about profiles: show, plot, run; import, export and costs are modules of their own.
 
-Does: shows the bundled profiles or those of a file, and measures a script. Never: asks or changes
-a daemon: what it measures goes into a file, which ``reshape profile import`` records. State: none.
+Does: show the bundled profiles or those of a file, and measure a script. They need no daemon: a
+measurement goes into a file, which ``reshape profile import`` records.
 """
 
 from __future__ import annotations

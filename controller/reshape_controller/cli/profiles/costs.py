@@ -1,5 +1,4 @@
-"""The command profile costs: measures what starts, saves and stops take, into a file. Asks no
-daemon but its own. State: none."""
+"""The command profile costs: measures starts, saves and stops under a daemon of its own."""
 
 from __future__ import annotations
 
@@ -24,13 +23,13 @@ from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import emit, grid, note
 from reshape_controller.cli.profiles import measured_costs, paced_program
 from reshape_controller.cli.profiles.files import new_file
-from reshape_controller.cli.profiles.measured_costs import Measured
+from reshape_controller.cli.profiles.measured_costs import MeasuredCosts
 
 PACED = "paced program, a real process without TensorFlow"
 OWN_FIELDS = (
     *("name", "optional_gpus", "epochs", "steps", "target_accuracy", "job_type", "global_batch"),
 )
-"""Of a record; the measurement sets them itself."""
+"""Fields of a record that the measurement sets itself."""
 
 
 def costs(
@@ -71,13 +70,15 @@ def costs(
 
 
 def program_name(file: str | None) -> str:
-    """What is run, in words."""
+    """Return the name of the program that runs."""
     return PACED if file is None else f"record {Path(file).name}"
 
 
 def record_of(file: str | None, folder: Path) -> dict[str, Any]:
-    """The fields of a record that say what is run: those of a file, or the paced program, which is
-    copied into ``folder``. Raises CliError."""
+    """Return the fields of a record that define the program. Raises CliError.
+
+    They come from a file, or are those of the paced program, which is copied into ``folder``.
+    """
     if file is not None:
         return {k: v for k, v in read_record(file).items() if k not in OWN_FIELDS and v is not None}
     code = folder.absolute() / "code"
@@ -87,9 +88,9 @@ def record_of(file: str | None, folder: Path) -> dict[str, Any]:
 
 
 def _document(
-    name: str, found: Measured, program: str, rounds: int, load: tuple[float, float, float]
+    name: str, found: MeasuredCosts, program: str, rounds: int, load: tuple[float, float, float]
 ) -> dict[str, Any]:
-    """The file: the medians, and how they were measured."""
+    """Return the content of the file: the medians, and how they were measured."""
     now = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())
     cores = len(os.sched_getaffinity(0))
     source = f"measured {now}: {program}, local launcher, {cores} cores; medians of {rounds} rounds"
@@ -110,7 +111,7 @@ def _document(
     }
 
 
-def _table(found: Measured) -> Table:
+def _table(found: MeasuredCosts) -> Table:
     columns = ("MEDIAN", "LEAST", "MOST", "SAMPLES")
     drawn = grid("COST", *columns, right=columns)
     medians = asdict(found.overhead(""))

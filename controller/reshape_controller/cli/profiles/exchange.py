@@ -1,7 +1,7 @@
-"""The commands profile import and export: what a daemon knows of job types, from and to files.
+"""The commands profile import and export: a daemon's profiles from and to files.
 
-Does: reads a file whole before it asks for anything, and asks the daemon. Never: touches a store:
-what is recorded is in the log when the command says so. State: none.
+Does: read a whole file before the first request, and send its profiles to the daemon. Once the
+command reports success, the log has them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from reshape_profiles import gavel, loader, table
 from reshape_profiles.schema import Profile
 
 REQUEST_BYTES = 256 * 1024
-"""Profiles are sent in requests of about so much: each is one append, or few."""
+"""Approximate size of a request of profiles; each is one append, or few."""
 
 
-class Form(StrEnum):
+class ProfileFormat(StrEnum):
     JSON = "json"
     CSV = "csv"
     GAVEL = "gavel"
@@ -64,7 +64,7 @@ def export(
     types: Annotated[
         list[str] | None, typer.Argument(metavar="[TYPE]...", help="Job types; default: all.")
     ] = None,
-    as_: Annotated[Form, typer.Option("--as", help="File format.")] = Form.JSON,
+    as_: Annotated[ProfileFormat, typer.Option("--as", help="File format.")] = ProfileFormat.JSON,
     into: Annotated[
         str | None, typer.Option(metavar="FILE", help="File to write; default: stdout.")
     ] = None,
@@ -92,7 +92,7 @@ def export(
 
 
 def _requests(profiles: Sequence[Profile]) -> Iterator[list[Profile]]:
-    """The profiles in order, as many at a time as fit one request; at least one."""
+    """Yield the profiles in order, as many at a time as fit a request; at least one."""
     some: list[Profile] = []
     size = 0
     for profile in profiles:
@@ -118,13 +118,13 @@ def _chosen(known: list[Profile], types: list[str] | None) -> list[Profile]:
     return [by_type[kind] for kind in types]
 
 
-def _written(profiles: list[Profile], kind: Form) -> tuple[str, tuple[str, ...]]:
+def _written(profiles: list[Profile], kind: ProfileFormat) -> tuple[str, tuple[str, ...]]:
     match kind:
-        case Form.JSON:
+        case ProfileFormat.JSON:
             return loader.write(profiles), ()
-        case Form.CSV:
+        case ProfileFormat.CSV:
             return table.write(profiles), ()
-        case Form.GAVEL:
+        case ProfileFormat.GAVEL:
             return gavel.write(profiles)
 
 

@@ -1,7 +1,7 @@
-"""Which profiles a daemon records at its start: the bundled ones, and those of a file.
+"""The profiles that a daemon records at its start: the bundled ones, and those of a file.
 
-Does: reads them, says which the store lacks, and whether a file can be made for new ones. Never:
-lets a bundled profile replace one that was recorded. State: none.
+Does: read them, find those that the store lacks, and check that a new file can be created. Never:
+let a bundled profile replace a recorded one.
 """
 
 from __future__ import annotations
@@ -19,28 +19,33 @@ from reshape_profiles.schema import Profile
 
 @dataclass(frozen=True, slots=True)
 class ProfileFiles:
-    """Profiles that come with Reshape, and those that were asked for."""
+    """Bundled profiles, and those that the user named."""
 
     own: tuple[Profile, ...] = ()
     asked_for: tuple[Profile, ...] = ()
 
     def missing(self, book: ProfileBook) -> tuple[Profile, ...]:
-        """What is to be recorded: own profiles of types that are not known, and every profile
-        that was asked for and is not what is recorded."""
-        asked = {profile.job_type for profile in self.asked_for}
-        own = [p for p in self.own if book.of(p.job_type) is None and p.job_type not in asked]
+        """Return the profiles to record.
+
+        They are bundled profiles of unknown types, and named profiles that differ from the recorded
+        ones.
+        """
+        requested_types = {profile.job_type for profile in self.asked_for}
+        own = [
+            p for p in self.own if book.of(p.job_type) is None and p.job_type not in requested_types
+        ]
         return (*own, *(p for p in self.asked_for if book.of(p.job_type) != p))
 
 
 def read(name: str | None, where: str) -> ProfileFiles:
-    """The profiles of a daemon; ``name`` is a file, ``where`` what named it. Raises CliError."""
+    """Return a daemon's profiles; ``name`` is a file, ``where`` its setting. Raises CliError."""
     if name is None:
         return ProfileFiles(bundled().profiles)
     return ProfileFiles(bundled().profiles, load_file(name, where).bundle.profiles)
 
 
 def load_file(name: str, where: str, part: str | None = None) -> Loaded:
-    """A file of profiles; what of it they do not hold is noted. Raises CliError."""
+    """Return the profiles of a file, and print notes on what they omit. Raises CliError."""
     path = Path(name).expanduser().absolute()
     try:
         found = load(path, part)
@@ -56,8 +61,7 @@ def load_file(name: str, where: str, part: str | None = None) -> Loaded:
 
 
 def new_file(path: Path, option: str) -> None:
-    """Whether a file can be made there, asked before what goes into it is measured for minutes.
-    Raises CliError."""
+    """Check that a file can be created, before a measurement of minutes. Raises CliError."""
     remedy = f"give another {option} FILE"
     try:
         path.open("x").close()

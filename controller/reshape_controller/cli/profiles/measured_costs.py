@@ -1,8 +1,8 @@
-"""What starts, saves and stops cost here: a job that is shrunk and grown again, and looked at.
+"""Measurement of the costs of starts, saves and stops, on a job that shrinks and grows repeatedly.
 
-Does: runs a program under a daemon of its own, lets short jobs take half of its GPUs again and
-again, and reads from the history what each phase took as the coordinator saw it, messages and the
-wait for the end of a step included. Never: measures what is declared or paced. State: none.
+Does: run a program under a daemon of its own, let short jobs take half of its GPUs repeatedly, and
+read from the history how long each phase took for the coordinator, including messages and the wait
+for the end of a step.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ JOB_TYPE = "measured"
 SHORT_STEPS = 20
 LONG_STEPS = 10_000_000
 STEP_S = {2: 0.021, 4: 0.02}
-"""Pace, so short that the wait for the end of a step is small beside a save."""
+"""Seconds per step by number of GPUs; short, so that a wait for a step's end is small."""
 ROUND_MAX_S = 300.0
-"""A round that takes longer has failed."""
+"""Time limit of a round. Then: the measurement fails."""
 PHASES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "job_init_s": (("launched",), "initialized"),
     "process_init_s": (("granted", "stopped"), "first-step"),
@@ -39,23 +39,23 @@ PHASES: Mapping[str, tuple[tuple[str, ...], str]] = {
     "process_stop_s": (("stopping",), "stopped"),
     "job_stop_s": (("completed",), "container-gone"),
 }
-"""Between which two entries of a job's history a cost lies."""
+"""The history entries between which each cost lies."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Every sample by the name of its cost, in seconds."""
+class MeasuredCosts:
+    """All samples in seconds, by the name of their cost."""
 
     samples: dict[str, tuple[float, ...]]
 
     def overhead(self, source: str) -> Overhead:
-        """The medians."""
+        """Return the medians."""
         return Overhead(**{n: round(median(v), 3) for n, v in self.samples.items()}, source=source)
 
 
 def measure(
     record: dict[str, Any], rounds: int, folder: Path, say: Callable[[str], None]
-) -> Measured:
+) -> MeasuredCosts:
     """Measure ``record`` (a job record without sizes and length). Raises CliError."""
     truth, profiles = folder / "device-truth.json", folder / "profiles.json"
     truth.write_text(json.dumps({"seconds_per_step": {JOB_TYPE: STEP_S}}), encoding="utf-8")
@@ -77,8 +77,8 @@ def measure(
     return samples_of(histories)
 
 
-def samples_of(histories: Sequence[Sequence[EventView]]) -> Measured:
-    """What the phases took. Raises CliError where a phase was never seen."""
+def samples_of(histories: Sequence[Sequence[EventView]]) -> MeasuredCosts:
+    """Return the samples of all phases. Raises CliError if a phase is missing."""
     found: dict[str, tuple[float, ...]] = {}
     for name, (begins, end) in PHASES.items():
         values = [s for events in histories for s in _spans(events, begins, end)]
@@ -88,11 +88,11 @@ def samples_of(histories: Sequence[Sequence[EventView]]) -> Measured:
                 Exit.FAILED, what, "its history", "give a job record whose script saves and ends"
             )
         found[name] = tuple(round(value, 4) for value in values)
-    return Measured(found)
+    return MeasuredCosts(found)
 
 
 def _spans(events: Sequence[EventView], begins: tuple[str, ...], end: str) -> list[float]:
-    """Seconds from the last of ``begins`` before each ``end``."""
+    """Return the seconds from the last of ``begins`` to each ``end``."""
     found, begin_s = [], None
     for event in events:
         if event.kind in begins:

@@ -1,8 +1,8 @@
-"""The training program of live replays: it trains nothing, and takes the time that steps take.
+"""The training program of live replays: it only takes the time of training steps.
 
-A real process without TensorFlow: it counts to its length, is paced by the device truth of
-simulated GPUs, saves at SIGTERM and goes on from its newest checkpoint. It is copied beside the
-jobs that run it, and imports nothing but the session of the SideCar. State: its number of steps.
+A real process without TensorFlow: it counts to its length at the pace of the simulated GPUs' device
+truth, saves at SIGTERM and continues from its newest checkpoint. It is copied beside the jobs that
+run it, and imports only the session of the SideCar. State: its number of steps.
 """
 
 from __future__ import annotations

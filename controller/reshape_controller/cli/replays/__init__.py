@@ -1,1 +1,1 @@
-"""``reshape replay``, ``compare`` and ``workload``: in virtual time, and against a real daemon."""
+"""``reshape replay``, ``compare`` and ``workload``: in virtual time and on a real daemon."""

@@ -1,5 +1,4 @@
-"""What ``replay --workload case-study`` shows: the paper's Figure 3, its times and ours. State:
-none."""
+"""The output of ``replay --workload case-study``: the paper's Figure 3, its times and ours."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.table import Table
 
-from reshape_controller.cli.output import Fitting, Output, emit, grid
+from reshape_controller.cli.output import FittingTable, Output, emit, grid
 from reshape_controller.core.model import Mechanism
 from reshape_controller.policies import make_policy
 from reshape_controller.replay.case_study import PANELS, PRINTED, Panel, scene
@@ -18,8 +17,8 @@ NAME = "case-study"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A job of a panel; times in seconds of the replay."""
+class PanelRow:
+    """A job of a panel; times are seconds of the replay."""
 
     panel: str
     job: str
@@ -34,13 +33,13 @@ def show(shown: Output) -> None:
     emit(lines, shown, lambda: _table(lines))
 
 
-def _lines(panel: Panel) -> list[Line]:
+def _lines(panel: Panel) -> list[PanelRow]:
     fixed = panel.policy == "default"
     policy = make_policy(panel.policy, **({"sizes": "largest"} if fixed else {}))
     given = scene(panel.costs, sizes=((4,), (2,)) if fixed else ((1, 2, 4), (2,)))
     result = replay(given, policy, Mechanism(panel.mechanism))
     return [
-        Line(
+        PanelRow(
             panel.name,
             row.job,
             row.first_step_s or 0.0,
@@ -51,11 +50,11 @@ def _lines(panel: Panel) -> list[Line]:
     ]
 
 
-def _table(lines: list[Line]) -> RenderableType:
-    return Fitting(_columns(lines, narrow=False), _columns(lines, narrow=True))
+def _table(lines: list[PanelRow]) -> RenderableType:
+    return FittingTable(_columns(lines, narrow=False), _columns(lines, narrow=True))
 
 
-def _columns(lines: list[Line], *, narrow: bool) -> Table:
+def _columns(lines: list[PanelRow], *, narrow: bool) -> Table:
     headings = ("FIRST STEP", "COMPLETED", "PAPER", "DIFFERENCE")[narrow:]
     table = grid("PANEL", "JOB", *headings, right=headings)
     for line in lines:

@@ -1,4 +1,4 @@
-"""The command replay: a workload under a policy in virtual time. Asks no daemon. State: none."""
+"""The command replay: a workload under a policy in virtual time; the dispatch of its variants."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.replays import case_study, inputs, judged, tables
-from reshape_controller.cli.replays.folder import held
+from reshape_controller.cli.replays.folder import locked_folder
 from reshape_controller.cli.replays.options import (
     AddGpusOption,
     AddHostOption,
@@ -46,11 +46,11 @@ from reshape_controller.replay.time_scaling import STEP_S
 from reshape_profiles.loader import bundled
 
 LIVE_CLUSTER = "8xV100"
-"""Of a live run, which is on one host."""
+"""Cluster of a live run, which has one host."""
 CHANGES = ("add_host", "add_gpus", "drain")
-"""What --from-live alone can change."""
+"""Changes that only --from-live has."""
 GOES_ON = ("from_live", "policies", "home", "output", *CHANGES)
-"""All that --from-live looks at: the daemon has the rest."""
+"""All options of --from-live; the daemon has the other inputs."""
 OF_CASE_STUDY = ("workloads", "home", "output")
 OF_LIVE = ("speed_up", "repeats", "record", "step_s")
 
@@ -96,9 +96,9 @@ def replay(
     config = settings(home, output)
     workload, policy = _hold_together(context, workloads, policies)
     if from_live:
-        from reshape_controller.cli.replays import from_live as going_on  # late, as below
+        from reshape_controller.cli.replays import from_live as going_on  # imported late, as below
 
-        changes = going_on.Asked(policy, add_host, add_gpus, drain)
+        changes = going_on.WhatIfRequest(policy, add_host, add_gpus, drain)
         going_on.show(client(config), changes, form(config))
         return
     if workload == case_study.NAME:
@@ -108,27 +108,29 @@ def replay(
     if live is not None:
         cluster = LIVE_CLUSTER if cluster is None else cluster
         _measured(costs)
-    asked = inputs.Asked(
+    request = inputs.ReplayRequest(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
-    setup = inputs.setup_of(asked)
+    setup = inputs.setup_of(request)
     if live is not None:
-        # Late: they bring the daemon's parts.
+        # Imported late: they need the daemon's parts.
         from reshape_controller.cli.replays import live_inputs, live_replay
 
-        pace = live_inputs.Pace(speed_up, step_s)
+        pace = live_inputs.TimeScale(speed_up, step_s)
         live_replay.show(setup, chosen, seed, live, pace, record, repeats, form(config))
         return
     if hindsight:
         judged.show(setup, chosen, seed, form(config))
         return
-    row = _once(asked, setup, chosen, seed, out)
+    row = _once(request, setup, chosen, seed, out)
     emit(row, form(config), lambda: tables.one(row, about(setup)))
 
 
-def _once(asked: inputs.Asked, setup: Setup, chosen: Contender, seed: int, out: Path | None) -> Row:
-    """One replay, kept in a folder if there is one. Raises CliError."""
-    with held(out, *asked.files):
+def _once(
+    request: inputs.ReplayRequest, setup: Setup, chosen: Contender, seed: int, out: Path | None
+) -> Row:
+    """Run a replay, and store it if a folder is given. Raises CliError."""
+    with locked_folder(out, *request.files):
         (run,) = swept(setup, (chosen,), (seed,), out, 1)
         own: Row = {"workload": setup.name, "cluster": setup.cluster.text}
         row = {**own, "costs": setup.costs.name, **run.row}
@@ -140,8 +142,7 @@ def _once(asked: inputs.Asked, setup: Setup, chosen: Contender, seed: int, out: 
 def _hold_together(
     context: typer.Context, workloads: list[str] | None, policies: list[str] | None
 ) -> tuple[str, str | None]:
-    """The workload and the policy; no option was written down that would mean nothing. Raises
-    CliError."""
+    """Return the workload and the policy. Raises CliError for an option without effect."""
     policy = asked_once(policies, "--policy", "reshape compare --policies A,B")
     workload = workload_of(workloads, "a command for each, or reshape compare")
     flags = given(context)
@@ -155,7 +156,7 @@ def _hold_together(
 def _means_nothing(
     name: str, flag: str, flags: Mapping[str, str], workload: str
 ) -> tuple[str, str]:
-    """What speaks against an option beside the others, and the remedy; empty: nothing."""
+    """Return why an option conflicts with others, and the remedy; both are empty if none does."""
     if "from_live" in flags:
         what = f"{flag} cannot be used with --from-live: the daemon sets jobs, GPUs and costs"
         return ("", "") if name in GOES_ON else (what, f"leave out {flag}, or --from-live")
@@ -174,7 +175,7 @@ def _means_nothing(
 
 
 def _measured(costs: str) -> None:
-    """The costs of a live run are those of its program on this machine. Raises CliError."""
+    """Check that the costs of a live run were measured. Raises CliError."""
     if costs in dict(bundled().costs):
         what = (
             "a live run starts real processes on this machine, so a bundled set of costs is wrong"

@@ -1,4 +1,4 @@
-"""The command compare: policies over seeds, or two bundles. Asks no daemon. State: none."""
+"""The command compare: policies over seeds, or two bundles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.options import OutputOption, form, settings
 from reshape_controller.cli.output import Output, emit, note
 from reshape_controller.cli.replays import inputs, sensitivity, tables
-from reshape_controller.cli.replays.folder import held, unwritable
+from reshape_controller.cli.replays.folder import locked_folder, unwritable
 from reshape_controller.cli.replays.options import (
     ClusterOption,
     CostsOption,
@@ -48,15 +48,14 @@ SAVINGS = (
     ("paper", "default"),
     ("paper", "termination"),
 )
-"""Pairs that are shown, where both were replayed. A policy that is in none of them is shown beside
-the first one."""
+"""Pairs of policies in tables if both were replayed. Others are compared with the first."""
 SAVED_METRICS = ("makespan_s", "mean_jct_s", "mean_wait_s")
 ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What ``compare`` prints of a workload."""
+    """The output of ``compare`` for a workload."""
 
     workload: str
     costs: str
@@ -68,7 +67,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """What ``compare --workload all`` prints."""
+    """The output of ``compare --workload all``."""
 
     workload: str
     costs: str
@@ -130,7 +129,7 @@ def compare(
     contenders = [inputs.contender(label, "--policies") for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "--policies names a policy twice", f"--policies {policies}")
-    asked = inputs.Asked(
+    request = inputs.ReplayRequest(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
     chosen = inputs.seeds_of(seeds)
@@ -139,26 +138,26 @@ def compare(
             what = "--sensitivity compares the first policy with the others on one workload"
             remedy = "give one --workload" if workload == ALL else "give two or more --policies"
             raise failed(Exit.USAGE, what, "--sensitivity", remedy)
-        setup = sensitivity.variable(inputs.setup_of(asked))
-        with held(out, *asked.files):
+        setup = sensitivity.variable(inputs.setup_of(request))
+        with locked_folder(out, *request.files):
             sensitivity.show(setup, contenders, chosen, workers_for(workers), out, shown)
     else:
-        with held(out, *asked.files):
-            _compare_policies(asked, contenders, chosen, workers_for(workers), out, shown)
+        with locked_folder(out, *request.files):
+            _compare_policies(request, contenders, chosen, workers_for(workers), out, shown)
 
 
 def _compare_policies(
-    asked: inputs.Asked,
+    request: inputs.ReplayRequest,
     contenders: Sequence[Contender],
     seeds: Sequence[int],
     workers: int,
     out: Path | None,
     shown: Output,
 ) -> None:
-    names = WORKLOADS if asked.workload == ALL else (asked.workload,)
+    names = WORKLOADS if request.workload == ALL else (request.workload,)
     found: list[tuple[Setup, list[Run], Comparison]] = []
     for name in names:
-        setup = inputs.setup_of(replace(asked, workload=name))
+        setup = inputs.setup_of(replace(request, workload=name))
         folder = out / name if out is not None and len(names) > 1 else out
         runs = swept(setup, contenders, seeds, folder, workers)
         one = _comparison(setup, runs)
@@ -168,7 +167,7 @@ def _compare_policies(
     if out is not None:
         _keep_report(out, found)
     many = Comparisons(ALL, found[0][2].costs, [one for _, _, one in found])
-    document: Comparison | Comparisons = many if asked.workload == ALL else many.workloads[0]
+    document: Comparison | Comparisons = many if request.workload == ALL else many.workloads[0]
     drawn = [
         tables.many(one.summary, saved_pairs(one.rows), about(setup, seeds), len(seeds))
         for setup, _, one in found
@@ -177,11 +176,11 @@ def _compare_policies(
 
 
 def saved_pairs(rows: Sequence[Row]) -> list[tuple[str, str, dict[str, Interval]]]:
-    """Who saves how much against whom, of the pairs that were replayed."""
+    """Return the savings of each pair that was replayed."""
     first, *others = dict.fromkeys(str(row["policy"]) for row in rows)
     pairs = [pair for pair in SAVINGS if {*pair} <= {first, *others}]
-    told = {name for pair in pairs for name in pair}
-    pairs += [(first, other) for other in others if first not in told or other not in told]
+    paired = {name for pair in pairs for name in pair}
+    pairs += [(first, other) for other in others if first not in paired or other not in paired]
     return [(ours, other, savings(rows, ours, other, SAVED_METRICS)) for ours, other in pairs]
 
 
@@ -199,7 +198,7 @@ def _comparison(setup: Setup, runs: Sequence[Run]) -> Comparison:
 
 
 def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]) -> None:
-    """The report of all workloads, Figures 6 and 9 and Table VIII of all together."""
+    """Write the report of all workloads, with Figures 6 and 9 and Table VIII over all of them."""
     rows = {setup.name: one.rows for setup, _, one in found}
     summaries = {setup.name: one.summary for setup, _, one in found}
     text = report.report([setup for setup, _, _ in found], rows, summaries)

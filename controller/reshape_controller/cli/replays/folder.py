@@ -1,7 +1,7 @@
-"""The folder that ``--out`` names: one command at a time writes there.
+"""The folder of ``--out``, in which only one command at a time writes.
 
-Does: makes it, and holds it as long as the command lives, however it ends. Never: waits for another
-command, or takes a folder with files of somebody else. State: the lock, which says whose it is.
+Does: create the folder, and lock it until the command ends in any way. It does not wait for another
+command. Never: write into a folder that has other files. State: the lock, with its owner.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def held(out: Path | None, *read: str | None) -> Iterator[None]:
-    """Hold ``out``, if there is one; ``read`` may name files that the command reads. Raises
-    CliError."""
+def locked_folder(out: Path | None, *read: str | None) -> Iterator[None]:
+    """Lock ``out`` if it is given; ``read``: names of files that the command reads.
+
+    Raises CliError.
+    """
     if out is None:
         yield
         return
@@ -38,7 +40,7 @@ def held(out: Path | None, *read: str | None) -> Iterator[None]:
 
 
 def _own(out: Path, read: list[Path]) -> None:
-    """Whether nothing but a former command has written there. Raises CliError, OSError."""
+    """Check that only earlier commands have written there. Raises CliError, OSError."""
     if not out.exists():
         return
     if any(out.iterdir()) and not (out / LOCK).exists():
@@ -65,7 +67,7 @@ def _lock(lock: int, out: Path) -> None:
 
 
 def unwritable(error: OSError, out: Path | None) -> CliError:
-    """The folder cannot be written to; a disk that is full names no file."""
+    """Return the error for an unwritable folder; a full disk names no file."""
     what = f"{error.filename or out}: {error.strerror}"
     return failed(
         Exit.USAGE, what, "--out", "give a folder that you can write, or free space there"

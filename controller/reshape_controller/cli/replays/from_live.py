@@ -1,5 +1,8 @@
-"""What ``replay --from-live`` does: the queue of a running controller under another policy or with
-other GPUs, beside what it becomes as things are. Changes nothing. State: none."""
+"""The command ``replay --from-live``: a controller's queue as it is, and under changed conditions.
+
+Another policy or other GPUs are compared with the present conditions. The controller is not
+changed.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,15 @@ from reshape_controller.core.model import HostId
 from reshape_controller.core.state import State
 from reshape_controller.http.views import HostList, JobView, StateView
 from reshape_controller.policies import UnknownPolicy, make_policy
-from reshape_controller.replay.continuation import Continued, QueueChange, continued
+from reshape_controller.replay.continuation import Continuation, QueueChange, continue_queue
 from reshape_controller.replay.inputs import ReplayError, cluster_of
-from reshape_controller.replay.metrics import JobRow
+from reshape_controller.replay.metrics import JobResult
 from reshape_sidecar import codec
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What is to be other than it is. None and empty: nothing."""
+class WhatIfRequest:
+    """The changed conditions. None and empty: no change."""
 
     policy: str | None = None
     add_host: str | None = None
@@ -35,20 +38,19 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """Seconds from now on, of one way to go on; None where no job ends."""
+class Scenario:
+    """The result of a continuation, in seconds from now; None if no job ends."""
 
     policy: str
     makespan_s: float | None
     mean_end_s: float | None
     unending: int
-    """Jobs that do not end: the other figures are those of the rest."""
+    """Number of jobs that do not end; the other values are those of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A job: where it is, and when it ends, in seconds from now; None: it does not, ``reason`` says
-    why."""
+class ScenarioRow:
+    """A job, and its ends in seconds from now; None if it does not end, for ``reason``."""
 
     job: str
     state: str
@@ -56,23 +58,23 @@ class Line:
     as_it_is_s: float | None
     what_if_s: float | None
     reshapes: int
-    """Of the second course."""
+    """Number of reshapes under the changed conditions."""
     length_assumed: bool
     reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What ``replay --from-live`` prints."""
+    """The output of ``replay --from-live``."""
 
     changes: str
-    as_it_is: Course
-    what_if: Course
-    jobs: list[Line]
+    as_it_is: Scenario
+    what_if: Scenario
+    jobs: list[ScenarioRow]
 
 
-def show(client: Client, asked: Asked, shown: Output) -> None:
-    """Continue twice and print both. Raises CliError."""
+def show(client: Client, asked: WhatIfRequest, shown: Output) -> None:
+    """Continue with and without the change, and print both. Raises CliError."""
     hosts = client.get(HostList, "/v1/hosts").hosts
     if asked.drain is not None and asked.drain not in {host.id for host in hosts}:
         known = ", ".join(host.id for host in hosts)
@@ -84,7 +86,7 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
         now = _as_it_is(state)
         then = _what(asked, now)
         at_s = client.now_s
-        first, second = continued(parts, now, at_s), continued(parts, then, at_s)
+        first, second = continue_queue(parts, now, at_s), continue_queue(parts, then, at_s)
     except ReplayError as error:
         raise failed(Exit.FAILED, str(error), "--from-live") from None
     except PlanRejected as error:
@@ -112,8 +114,8 @@ def _as_it_is(state: State) -> QueueChange:
         raise failed(Exit.FAILED, str(error), "the daemon's policy", remedy) from None
 
 
-def _what(asked: Asked, now: QueueChange) -> QueueChange:
-    """The other course. Raises CliError."""
+def _what(asked: WhatIfRequest, now: QueueChange) -> QueueChange:
+    """Return the changed conditions. Raises CliError."""
     found = now
     if asked.policy is not None:
         chosen = inputs.contender(asked.policy)
@@ -130,7 +132,7 @@ def _what(asked: Asked, now: QueueChange) -> QueueChange:
 
 
 def _tell_guessed_speeds(state: State, then: QueueChange) -> None:
-    """Of which jobs nobody knows how fast they are on GPUs that are added."""
+    """Print the jobs whose speed on added GPUs is a guess."""
     jobs = [job for job in state.jobs.values() if not job.state.terminal]
     for gpu_type in sorted({host.gpu_type for host in then.hosts}):
         guessed = [
@@ -145,7 +147,7 @@ def _tell_guessed_speeds(state: State, then: QueueChange) -> None:
             )
 
 
-def _changes(asked: Asked) -> str:
+def _changes(asked: WhatIfRequest) -> str:
     texts = [
         f"policy {asked.policy}" if asked.policy else "",
         f"with {asked.add_host} added" if asked.add_host else "",
@@ -155,10 +157,10 @@ def _changes(asked: Asked) -> str:
     return ", ".join(text for text in texts if text) or "nothing"
 
 
-def _course(what: QueueChange, found: Continued) -> Course:
+def _course(what: QueueChange, found: Continuation) -> Scenario:
     label = f"{what.policy.name}+{what.mechanism.value}"
     ends = bool(found.rows)
-    return Course(
+    return Scenario(
         label,
         found.makespan_s if ends else None,
         found.mean_end_s if ends else None,
@@ -166,14 +168,16 @@ def _course(what: QueueChange, found: Continued) -> Course:
     )
 
 
-def _lines(views: dict[str, JobView], first: Continued, second: Continued) -> list[Line]:
+def _lines(
+    views: dict[str, JobView], first: Continuation, second: Continuation
+) -> list[ScenarioRow]:
     ends, others = _by_id(first), _by_id(second)
     reasons = {str(one.job): one.reason for one in (*first.left, *second.left)}
     lines = []
     for job in dict.fromkeys([*ends, *others, *reasons]):
         view, end, other = views.get(job), ends.get(job), others.get(job)
         lines.append(
-            Line(
+            ScenarioRow(
                 job,
                 view.state if view is not None else "",
                 view.size if view is not None else 0,
@@ -187,11 +191,11 @@ def _lines(views: dict[str, JobView], first: Continued, second: Continued) -> li
     return lines
 
 
-def _reshapes(row: JobRow) -> int:
+def _reshapes(row: JobResult) -> int:
     return row.reshape_ups + row.reshape_downs + row.moves
 
 
-def _by_id(found: Continued) -> dict[str, JobRow]:
+def _by_id(found: Continuation) -> dict[str, JobResult]:
     return {str(row.job): row for row in found.rows}
 
 

@@ -1,7 +1,6 @@
-"""From options of ``replay``, ``compare`` and ``workload`` to what is replayed.
+"""Conversion of the options of ``replay``, ``compare`` and ``workload`` to the inputs of a replay.
 
-Does: reads the files that were named, and turns every mistake into what, where, remedy. Never:
-replays. State: none.
+Does: read the named files, and turn every mistake into an error with a remedy.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from reshape_sidecar.device_truth import DeviceTruth, DeviceTruthError
 from reshape_sidecar.device_truth import load as load_truth
 
 WIDEST_CLUSTER = "8xV100+8xP100"
-"""For traces that come without a cluster."""
+"""Cluster of traces without one."""
 SEEDS_MAX = 10_000
 
 
 def contender(label: str, option: str = "--policy") -> Contender:
-    """A preset, which may have options, or POLICY+MECHANISM. Raises CliError."""
+    """Return the contender of a preset (with options) or POLICY+MECHANISM. Raises CliError."""
     name, plus, way = label.partition("+")
     preset_name, _, options = name.partition(":")
     preset = PRESETS.get(preset_name)
@@ -54,18 +53,18 @@ def contender(label: str, option: str = "--policy") -> Contender:
 
 
 def labels_of(text: str) -> tuple[str, ...]:
-    """Presets and POLICY+MECHANISM, with commas between them and in a policy's settings."""
+    """Split labels at commas, which a policy's settings contain too."""
     labels: list[str] = []
     for part in text.split(","):
         if labels and ":" in labels[-1] and "=" in part and ":" not in part:
-            labels[-1] += f",{part.strip()}"  # another setting of the same policy
+            labels[-1] += f",{part.strip()}"  # a further setting of the same policy
         else:
             labels.append(part.strip())
     return tuple(labels)
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-    """``30`` are the seeds 0 to 29; ``5-9`` and ``1,4,7`` are those. Raises CliError."""
+    """Return seeds: ``30`` means 0 to 29; ``5-9`` and ``1,4,7`` are literal. Raises CliError."""
     try:
         if text.isascii() and text.isdigit():
             found = tuple(range(min(int(text), SEEDS_MAX + 1)))
@@ -83,7 +82,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
-    """``1,2,4``: optional numbers of GPUs. Raises CliError."""
+    """Return optional numbers of GPUs, such as ``1,2,4``. Raises CliError."""
     try:
         found = tuple(sorted({int(part) for part in text.split(",")}))
     except ValueError:
@@ -95,7 +94,7 @@ def sizes_of(text: str) -> tuple[int, ...]:
 
 
 def profiles_of(name: str | None) -> Bundle:
-    """The bundled profiles, with those of a file over them. Raises CliError."""
+    """Return the bundled profiles, replaced by those of a file. Raises CliError."""
     bundle = bundled()
     if name is None:
         return bundle
@@ -114,7 +113,7 @@ def profiles_of(name: str | None) -> Bundle:
 
 
 def costs_of(bundle: Bundle, name: str) -> Costs:
-    """A named set of costs, or that of a file (its name then says so). Raises CliError."""
+    """Return a named set of costs, or that of a file. Raises CliError."""
     overhead = dict(bundle.costs).get(name)
     if overhead is not None:
         return Costs(name, overhead)
@@ -138,7 +137,7 @@ def costs_of(bundle: Bundle, name: str) -> Costs:
 
 
 def trace_of(name: str, bundle: Bundle) -> Workload:
-    """The workload of a trace file. Raises CliError."""
+    """Return the workload of a trace file. Raises CliError."""
     path = Path(name)
     known = [profile.job_type for profile in bundle.profiles]
     try:
@@ -157,8 +156,8 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The options that say what is replayed."""
+class ReplayRequest:
+    """The options that determine the inputs of a replay."""
 
     workload: str
     cluster: str | None = None
@@ -172,12 +171,12 @@ class Asked:
 
     @property
     def files(self) -> tuple[str | None, ...]:
-        """What may name a file that is read."""
+        """Return the options that may name a file to read."""
         return (self.workload, self.costs, self.profiles, self.device_truth)
 
 
-def setup_of(asked: Asked) -> Setup:
-    """What is replayed, from the options. Raises CliError."""
+def setup_of(asked: ReplayRequest) -> Setup:
+    """Return the setup of the options. Raises CliError."""
     bundle = profiles_of(asked.profiles)
     recipe = RECIPES.get(asked.workload)
     trace = trace_of(asked.workload, bundle) if recipe is None else None
@@ -217,7 +216,7 @@ def setup_of(asked: Asked) -> Setup:
 
 
 def _tell_guessed_speeds(scene: Scene) -> None:
-    """Of which job types no profile says how fast they are on GPUs of the cluster."""
+    """Print the job types whose speed on GPUs of the cluster is a guess."""
     book = scene.truth.book
     kinds = sorted({job.spec.job_type or "" for job in scene.workload.jobs})
     profiled = {profile.job_type for profile in scene.profiles if profile.speed}
@@ -239,13 +238,13 @@ def _tell_guessed_speeds(scene: Scene) -> None:
 
 
 def some_of(names: list[str]) -> str:
-    """The first three names, and how many more there are."""
+    """Return the first three names, and the number of further ones."""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{', '.join(names[:3])}{more}"
 
 
 def device_of(name: str | None) -> DeviceTruth | None:
-    """A device truth file. Raises CliError."""
+    """Return the content of a device truth file. Raises CliError."""
     if name is None:
         return None
     try:
@@ -255,11 +254,11 @@ def device_of(name: str | None) -> DeviceTruth | None:
 
 
 def as_usage(error: ReplayError) -> CliError:
-    """A replay that cannot be done with these inputs."""
+    """Return the error for inputs that cannot be replayed."""
     return failed(Exit.USAGE, str(error))
 
 
 def unreadable(name: str, error: OSError, where: str, remedy: str = "") -> CliError:
-    """A file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     what = f"{name or repr(name)} cannot be read: {error.strerror or error}"
     return failed(Exit.USAGE, what, where, remedy)

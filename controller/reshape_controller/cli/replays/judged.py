@@ -1,4 +1,4 @@
-"""What ``replay --hindsight`` shows. Asks no daemon. State: none."""
+"""The output of ``replay --hindsight``: the cost of each reshape of a replay."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from reshape_controller.cli.replays.inputs import as_usage
 from reshape_controller.cli.replays.runs import about, progress
 from reshape_controller.core.explanation import describe, explain_text
 from reshape_controller.core.plan import Option
-from reshape_controller.replay.hindsight import Judged, judge
+from reshape_controller.replay.hindsight import JudgedReshape, judge
 from reshape_controller.replay.inputs import ReplayError
 from reshape_controller.replay.setup import Contender, Setup
 
 SHOWN_MAX = 3
-"""Decisions at each end that are shown in full."""
+"""Number of decisions at each end that are shown in full."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A reshape; ``costs`` in seconds against a replay that leaves it out, less than zero where it
-    saved."""
+class ReshapeRow:
+    """A reshape; its costs are seconds against a replay without it, negative for a gain."""
 
     at_s: float
     what: str
@@ -35,14 +34,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """What ``replay --hindsight`` prints."""
+    """The output of ``replay --hindsight``."""
 
     workload: str
     policy: str
     seed: int
     makespan_s: float
     mean_jct_s: float
-    reshapes: list[Line]
+    reshapes: list[ReshapeRow]
 
 
 def show(setup: Setup, chosen: Contender, seed: int, shown: Output) -> None:
@@ -71,9 +70,9 @@ def show(setup: Setup, chosen: Contender, seed: int, shown: Output) -> None:
     emit(found, shown, lambda: _table(found, judged, about(setup)))
 
 
-def _line(one: Judged) -> Line:
+def _line(one: JudgedReshape) -> ReshapeRow:
     plan = one.decided.plan
-    return Line(
+    return ReshapeRow(
         one.decided.at_s,
         describe(Option(plan.targets), str),
         plan.reason_code,
@@ -83,7 +82,7 @@ def _line(one: Judged) -> Line:
     )
 
 
-def _table(found: Hindsight, judged: list[Judged], text: str) -> RenderableType:
+def _table(found: Hindsight, judged: list[JudgedReshape], text: str) -> RenderableType:
     right = ("AT", "MAKESPAN", "MEAN JCT")
     table = grid("AT", "RESHAPE", *right[1:], right=right, rest="RESHAPE")
     for line in found.reshapes:
@@ -92,9 +91,9 @@ def _table(found: Hindsight, judged: list[Judged], text: str) -> RenderableType:
     if not found.reshapes:
         return Text(f"{text}, {found.policy}, seed {found.seed}: no job was reshaped")
     head = f"{text}, {found.policy}, seed {found.seed}: seconds gained or lost by each reshape"
-    told = []
+    texts = []
     for one in judged[:SHOWN_MAX]:
         if one.makespan_s > 0.0:
             at = f"{one.decided.at_s:,.0f} s"
-            told += ["", explain_text(one.decided.plan, at=at, policy=found.policy, names={})]
-    return Group(Text(head, style="bold"), table, *(Text(part) for part in told))
+            texts += ["", explain_text(one.decided.plan, at=at, policy=found.policy, names={})]
+    return Group(Text(head, style="bold"), table, *(Text(part) for part in texts))

@@ -1,9 +1,8 @@
-"""What a live replay is given, written down before anything runs.
+"""Inputs of a live replay, written to files before anything runs.
 
-Does: writes workload, believed speeds, true speeds, costs and program of a scaled scene to files,
-hashes them, and reads them back: replay and controller are both given what the files say. Never:
-changes them afterwards: they are write-protected, and their hashes are looked at again at the end.
-State: the folder.
+Does: write workload, profiles, true speeds, costs and program of a scaled scene to files, hash
+them, and read them back, so that replay and controller have the same inputs. The files are
+write-protected, and their hashes are checked again at the end. State: the folder.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.records import RecordInvalid, parse_record
 from reshape_controller.replay.inputs import Costs, WorkJob
 from reshape_controller.replay.shell import Scene
-from reshape_controller.replay.time_scaling import Scaled, scaled
+from reshape_controller.replay.time_scaling import ScaledScene, scale_scene
 from reshape_controller.replay.traces import jsonl_text, parse
 from reshape_profiles import files, loader
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
 from reshape_sidecar import device_truth
 
 REPORT_EVERY_S = 1.0
-"""SideCars of hooked programs tell progress once a second."""
+"""Interval of progress reports of hooked programs."""
 WORKLOAD, PROFILES, TRUTH = "workload.jsonl", "profiles.json", "device-truth.json"
 COSTS, RECORD = "costs.json", "record.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """So many times as fast as the workload; seconds of the fastest step of each job type."""
+class TimeScale:
+    """The speed-up over the workload, and the seconds of the fastest step of each job type."""
 
     speed_up: float
     step_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Frozen:
-    """The inputs of a live replay. ``scene`` is what the replay is given."""
+class FrozenInputs:
+    """The inputs of a live replay. ``scene`` is the input of the replay."""
 
     folder: Path
     scene: Scene
     record: Mapping[str, Any]
-    """Fields that the record of every job has."""
+    """Fields in the record of every job."""
     hashes: Mapping[str, str]
 
     def check(self) -> None:
-        """Raises CliError when a file is not what it was."""
+        """Check that no file has changed. Raises CliError."""
         now = _hashes(self.folder)
         changed = [name for name in now if now[name] != self.hashes.get(name)]
         if changed:
@@ -62,10 +61,13 @@ class Frozen:
             )
 
 
-def freeze(folder: Path, scene: Scene, pace: Pace, file: str | None) -> Frozen:
-    """Write the inputs into ``folder``, which is new. ``file``: the record of a program to run
-    instead of the paced one. Raises CliError, ReplayError, OSError."""
-    found = scaled(scene, pace.speed_up, pace.step_s)
+def freeze(folder: Path, scene: Scene, pace: TimeScale, file: str | None) -> FrozenInputs:
+    """Write the inputs into the new ``folder``, and return them.
+
+    ``file``: the record of a program to run instead of the paced program. Raises CliError,
+    ReplayError, OSError.
+    """
+    found = scale_scene(scene, pace.speed_up, pace.step_s)
     for job in found.workload.jobs:
         _can_be_submitted(job)
     record = record_of(file, folder)
@@ -74,11 +76,11 @@ def freeze(folder: Path, scene: Scene, pace: Pace, file: str | None) -> Frozen:
     _write(folder, found, scene.costs)
     for path in _files(folder):
         path.chmod(0o444)
-    return Frozen(folder, _read(folder, scene), record, _hashes(folder))
+    return FrozenInputs(folder, _read(folder, scene), record, _hashes(folder))
 
 
 def fields_of(job: WorkJob) -> dict[str, Any]:
-    """What a job's record says of it alone."""
+    """Return the fields of a record that differ between jobs."""
     spec = job.spec
     assert spec.length is not None
     fields: dict[str, Any] = {
@@ -95,8 +97,10 @@ def fields_of(job: WorkJob) -> dict[str, Any]:
 
 
 def _can_be_submitted(job: WorkJob) -> None:
-    """A trace may call its jobs as no record can. The controller would say so when the job comes,
-    and end a run of hours. Raises CliError."""
+    """Check that a job of a trace is valid as a record. Raises CliError.
+
+    The controller would reject it only at its submission, hours into the run.
+    """
     try:
         parse_record({**fields_of(job), "command": ["train"]})
     except RecordInvalid as error:
@@ -104,7 +108,7 @@ def _can_be_submitted(job: WorkJob) -> None:
         raise failed(Exit.USAGE, first.summary, f"job {job.spec.name}", first.hint) from None
 
 
-def _write(folder: Path, found: Scaled, costs: Costs) -> None:
+def _write(folder: Path, found: ScaledScene, costs: Costs) -> None:
     believed = (
         *found.profiles,
         Profile(DEFAULT_TYPE, f"costs: {costs.name}", overhead=costs.overhead),
@@ -121,7 +125,7 @@ def _write(folder: Path, found: Scaled, costs: Costs) -> None:
 
 
 def _read(folder: Path, scene: Scene) -> Scene:
-    """The scene that the files describe."""
+    """Return the scene of the files."""
     profiles = tuple(
         p for p in files.load(folder / PROFILES).bundle.profiles if p.job_type != DEFAULT_TYPE
     )

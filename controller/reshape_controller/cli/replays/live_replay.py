@@ -1,7 +1,7 @@
-"""What ``replay --live`` does: the same workload in virtual time and on the real controller.
+"""The command ``replay --live``: the same workload in virtual time and on the real controller.
 
-Does: freezes the inputs, replays them, runs them several times, and reports how far the replay was
-off. Never: replays again after a run, or keeps a run out of the report. State: the folder.
+Does: freeze the inputs, replay them, run them several times, and report the replay's errors. The
+replay comes before the runs, and the report has every run. State: the folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from reshape_controller.cli.profiles.costs import program_name
 from reshape_controller.cli.replays import live_inputs, live_run
 from reshape_controller.cli.replays.folder import unwritable
 from reshape_controller.cli.replays.inputs import as_usage
-from reshape_controller.cli.replays.live_inputs import Pace
+from reshape_controller.cli.replays.live_inputs import TimeScale
 from reshape_controller.cli.replays.runs import progress
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay.fidelity import RunError, Spread, run_error, spread
 from reshape_controller.replay.inputs import ReplayError
-from reshape_controller.replay.metrics import JobRow
+from reshape_controller.replay.metrics import JobResult
 from reshape_controller.replay.setup import Contender, Setup
 from reshape_controller.replay.shell import replay
 
@@ -38,9 +38,12 @@ LATE_REMEDY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What ``replay --live`` prints, and keeps as report.json. Errors are replay over live, less
-    one; ``inputs`` has the SHA-256 of each file as it was before the replay and the runs."""
+class LiveReplayReport:
+    """The output of ``replay --live``, also in report.json.
+
+    Errors are replay / live - 1; ``inputs`` has the SHA-256 of each file before the replay and the
+    runs.
+    """
 
     workload: str
     cluster: str
@@ -66,7 +69,7 @@ def show(
     chosen: Contender,
     seed: int,
     folder: Path,
-    pace: Pace,
+    pace: TimeScale,
     record: str | None,
     repeats: int,
     shown: Output,
@@ -85,7 +88,7 @@ def show(
     except OSError as error:
         raise unwritable(error, folder) from None
     frozen.check()
-    found = Report(
+    found = LiveReplayReport(
         workload=setup.name,
         cluster=setup.cluster.text,
         policy=chosen.label,
@@ -112,11 +115,11 @@ def show(
 
 
 def _runs(
-    frozen: live_inputs.Frozen,
+    frozen: live_inputs.FrozenInputs,
     chosen: Contender,
     seed: int,
     folder: Path,
-    foretold: tuple[JobRow, ...],
+    foretold: tuple[JobResult, ...],
     repeats: int,
 ) -> list[RunError]:
     expected_s = max(row.finished_s for row in foretold)
@@ -135,7 +138,7 @@ def _done(bar: Progress, task: TaskID, count: int) -> None:
     bar.update(task, completed=count)
 
 
-def _table(found: Report) -> RenderableType:
+def _table(found: LiveReplayReport) -> RenderableType:
     head = (
         f"workload {found.workload} on {found.cluster}, {found.policy}, seed {found.seed}, "
         f"{found.speed_up:g} times as fast, costs {found.costs}; live: {found.program}"

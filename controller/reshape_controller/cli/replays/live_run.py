@@ -1,8 +1,8 @@
-"""One run of a frozen workload on the real controller.
+"""A run of a frozen workload on the real controller.
 
-Does: starts a daemon of its own, submits each job at its time over HTTP, waits until all have
-ended, and makes the same rows of it that a replay has. Never: reads the truth that paces the run,
-or tells the controller anything that the replay's engine is not told. State: the run's folder.
+Does: start a daemon of its own, submit each job at its time over HTTP, wait until all have ended,
+and return the same results as a replay. The controller gets no more information than the replay's
+engine. State: the run's folder.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from typing import Any
 
 from reshape_controller.cli.client import Client
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, Frozen, fields_of
+from reshape_controller.cli.replays.live_inputs import PROFILES, TRUTH, FrozenInputs, fields_of
 from reshape_controller.cli.replays.own_daemon import POLL_S, is_over, jobs_of, own_daemon
 from reshape_controller.core.events import SideCarReported
 from reshape_controller.core.model import JobId
 from reshape_controller.http.views import JobView
 from reshape_controller.replay.inputs import WorkJob
-from reshape_controller.replay.metrics import JobRow
+from reshape_controller.replay.metrics import JobResult
 from reshape_controller.replay.setup import Contender
 from reshape_controller.store.sqlite.store import SqliteStore
 
 LONGER_MAX = 3.0
-"""A run may take so many times what the replay says, and LATER_S more."""
+"""A run may take this many times the replay's time, plus LATER_S."""
 LATER_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """What came of it. ``late_steps_ratio``: of all steps, those that ended too late."""
+    """The result of a run. ``late_steps_ratio``: late steps over all steps."""
 
-    rows: tuple[JobRow, ...]
+    rows: tuple[JobResult, ...]
     late_steps_ratio: float
 
 
 def run(
-    frozen: Frozen,
+    frozen: FrozenInputs,
     chosen: Contender,
     seed: int,
     folder: Path,
     expected_s: float,
     done: Callable[[int], None],
 ) -> LiveRun:
-    """Run it once in ``folder``; ``done`` is told how many jobs have ended. Raises CliError."""
+    """Run it in ``folder``; ``done`` is called with the number of ended jobs. Raises CliError."""
     folder.mkdir(parents=True)
     host = frozen.scene.cluster.hosts[0]
     words = ["--simulated-gpus", str(host.gpus), "--gpu-type", host.gpu_type]
@@ -65,7 +65,7 @@ def run(
     return LiveRun(rows, late / max(1, sum(row.steps for row in rows)))
 
 
-def _submit_all(client: Client, frozen: Frozen) -> None:
+def _submit_all(client: Client, frozen: FrozenInputs) -> None:
     jobs = frozen.scene.workload.jobs
     begin_s = time.monotonic() - jobs[0].submit_s
     for job in jobs:
@@ -73,7 +73,7 @@ def _submit_all(client: Client, frozen: Frozen) -> None:
         client.post(JobView, "/v1/jobs", _record(frozen, job))
 
 
-def _record(frozen: Frozen, job: WorkJob) -> dict[str, Any]:
+def _record(frozen: FrozenInputs, job: WorkJob) -> dict[str, Any]:
     return {**frozen.record, **fields_of(job)}
 
 
@@ -97,7 +97,7 @@ def _until_ended(
 
 
 async def _late_steps(store_file: Path) -> int:
-    """Steps that ended too late for the device truth, of all processes, from the log."""
+    """Return the number of late steps of all processes, from the log."""
     found: dict[tuple[str, int, int | None, int | None], int] = {}
     store = SqliteStore(store_file)
     await store.open()
@@ -113,11 +113,11 @@ async def _late_steps(store_file: Path) -> int:
     return sum(found.values())
 
 
-def _row(view: JobView, first_s: float) -> JobRow:
+def _row(view: JobView, first_s: float) -> JobResult:
     def since(at_s: float | None) -> float | None:
         return None if at_s is None else at_s - first_s
 
-    return JobRow(
+    return JobResult(
         job=JobId(view.name),
         job_type=view.job_type or "",
         state=view.state,

@@ -10,7 +10,7 @@ import typer
 from reshape_controller.cli.exits import Exit, failed
 
 SPREAD_MAX = 0.9
-"""A job takes at least a tenth of what its profile says."""
+"""Largest spread: a job takes at least a tenth of its profile's time."""
 
 WorkloadOption = Annotated[
     list[str] | None,
@@ -106,7 +106,7 @@ DrainOption = Annotated[
 
 
 def given(context: typer.Context) -> dict[str, str]:
-    """The options that were written down, by the name of their parameter."""
+    """Return the options on the command line, by the name of their parameter."""
     found = {}
     for one in context.command.params:
         source = context.get_parameter_source(one.name or "")
@@ -117,21 +117,23 @@ def given(context: typer.Context) -> dict[str, str]:
 
 
 def shown(context: typer.Context, name: str, flag: str) -> str:
-    """An option as it was written down."""
+    """Return an option as on the command line."""
     value = context.params[name]
     values = value if isinstance(value, (list, tuple)) else [value]
     return flag if value is True else " ".join(f"{flag} {each}" for each in values)
 
 
 def workload_of(values: list[str] | None, remedy: str) -> str:
-    """The workload that was named, also by nothing, as of a variable that is not set; the first if
-    there is no such option. Raises CliError."""
+    """Return the workload of the option, or the first workload without the option.
+
+    Raises CliError, also for an empty name, as from an unset variable.
+    """
     named = asked_once(values, "--workload", remedy)
     return "one" if named is None else named
 
 
 def asked_once(values: list[str] | None, flag: str, remedy: str) -> str | None:
-    """The value of an option that was not written down twice. Raises CliError."""
+    """Return the value of an option. Raises CliError if it was given twice."""
     if values is not None and len(values) > 1:
         where = " ".join(f"{flag} {value}" for value in values)
         raise failed(Exit.USAGE, f"{flag} appears {len(values)} times", where, remedy)

@@ -1,9 +1,8 @@
 """A daemon that a command starts for itself in a folder, and ends with its jobs.
 
-Does: runs ``reshape up`` on simulated GPUs as a process of its own, waits until it answers, and at
-the end cancels what still runs, waits until no container is left, and stops it. A guard, a process
-of this module, does the same where the command is killed. Never: touches a daemon that somebody
-else started. State: the processes.
+Does: run ``reshape up`` on simulated GPUs as a process of its own, wait until it answers, and at
+the end cancel all jobs, wait until no container is left, and stop it. A guard process of this
+module does the same if the command is killed. State: the processes.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from reshape_controller.http.views import JobPage, JobView
 
 START_WAIT_S = 60.0
 END_WAIT_S = 60.0
-"""Cancelled jobs save, stop, and their containers are gone within this."""
+"""Time limit for the end of cancelled jobs and their containers."""
 POLL_S = 0.1
 
 
@@ -34,10 +33,10 @@ POLL_S = 0.1
 def own_daemon(
     folder: Path, words: Sequence[str], settings: Mapping[str, str] | None = None
 ) -> Iterator[Client]:
-    """A client of a daemon with its home in ``folder``; ``words`` go to ``reshape up``, and
-    ``settings`` are variables that it has beside them. SIGTERM ends both, as Ctrl-C does.
+    """Give a client of a daemon with its home in ``folder`` within the context.
 
-    Raises CliError, with the end of its log, when it does not come up.
+    ``words`` go to ``reshape up``, and ``settings`` into its environment. SIGTERM ends both, as
+    Ctrl-C does. Raises CliError, with the end of the daemon's log, if it does not start.
     """
     with ended_in_order(), _running(folder, words, settings or {}) as client:
         yield client
@@ -50,9 +49,9 @@ def _running(folder: Path, words: Sequence[str], settings: Mapping[str, str]) ->
     command += ["--home", str(home.folder), "--port", "0", *words]
     others = ("RESHAPE_", "XDG_CONFIG_HOME")
     env = {name: text for name, text in os.environ.items() if not name.startswith(others)}
-    env |= {"XDG_CONFIG_HOME": str(folder), **settings}  # no settings but these
+    env |= {"XDG_CONFIG_HOME": str(folder), **settings}  # no other settings
     with log.open("wb") as out:
-        # A session of its own: Ctrl-C ends the command, which then ends the jobs and the daemon.
+        # A session of its own, so that Ctrl-C ends the command, which ends jobs and daemon.
         process = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
     with _guarded(home, process.pid), _ended(home, process):
         yield _ready(home, process, log)
@@ -60,7 +59,7 @@ def _running(folder: Path, words: Sequence[str], settings: Mapping[str, str]) ->
 
 @contextlib.contextmanager
 def _guarded(home: Home, daemon: int) -> Iterator[None]:
-    """Its guard's stdin is closed by whatever ends this process."""
+    """Run a guard whose stdin closes at any end of this process."""
     command = [sys.executable, "-m", __name__, str(home.folder), str(daemon)]
     with subprocess.Popen(
         command,
@@ -73,7 +72,7 @@ def _guarded(home: Home, daemon: int) -> Iterator[None]:
 
 
 def _guard(home: Home, daemon: int) -> None:
-    """Wait for the end of the command, and end its daemon if that runs yet."""
+    """Wait for the end of the command, and end its daemon if it still runs."""
     sys.stdin.buffer.read()
     with contextlib.suppress(OSError):
         if str(home.folder).encode() in Path(f"/proc/{daemon}/cmdline").read_bytes():
@@ -97,12 +96,12 @@ def _ended(home: Home, process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def is_over(job: JobView) -> bool:
-    """Ended, and its container is gone too."""
+    """True if the job has ended and its container is gone."""
     return job.state in ENDED and job.stage == "none"
 
 
 def jobs_of(client: Client) -> dict[str, JobView]:
-    """All jobs of the daemon by name, oldest first."""
+    """Return all jobs of the daemon by name, oldest first."""
     found: dict[str, JobView] = {}
     after: str | None = None
     while True:

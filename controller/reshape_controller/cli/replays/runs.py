@@ -1,4 +1,4 @@
-"""Sweeps with a progress bar, and what is kept of them. State: none."""
+"""Sweeps with a progress bar, and their bundles."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def swept(
     out: Path | None,
     workers: int,
 ) -> list[Run]:
-    """Replay, with a progress bar on a terminal. Raises CliError."""
+    """Run a sweep, with a progress bar on a terminal. Raises CliError."""
     bar, total = progress(), len(contenders) * len(seeds)
     task = bar.add_task(f"workload {setup.name}", total=total)
     count = 0
@@ -68,7 +68,7 @@ def swept(
 
 
 def progress() -> Progress:
-    """A progress bar on stderr, on a terminal only."""
+    """Return a progress bar on stderr, visible only on a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -88,7 +88,7 @@ def keep(
     summary: Mapping[str, Mapping[str, Interval]],
     document: object,
 ) -> None:
-    """Write the bundle. Without matplotlib all but the pictures is written, and said so."""
+    """Write the bundle; without matplotlib all but the figures, with a note."""
     try:
         bundle.write(out, setup, contenders, runs, summary, to_json(document, indent=2) + "\n")
     except NoMatplotlib as error:
@@ -98,7 +98,7 @@ def keep(
 
 
 def about(setup: Setup, seeds: Sequence[int] = ()) -> str:
-    """What was replayed, in a line."""
+    """Return the inputs of a replay in a line."""
     text = f"workload {setup.name} on {setup.cluster.text}, costs {setup.costs.name}"
     if seeds:
         text += f", {over(len(seeds))}"

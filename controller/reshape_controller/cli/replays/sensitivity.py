@@ -1,4 +1,4 @@
-"""The table behind ``compare --sensitivity``. Asks no daemon. State: none."""
+"""The output of ``compare --sensitivity``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.output import Fitting, Output, emit, grid
+from reshape_controller.cli.output import FittingTable, Output, emit, grid
 from reshape_controller.cli.replays.folder import unwritable
 from reshape_controller.cli.replays.options import SPREAD_MAX
 from reshape_controller.cli.replays.runs import about, swept
@@ -28,8 +28,8 @@ AS_IS = "as it is"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What the first policy saves against another, with one assumption changed."""
+class VariationRow:
+    """The saving of the first policy against another with a changed assumption."""
 
     assumption: str
     factor: float
@@ -41,16 +41,16 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What ``compare --sensitivity`` prints."""
+    """The output of ``compare --sensitivity``."""
 
     workload: str
     costs: str
     seeds: int
-    lines: list[Line]
+    lines: list[VariationRow]
 
 
 def variable(setup: Setup) -> Setup:
-    """The same setup, if its assumptions can be changed. Raises CliError."""
+    """Return the setup if its assumptions can be changed. Raises CliError."""
     if setup.device is not None:
         what = "--sensitivity cannot be used with --device-truth, which leaves nothing to vary"
         raise failed(Exit.USAGE, what, "--sensitivity", "leave out --device-truth")
@@ -95,20 +95,20 @@ def _lines(
     out: Path | None,
     assumption: str,
     factor: float,
-) -> list[Line]:
+) -> list[VariationRow]:
     folder = out / "variations" / setup.fingerprint() if out is not None else None
     rows = [run.row for run in swept(setup, contenders, seeds, folder, workers)]
     ours = contenders[0].label
     found = []
     for other in contenders[1:]:
         saved = savings(rows, ours, other.label, METRICS)
-        found.append(Line(assumption, factor, ours, other.label, **saved))
+        found.append(VariationRow(assumption, factor, ours, other.label, **saved))
     return found
 
 
-def rows_of(found: Sensitivity) -> list[tuple[str, str, list[Line]]]:
-    """Lines by assumption and factor, in order."""
-    grouped: dict[tuple[str, float], list[Line]] = {}
+def rows_of(found: Sensitivity) -> list[tuple[str, str, list[VariationRow]]]:
+    """Return the rows by assumption and factor, in order."""
+    grouped: dict[tuple[str, float], list[VariationRow]] = {}
     for line in found.lines:
         grouped.setdefault((line.assumption, line.factor), []).append(line)
     shown = []
@@ -121,7 +121,7 @@ def rows_of(found: Sensitivity) -> list[tuple[str, str, list[Line]]]:
 
 
 def markdown(found: Sensitivity) -> str:
-    """The table as Markdown."""
+    """Return the table as Markdown."""
     others = [line.than for line in rows_of(found)[0][2]]
     head = ["assumption", "changed by"]
     head += [f"{what} below {other}" for other in others for what in ("makespan", "mean JCT")]
@@ -137,7 +137,7 @@ def markdown(found: Sensitivity) -> str:
 
 
 def _table(found: Sensitivity, text: str) -> RenderableType:
-    return Group(Text(text, style="bold"), Fitting(_wide(found), _narrow(found)))
+    return Group(Text(text, style="bold"), FittingTable(_wide(found), _narrow(found)))
 
 
 def _wide(found: Sensitivity) -> Table:
@@ -151,7 +151,7 @@ def _wide(found: Sensitivity) -> Table:
 
 
 def _narrow(found: Sensitivity) -> Table:
-    """A row for each policy that is compared with, the intervals below the medians."""
+    """Return a table with a row for each other policy, and intervals below the medians."""
     right = ("BY", "MAKESPAN", "JCT")
     drawn = grid("ASSUMPTION", "BY", "LESS THAN", *right[1:], right=right, rest="ASSUMPTION")
     for assumption, change, lines in rows_of(found):

@@ -1,4 +1,4 @@
-"""Replays as tables for people. Never: replays. State: none."""
+"""Replays as tables for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reshape_controller.cli.output import Fitting, grid
+from reshape_controller.cli.output import FittingTable, grid
 from reshape_controller.replay.difference import Difference
 from reshape_controller.replay.rows import Interval, Row
 
@@ -24,21 +24,21 @@ SHOWN: tuple[tuple[str, str, str], ...] = (
     ("reshape_downs", "DOWNS", ""),
     ("pending_at_last_submission", "PENDING", ""),
 )
-"""Metric, heading, unit."""
+"""Metric, heading and unit."""
 SAVED = ("makespan_s", "mean_jct_s")
 
 
 def cell(value: float, unit: str) -> str:
-    """A figure as it is shown."""
+    """Return a value as text."""
     if unit == "s":
         return f"{value:,.0f}"
     if unit == "%":
         return f"{100 * value:.1f}%"
-    return f"{value:g}" if value % 1.0 else f"{value:.0f}"  # a long seed has all its digits
+    return f"{value:g}" if value % 1.0 else f"{value:.0f}"  # a long seed keeps all its digits
 
 
 def one(row: Row, about: str) -> RenderableType:
-    """One replay."""
+    """Return the table of a replay."""
     table = grid("METRIC", "VALUE", right=("VALUE",))
     for name, value in row.items():
         if value is None:
@@ -55,18 +55,18 @@ def many(
     about: str,
     seeds: int,
 ) -> RenderableType:
-    """A comparison; then who saves how much against whom."""
+    """Return the tables of a comparison and of its savings."""
     parts: list[RenderableType] = [
         Text(about, style="bold"),
-        Fitting(_by_policy(summary, seeds), _by_metric(summary, seeds)),
+        FittingTable(_by_policy(summary, seeds), _by_metric(summary, seeds)),
     ]
     if saved:
-        parts += [Text(""), Fitting(_savings(saved), _savings(saved, "\n"))]
+        parts += [Text(""), FittingTable(_savings(saved), _savings(saved, "\n"))]
     return Group(*parts)
 
 
 def _by_policy(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
-    """Medians, below them the interval."""
+    """Return a table of medians with the intervals below them."""
     headings = [heading for _, heading, _ in SHOWN]
     table = grid("POLICY", *headings, right=tuple(headings))
     for policy, metrics in summary.items():
@@ -77,7 +77,7 @@ def _by_policy(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
 
 
 def _by_metric(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
-    """The same for a narrow terminal: the policies under each other, metric by metric."""
+    """Return the same table for a narrow terminal, with a row for each policy and metric."""
     table = grid("METRIC", "POLICY", "MEDIAN", "INTERVAL", right=("MEDIAN", "INTERVAL"))
     for name, heading, unit in SHOWN:
         for number, (policy, metrics) in enumerate(summary.items()):
@@ -88,8 +88,10 @@ def _by_metric(summary: dict[str, dict[str, Interval]], seeds: int) -> Table:
 
 
 def share(found: Interval, between: str = " ") -> str:
-    """A part with its interval; without one, if that has no width. ``between`` them a blank, or the
-    end of a line where the terminal is narrow."""
+    """Return a ratio with its interval, or without an interval that has no width.
+
+    ``between``: a blank, or the end of a line on a narrow terminal.
+    """
     median = cell(found.median, "%")
     return median if found.low == found.high else f"{median}{between}({_range(found, '%')})"
 
@@ -110,7 +112,7 @@ def _savings(saved: Sequence[tuple[str, str, dict[str, Interval]]], between: str
 
 
 def differences(found: Difference) -> RenderableType:
-    """Two bundles: inputs that differ, then the metrics."""
+    """Return tables of the differences of two bundles: inputs, then metrics."""
     inputs = grid("INPUT", "BUNDLE", "VALUE", rest="VALUE")
     for name, first, second in found.inputs:
         inputs.add_row(name, "first", first)
@@ -118,7 +120,7 @@ def differences(found: Difference) -> RenderableType:
     head = Text(f"{found.first} and {found.second}", style="bold")
     parts: list[RenderableType] = [head]
     parts += [inputs, Text("")] if found.inputs else [Text("the inputs are the same")]
-    parts.append(Fitting(_changes(found), _changes(found, values=False)))
+    parts.append(FittingTable(_changes(found), _changes(found, values=False)))
     for name, alone in ((found.first, found.only_first), (found.second, found.only_second)):
         if alone:
             parts.append(Text(f"only in {name}: {', '.join(alone)}"))
@@ -126,7 +128,7 @@ def differences(found: Difference) -> RenderableType:
 
 
 def _changes(found: Difference, *, values: bool = True) -> Table:
-    """Metric by metric; on a narrow terminal without the medians themselves."""
+    """Return a table of the changed metrics; without ``values``, only the changes."""
     headings = ("FIRST", "SECOND", "CHANGE") if values else ("CHANGE",)
     table = grid("POLICY", "METRIC", *headings, "CLEAR", right=headings)
     units = {name: (heading, unit) for name, heading, unit in SHOWN}

@@ -1,4 +1,4 @@
-"""The commands workload generate and workload convert: files of jobs. State: none."""
+"""The commands workload generate and workload convert: files of jobs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from reshape_controller.replay.inputs import ReplayError, Workload
 workload_app = typer.Typer(help="Workloads: files of jobs for replays.", no_args_is_help=True)
 
 
-class Form(StrEnum):
+class WorkloadFormat(StrEnum):
     CSV = "csv"
     JSONL = "jsonl"
 
 
-FormOption = Annotated[Form, typer.Option("--format", help="File format: CSV or JSON lines.")]
+FormOption = Annotated[
+    WorkloadFormat, typer.Option("--format", help="File format: CSV or JSON lines.")
+]
 FileOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: stdout.")
 ]
@@ -54,7 +56,7 @@ def generate(
     sizes: SizesOption = None,
     jobs: JobsOption = None,
     last_s: LastOption = None,
-    form: FormOption = Form.CSV,
+    form: FormOption = WorkloadFormat.CSV,
     out: FileOption = None,
 ) -> None:
     """Generate one of the paper's workloads from a random seed."""
@@ -62,16 +64,16 @@ def generate(
     if workload not in RECIPES:
         what = f"{workload!r} is not a workload of the paper"
         raise failed(Exit.USAGE, what, "--workload", f"use one of {', '.join(RECIPES)}")
-    asked = inputs.Asked(
+    request = inputs.ReplayRequest(
         workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
     )
-    setup = inputs.setup_of(asked)
+    setup = inputs.setup_of(request)
     write(setup.scene(seed).workload, form, out)
 
 
-def write(workload: Workload, form: Form, out: Path | None) -> None:
-    """The workload as a file or on stdout. Raises CliError."""
-    text = traces.csv_text(workload) if form is Form.CSV else traces.jsonl_text(workload)
+def write(workload: Workload, form: WorkloadFormat, out: Path | None) -> None:
+    """Write the workload to a file or stdout. Raises CliError."""
+    text = traces.csv_text(workload) if form is WorkloadFormat.CSV else traces.jsonl_text(workload)
     if out is None:
         sys.stdout.write(text)
         return
@@ -104,7 +106,7 @@ def convert(
         ),
     ] = 8,
     profiles: ProfilesOption = None,
-    form: FormOption = Form.CSV,
+    form: FormOption = WorkloadFormat.CSV,
     out: FileOption = None,
 ) -> None:
     """Convert a public trace (GPU count and duration of each job) to a workload."""
@@ -115,7 +117,7 @@ def convert(
             trace.name,
             conversion.Columns(submit, gpus, duration, name),
             inputs.profiles_of(profiles),
-            conversion.Assumed(job_set, gpu_type, largest),
+            conversion.Assumptions(job_set, gpu_type, largest),
         )
     except OSError as error:
         raise inputs.unreadable(str(trace), error, "convert") from None

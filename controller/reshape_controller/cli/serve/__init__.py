@@ -1,1 +1,1 @@
-"""The daemon: ``up`` and ``doctor``, and what they are put together from."""
+"""The daemon: ``up`` and ``doctor``, and their parts."""

@@ -1,7 +1,6 @@
-"""The operator's file about a Kubernetes cluster: what every pod of this controller gets.
+"""The operator's file about a Kubernetes cluster: settings of every pod of this controller.
 
-Does: reads it strictly and says everything that is wrong at once. Never: holds a credential, or
-anything that a job record says. State: none.
+Does: read the file strictly and report all problems at once. It has no credentials.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class ClusterFile(_Strict):
 
 
 def read(path: Path) -> PodSettings:
-    """The settings in the file. Raises CliError (usage) with every problem."""
+    """Return the settings in the file. Raises CliError (usage) with every problem."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

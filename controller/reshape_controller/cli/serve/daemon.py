@@ -1,7 +1,7 @@
-"""The daemon: every concrete class, put together, started and stopped in order.
+"""The daemon: all concrete classes, built, started and stopped in order.
 
-Does: opens the store, recovers, listens, runs until told to stop. Never: touches a job on its way
-out, or starts over a store that it cannot read. State: what it put together.
+Does: open the store, recover, listen, and run until a signal. Never: touch a job at its end, or
+start on a store that it cannot read. State: its parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import structlog
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Address
 from reshape_controller.cli.serve.hosts import (
-    Hosts,
+    HostSync,
     Nodes,
     ThisMachine,
     check_inventory,
@@ -49,7 +49,7 @@ from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
-from reshape_launcher.kubernetes.values import ApiTrouble
+from reshape_launcher.kubernetes.values import KubernetesError
 from reshape_launcher.spec import Launcher
 
 OPEN_FILES = 65536
@@ -58,7 +58,7 @@ log = structlog.get_logger("reshape.daemon")
 
 
 class Daemon:
-    """One run of the controller on one home."""
+    """A run of the controller on a home."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class Daemon:
             self._hub.observed,
             self._effects.trouble,
         )
-        self._hosts: Hosts = ThisMachine(home, devices, launcher)
+        self._hosts: HostSync = ThisMachine(home, devices, launcher)
         if isinstance(launcher, KubernetesLauncher):
             self._hosts = Nodes(launcher, self._loop.post)
         self._stop = asyncio.Event()
 
     @functools.cached_property
     def context(self) -> Context:
-        """What the handlers of every server work with."""
+        """Return the context of the handlers of all servers."""
         return Context(
             control=self._control,
             hub=self._hub,
@@ -127,7 +127,7 @@ class Daemon:
         look = functools.partial(self._hosts.recovered, self._loop)
         starting = asyncio.create_task(self._loop.start(self._effects, look))
         await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
-        if stop.done():  # it may never end: the store takes nothing. As at a kill, nothing is lost
+        if stop.done():  # it may hang if the store accepts nothing; as at a kill, nothing is lost
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             await self._effects.stop()
@@ -146,11 +146,11 @@ class Daemon:
             )
         ]
         tasks.append(stop)
-        begun = asyncio.create_task(self._begin(servers), name="begin")  # it too may never end
+        begun = asyncio.create_task(self._begin(servers), name="begin")  # it may hang too
         try:
             await asyncio.wait((begun, *tasks), return_when=asyncio.FIRST_COMPLETED)
             if begun.done():
-                with contextlib.suppress(Stopped):  # the loop's own reason follows
+                with contextlib.suppress(Stopped):  # the loop raises its own reason
                     begun.result()
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -162,7 +162,7 @@ class Daemon:
     async def _begin(self, servers: tuple[Server, ...]) -> None:
         await self._add_profiles()
         await self._hosts.add(self._loop)
-        # Not earlier: a record would be refused for want of a host.
+        # Not earlier: without hosts a record would be rejected.
         for server in servers:
             server.start()
         self._settings.home.write_address(Address(self.url, os.getpid(), version()))
@@ -170,11 +170,13 @@ class Daemon:
     async def _add_profiles(self) -> None:
         missing = self._settings.profiles.missing(self._loop.engine.state.profiles)
         commits = (self._loop.commit(ev.ProfileRecorded(profile)) for profile in missing)
-        await asyncio.gather(*commits)  # one append: each may take seconds
+        await asyncio.gather(*commits)  # one append, for each may take seconds
 
     async def _fenced(self) -> None:
-        """Stop once another controller writes the log. The next append would tell as well, but a
-        controller that was cut off may have nothing to append."""
+        """Stop once another controller writes the log.
+
+        The next append would fail too, but an isolated controller may have nothing to append.
+        """
         if self._leadership is None:
             await asyncio.Event().wait()
         else:
@@ -244,7 +246,7 @@ async def serve(settings: DaemonSettings) -> None:
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except CliError:
         raise
-    except ApiTrouble as error:
+    except KubernetesError as error:
         raise not_reached(error, "--launcher kubernetes") from None
     except Exception as error:
         log.exception("stopped-by-a-defect")
@@ -260,7 +262,7 @@ async def serve(settings: DaemonSettings) -> None:
 
 
 def allow_open_files() -> None:
-    """As many open files as this user may have, within reason: each SideCar takes two."""
+    """Raise the limit of open files, within reason, because each SideCar takes two."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

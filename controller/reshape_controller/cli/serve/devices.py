@@ -1,7 +1,4 @@
-"""The GPUs of this machine: real ones by NVML, or simulated ones on request.
-
-Does: finds them and names them. Never: invents a GPU that nobody asked to simulate. State: none.
-"""
+"""The GPUs of this machine: real ones by NVML, or simulated ones on request."""
 
 from __future__ import annotations
 
@@ -12,12 +9,12 @@ from reshape_launcher.spec import SIMULATED_PREFIX, SIMULATED_TYPE, DeviceMode
 from reshape_sidecar import gpu
 
 HOST = "local"
-"""The one host of the local launcher, whatever the machine is called."""
+"""Name of the local launcher's host, on every machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What this daemon may give to jobs."""
+    """The devices that this daemon may assign to jobs."""
 
     mode: DeviceMode
     gpu_type: str
@@ -32,11 +29,11 @@ class Devices:
 
 
 NODES = Devices(DeviceMode.POOL, "", ())
-"""Those of a cluster's nodes, which are known once they were looked at."""
+"""Devices of a cluster's nodes, which are discovered later."""
 
 
 def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devices:
-    """The devices that were asked for. Raises CliError when there are none."""
+    """Return the requested devices. Raises CliError if there are none."""
     if simulated is not None and most is not None:
         raise failed(
             Exit.USAGE,
@@ -67,7 +64,7 @@ def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devic
 
 
 def clash(devices: Devices, known: tuple[str, ...]) -> str:
-    """Why these devices cannot follow those that the home's inventory has; empty if they can."""
+    """Return why these devices cannot replace those in the home's inventory; empty if they can."""
     was_simulated = any(name.startswith(SIMULATED_PREFIX) for name in known)
     simulated = devices.mode is DeviceMode.SIMULATED
     if known and was_simulated != simulated:

@@ -1,8 +1,7 @@
-"""The command doctor: whether everything is there that ``up`` would need, before anything starts.
+"""The command doctor: checks all that ``up`` needs, before anything starts.
 
-Does: looks, and names each failure with its remedy. Never: leaves anything behind (a probe of a
-node's GPUs is a pod that is taken away again), or needs a daemon.
-State: none.
+Does: report each failure with its remedy. It needs no daemon and leaves nothing behind (the pod of
+a GPU probe is deleted).
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.serve.devices import find
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
-from reshape_controller.cli.serve.store_settings import StorePlace, store_error, store_place
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
+from reshape_controller.cli.serve.store_settings import StoreSettings, store_error, store_settings
 from reshape_controller.cli.serve.up import checked
 from reshape_controller.http.app import CannotListen, bind_for_sidecars
 from reshape_controller.store.mongo.store import MongoStore
@@ -50,7 +49,7 @@ from reshape_launcher.kubernetes.preflight import Finding, findings
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DoctorReport:
     """All findings; ``ok`` if none is a failure."""
 
     ok: bool
@@ -74,9 +73,9 @@ def doctor(
     output: OutputOption = None,
 ) -> None:
     """Check the requirements of `reshape up`; exit 1 if a check fails."""
-    config = load(locals())  # each option is called as its setting
+    config = load(locals())  # an option has the name of its setting
     found = tuple(_all(config))
-    report = Report(all(finding.ok for finding in found), found)
+    report = DoctorReport(all(finding.ok for finding in found), found)
     emit(report, form(config), lambda: table(report))
     if not report.ok:
         raise typer.Exit(Exit.FAILED)
@@ -84,15 +83,15 @@ def doctor(
 
 def _all(config: Config) -> list[Finding]:
     found = [_attempt("home", str(config.home), Home(config.home).prepare)]
-    place = kubernetes_place(config)
+    place = kubernetes_settings(config)
     hosts = [_gpus(config)] if place is None else _of_kubernetes(place)
     found += hosts
-    found.append(_attempt("store", "", lambda: _store(store_place(config))))
+    found.append(_attempt("store", "", lambda: _store(store_settings(config))))
     if config.secrets is not None:
         shared = Home(config.home, config.secrets)
         found.append(_attempt("shared token", str(config.secrets), shared.token))
         found.append(_attempt("shared secret", str(config.secrets), shared.secret))
-    if place is not None or hosts[0].ok:  # without GPUs here no setting can be checked
+    if place is not None or hosts[0].ok:  # settings can only be checked with GPUs
         found.append(_attempt("settings", "can be used", lambda: checked(config)))
     found.append(Finding("deciding code", True, compiled.text()))
     return found
@@ -103,8 +102,8 @@ def _gpus(config: Config) -> Finding:
     return _attempt("GPUs", "", lambda: find(simulated, None, None).text)
 
 
-def _store(place: StorePlace) -> str:
-    """That the store can be read, and nothing made in it; what it is. Raises CliError."""
+def _store(place: StoreSettings) -> str:
+    """Check that the store can be read, without a change; return its name. Raises CliError."""
     try:
         if place.server is not None:
             asyncio.run(_reach(MongoStore(place.server)))
@@ -122,7 +121,7 @@ async def _reach(store: MongoStore) -> None:
         await store.close()
 
 
-def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
+def _of_kubernetes(place: KubernetesSettings) -> list[Finding]:
     try:
         found = list(findings(place.cluster(), place.pods, place.devices))
     except CliError as error:
@@ -148,7 +147,7 @@ def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
     return found
 
 
-def _address(place: KubernetesPlace) -> Finding:
+def _address(place: KubernetesSettings) -> Finding:
     detail = f"{place.sidecar_url}, listening on {place.sidecar_address}:{place.sidecar_port}"
     try:
         bind_for_sidecars(place.sidecar_address, place.sidecar_port).close()
@@ -162,7 +161,7 @@ def _there(check: str, ok: bool, remedy: str) -> Finding:
 
 
 def _attempt(check: str, detail: str, look: object) -> Finding:
-    """A look that raises CliError, as a finding."""
+    """Return the result of a check that may raise CliError as a finding."""
     assert callable(look)
     try:
         said = look()
@@ -176,8 +175,8 @@ def _problem(check: str, error: CliError) -> Finding:
     return Finding(check, False, f"{first.what} ({first.where})", first.remedy)
 
 
-def table(report: Report) -> RenderableType:
-    """A remedy stands under what was found: beside it both would be a few letters wide."""
+def table(report: DoctorReport) -> RenderableType:
+    """Return the findings as a table, with each remedy below its finding to save width."""
     drawn = grid("CHECK", "", "FOUND", rest="FOUND")
     for finding in report.findings:
         mark = "ok" if finding.ok else "FAILED"

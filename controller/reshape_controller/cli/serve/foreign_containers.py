@@ -1,8 +1,7 @@
-"""Living containers that the store does not know: an older one was put back, or it is another.
+"""Living containers that the store does not know, because it is an older copy or another store.
 
-Does: compares what runs with what the log says, before anything is given out. Never: ends one,
-guesses what GPUs it has, or asks a pod what it was told (it says so in its first report:
-``live.sidecar_hub``). State: none.
+Does: compare what runs with the log, before any GPU is assigned. It ends no container and does not
+guess its GPUs. A pod reports its desired state later, in its first report (``live.sidecar_hub``).
 """
 
 from __future__ import annotations
@@ -25,8 +24,10 @@ SHOWN_MAX = 5
 
 
 async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
-    """Whether a container lives here. Raises CliError if one is ahead of the log: it may train on
-    GPUs that are nobody's there."""
+    """Return True if a container lives here.
+
+    Raises CliError if one is ahead of the log: it may train on GPUs that the log calls free.
+    """
     try:
         statuses = await launcher.containers()
     except OSError as error:
@@ -45,8 +46,10 @@ async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
 
 
 async def refuse_pods(launcher: KubernetesLauncher, state: State) -> None:
-    """Raises CliError if a pod of this controller is of a job, or of an attempt, that the log does
-    not know; OSError while that cannot be told."""
+    """Check that the log knows the job and attempt of each pod of this controller.
+
+    Raises CliError if not, and OSError while the pods cannot be listed.
+    """
     found = [
         status
         for status in await launcher.containers()
@@ -58,28 +61,29 @@ async def refuse_pods(launcher: KubernetesLauncher, state: State) -> None:
 
 
 def _unknown(status: ContainerStatus, state: State) -> bool:
-    """Whether it was launched after the log's end. One of an earlier attempt was not: the daemon
-    ends it."""
+    """True if the container was launched after the log's end.
+
+    The daemon ends containers of earlier attempts.
+    """
     job = state.jobs.get(JobId(status.job))
     return job is None or status.attempt > job.attempt
 
 
 def _counts(status: ContainerStatus, state: State) -> bool:
-    """Not on a host that is away: its GPUs are nobody's to have, and what is left there is ended
-    when it comes back."""
+    """False on a host that is away: its GPUs are not assigned, and its containers end on return."""
     host = state.hosts.get(HostId(status.host)) if status.host is not None else None
     return host is None or host.present
 
 
 def _is_ahead(home: Home, status: ContainerStatus, state: State) -> bool:
-    """Whether its SideCar was told what the log does not say yet, or its job has none there."""
+    """True if its SideCar has a newer desired state than the log, or the log has no such job."""
     job = state.jobs[JobId(status.job)]
     if status.attempt < job.attempt:
         return False
     try:
         memory = codec.loads(Memory, (_run_folder(home, status) / MEMORY_FILE).read_bytes())
     except (FileNotFoundError, codec.CodecError):
-        memory = Memory()  # it has taken up nothing yet, or lost it
+        memory = Memory()  # it has no desired state yet, or has lost it
     told_more = memory.generation > job.generation or memory.epoch > state.epoch
     return job.stage is Stage.NONE or told_more
 

@@ -1,7 +1,7 @@
 """The hosts of a daemon: this machine, or the nodes of a cluster.
 
-Does: brings them into the log before anybody may submit, and then looks after them. Never: lets one
-inventory hold hosts of two launchers. State: none beyond what it was made of.
+Does: add them to the log before submissions are accepted, and then watch them. Never: let an
+inventory have hosts of two launchers.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ JOBS_LOOKED_AT = 1000
 IN_CONTAINERS = (JobState.INITIALIZED, JobState.RUNNING, JobState.ADJUSTING)
 
 
-class Hosts(Protocol):
-    """Where this daemon's containers are."""
+class HostSync(Protocol):
+    """Keeps the hosts in the log in step with a launcher."""
 
     async def recovered(self, loop: Loop) -> None:
-        """Post what happened to the hosts while no daemon ran. Raises CliError if what runs there
-        is not what the log knows."""
+        """Post what happened to the hosts while no daemon ran.
+
+        Raises CliError if the log does not know what runs there.
+        """
 
     async def add(self, loop: Loop) -> None:
-        """Commit the hosts that are there. Raises CliError."""
+        """Commit the present hosts. Raises CliError."""
 
     async def watch(self, state: Callable[[], State]) -> None:
-        """Look after them until cancelled."""
+        """Watch the hosts until cancelled."""
 
 
 class ThisMachine:
-    """The one host of the local launcher."""
+    """The host of the local launcher."""
 
     def __init__(self, home: Home, devices: Devices, launcher: Launcher) -> None:
         self._home = home
@@ -57,9 +59,9 @@ class ThisMachine:
     async def recovered(self, loop: Loop) -> None:
         lives = await any_lives(self._launcher, self._home, loop.engine.state)
         if self._home.machine_restarted() and not lives:
-            # Before any effect, and before the ends of its containers look like their failures.
+            # Before any effect, and before the ends of its containers count as failures.
             loop.post(ev.HostCleaned(HostId(HOST), "the machine was restarted"))
-        # Before the first plan, which may else give away what is not there any more.
+        # Before the first plan, which could assign GPUs that are gone.
         loop.post(ev.GpusSeen(HostId(HOST), self._gpus))
 
     async def add(self, loop: Loop) -> None:
@@ -95,7 +97,7 @@ class Nodes:
 
 
 async def check_inventory(devices: Devices, launcher: str, store: Store, home: Home) -> None:
-    """Whether the GPUs and containers of this home's log are these. Raises CliError."""
+    """Check that this home's log has these GPUs and containers. Raises CliError."""
     known = await store.gpus()
     kind = clash(devices, tuple(str(gpu.id) for gpu in known))
     if kind:
@@ -118,8 +120,10 @@ async def check_inventory(devices: Devices, launcher: str, store: Store, home: H
 
 
 async def _check_containers(store: Store, home: Home) -> None:
-    """Containers that another home has cannot be seen from this one: their jobs would be started a
-    second time. Raises CliError."""
+    """Check that no job of the store has a container in another home. Raises CliError.
+
+    This home cannot see such containers and would start their jobs a second time.
+    """
     page = await store.jobs(limit=JOBS_LOOKED_AT, states=IN_CONTAINERS)
     started = [row.job for row in page.rows if row.job and row.job.initialized_at_s is not None]
     here = [job for job in started if (home.jobs / job.id).is_dir()]
@@ -134,6 +138,6 @@ async def _check_containers(store: Store, home: Home) -> None:
 
 
 def not_reached(error: OSError, where: str) -> CliError:
-    """The cluster could not be asked."""
+    """Return the error for a cluster that did not answer."""
     remedy = "check it with: reshape doctor"
     return failed(Exit.FAILED, f"the cluster cannot be used: {error}", where, remedy)

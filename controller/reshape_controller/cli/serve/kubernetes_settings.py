@@ -1,7 +1,7 @@
-"""Which cluster a daemon launches on, and where its pods reach the daemon.
+"""The cluster on which a daemon launches, and the address at which its pods reach the daemon.
 
-Does: settings to a launcher. Never: asks the cluster anything, or imports its client before it is
-needed (that takes a second). State: none.
+Does: turn settings into a launcher, without a call to the cluster. The cluster's client is imported
+late, for that takes a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reshape_launcher.kubernetes.gpus import PodDevices, SimulatedDevices
 from reshape_launcher.kubernetes.settings import PodSettings
 
 if TYPE_CHECKING:
-    from reshape_launcher.kubernetes.api import ApiCluster
+    from reshape_launcher.kubernetes.api import ClusterClient
     from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -31,8 +31,8 @@ DEFAULT_KUBECONFIG = "~/.kube/config"
 
 
 @dataclass(frozen=True, slots=True)
-class KubernetesPlace:
-    """A cluster that nobody has spoken to yet. ``kubeconfig`` None: this pod's service account."""
+class KubernetesSettings:
+    """A cluster, not contacted yet. ``kubeconfig`` None: this pod's service account."""
 
     kubeconfig: Path | None
     pods: PodSettings
@@ -42,10 +42,10 @@ class KubernetesPlace:
     sidecar_url: str
     by_playbook: bool
     runs: Path
-    """Where playbooks keep what the newest runs said."""
+    """Folder of the artifacts of the newest playbook runs."""
 
-    def cluster(self) -> ApiCluster:
-        """The API server, by its credentials. Raises CliError."""
+    def cluster(self) -> ClusterClient:
+        """Return a client of the API server. Raises CliError."""
         try:
             from reshape_launcher.kubernetes.api import CannotConnect, connect
         except ImportError as error:
@@ -59,12 +59,17 @@ class KubernetesPlace:
             raise failed(Exit.FAILED, str(error), "--kubeconfig", remedy) from None
 
     def launcher(self) -> KubernetesLauncher:
-        """The launcher on it. Raises CliError."""
-        from reshape_launcher.kubernetes.apply import Bring, ByPlaybook, Directly, Target
+        """Return the launcher on the cluster. Raises CliError."""
+        from reshape_launcher.kubernetes.apply import (
+            Applier,
+            ApplyTarget,
+            DirectApplier,
+            PlaybookApplier,
+        )
         from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 
         cluster = self.cluster()
-        bring: Bring = Directly(cluster)
+        applier: Applier = DirectApplier(cluster)
         if self.by_playbook:
             if importlib.util.find_spec("ansible_runner") is None:
                 raise failed(
@@ -74,12 +79,12 @@ class KubernetesPlace:
                     "pip install ansible-core ansible-runner, or go without: --launch-by client",
                 )
             kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
-            bring = ByPlaybook(self.runs, Target(kubeconfig, self.pods.namespace))
-        return KubernetesLauncher(cluster, self.pods, self.devices, bring)
+            applier = PlaybookApplier(self.runs, ApplyTarget(kubeconfig, self.pods.namespace))
+        return KubernetesLauncher(cluster, self.pods, self.devices, applier)
 
 
-def kubernetes_place(config: Config) -> KubernetesPlace | None:
-    """The cluster that was asked for; None with another launcher. Raises CliError."""
+def kubernetes_settings(config: Config) -> KubernetesSettings | None:
+    """Return the configured cluster; None with another launcher. Raises CliError."""
     if config.text("launcher") != "kubernetes":
         for name in ONLY_KUBERNETES:
             if config.text(name) is not None:
@@ -101,7 +106,7 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
     if pods.registry is not None and not by_playbook:
         what = "the cluster file sets `registry`, and only the playbook builds images"
         raise failed(Exit.USAGE, what, config.source("launch_by"), "use --launch-by ansible")
-    return KubernetesPlace(
+    return KubernetesSettings(
         _kubeconfig(config),
         pods,
         _devices(config, pods),
@@ -114,7 +119,7 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
 
 
 def _devices(config: Config, pods: PodSettings) -> PodDevices:
-    """Simulated GPUs if they are asked for; else those of the nodes."""
+    """Return simulated GPUs on request, or the GPUs of the nodes."""
     count = config.number("simulated_gpus")
     if count is not None:
         return SimulatedDevices(count)
@@ -146,7 +151,7 @@ def _kubeconfig(config: Config) -> Path | None:
 
 
 def _listen(config: Config) -> tuple[str, int]:
-    """Where SideCars are listened to."""
+    """Return address and port for the SideCars."""
     text, where = config.text("sidecar_bind"), config.source("sidecar_bind")
     remedy = "give an address of this machine that pods reach: --sidecar-bind 192.0.2.7:7471"
     if text is None:

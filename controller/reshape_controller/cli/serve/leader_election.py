@@ -1,8 +1,7 @@
-"""A daemon among several that stand by for each other: from its settings to the moment it leads.
+"""Leader election of a daemon among several that stand by for each other.
 
-Does: checks that the store and the secrets are shared, answers as a standby, keeps the lease while
-the daemon leads, and lets it go at the end. Never: opens the store before it is elected. State:
-none of its own.
+Does: check that the store and the secrets are shared, answer as a standby, renew the lease while
+the daemon leads, and release it at the end. Never: open the store before the election.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Address
 from reshape_controller.cli.serve.settings import DaemonSettings
-from reshape_controller.cli.serve.store_settings import StorePlace
+from reshape_controller.cli.serve.store_settings import StoreSettings
 from reshape_controller.http import probes
 from reshape_controller.http.app import (
     STANDBY_ROUTES,
@@ -40,11 +39,11 @@ log = structlog.get_logger("reshape.daemon")
 
 
 class NotElected(Exception):
-    """It was told to stop before it led."""
+    """A signal stopped the daemon before it led."""
 
 
-def lease_name(config: Config, store: StorePlace) -> str | None:
-    """The lease that was asked for, if several daemons could share what this one has.
+def lease_name(config: Config, store: StoreSettings) -> str | None:
+    """Return the configured lease, after a check that daemons can share store and secrets.
 
     Raises CliError.
     """
@@ -75,9 +74,9 @@ async def elected(
     people: socket.socket,
     pods: socket.socket | None,
 ) -> AsyncIterator[Leadership | None]:
-    """Entered once this daemon is to lead; the lease is kept inside, and released at the end.
+    """Wait until this daemon leads; renew the lease within the context and release it at the end.
 
-    None: there is nobody to be elected against. Raises NotElected, CliError.
+    Gives None without a lease. Raises NotElected, CliError.
     """
     if settings.lease is None or settings.kubernetes is None:
         yield None
@@ -107,7 +106,7 @@ async def _standing_by(
     people: socket.socket,
     pods: socket.socket | None,
 ) -> AsyncIterator[None]:
-    """Answer on both sockets, which stay open for the daemon."""
+    """Answer as a standby on both sockets, which stay open for the daemon."""
     names = host_names(settings.address)
     context = probes.StandbyContext(settings.home.token(), names, Metrics(), leadership)
     servers = [Server(people.dup(), context, STANDBY_ROUTES, probes.Standby)]
@@ -125,7 +124,7 @@ async def _standing_by(
 
 
 async def _won(leadership: Leadership) -> None:
-    """Wait for the lease, or (NotElected) for a signal to stop."""
+    """Wait for the lease. Raises NotElected at a signal to stop."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)

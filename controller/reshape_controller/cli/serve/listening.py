@@ -1,7 +1,7 @@
-"""The sockets of a daemon: its own on loopback, and one for SideCars in pods.
+"""The sockets of a daemon: its own on loopback, and another for SideCars in pods.
 
-Does: binds them, the first on the port that the SideCars of this home know wherever that is
-possible. Never: offers anything but the SideCars' link beyond loopback. State: none.
+Does: bind them, the first if possible on the port that the SideCars of this home know. Never: offer
+more than the SideCars' API beyond loopback.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reshape_launcher.spec import Launcher
 
 
 async def listen(settings: DaemonSettings, launcher: Launcher) -> socket.socket:
-    """The socket for people and, with local jobs, for SideCars. Raises CliError."""
+    """Return the socket for people and, with local jobs, for SideCars. Raises CliError."""
     address = settings.address
     before = None if settings.kubernetes is not None else _before(settings)
     known = before.port if before is not None else None
@@ -38,7 +38,7 @@ async def listen(settings: DaemonSettings, launcher: Launcher) -> socket.socket:
 
 
 def listen_for_sidecars(settings: DaemonSettings) -> socket.socket | None:
-    """The socket that pods reach; None where SideCars are on this machine. Raises CliError."""
+    """Return the socket for pods; None if SideCars are on this machine. Raises CliError."""
     place = settings.kubernetes
     if place is None:
         return None
@@ -49,13 +49,13 @@ def listen_for_sidecars(settings: DaemonSettings) -> socket.socket | None:
 
 
 def _before(settings: DaemonSettings) -> urllib.parse.SplitResult | None:
-    """Where this home's daemon listened before."""
+    """Return the address of this home's last daemon."""
     before = settings.home.address()
     return urllib.parse.urlsplit(before.url) if before is not None else None
 
 
 def _elsewhere(before: urllib.parse.SplitResult, address: str, port: int | None) -> CliError:
-    """It is to listen where the SideCars of its jobs do not ask."""
+    """Return the error for an address that the SideCars of running jobs do not know."""
     what = "running jobs of this home reach the daemon at"
     if address != before.hostname:
         what = f"{what} {before.hostname}, not {address}"
@@ -67,7 +67,7 @@ def _elsewhere(before: urllib.parse.SplitResult, address: str, port: int | None)
 
 
 async def _containers(launcher: Launcher) -> bool:
-    """Whether a container of this home runs."""
+    """Return True if a container of this home runs."""
     return any(status.running for status in await launcher.containers())
 
 

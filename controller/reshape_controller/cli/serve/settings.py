@@ -1,4 +1,4 @@
-"""What a daemon is asked to be: the value between ``up`` and ``daemon``. State: none."""
+"""The settings of a daemon: the value that ``up`` passes to ``daemon``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.profiles.files import ProfileFiles
 from reshape_controller.cli.serve.devices import Devices
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace
-from reshape_controller.cli.serve.store_settings import StorePlace
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings
+from reshape_controller.cli.serve.store_settings import StoreSettings
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
@@ -22,10 +22,10 @@ from reshape_launcher.spec import Launcher
 
 @dataclass(frozen=True, slots=True)
 class DaemonSettings:
-    """What ``reshape up`` was asked for, checked. ``port`` 0: any free one."""
+    """The checked settings of ``reshape up``. ``port`` 0: any free port."""
 
     home: Home
-    store: StorePlace
+    store: StoreSettings
     address: str
     port: int
     port_is_asked_for: bool
@@ -37,13 +37,13 @@ class DaemonSettings:
     profiles: ProfileFiles = ProfileFiles()
     limits: Limits = Limits()
     seed: int | None = None
-    kubernetes: KubernetesPlace | None = None
+    kubernetes: KubernetesSettings | None = None
     """None: the local launcher."""
     lease: str | None = None
-    """By which this daemon and others elect one; None: it is the only one."""
+    """Name of the lease for leader election; None: this daemon is the only one."""
 
     def launcher(self) -> Launcher:
-        """The launcher of this home, with the declared costs before it if there are any.
+        """Return the launcher of this home, wrapped with the declared costs if there are any.
 
         Raises CliError.
         """
@@ -60,17 +60,17 @@ class DaemonSettings:
 
     @property
     def work_folder(self) -> Path:
-        """Holds the folders of jobs that name none: on this machine, or as pods see it."""
+        """Folder of jobs that name none: on this machine, or in pods."""
         return self.home.jobs if self.kubernetes is None else Path(OWN)
 
     @property
     def sidecar_url(self) -> str | None:
-        """Where SideCars reach this daemon; None: where people do."""
+        """URL of this daemon for SideCars; None: the same as for people."""
         return None if self.kubernetes is None else self.kubernetes.sidecar_url
 
     @property
     def sidecar_names(self) -> frozenset[str]:
-        """Names under which SideCars in pods may address this daemon."""
+        """Host names by which SideCars in pods may address this daemon."""
         if self.kubernetes is None:
             return frozenset()
         name = urlsplit(self.kubernetes.sidecar_url).hostname or ""

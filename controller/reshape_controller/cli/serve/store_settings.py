@@ -1,8 +1,7 @@
-"""Which store a command works on: the file of the home, or a MongoDB server.
+"""The store of a command: the file of the home, or a MongoDB server.
 
-Does: settings to a store, with its credentials from a file or the environment. Never: takes a
-password from the command line, where everybody on the machine can read it, or shows one. State:
-none.
+Does: turn settings into a store, with credentials from a file or the environment. Never: accept a
+password on the command line, which other users can read, or show one.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ CREDENTIALS_BYTES_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class StorePlace:
-    """A store that is not open yet. ``text`` names it for people, without anything secret."""
+class StoreSettings:
+    """A store that is not open yet. ``text`` names it without secrets."""
 
     text: str
     file: Path | None = None
@@ -32,20 +31,20 @@ class StorePlace:
     server: MongoAddress | None = field(default=None, repr=False)
 
     def make(self) -> Store:
-        """The store, to be opened."""
+        """Return the store, not open yet."""
         if self.server is not None:
             return MongoStore(self.server)
         assert self.file is not None
         return SqliteStore(self.file)
 
 
-def of_file(path: Path) -> StorePlace:
-    """The store in an SQLite file."""
-    return StorePlace(str(path), path)
+def of_file(path: Path) -> StoreSettings:
+    """Return the settings of a store in an SQLite file."""
+    return StoreSettings(str(path), path)
 
 
-def store_place(config: Config) -> StorePlace:
-    """The store of the settings ``store``, ``store_credentials`` and ``store_ca``.
+def store_settings(config: Config) -> StoreSettings:
+    """Return the store of the settings ``store``, ``store_credentials`` and ``store_ca``.
 
     Raises CliError.
     """
@@ -72,11 +71,11 @@ def store_place(config: Config) -> StorePlace:
         )
     if address.secrets and where.startswith("file "):
         _private(Path(where.removeprefix("file ")), "the configuration file with the password")
-    return StorePlace(address.shown, server=address)
+    return StoreSettings(address.shown, server=address)
 
 
 def store_error(error: StoreError, where: str, code: Exit = Exit.FAILED) -> CliError:
-    """A StoreError as what, where, remedy."""
+    """Return a StoreError as an error for users."""
     what, _, remedy = str(error).partition("; remedy: ")
     place, colon, rest = what.partition(": ")
     if colon and place.startswith(("/", "mongodb")):
@@ -119,7 +118,7 @@ def _ca(config: Config) -> Path | None:
 
 
 def _private(path: Path, what: str) -> None:
-    """Raise CliError, OSError if others than the owner may read or write a file."""
+    """Raise CliError or OSError if others than the owner may read or write a file."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         text = f"other users can read or write {what} (mode {mode:03o})"

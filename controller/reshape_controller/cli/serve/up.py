@@ -1,7 +1,7 @@
-"""The command ``up``: settings to a running daemon, and every reason why not in one message.
+"""The command ``up``: its options, their checks, the log, and the start of the daemon.
 
-Does: checks everything that can be checked before anything is opened. Never: starts half. State:
-none.
+Does: check all settings before anything is opened, those of simulated GPUs included (device truth,
+declared container costs), and then run the daemon.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.serve.devices import NODES, Devices, find
-from reshape_controller.cli.serve.kubernetes_settings import KubernetesPlace, kubernetes_place
+from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
 from reshape_controller.cli.serve.leader_election import lease_name
 from reshape_controller.cli.serve.settings import DaemonSettings
-from reshape_controller.cli.serve.store_settings import store_place
+from reshape_controller.cli.serve.store_settings import store_settings
 from reshape_controller.core.limits import KUBERNETES, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
@@ -47,51 +47,6 @@ from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
 from reshape_launcher.declared_costs import ContainerCosts
 from reshape_profiles.loader import ProfileError, bundled
 from reshape_sidecar import device_truth as truth
-
-
-def truth_file(config: Config) -> Path | None:
-    """The device truth, readable; None: steps are not paced. Raises CliError."""
-    name = config.text("device_truth")
-    if name is None:
-        return None
-    where = config.source("device_truth")
-    if config.number("simulated_gpus") is None:
-        what = "device_truth needs simulated GPUs"
-        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
-    path = Path(name).expanduser().absolute()
-    try:
-        truth.load(path)
-    except truth.DeviceTruthError as error:
-        remedy = 'write {"seconds_per_step": {"JOB_TYPE": {"1": 0.2}}}'
-        raise failed(Exit.USAGE, str(error), where, remedy) from None
-    return path
-
-
-def container_costs(config: Config) -> ContainerCosts | None:
-    """``SET`` or ``SET:SCALE``, in seconds; None: nothing is declared. Raises CliError."""
-    text = config.text("container_costs")
-    if text is None:
-        return None
-    where = config.source("container_costs")
-    if config.number("simulated_gpus") is None:
-        what = "container_costs needs simulated GPUs"
-        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
-    name, _, scale = text.partition(":")
-    try:
-        overhead = bundled().with_costs(name).overhead
-        factor = float(scale or "1")
-        if overhead is None or not 0 < factor <= 1:
-            raise ValueError
-        return ContainerCosts(
-            f"assumed:{text}", overhead.job_init_s * factor, overhead.job_stop_s * factor
-        )
-    except ProfileError as error:
-        raise failed(
-            Exit.USAGE, str(error), where, "give SET:SCALE with a known set of costs"
-        ) from None
-    except ValueError:
-        what = f"{text!r} is not SET:SCALE with a scale from 0 to 1"
-        raise failed(Exit.USAGE, what, where, "for example paper:0.1") from None
 
 
 def up(
@@ -155,7 +110,7 @@ def up(
     ] = None,
 ) -> None:
     """Start the daemon. SIGTERM or Ctrl-C stops it; running jobs train on without it."""
-    config = load(locals())  # each option is called as its setting
+    config = load(locals())  # an option has the name of its setting
     start_logging(config.text("log_level") or "info")
     from reshape_controller.cli.serve.daemon import serve
 
@@ -163,29 +118,31 @@ def up(
 
 
 def start_logging(level: str) -> None:
-    """Log to stderr: one line for each event, coloured on a terminal only. A line that nobody takes
-    is lost, and the daemon goes on."""
+    """Log to stderr, a line for each event, coloured on a terminal only.
+
+    A line that cannot be written is lost.
+    """
     number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%fZ", utc=True),
-            # Plain: a pretty traceback shows local variables, and with them what jobs keep in env.
+            # Plain: a pretty traceback shows local variables, and with them jobs' environments.
             structlog.dev.ConsoleRenderer(
                 colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, streams.Forgiving(sys.stderr))),
+        logger_factory=structlog.PrintLoggerFactory(cast(TextIO, streams.LossyStream(sys.stderr))),
         cache_logger_on_first_use=True,
     )
 
 
 def checked(config: Config) -> DaemonSettings:
-    """Everything checked that needs no file of the home. Raises CliError."""
+    """Return the settings after all checks that need no file of the home. Raises CliError."""
     policy, mechanism = _policy(config)
-    kubernetes, store = kubernetes_place(config), store_place(config)
+    kubernetes, store = kubernetes_settings(config), store_settings(config)
     return DaemonSettings(
         home=Home(config.home, config.secrets),
         store=store,
@@ -205,8 +162,8 @@ def checked(config: Config) -> DaemonSettings:
     )
 
 
-def _devices(config: Config, kubernetes: KubernetesPlace | None) -> Devices:
-    """What this daemon gives; the GPUs of nodes are known once they were looked at."""
+def _devices(config: Config, kubernetes: KubernetesSettings | None) -> Devices:
+    """Return the devices of this daemon; those of nodes are discovered later."""
     simulated = config.number("simulated_gpus")
     if kubernetes is not None and simulated is None:
         return NODES
@@ -227,3 +184,48 @@ def _policy(config: Config) -> tuple[Policy, Mechanism]:
         source = config.source("policy" if config.text("policy") else "preset")
         raise failed(Exit.USAGE, str(error), source, "use one of these") from None
     return policy, Mechanism(mechanism) if mechanism is not None else preset.mechanism
+
+
+def truth_file(config: Config) -> Path | None:
+    """Return the readable device truth; None: steps are not paced. Raises CliError."""
+    name = config.text("device_truth")
+    if name is None:
+        return None
+    where = config.source("device_truth")
+    if config.number("simulated_gpus") is None:
+        what = "device_truth needs simulated GPUs"
+        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
+    path = Path(name).expanduser().absolute()
+    try:
+        truth.load(path)
+    except truth.DeviceTruthError as error:
+        remedy = 'write {"seconds_per_step": {"JOB_TYPE": {"1": 0.2}}}'
+        raise failed(Exit.USAGE, str(error), where, remedy) from None
+    return path
+
+
+def container_costs(config: Config) -> ContainerCosts | None:
+    """Return the costs of ``SET`` or ``SET:SCALE``; None: none are declared. Raises CliError."""
+    text = config.text("container_costs")
+    if text is None:
+        return None
+    where = config.source("container_costs")
+    if config.number("simulated_gpus") is None:
+        what = "container_costs needs simulated GPUs"
+        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
+    name, _, scale = text.partition(":")
+    try:
+        overhead = bundled().with_costs(name).overhead
+        factor = float(scale or "1")
+        if overhead is None or not 0 < factor <= 1:
+            raise ValueError
+        return ContainerCosts(
+            f"assumed:{text}", overhead.job_init_s * factor, overhead.job_stop_s * factor
+        )
+    except ProfileError as error:
+        raise failed(
+            Exit.USAGE, str(error), where, "give SET:SCALE with a known set of costs"
+        ) from None
+    except ValueError:
+        what = f"{text!r} is not SET:SCALE with a scale from 0 to 1"
+        raise failed(Exit.USAGE, what, where, "for example paper:0.1") from None

@@ -1,1 +1,1 @@
-"""``reshape timeline``: what ran where and when, as text, chart and trace."""
+"""``reshape timeline``: jobs on GPUs over time, as text, chart and trace."""

@@ -1,7 +1,7 @@
 """A timeline as a picture (SVG, PNG): a lane for each GPU and each job, a mark for each reshape.
 
-Does: draws with matplotlib, which is imported late and only here. Never: relies on colour: jobs
-are told apart by their letter and shade, phases by their hatching. State: none.
+Only this module imports matplotlib, and late. Jobs differ by letter and shade, phases by hatching,
+so that no colour is needed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.timeline.reshapes import Reshape, reshapes_of
+from reshape_controller.cli.timeline.reshapes import ReshapeSpan, reshapes_of
 from reshape_controller.http.timeline import GpuLane, JobLane, Span, Timeline
 
 if TYPE_CHECKING:
@@ -26,35 +26,35 @@ MARGIN_INCHES = 1.4
 WIDTH_INCHES = 10.0
 PNG_DPI = 150
 SHADES = ("0.25", "0.80", "0.45", "0.92", "0.60")
-"""Greys of training, by job in order of submission; neighbours differ most."""
+"""Greys of training, by job in the order of submission; neighbours differ most."""
 STYLE = {"hatch.linewidth": 0.6, "svg.hashsalt": "reshape", "svg.fonttype": "none"}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 GLYPH_RATIO = 0.011
-"""Part of the picture's width that a glyph takes: a bar without room for its label has none."""
+"""Width of a glyph relative to the picture; a bar without room for its label has none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """How a phase is drawn. ``hatch`` on white; training is filled with its job's shade."""
+class PhaseStyle:
+    """The style of a phase: ``hatch`` on white; training is filled with its job's shade."""
 
     text: str
     hatch: str = ""
     edge: str = "black"
 
 
-LOOKS = {
-    "starting": Look("starts", "////"),
-    "saving": Look("saves, stops, is verified", "xxxx"),
-    "stopping": Look("saves, stops, is verified", "xxxx"),
-    "releasing": Look("saves, stops, is verified", "xxxx"),
-    "reserved": Look("reserved", "...."),
-    "initializing": Look("container starts", "oo"),
-    "initialized": Look("initialised, waits for GPUs", "--"),
-    "queued": Look("queued", "", "0.6"),
-    "halted": Look("paused", "++"),
-    "ending": Look("container ends", "||"),
-    "quarantined": Look("quarantined or lost", "**"),
-    "lost": Look("quarantined or lost", "**"),
+STYLES = {
+    "starting": PhaseStyle("starts", "////"),
+    "saving": PhaseStyle("saves, stops, is verified", "xxxx"),
+    "stopping": PhaseStyle("saves, stops, is verified", "xxxx"),
+    "releasing": PhaseStyle("saves, stops, is verified", "xxxx"),
+    "reserved": PhaseStyle("reserved", "...."),
+    "initializing": PhaseStyle("container starts", "oo"),
+    "initialized": PhaseStyle("initialised, waits for GPUs", "--"),
+    "queued": PhaseStyle("queued", "", "0.6"),
+    "halted": PhaseStyle("paused", "++"),
+    "ending": PhaseStyle("container ends", "||"),
+    "quarantined": PhaseStyle("quarantined or lost", "**"),
+    "lost": PhaseStyle("quarantined or lost", "**"),
 }
 
 
@@ -78,7 +78,10 @@ def save(timeline: Timeline, path: Path, title: str) -> None:
 
 
 def new_figure(rows: int, height_inches: float, ratios: list[float] | None = None) -> Figure:
-    """An empty figure of ``rows`` axes with one time axis. Raises CliError without matplotlib."""
+    """Return an empty figure of ``rows`` axes with a common time axis.
+
+    Raises CliError without matplotlib.
+    """
     try:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
@@ -96,7 +99,7 @@ def new_figure(rows: int, height_inches: float, ratios: list[float] | None = Non
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Save as the suffix says. The same picture gives the same SVG. Raises CliError."""
+    """Save in the format of the suffix; the same picture gives the same SVG. Raises CliError."""
     from matplotlib import rc_context
 
     if path.suffix not in SUFFIXES:
@@ -114,17 +117,17 @@ def write(figure: Figure, path: Path) -> None:
 
 
 def begin_of(timeline: Timeline) -> float:
-    """The first submission: where the picture's time begins. Unix seconds."""
+    """Return the first submission, where the picture's time begins (Unix seconds)."""
     return min((job.submitted_at_s for job in timeline.jobs), default=timeline.from_s)
 
 
 def letters(timeline: Timeline) -> dict[str, str]:
-    """A letter for each job, in order of submission."""
+    """Return a letter for each job, in the order of submission."""
     return {job.id: LETTERS[number % len(LETTERS)] for number, job in enumerate(timeline.jobs)}
 
 
 def draw(axes: Axes, timeline: Timeline) -> None:
-    """Lanes of GPUs, then of jobs, and a mark for each reshape above them."""
+    """Draw lanes of GPUs, then of jobs, and a mark for each reshape above them."""
     names = letters(timeline)
     lanes = [Lane(f"GPU {gpu.index}", gpu.spans, of_gpu=True) for gpu in timeline.gpus]
     lanes += [Lane(f"{names[job.id]} {job.name}", job.spans, of_gpu=False) for job in timeline.jobs]
@@ -144,8 +147,8 @@ def draw(axes: Axes, timeline: Timeline) -> None:
         mark(axes, reshape, names[reshape.job], begin_s, text=True)
 
 
-def mark(axes: Axes, reshape: Reshape, letter: str, begin_s: float, *, text: bool) -> None:
-    """A dashed line where a reshape begins; with ``text`` also what it is, above the axes."""
+def mark(axes: Axes, reshape: ReshapeSpan, letter: str, begin_s: float, *, text: bool) -> None:
+    """Draw a dashed line at the begin of a reshape; with ``text`` also a label above the axes."""
     at_s = reshape.from_s - begin_s
     axes.axvline(at_s, color="black", linestyle=(0, (4, 2)), linewidth=0.9, gid="reshape")
     if text:
@@ -162,11 +165,11 @@ def mark(axes: Axes, reshape: Reshape, letter: str, begin_s: float, *, text: boo
 
 
 def legend(timelines: list[Timeline]) -> list[Any]:
-    """A patch for each look that occurs."""
+    """Return a patch for each style that occurs."""
     from matplotlib.patches import Patch
 
     seen = {span.phase for timeline in timelines for span in _spans(timeline)}
-    texts = {LOOKS[phase].text: LOOKS[phase] for phase in LOOKS if phase in seen}
+    texts = {STYLES[phase].text: STYLES[phase] for phase in STYLES if phase in seen}
     handles = [Patch(facecolor=SHADES[0], edgecolor="black", label="trains (shade: which job)")]
     handles += [
         Patch(facecolor="white", edgecolor=look.edge, hatch=look.hatch, label=text)
@@ -199,7 +202,7 @@ def _bar(
     width_s = (timeline.to_s if span.to_s is None else span.to_s) - span.from_s
     trains = span.phase == "training"
     shade = shades.get(span.job or "", "0.5")
-    look = LOOKS.get(span.phase, Look(span.phase))
+    look = STYLES.get(span.phase, PhaseStyle(span.phase))
     axes.barh(
         row,
         width_s,

@@ -1,4 +1,4 @@
-"""The command timeline: who held which GPU when, as text, picture or trace. State: none."""
+"""The command timeline: the job of each GPU over time, as text, picture or trace."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def timeline(
 ) -> None:
     """Show which job held each GPU over time, and each job's phases."""
     config = settings(home, output)
-    asked = client(config)
-    found = asked.get(Timeline, "/v1/timeline", from_s=from_s(last, asked))
+    daemon = client(config)
+    found = daemon.get(Timeline, "/v1/timeline", from_s=from_s(last, daemon))
     if picture is not None:
         chart.save(found, picture, "GPUs by job over time")
     if trace is not None:
@@ -59,18 +59,18 @@ def _write(path: Path, text: str) -> None:
         raise failed(Exit.FAILED, what, str(path), "name a file in an existing folder") from None
 
 
-def from_s(last: str | None, asked: Client) -> float | None:
-    """Where ``--last`` begins, by the daemon's clock. Raises CliError."""
+def from_s(last: str | None, daemon: Client) -> float | None:
+    """Return the begin of ``--last`` by the daemon's clock. Raises CliError."""
     if last is None:
         return None
     span_s = seconds_of(last)
     if span_s is None:
         raise failed(Exit.USAGE, f"{last!r} is not a time span", "--last", "for example 10m or 2h")
-    asked.get(Status, "/v1/status")  # for the time that it is there
-    return max(0.0, asked.now_s - span_s)
+    daemon.get(Status, "/v1/status")  # for the daemon's time
+    return max(0.0, daemon.now_s - span_s)
 
 
 def columns_of_a_pipe() -> int:
-    """COLUMNS where it is set, else what reads well in a file."""
+    """Return COLUMNS if it is set, or a width that reads well in a file."""
     text = os.environ.get("COLUMNS", "")
     return int(text) if text.isdigit() and int(text) >= gantt.CHART_LEAST else PIPE_COLUMNS

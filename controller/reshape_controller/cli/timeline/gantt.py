@@ -1,7 +1,6 @@
 """The timeline as text: a row for each GPU, a row for each job, readable without colour.
 
-Does: draws ``http.timeline.Timeline`` into a given number of columns. Pure: no clock, no terminal.
-Never: shows a phase that is not in the log.
+Does: draw ``http.timeline.Timeline`` into a given number of columns. Pure: no clock, no terminal.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ _SUMS = (
     ("training",),
     ("saving", "stopping"),
 )
-"""Phases whose seconds are added up, by column."""
+"""Phases in the sums, by column."""
 JOBS_MAX = 40
-"""So many jobs get a row; the newest ones."""
+"""Largest number of rows of jobs; the newest jobs have one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """How a phase is drawn, with and without Unicode, and what it is called."""
+class GanttMark:
+    """The glyphs of a phase with and without Unicode, and its name."""
 
     glyph: str
     plain: str
@@ -46,19 +45,19 @@ class Mark:
 
 
 MARKS = {
-    "training": Mark("█", "#", "trains"),
-    "starting": Mark("░", ":", "starts (import, build, restore, first step)"),
-    "saving": Mark("▒", "%", "saves and stops"),
-    "stopping": Mark("▒", "%", "saves and stops"),
-    "releasing": Mark("?", "?", "released, being verified"),
-    "reserved": Mark("-", "-", "reserved for its next job"),
-    "initializing": Mark("○", "o", "initialises without GPUs"),
-    "initialized": Mark("●", "@", "initialised, waits for its GPUs"),
-    "queued": Mark("·", ".", "queued"),
-    "ending": Mark("╴", "_", "its container ends"),
-    "halted": Mark("=", "=", "paused"),
-    "quarantined": Mark("!", "!", "quarantined or lost"),
-    "lost": Mark("!", "!", "quarantined or lost"),
+    "training": GanttMark("█", "#", "trains"),
+    "starting": GanttMark("░", ":", "starts (import, build, restore, first step)"),
+    "saving": GanttMark("▒", "%", "saves and stops"),
+    "stopping": GanttMark("▒", "%", "saves and stops"),
+    "releasing": GanttMark("?", "?", "released, being verified"),
+    "reserved": GanttMark("-", "-", "reserved for its next job"),
+    "initializing": GanttMark("○", "o", "initialises without GPUs"),
+    "initialized": GanttMark("●", "@", "initialised, waits for its GPUs"),
+    "queued": GanttMark("·", ".", "queued"),
+    "ending": GanttMark("╴", "_", "its container ends"),
+    "halted": GanttMark("=", "=", "paused"),
+    "quarantined": GanttMark("!", "!", "quarantined or lost"),
+    "lost": GanttMark("!", "!", "quarantined or lost"),
 }
 
 
@@ -71,7 +70,7 @@ class Key:
 
 
 def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> RenderableType:
-    """The chart, its legend and the sums."""
+    """Return the chart, its legend and the sums."""
     if not timeline.jobs:
         return Text("no job in this time; submit one: reshape submit FILE")
     jobs = timeline.jobs[-JOBS_MAX:]
@@ -103,7 +102,7 @@ def draw(timeline: Timeline, columns: int, *, unicode: bool = True) -> Renderabl
 
 
 def _end_s(timeline: Timeline) -> float:
-    """Now, while anything lasts; else when the last thing ended."""
+    """Return the present while a span lasts, or the end of the last span."""
     spans = [span for gpu in timeline.gpus for span in gpu.spans]
     spans += [span for job in timeline.jobs for span in job.spans]
     ends = [span.to_s for span in spans if span.to_s is not None]
@@ -169,7 +168,7 @@ def _row(
 
 
 def _joined(lane: Lane) -> list[tuple[Span | None, int]]:
-    """Runs, with neighbours of one look put together."""
+    """Return the runs, with neighbours of the same style merged."""
     found = []
     for _, group in groupby(runs(lane), key=lambda run: _look(run[0])):
         together = list(group)
@@ -184,7 +183,7 @@ def _look(span: Span | None) -> tuple[str, str | None, int] | None:
 
 
 def _named(glyph: str, name: str, length: int) -> str:
-    """A bar with its name in it, where there is room."""
+    """Return a bar with its name in it if there is room."""
     if length < len(name) + 2:
         return glyph * length
     before = 1 if length < len(name) + 6 else 2
@@ -211,7 +210,7 @@ def _legend(seen: dict[str, None], unicode: bool, columns: int) -> Text:
 def _sums(
     jobs: tuple[JobLane, ...], keys: dict[str, Key], to_s: float, columns: int, unicode: bool
 ) -> Table:
-    """Seconds of each job by phase; in a narrow terminal by its letter alone."""
+    """Return the seconds of each job by phase; a narrow terminal shows only its letter."""
     wide = columns >= WIDE_COLUMNS
     figures = ("QUEUED", "INIT", "WAIT", "START", "TRAIN", "SAVE", "TOTAL")
     table = grid("  JOB", "STATE", *figures, "LOST") if wide else grid("JOB", *figures)
@@ -234,7 +233,7 @@ def _sums(
 
 
 def _use(timeline: Timeline, from_s: float, to_s: float) -> Text:
-    """How much of the GPUs' time was training, until the last job ended."""
+    """Return the training part of the GPUs' time until the end of the last job."""
     ends = [job.ended_at_s for job in timeline.jobs]
     end_s = max(end for end in ends if end is not None) if all(ends) else to_s
     whole_s = (end_s - from_s) * len(timeline.gpus)

@@ -1,7 +1,7 @@
 """Spans of time as a row of columns. Pure: no glyphs, no colours, no clock.
 
-Does: gives each column the phase that fills most of it, and a phase that is shorter than a column
-one column of its own where a longer neighbour has room. Never: moves a phase by more than a column.
+Does: give each column the phase that fills most of it, and a phase shorter than a column a column
+of its own if a longer neighbour has room. No phase moves by more than a column.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reshape_controller.http.timeline import Span
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Time to columns: ``columns`` of equal length from ``from_s`` to ``to_s``."""
+    """A scale of ``columns`` of equal length from ``from_s`` to ``to_s``."""
 
     from_s: float
     to_s: float
@@ -25,7 +25,7 @@ class Scale:
         return (self.to_s - self.from_s) / self.columns
 
     def position(self, at_s: float) -> float:
-        """Where a time is, in columns; clamped to the scale."""
+        """Return the position of a time in columns, clamped to the scale."""
         where = (at_s - self.from_s) / self.column_s
         return max(0.0, min(float(self.columns), where))
 
@@ -34,7 +34,7 @@ Lane = tuple[Span | None, ...]
 
 
 def fill(spans: tuple[Span, ...], scale: Scale) -> Lane:
-    """One entry per column; None where there is no span."""
+    """Return the span of each column; None without a span."""
     lane: list[Span | None] = [None] * scale.columns
     longest = [0.5] * scale.columns  # a span that fills less than half leaves the column empty
     for span in spans:
@@ -50,7 +50,7 @@ def fill(spans: tuple[Span, ...], scale: Scale) -> Lane:
 
 
 def _squeeze_in(span: Span, column: int, lane: list[Span | None]) -> None:
-    """Give a short span a column, if whoever has it keeps another one."""
+    """Give a short span a column if the span there keeps another one."""
     count = Counter(id(entry) for entry in lane)
     for candidate in (column, column + 1):
         if candidate < len(lane):
@@ -67,7 +67,7 @@ def _ends(span: Span, scale: Scale) -> tuple[float, float]:
 
 
 def runs(lane: Lane) -> list[tuple[Span | None, int]]:
-    """Stretches of one and the same span, with their lengths in columns."""
+    """Return the runs of columns with the same span, and their lengths."""
     found: list[tuple[Span | None, int]] = []
     for entry in lane:
         if found and found[-1][0] is entry:
@@ -82,7 +82,7 @@ _DAY_S = 86400.0
 
 
 def tick_step_s(scale: Scale, columns_least: int) -> float:
-    """The shortest round interval whose ticks are ``columns_least`` columns or more apart."""
+    """Return the shortest round interval with ticks at least ``columns_least`` columns apart."""
     for step_s in _STEPS_S:
         if step_s / scale.column_s >= columns_least:
             return float(step_s)

@@ -1,6 +1,6 @@
-"""The reshapes that a timeline shows: where a job was stopped and trains on another number of GPUs.
+"""The reshapes of a timeline: stops of a job that then trains on another number of GPUs.
 
-Pure: no clock, no picture. A restart at the same size is none, and a start that failed is none.
+A restart at the same size and a failed start are no reshapes. Pure.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _LEAVES = ("saving", "stopping")
 
 
 @dataclass(frozen=True, slots=True)
-class Reshape:
-    """``from_s``: it no longer trains on the old GPUs; ``to_s``: it trains on the new ones."""
+class ReshapeSpan:
+    """A reshape, from the end of training on the old GPUs to its start on the new ones."""
 
     job: str
     name: str
@@ -29,14 +29,14 @@ class Reshape:
         return self.to_gpus < self.from_gpus
 
 
-def reshapes_of(timeline: Timeline) -> tuple[Reshape, ...]:
-    """Every reshape, in order of time."""
+def reshapes_of(timeline: Timeline) -> tuple[ReshapeSpan, ...]:
+    """Return all reshapes, in the order of time."""
     found = [reshape for job in timeline.jobs for reshape in _of_job(job)]
     return tuple(sorted(found, key=lambda reshape: (reshape.from_s, reshape.job)))
 
 
-def _of_job(job: JobLane) -> list[Reshape]:
-    found: list[Reshape] = []
+def _of_job(job: JobLane) -> list[ReshapeSpan]:
+    found: list[ReshapeSpan] = []
     size, stopped_s, before = 0, None, 0
     for span in job.spans:
         if span.phase in _LEAVES and stopped_s is None:
@@ -45,6 +45,6 @@ def _of_job(job: JobLane) -> list[Reshape]:
             size = span.size
         if span.phase == "training":
             if stopped_s is not None and before not in (0, size):
-                found.append(Reshape(job.id, job.name, stopped_s, span.from_s, before, size))
+                found.append(ReshapeSpan(job.id, job.name, stopped_s, span.from_s, before, size))
             stopped_s = None
     return found

@@ -1,7 +1,7 @@
 """A timeline as Trace Event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing show.
 
-Does: a track for each GPU, a track for each job, an instant for each reshape. Pure: no clock, no
-file. Times are microseconds since the timeline's begin, as the format asks.
+The document has a track for each GPU, a track for each job, and an instant for each reshape. Times
+are microseconds since the timeline's begin, as the format requires. Pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from reshape_controller.cli.timeline.reshapes import Reshape, reshapes_of
+from reshape_controller.cli.timeline.reshapes import ReshapeSpan, reshapes_of
 from reshape_controller.http.timeline import JobLane, Span, Timeline
 
 GPUS, JOBS = 1, 2
@@ -18,7 +18,7 @@ MICROSECONDS = 1e6
 
 
 def trace_events(timeline: Timeline, said: dict[str, str]) -> dict[str, Any]:
-    """The document. ``said`` goes to its metadata (for example what was paced or assumed)."""
+    """Return the document. ``said`` is its metadata (for example what was paced or assumed)."""
     names = {job.id: job.name for job in timeline.jobs}
     from_s = min((job.submitted_at_s for job in timeline.jobs), default=timeline.from_s)
     events: list[dict[str, Any]] = [_group(GPUS, "GPUs"), _group(JOBS, "jobs")]
@@ -71,7 +71,7 @@ def _end(job: JobLane, track: int, from_s: float) -> list[dict[str, Any]]:
     return [_instant(track, job.ended_at_s - from_s, job.state, {"steps_lost": job.steps_lost})]
 
 
-def _mark(reshape: Reshape, track: int, from_s: float) -> dict[str, Any]:
+def _mark(reshape: ReshapeSpan, track: int, from_s: float) -> dict[str, Any]:
     way = "down" if reshape.down else "up"
     args = {
         "from_gpus": reshape.from_gpus,
