@@ -40,16 +40,16 @@ _NAME = re.compile(r"step-(\d{10})-a(\d+)(\.replaced)?\Z")
 _TEMPORARY = re.compile(r"\.tmp-a(\d+)-")
 
 
-class Full(CheckpointError):
+class DiskFull(CheckpointError):
     """The disk has no room for it: another try may find some."""
 
 
-class Torn(CheckpointError):
+class DamagedCheckpoint(CheckpointError):
     """A checkpoint folder is not whole: a file is missing, short or altered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedCheckpoint:
     """A whole checkpoint: its folder and its verified manifest."""
 
     path: Path
@@ -76,12 +76,12 @@ def claim(folder: Path, attempt: int, job: str = "") -> Claim:
     """
     with disk_errors(folder, "claim"):
         folder.mkdir(parents=True, exist_ok=True)
-        held = claims.not_fenced(folder, attempt, job)
-        if held is not None and held.attempt == attempt:
-            return held
+        holder = claims.require_current(folder, attempt, job)
+        if holder is not None and holder.attempt == attempt:
+            return holder
         while True:
             seen = _candidates(folder)
-            base = _scan(folder, held)
+            base = _scan(folder, holder)
             mine = Claim(attempt, base.path.name if base else None, job)
             durable.write_whole(folder / CLAIM_FILE, codec.dumps(mine).encode())
             # What the attempt before published until our claim was there is still its good work.
@@ -91,7 +91,7 @@ def claim(folder: Path, attempt: int, job: str = "") -> Claim:
         return mine
 
 
-def newest(folder: Path, process: tuple[int, int] | None = None) -> Published | None:
+def newest(folder: Path, process: tuple[int, int] | None = None) -> PublishedCheckpoint | None:
     """The newest whole checkpoint that the claim of ``folder`` accepts; None if there is none.
 
     Accepted are the claim's base, what the claiming attempt published, and, should the base have
@@ -113,14 +113,14 @@ def publish(
     write: Callable[[Path], None],
     complete: bool = False,
     job: str = "",
-) -> Published:
+) -> PublishedCheckpoint:
     """Publish what ``write`` puts into the empty folder that it is given, as the state at ``step``.
 
     Publishing a step again replaces it. Raises Fenced under a higher claim or that of a job other
     than ``job`` (empty: not known), CheckpointError when the disk refuses; in both cases the older
     checkpoints remain. What ``write`` raises otherwise passes through.
     """
-    claims.must_hold(folder, attempt, job)
+    claims.require_held(folder, attempt, job)
     name = f"step-{step:010d}-a{attempt}"
     temporary = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-{step}"
     with disk_errors(folder, f"checkpoint of step {step}"):
@@ -137,7 +137,7 @@ def publish(
             content = codec.dumps(manifest).encode(errors="surrogatepass")
             durable.write_synced(temporary / MANIFEST_FILE, content)
             durable.sync_folder(temporary)
-            claims.must_hold(folder, attempt, job)
+            claims.require_held(folder, attempt, job)
             target = folder / name
             if target.exists():
                 discard(folder, name + REPLACED_SUFFIX, attempt)
@@ -147,13 +147,13 @@ def publish(
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError):
                 # A claim in the meantime removes our files: say that, not what it looks like.
-                claims.must_hold(folder, attempt, job)
+                claims.require_held(folder, attempt, job)
             raise
         durable.sync_folder(folder)
     # The checkpoint is out: failing to tidy up must not look like failing to save.
     with contextlib.suppress(OSError, CheckpointError):
         _prune(folder, name, attempt)
-    return Published(target, manifest)
+    return PublishedCheckpoint(target, manifest)
 
 
 def verify(path: Path, process: tuple[int, int] | None = None) -> Manifest:
@@ -165,45 +165,45 @@ def verify(path: Path, process: tuple[int, int] | None = None) -> Manifest:
     try:
         manifest = codec.loads(Manifest, (path / MANIFEST_FILE).read_bytes())
         if match is None or (manifest.step, manifest.attempt) != tuple(map(int, match.group(1, 2))):
-            raise Torn(f"{path}: the manifest is of another checkpoint")
+            raise DamagedCheckpoint(f"{path}: the manifest is of another checkpoint")
         hashed = (manifest.attempt, manifest.generation) == process
         for entry in manifest.files:
             if Path(entry.name).is_absolute() or ".." in Path(entry.name).parts:
-                raise Torn(f"{path}: {entry.name} is outside of the checkpoint")
+                raise DamagedCheckpoint(f"{path}: {entry.name} is outside of the checkpoint")
             file = path / entry.name
             same = file.stat().st_size == entry.size_bytes
             if not same or not (hashed or durable.sha256(file) == entry.sha256):
-                raise Torn(f"{file}: size or SHA-256 differ from the manifest")
+                raise DamagedCheckpoint(f"{file}: size or SHA-256 differ from the manifest")
     except (OSError, codec.CodecError) as error:
-        raise Torn(f"{path}: {error}") from None
+        raise DamagedCheckpoint(f"{path}: {error}") from None
     return manifest
 
 
 def _scan(
-    folder: Path, held: Claim | None, process: tuple[int, int] | None = None
-) -> Published | None:
+    folder: Path, holder: Claim | None, process: tuple[int, int] | None = None
+) -> PublishedCheckpoint | None:
     for _ in range(RESCANS):
         vanished = False
-        for candidate in _accepted(_candidates(folder), held):
+        for candidate in _acceptable(_candidates(folder), holder):
             path = folder / candidate.name
             try:
-                return Published(path, verify(path, process))
-            except Torn:
+                return PublishedCheckpoint(path, verify(path, process))
+            except DamagedCheckpoint:
                 vanished = vanished or not path.exists()
         if not vanished:
             return None
     return None
 
 
-def _accepted(candidates: list[_Candidate], held: Claim | None) -> list[_Candidate]:
-    if held is None:
+def _acceptable(candidates: list[_Candidate], holder: Claim | None) -> list[_Candidate]:
+    if holder is None:
         return candidates
-    match = _NAME.match(held.base) if held.base else None
+    match = _NAME.match(holder.base) if holder.base else None
     base = (int(match.group(2)), int(match.group(1))) if match else (-1, -1)
     return [
         found
         for found in candidates
-        if found.attempt == held.attempt or (found.attempt == base[0] and found.step <= base[1])
+        if found.attempt == holder.attempt or (found.attempt == base[0] and found.step <= base[1])
     ]
 
 
@@ -227,7 +227,7 @@ def _prune(folder: Path, published: str, attempt: int) -> None:
     new = next((found for found in candidates if found.name == published), None)
     if new is None:
         return  # a newer attempt has removed it
-    for found in _accepted(candidates, claims.read(folder)):
+    for found in _acceptable(candidates, claims.read(folder)):
         if len(kept) < CHECKPOINTS_KEPT and found.order < new.order and not found.replaced:
             kept.append(found.name)
     for found in candidates:
@@ -258,7 +258,7 @@ def disk_errors(folder: Path, what: str) -> Iterator[None]:
     except OSError as error:
         full = error.errno in durable.NO_ROOM
         remedy = "free space there" if full else "make it writable"
-        raise (Full if full else CheckpointError)(
+        raise (DiskFull if full else CheckpointError)(
             f"{what}: {folder} cannot be written ({error}); {remedy} or give the "
             "job another `checkpoints` folder. Older checkpoints were left as they are."
         ) from error

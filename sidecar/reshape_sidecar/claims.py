@@ -16,11 +16,11 @@ class CheckpointError(Exception):
     """A checkpoint could not be written or claimed; the message says what, where and the remedy."""
 
 
-class Fenced(CheckpointError):
+class StaleAttempt(CheckpointError):
     """A newer attempt, or a later job, has the folder: this process must not publish, and stop."""
 
-    def __init__(self, folder: Path, attempt: int, held: Claim, job: str) -> None:
-        other = f"attempt {held.attempt}" if of_job(held, job) else f"job {held.job}"
+    def __init__(self, folder: Path, attempt: int, holder: Claim, job: str) -> None:
+        other = f"attempt {holder.attempt}" if belongs_to(holder, job) else f"job {holder.job}"
         super().__init__(
             f"checkpoint folder {folder} is claimed by {other}; attempt {attempt} is an old copy "
             f"of {job or 'this job'} and may not publish there. Let it stop; {other} goes on."
@@ -40,22 +40,22 @@ def read(folder: Path) -> Claim | None:
         ) from None
 
 
-def of_job(held: Claim, job: str) -> bool:
-    """Whether ``held`` is a claim of ``job``. One that names no job is taken for its own."""
-    return not held.job or not job or held.job == job
+def belongs_to(holder: Claim, job: str) -> bool:
+    """Whether ``holder`` is a claim of ``job``. One that names no job is taken for its own."""
+    return not holder.job or not job or holder.job == job
 
 
-def not_fenced(folder: Path, attempt: int, job: str) -> Claim | None:
+def require_current(folder: Path, attempt: int, job: str) -> Claim | None:
     """The claim, if there is one, beside which ``attempt`` may claim the folder. Raises Fenced,
     CheckpointError."""
-    held = read(folder)
-    if held is not None and (held.attempt > attempt or not of_job(held, job)):
-        raise Fenced(folder, attempt, held, job)
-    return held
+    holder = read(folder)
+    if holder is not None and (holder.attempt > attempt or not belongs_to(holder, job)):
+        raise StaleAttempt(folder, attempt, holder, job)
+    return holder
 
 
-def must_hold(folder: Path, attempt: int, job: str) -> None:
+def require_held(folder: Path, attempt: int, job: str) -> None:
     """Raises Fenced or CheckpointError unless the claim is that of ``attempt``."""
-    held = not_fenced(folder, attempt, job)
-    if held is None or held.attempt < attempt:
+    holder = require_current(folder, attempt, job)
+    if holder is None or holder.attempt < attempt:
         raise CheckpointError(f"attempt {attempt} has not claimed {folder}; claim it first.")

@@ -26,7 +26,7 @@ _trouble = ""
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSeen:
+class GpuReading:
     """One GPU. ``used_bytes`` without what driver and firmware reserve; None: it cannot be read."""
 
     uuid: str
@@ -53,7 +53,7 @@ class GpuSeen:
 class Inventory:
     """Every GPU that NVML shows, in its order; ``trouble``: why there may be none."""
 
-    gpus: tuple[GpuSeen, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     trouble: str = ""
 
 
@@ -65,15 +65,15 @@ def inventory() -> Inventory:
     return Inventory(tuple(_seen(_nvml, uuid) for uuid in uuids))
 
 
-def _seen(nvml: Any, uuid: str) -> GpuSeen:
+def _seen(nvml: Any, uuid: str) -> GpuReading:
     reading = _read(nvml, uuid)
     try:
         name = _text(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(uuid)))
     except nvml.NVMLError:
         name = ""
     if reading is None:
-        return GpuSeen(uuid, name, None)
-    return GpuSeen(uuid, name, reading.memory_used_bytes, reading.memory_total_bytes)
+        return GpuReading(uuid, name, None)
+    return GpuReading(uuid, name, reading.memory_used_bytes, reading.memory_total_bytes)
 
 
 def visible() -> tuple[str, ...]:

@@ -26,17 +26,17 @@ from pathlib import Path
 from typing import NoReturn
 
 from reshape_sidecar import checkpoints, device_truth
-from reshape_sidecar.checkpoints import Full, Published
-from reshape_sidecar.claims import CheckpointError, Fenced
+from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
+from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import save_barrier
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.progress import Telling
-from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.progress import ProgressReporter
+from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.save_barrier import SaveBarrier
 from reshape_sidecar.hook.saving import SaveInterval
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 
 SAVE_AGAIN_AFTER_S = 5.0
@@ -53,12 +53,12 @@ class Session:
     """One training loop. Steps count from the job's very first start."""
 
     def __init__(
-        self, settings: Settings, total_steps: int | None, save_every_steps: int | None = None
+        self, settings: HookSettings, total_steps: int | None, save_every_steps: int | None = None
     ) -> None:
         self._settings = settings
         self._stop = Stop(settings.keep_running)
-        self._telling = Telling(
-            Reporter(settings.socket), settings.generation, settings.spawned_at_s
+        self._reporter = ProgressReporter(
+            ReportSender(settings.socket), settings.generation, settings.spawned_at_s
         )
         self._pacer = device_truth.pacer_of(
             settings.device_truth if settings.simulated else None,
@@ -67,11 +67,11 @@ class Session:
             len(settings.devices) * settings.workers,
             complain,
         )
-        self._together: SaveBarrier | None = None
+        self._barrier: SaveBarrier | None = None
         if settings.workers > 1:
-            self._together = SaveBarrier(settings, self._telling, self._stop)
+            self._barrier = SaveBarrier(settings, self._reporter, self._stop)
         self._save_every_steps = save_every_steps or SAVE_EVERY_STEPS
-        self._newest: Published | None = None
+        self._newest: PublishedCheckpoint | None = None
         self._interval = SaveInterval(time.monotonic())
         self._retry_at_s = 0.0
         self._first = True
@@ -92,8 +92,8 @@ class Session:
             self.epoch = self._newest.manifest.epoch
         self._stop.answered_by_loop = True
         self._stop.install()
-        self._telling.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
-        self._telling.phase(HookPhase.BUILDING)
+        self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
+        self._reporter.phase(HookPhase.BUILDING)
 
     @property
     def checkpoint(self) -> Path | None:
@@ -134,8 +134,8 @@ class Session:
             self._pacer.step_ended(steps)
         now_s = time.monotonic()
         self._report(now_s, steps, loss, accuracy)
-        if write is not None and self._together is not None:
-            self._save_together(self._together, write, now_s)
+        if write is not None and self._barrier is not None:
+            self._save_with_all(self._barrier, write, now_s)
         elif write is not None:
             asked = self.should_stop() and now_s >= self._retry_at_s
             if asked or self._interval.due(now_s):
@@ -158,52 +158,52 @@ class Session:
         """
         give_up_s = time.monotonic() + LAST_SAVE_WAIT_S
         while not self.complete and (refused := self._publish(write, complete=True)):
-            full = isinstance(refused, Full) and self._together is None
+            full = isinstance(refused, DiskFull) and self._barrier is None
             if full and time.monotonic() < give_up_s:
                 time.sleep(SAVE_AGAIN_AFTER_S)
                 continue
             what = f"the end of training, step {self.step}, is not saved; the log says why"
             raise CheckpointError(f"{what}. Started again, it goes on from the checkpoint before.")
-        self._telling.update(step=self.step, epoch=self.epoch)
-        self._telling.phase(HookPhase.FINISHED)
-        self._telling.flush()
+        self._reporter.update(step=self.step, epoch=self.epoch)
+        self._reporter.phase(HookPhase.FINISHED)
+        self._reporter.flush()
 
     def leave(self) -> NoReturn:
         """End the process as saved; a later one goes on."""
-        self._telling.phase(HookPhase.SAVED)
-        self._telling.flush()
+        self._reporter.phase(HookPhase.SAVED)
+        self._reporter.flush()
         self._stop.leave()
 
-    def _save_together(self, workers: SaveBarrier, write: Write, now_s: float) -> None:
+    def _save_with_all(self, barrier: SaveBarrier, write: Write, now_s: float) -> None:
         """One of several workers: all save after the same steps, and the chief's save counts."""
-        if workers.due(self.step):
+        if barrier.due(self.step):
             saved = self.save(write)
-            if not workers.chief:
-                workers.wait_to_leave()
+            if not barrier.chief:
+                barrier.wait_to_leave()
             if self.should_stop() and saved:
                 self.leave()
             self._retry_at_s = 0.0 if saved else time.monotonic() + SAVE_AGAIN_AFTER_S
-            workers.saved()
+            barrier.save_ended()
         elif self.step % self._save_every_steps == 0:
             self.save(write)
         if not self.should_stop() or now_s < self._retry_at_s:
             return
-        if not workers.chief:
+        if not barrier.chief:
             self.leave()
-        workers.agree(self.step)
+        barrier.agree(self.step)
         if self._pacer is not None:
             self._pacer.pause(time.monotonic() - now_s)
 
     def _report(self, now_s: float, steps: int, loss: float | None, accuracy: float | None) -> None:
         if self._first:
-            self._telling.phase_ended("first_step_s")
-            self._telling.phase(HookPhase.TRAINING)
+            self._reporter.phase_ended("first_step_s")
+            self._reporter.phase(HookPhase.TRAINING)
         else:
-            self._telling.step_took((now_s - self._began_s) / steps)
-        if self._first or self._telling.due(now_s):
+            self._reporter.add_step_time((now_s - self._began_s) / steps)
+        if self._first or self._reporter.due(now_s):
             late = self._pacer.late_steps if self._pacer is not None else 0
-            self._telling.update(step=self.step, epoch=self.epoch, late_steps=late)
-            self._telling.tell({"loss": loss, "accuracy": accuracy})
+            self._reporter.update(step=self.step, epoch=self.epoch, late_steps=late)
+            self._reporter.report_logs({"loss": loss, "accuracy": accuracy})
         self._first = False
 
     def _publish(self, write: Write, *, complete: bool) -> CheckpointError | None:
@@ -220,7 +220,7 @@ class Session:
             written = True
             write(folder)
 
-        self._telling.phase(HookPhase.SAVING)
+        self._reporter.phase(HookPhase.SAVING)
         try:
             self._newest = checkpoints.publish(
                 self._settings.checkpoints,
@@ -232,23 +232,23 @@ class Session:
                 complete=complete,
                 job=self._settings.job,
             )
-        except Fenced:
+        except StaleAttempt:
             raise
         except CheckpointError as error:
             complain(str(error))
-            if self._together is not None and not written:
+            if self._barrier is not None and not written:
                 _take_part(write)  # the other workers are in it, and wait
-            self._interval.failed(time.monotonic())
-            self._telling.phase(HookPhase.TRAINING)
+            self._interval.save_failed(time.monotonic())
+            self._reporter.phase(HookPhase.TRAINING)
             return error
         took_s = time.monotonic() - began_s
-        self._interval.saved(time.monotonic(), took_s)
+        self._interval.save_ended(time.monotonic(), took_s)
         if self._pacer is not None:
             self._pacer.pause(took_s)
-        self._telling.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)
-        self._telling.saved(took_s)
+        self._reporter.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)
+        self._reporter.save_ended(took_s)
         if not self.should_stop():
-            self._telling.phase(HookPhase.TRAINING)
+            self._reporter.phase(HookPhase.TRAINING)
         return None
 
 
@@ -270,4 +270,4 @@ def start(total_steps: int | None = None, *, save_every_steps: int | None = None
     (Fenced under a newer attempt), SettingsError.
     """
     told = hook_settings.from_environment(os.environ)
-    return Session(told or Settings(), total_steps, save_every_steps)
+    return Session(told or HookSettings(), total_steps, save_every_steps)

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reshape_sidecar import checkpoints, claims, codec, durable
-from reshape_sidecar.checkpoints import TEMPORARY_PREFIX, Published
+from reshape_sidecar.checkpoints import TEMPORARY_PREFIX, PublishedCheckpoint
 from reshape_sidecar.contract import CLAIM_FILE, MANIFEST_FILE, Claim
 
 ATTEMPT = 0
@@ -26,12 +26,12 @@ ATTEMPT = 0
 def take_over(folder: Path, job: str) -> str:
     """Make ``folder`` that of ``job``. What was taken over, in words; empty: there was nothing to
     do. Raises CheckpointError."""
-    held = claims.read(folder)
-    if held is None or not held.job or (held.job == job and held.attempt > ATTEMPT):
+    holder = claims.read(folder)
+    if holder is None or not holder.job or (holder.job == job and holder.attempt > ATTEMPT):
         return ""
     with checkpoints.disk_errors(folder, "claim"):
-        if held.job == job:  # a former try got as far as the claim
-            _remove_all_but(folder, held.base)
+        if holder.job == job:  # a former try got as far as the claim
+            _remove_all_but(folder, holder.base)
             return ""
         newest = checkpoints.newest(folder)
         base = None if newest is None else _published_again(folder, newest)
@@ -39,10 +39,10 @@ def take_over(folder: Path, job: str) -> str:
         durable.write_whole(folder / CLAIM_FILE, codec.dumps(claim).encode())
         _remove_all_but(folder, base)
     left = "no checkpoint" if newest is None else f"step {newest.manifest.step}"
-    return f"{folder} was the checkpoint folder of {held.job}, which left {left} there"
+    return f"{folder} was the checkpoint folder of {holder.job}, which left {left} there"
 
 
-def _published_again(folder: Path, newest: Published) -> str:
+def _published_again(folder: Path, newest: PublishedCheckpoint) -> str:
     """The same checkpoint under attempt 0; its name."""
     name = f"step-{newest.manifest.step:010d}-a{ATTEMPT}"
     if newest.path.name == name:

@@ -20,7 +20,7 @@ from typing import TextIO
 
 from reshape_profiles.hook_reports import listening
 from reshape_sidecar import checkpoints, contract
-from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.contract import HookReport
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +60,7 @@ class Job:
         """The checkpoint folder."""
         return self.folder / "checkpoints"
 
-    def newest(self) -> Published:
+    def newest(self) -> PublishedCheckpoint:
         """The newest whole checkpoint; there must be one."""
         found = checkpoints.newest(self.checkpoints)
         assert found is not None

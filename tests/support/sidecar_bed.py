@@ -22,7 +22,7 @@ from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of, training_of
 from reshape_sidecar.init.processes import Marker
-from reshape_sidecar.init.values import InitFile, Training
+from reshape_sidecar.init.values import InitFile, TrainingProcess
 from reshape_sidecar.wire import Mode, Observed, Phase
 from tests.support.coordinator_double import PATIENCE_S, POLL_S, CoordinatorDouble
 from tests.support.shared_folder import SharedFolder
@@ -150,7 +150,7 @@ class Bed:
 
         return eventually("an agent", look)
 
-    def process(self) -> Training:
+    def process(self) -> TrainingProcess:
         found = training_of(self.folder.run)
         assert found is not None
         return found

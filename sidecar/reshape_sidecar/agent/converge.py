@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_sidecar.agent.memory import Memory
-from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.init.values import InitStatus, TrainingProcess
 from reshape_sidecar.limits import LEFTOVER_GRACE_S
 from reshape_sidecar.wire import (
     EXIT_SAVED,
@@ -36,42 +36,42 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEnd:
+class RecordExit:
     """The training process ended: read its checkpoint and log, and keep how it ended."""
 
-    training: Training
+    training: TrainingProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PersistOutcome:
     """Persist this outcome."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerKilled:
+class PersistKillOutcome:
     """The save deadline passed and the record says kill: persist ``stopping`` with what is lost."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class AskToSave:
+class RequestSave:
     """Doorbell: SIGTERM once for this generation."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class TakeBack:
+class WithdrawRequest:
     """The request was refused or withdrawn: a SIGTERM not served yet is void."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class EndTree:
+class StopProcessTree:
     """End every process of generations before this one."""
 
     generation: int
@@ -99,19 +99,21 @@ class EndContainer:
 
 Action = (
     Idle
-    | RecordEnd
-    | Answer
-    | AnswerKilled
-    | AskToSave
-    | TakeBack
-    | EndTree
+    | RecordExit
+    | PersistOutcome
+    | PersistKillOutcome
+    | RequestSave
+    | WithdrawRequest
+    | StopProcessTree
     | ConfirmStopped
     | Start
     | EndContainer
 )
 
 
-def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: float) -> Action:
+def decide(
+    memory: Memory, status: InitStatus, *, saving: bool, ready: bool, now_s: float
+) -> Action:
     """The next action.
 
     ``saving``: the hook said that it has begun to save. ``ready``: the self-check passed, and the
@@ -119,7 +121,7 @@ def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: 
     """
     training = status.training
     if training is not None and not training.running and not _recorded(memory, training):
-        return RecordEnd(training)
+        return RecordExit(training)
     desired = memory.desired
     if status.ending or desired is None:
         return Idle()
@@ -131,7 +133,7 @@ def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: 
     return _after_stop(memory, desired, status, ready)
 
 
-def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
+def phase(memory: Memory, status: InitStatus, *, checked: bool) -> Phase:
     """What the SideCar says of itself and its training process."""
     training = status.training
     stopping = (
@@ -158,7 +160,7 @@ def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
     return Phase.STARTING if starts else Phase.INITIALIZED
 
 
-def stays(memory: Memory, desired: Desired) -> bool:
+def already_runs(memory: Memory, desired: Desired) -> bool:
     """Whether what was started newest is what is desired."""
     same = set(desired.devices) == set(memory.devices) and not desired.fresh
     return desired.mode is Mode.RUN and same
@@ -170,14 +172,14 @@ def lost_steps(step: int, saved_step: int | None) -> int:
 
 
 def _toward_outcome(
-    memory: Memory, desired: Desired, status: Status, saving: bool, now_s: float
+    memory: Memory, desired: Desired, status: InitStatus, saving: bool, now_s: float
 ) -> Action:
     training = status.training
     if training is None or not training.running:
-        return Answer(_outcome_of_ended(memory, desired.generation))
+        return PersistOutcome(_outcome_of_ended(memory, desired.generation))
     if training.generation >= desired.generation:
         # It was started for this very generation, so that was answered: the memory of it is lost.
-        return Answer(Outcome(desired.generation, OutcomeKind.STOPPING))
+        return PersistOutcome(Outcome(desired.generation, OutcomeKind.STOPPING))
     earlier = memory.outcome
     if (
         earlier is not None
@@ -185,41 +187,41 @@ def _toward_outcome(
         and training.generation < earlier.generation
     ):
         # An earlier request is past its one answer: that process is being ended.
-        return EndTree(earlier.generation, 0.0)
+        return StopProcessTree(earlier.generation, 0.0)
     deadline_s = memory.learned_at_s + desired.save_deadline_s
-    if stays(memory, desired):
+    if already_runs(memory, desired):
         if saving and _outstanding(training, status) and now_s < deadline_s:
             return Idle(deadline_s)
-        return Answer(Outcome(desired.generation, OutcomeKind.REFUSED))
+        return PersistOutcome(Outcome(desired.generation, OutcomeKind.REFUSED))
     if not _outstanding(training, status):
-        return AskToSave(desired.generation)
+        return RequestSave(desired.generation)
     if now_s < deadline_s:
         return Idle(deadline_s)
     if desired.on_save_timeout is OnSaveTimeout.KILL:
-        return AnswerKilled(desired.generation)
-    return Answer(Outcome(desired.generation, OutcomeKind.REFUSED))
+        return PersistKillOutcome(desired.generation)
+    return PersistOutcome(Outcome(desired.generation, OutcomeKind.REFUSED))
 
 
-def _after_refusal(memory: Memory, desired: Desired, status: Status, ready: bool) -> Action:
+def _after_refusal(memory: Memory, desired: Desired, status: InitStatus, ready: bool) -> Action:
     training = status.training
     if training is None:
         return Idle()
     if training.running:
-        return TakeBack(desired.generation) if _outstanding(training, status) else Idle()
-    if _saved(memory) and stays(memory, desired):
+        return WithdrawRequest(desired.generation) if _outstanding(training, status) else Idle()
+    if _saved(memory) and already_runs(memory, desired):
         # It left after all, with its work saved: the same devices are wanted, so it goes on there.
         return _after_stop(memory, desired, status, ready)
     return _clean_up(training, status)
 
 
-def _after_stop(memory: Memory, desired: Desired, status: Status, ready: bool) -> Action:
+def _after_stop(memory: Memory, desired: Desired, status: InitStatus, ready: bool) -> Action:
     training = status.training
     started = training is not None and training.generation >= desired.generation
     if training is not None and training.running:
-        return Idle() if started else EndTree(desired.generation, 0.0)
+        return Idle() if started else StopProcessTree(desired.generation, 0.0)
     if memory.stopped_generation < desired.generation:
         if status.swept < desired.generation:
-            return EndTree(desired.generation, desired.kill_after_s)
+            return StopProcessTree(desired.generation, desired.kill_after_s)
         return ConfirmStopped(desired.generation)
     if desired.mode is Mode.EXIT:
         return EndContainer()
@@ -228,10 +230,10 @@ def _after_stop(memory: Memory, desired: Desired, status: Status, ready: bool) -
     return Idle() if training is None else _clean_up(training, status)
 
 
-def _clean_up(training: Training, status: Status) -> Action:
+def _clean_up(training: TrainingProcess, status: InitStatus) -> Action:
     """What a process that ended by itself left behind is ended too."""
     if status.swept <= training.generation:
-        return EndTree(training.generation + 1, LEFTOVER_GRACE_S)
+        return StopProcessTree(training.generation + 1, LEFTOVER_GRACE_S)
     return Idle()
 
 
@@ -252,11 +254,11 @@ def _outcome_of_ended(memory: Memory, generation: int) -> Outcome:
     return Outcome(generation, OutcomeKind.STOPPING, ended.saved_step, lost, complete)
 
 
-def _recorded(memory: Memory, training: Training) -> bool:
+def _recorded(memory: Memory, training: TrainingProcess) -> bool:
     return memory.ended is not None and memory.ended.generation >= training.generation
 
 
-def _outstanding(training: Training, status: Status) -> bool:
+def _outstanding(training: TrainingProcess, status: InitStatus) -> bool:
     """Whether this process was sent a SIGTERM that was not taken back: never send a second one."""
     return status.rung > max(training.generation, status.withdrawn)
 
@@ -266,7 +268,9 @@ def _saved(memory: Memory) -> bool:
     return ended is not None and ended.asked and ended.exit_code in SAVED_CODES
 
 
-def _phase_of_running(memory: Memory, status: Status, training: Training, stopping: bool) -> Phase:
+def _phase_of_running(
+    memory: Memory, status: InitStatus, training: TrainingProcess, stopping: bool
+) -> Phase:
     if stopping and training.generation < memory.generation:
         return Phase.STOPPING
     if (_outstanding(training, status) and not memory.answered) or status.ending:
@@ -276,7 +280,7 @@ def _phase_of_running(memory: Memory, status: Status, training: Training, stoppi
     return Phase.STARTING
 
 
-def _left_in_order(memory: Memory, training: Training, stopping: bool) -> bool:
+def _left_in_order(memory: Memory, training: TrainingProcess, stopping: bool) -> bool:
     """Whether the end of the newest process is no crash (or no longer one that matters)."""
     if training.generation >= memory.generation:
         return False

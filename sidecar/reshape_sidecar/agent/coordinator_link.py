@@ -23,7 +23,7 @@ from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.wire import Desired, Observed
 
 log = logging.getLogger("agent")
-FORGOTTEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+UNKNOWN_ATTEMPT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 
 
 class CoordinatorLink:
@@ -37,7 +37,7 @@ class CoordinatorLink:
         token: Callable[[], str],
         observe: Callable[[], Observed],
         learn: Callable[[Desired], bool],
-        acknowledged: Callable[[], None],
+        on_acknowledged: Callable[[], None],
     ) -> None:
         job = quote(spec.job, safe="")
         self._url = f"{spec.coordinator_url.rstrip('/')}/v1/sidecar/{job}/{spec.attempt}"
@@ -45,13 +45,13 @@ class CoordinatorLink:
         self._token = token
         self._observe = observe
         self._learn = learn
-        self._acknowledged = acknowledged
+        self._on_acknowledged = on_acknowledged
         self._client: AsyncHTTPClient = SimpleAsyncHTTPClient(force_instance=True)
         self._dirty = asyncio.Event()
         self._backoff_s = limits.BACKOFF_MIN_S
         self._trouble: str | None = None
         self.sequence_acknowledged = -1
-        self.forgotten = False
+        self.unknown_attempt = False
         """The coordinator answered that it does not know this attempt (any more)."""
 
     def push(self) -> None:
@@ -102,17 +102,17 @@ class CoordinatorLink:
             nothing = response.code == HTTPStatus.NO_CONTENT
             desired = None if nothing else codec.loads(Desired, response.body)
         except HTTPError as error:
-            self.forgotten = error.code in FORGOTTEN
-            self._failed(f"HTTP {error.code} {error.message}")
+            self.unknown_attempt = error.code in UNKNOWN_ATTEMPT
+            self._on_failure(f"HTTP {error.code} {error.message}")
             return False
         except (OSError, codec.CodecError, ValueError) as error:
-            self.forgotten = False
-            self._failed(f"{type(error).__name__}: {error}")
+            self.unknown_attempt = False
+            self._on_failure(f"{type(error).__name__}: {error}")
             return False
-        self._worked()
+        self._on_success()
         if observed.sequence > self.sequence_acknowledged:
             self.sequence_acknowledged = observed.sequence
-            self._acknowledged()
+            self._on_acknowledged()
         if desired is None:
             return True  # one of several workers, whose turn it is not yet
         current = (desired.epoch, desired.generation) == (observed.epoch, observed.generation)
@@ -122,14 +122,14 @@ class CoordinatorLink:
         await asyncio.sleep(self._backoff_s * random.uniform(0.5, 1.0))
         self._backoff_s = min(self._backoff_s * 2, limits.BACKOFF_MAX_S)
 
-    def _failed(self, trouble: str) -> None:
+    def _on_failure(self, trouble: str) -> None:
         if trouble != self._trouble:
             self._trouble = trouble
             log.warning("coordinator %s: %s; training is not touched", self._url, trouble)
 
-    def _worked(self) -> None:
+    def _on_success(self) -> None:
         self._backoff_s = limits.BACKOFF_MIN_S
-        self.forgotten = False
+        self.unknown_attempt = False
         if self._trouble is not None:
             self._trouble = None
             log.info("coordinator %s answers", self._url)

@@ -35,7 +35,7 @@ def command(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
     words = [_filled(word, spec) for word in spec.command]
     if words and _is_interpreter(words[0]):
         if spec.framework in HOOKED_FRAMEWORKS:
-            place = hook_place(words)
+            place = hook_index(words)
             if place is not None:
                 words.insert(place, str(hook or hook_path()))
         if spec.python is not None and "/" not in words[0]:
@@ -47,7 +47,7 @@ def hooked(spec: AttemptSpec) -> bool:
     """Whether the training process runs under the hook, so that it can name its first step."""
     words = spec.command
     known = bool(words) and _is_interpreter(words[0]) and spec.framework in HOOKED_FRAMEWORKS
-    return known and hook_place(words) is not None
+    return known and hook_index(words) is not None
 
 
 def script(spec: AttemptSpec) -> str | None:
@@ -55,13 +55,13 @@ def script(spec: AttemptSpec) -> str | None:
     words = spec.command
     if not words or not _is_interpreter(words[0]):
         return None
-    place = hook_place(words)
+    place = hook_index(words)
     if place is None or words[place].startswith("-"):
         return None
     return words[place]
 
 
-def hook_place(words: tuple[str, ...] | list[str]) -> int | None:
+def hook_index(words: tuple[str, ...] | list[str]) -> int | None:
     """Index of the script, or of ``-m``, in a Python command; None where no hook fits (``-c``)."""
     place = 1
     while place < len(words):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reshape_sidecar import codec, limits
 from reshape_sidecar.init import files
-from reshape_sidecar.init.values import Look, Request, Status
+from reshape_sidecar.init.values import GetStatus, InitStatus, Request
 
 RETRY_S = 0.05
 
@@ -29,14 +29,14 @@ class InitLink:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        status: Status,
+        status: InitStatus,
         changed: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._changed = changed
         self._sent: Request | None = None
-        self._heard = asyncio.Event()
+        self._status_received = asyncio.Event()
         self.status = status
 
     @classmethod
@@ -53,7 +53,7 @@ class InitLink:
                 await asyncio.sleep(RETRY_S)
         client.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=client)
-        writer.write(codec.dumps(Look()).encode() + b"\n")
+        writer.write(codec.dumps(GetStatus()).encode() + b"\n")
         return cls(reader, writer, await _next(reader), changed)
 
     def send(self, request: Request) -> bool:
@@ -67,17 +67,17 @@ class InitLink:
 
     async def ask(self, request: Request) -> bool:
         """Send, and wait until init has said something since; False as with ``send``."""
-        self._heard.clear()
+        self._status_received.clear()
         if not self.send(request):
             return False
-        await self._heard.wait()
+        await self._status_received.wait()
         return True
 
     async def listen(self) -> None:
         """Take in each status until init is gone; then raises InitGone."""
         while True:
             status = await _next(self._reader)
-            self._heard.set()
+            self._status_received.set()
             if status != self.status:
                 self.status = status
                 self._changed()
@@ -87,11 +87,11 @@ class InitLink:
         self._writer.close()
 
 
-async def _next(reader: asyncio.StreamReader) -> Status:
+async def _next(reader: asyncio.StreamReader) -> InitStatus:
     try:
         line = await reader.readline()
     except (OSError, ValueError) as error:
         raise InitGone(str(error)) from None
     if not line.endswith(b"\n"):
         raise InitGone("init closed its socket")
-    return codec.loads(Status, line)
+    return codec.loads(InitStatus, line)

@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 log = logging.getLogger("agent")
 
 
-def place(run: Path) -> Path | None:
+def install(run: Path) -> Path | None:
     """The folder, for ``PYTHONPATH``; None where there can be none, which is logged."""
     folder = run / LIBRARY
     link = folder / PACKAGE.name
@@ -34,7 +34,7 @@ def place(run: Path) -> Path | None:
     return folder
 
 
-def used_by(spec: AttemptSpec) -> bool:
+def is_used_by(spec: AttemptSpec) -> bool:
     """Whether the script of the command names this package: its session will tell of each step."""
     script = environment.script(spec)
     if script is None:

@@ -23,7 +23,7 @@ from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.spec import DeviceMode, Folder
 from reshape_sidecar.agent.state import AgentState
-from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.agent.training_server import serve
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import SOCKET_NAME
@@ -43,7 +43,7 @@ class Agent:
             token=folder.token,
             observe=self._state.observe_next,
             learn=self._learn,
-            acknowledged=self._state.wake.set,
+            on_acknowledged=self._state.wake.set,
         )
         self._state.push = self._link.push
 
@@ -55,18 +55,18 @@ class Agent:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, term.set)
         init = await InitLink.open(self._folder.run / SOCKET_NAME, self._on_status)
         state.status = lambda: init.status
-        server = serve(self._folder.socket, self._take_report, state.observe)
+        server = serve(self._folder.socket, self._on_report, state.observe)
         endless: list[Coroutine[Any, Any, Any]] = [
             term.wait(),
             init.listen(),
             self._converge_forever(Actions(state, init, self._link)),
             self._link.poll_forever(),
             self._link.push_forever(),
-            self._look_around_forever(),
+            self._watch_surroundings_forever(),
         ]
         if state.spec.workers > 1:
-            self._tell_training_of_meeting()
-            endless.append(self._be_reachable_forever())
+            self._write_save_step()
+            endless.append(self._offer_address_forever())
         tasks = [asyncio.create_task(work) for work in endless]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -84,30 +84,30 @@ class Agent:
         """Take up what the coordinator wants; True if it is newer than what was known."""
         state = self._state
         old = state.memory.desired
-        verdict = reporting.judge_desired(state.spec, old, desired)
+        verdict = reporting.refusal_of(state.spec, old, desired)
         if verdict is not None:
             if verdict:
                 log.warning("%s", verdict)
             return False
         if old is not None and desired.generation == old.generation:
-            state.keep(desired=desired)
-            self._tell_training_of_meeting()
+            state.persist(desired=desired)
+            self._write_save_step()
             return True
         mode, size = desired.mode.value, len(desired.devices)
         log.info("generation %s: %s on %s devices", desired.generation, mode, size)
         now_s = time.monotonic()
-        state.moments = Moments(now_s)
-        state.keep(desired=desired, learned_at_s=now_s)
-        self._tell_training_of_meeting()
+        state.timestamps = Timestamps(now_s)
+        state.persist(desired=desired, learned_at_s=now_s)
+        self._write_save_step()
         return True
 
-    def _tell_training_of_meeting(self) -> None:
+    def _write_save_step(self) -> None:
         """Before the report that says so: nothing else runs until this returns."""
         desired = self._state.memory.desired
         if self._state.spec.workers > 1 and desired is not None:
             worker_address.write(self._folder.run, desired.meeting)
 
-    async def _be_reachable_forever(self) -> None:
+    async def _offer_address_forever(self) -> None:
         """Offer an address for the next start; another one as soon as that is taken."""
         state = self._state
         while True:
@@ -119,7 +119,7 @@ class Agent:
                     log.warning("no way to the coordinator: %s", error)
             await asyncio.sleep(limits.ADDRESS_CHECK_S)
 
-    def _take_report(self, report: HookReport) -> bool:
+    def _on_report(self, report: HookReport) -> bool:
         """What training says; False if it is of another start."""
         state = self._state
         training = state.status().training
@@ -127,13 +127,13 @@ class Agent:
             return False
         before, state.hook = state.hook, report
         state.names_first_step = True
-        if report.phase is HookPhase.SAVED and state.moments.saved_at_s is None:
-            state.moments = replace(state.moments, saved_at_s=time.monotonic())
+        if report.phase is HookPhase.SAVED and state.timestamps.saved_at_s is None:
+            state.timestamps = replace(state.timestamps, saved_at_s=time.monotonic())
         saved = report.progress.checkpoint_step
         if saved is None:
             saved = state.memory.progress.checkpoint_step
         progress = replace(report.progress, checkpoint_step=saved)
-        times = timing.with_report(state.memory.times, report)
+        times = timing.add_reported_times(state.memory.times, report)
         # Progress is not worth a write to the disk: training says it again.
         state.memory = replace(state.memory, progress=progress, times=times)
         first = state.memory.trained_generation < report.generation
@@ -154,15 +154,15 @@ class Agent:
         if (
             training is not None
             and training.generation == state.memory.generation
-            and state.moments.spawned_at_s is None
+            and state.timestamps.spawned_at_s is None
         ):
-            state.moments = replace(state.moments, spawned_at_s=training.spawned_at_s)
-            times = timing.of_start(state.memory.times, state.moments)
+            state.timestamps = replace(state.timestamps, spawned_at_s=training.spawned_at_s)
+            times = timing.add_start_times(state.memory.times, state.timestamps)
             state.memory = replace(state.memory, times=times)
         state.wake.set()
         state.push()
 
-    async def _look_around_forever(self) -> None:
+    async def _watch_surroundings_forever(self) -> None:
         """The self-check, once; then the GPUs, where they are real."""
         state = self._state
         env = dict(os.environ) | dict(state.spec.env)

@@ -22,7 +22,7 @@ log = logging.getLogger("agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessExit:
     """How the newest training process ended, judged once.
 
     ``step`` is the last one that it reported; ``saved_step`` that of the newest whole checkpoint.
@@ -53,7 +53,7 @@ class Memory:
     started_generation: int = 0
     trained_generation: int = 0
     """Newest generation whose process has made its first step."""
-    ended: Ended | None = None
+    ended: ProcessExit | None = None
     finished: bool = False
     claimed: bool = False
     unfit: str | None = None

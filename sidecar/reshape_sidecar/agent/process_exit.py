@@ -13,11 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from reshape_sidecar import checkpoints, limits
-from reshape_sidecar.agent.memory import Ended
+from reshape_sidecar.agent.memory import ProcessExit
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
-from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.init.values import SIGNAL_BASE, TRAINING_LOG, Training
+from reshape_sidecar.init.values import SIGNAL_BASE, TRAINING_LOG, TrainingProcess
 from reshape_sidecar.wire import EXIT_SAVED, Progress
 
 log = logging.getLogger("agent")
@@ -37,7 +37,7 @@ def checkpoint_folder(spec: AttemptSpec) -> Path:
     return Path(spec.checkpoints)
 
 
-def newest(spec: AttemptSpec, generation: int) -> Published | None:
+def newest_checkpoint(spec: AttemptSpec, generation: int) -> PublishedCheckpoint | None:
     """The newest whole checkpoint, seen from the end of the process of ``generation``; None also
     if the folder cannot be read, which is logged."""
     try:
@@ -47,16 +47,16 @@ def newest(spec: AttemptSpec, generation: int) -> Published | None:
         return None
 
 
-def judge(
-    spec: AttemptSpec, folder: Folder, training: Training, step: int, *, memory_ran_out: bool
-) -> Ended:
+def inspect(
+    spec: AttemptSpec, folder: Folder, training: TrainingProcess, step: int, *, memory_ran_out: bool
+) -> ProcessExit:
     """How this training process ended; ``step`` is the last that it reported. ``memory_ran_out``:
     the kernel has killed some process of the container for want of memory."""
-    saved = newest(spec, training.generation)
+    saved = newest_checkpoint(spec, training.generation)
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
     complete = saved is not None and saved.manifest.complete
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
-    return Ended(
+    return ProcessExit(
         training.generation,
         code,
         asked=training.rung,
@@ -67,23 +67,23 @@ def judge(
     )
 
 
-def finished(ended: Ended) -> bool:
+def reached_end(ended: ProcessExit) -> bool:
     """Whether training reached its end: it says so, or it left with 0 without being asked to."""
     return ended.complete or (ended.exit_code == 0 and not ended.asked)
 
 
-def over(spec: AttemptSpec, ended: Ended | None, generation: int) -> bool:
+def is_over(spec: AttemptSpec, ended: ProcessExit | None, generation: int) -> bool:
     """Whether training is over, seen by a worker of which ``generation`` is desired.
 
     Of several workers the chief alone can say so: another one that reached its end begins anew with
     a chief that does not, whether it ended before it heard of that or after.
     """
-    if ended is None or not finished(ended):
+    if ended is None or not reached_end(ended):
         return False
     return spec.worker == 0 or ended.generation >= generation
 
 
-def progress_after(progress: Progress, ended: Ended | None) -> Progress:
+def progress_after(progress: Progress, ended: ProcessExit | None) -> Progress:
     """What a new process begins with: steps that no checkpoint holds are executed again."""
     if ended is None:
         return progress
@@ -93,7 +93,7 @@ def progress_after(progress: Progress, ended: Ended | None) -> Progress:
     return replace(progress, step=saved, loss=None, seconds_per_step=None)
 
 
-def _error(folder: Folder, training: Training, code: int, memory_ran_out: bool) -> str:
+def _error(folder: Folder, training: TrainingProcess, code: int, memory_ran_out: bool) -> str:
     if training.error is not None:
         return training.error
     first = f"training ended with exit code {code}"

@@ -15,9 +15,9 @@ from typing import Any
 from reshape_sidecar.agent import environment, library, process_exit, reporting
 from reshape_sidecar.agent.memory import Memory, MemoryFile
 from reshape_sidecar.agent.spec import Folder
-from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
-from reshape_sidecar.init.values import Status
+from reshape_sidecar.init.values import InitStatus
 from reshape_sidecar.wire import GpuUse, Observed
 
 
@@ -29,10 +29,10 @@ class AgentState:
         self.spec = folder.spec()
         self._file = MemoryFile(folder.run)
         self.memory: Memory = self._file.boot(time.time())
-        self.moments = Moments(self.memory.learned_at_s)
+        self.timestamps = Timestamps(self.memory.learned_at_s)
         self.hook: HookReport | None = None
         """The newest report of the training process that runs."""
-        self.names_first_step = environment.hooked(self.spec) or library.used_by(self.spec)
+        self.names_first_step = environment.hooked(self.spec) or library.is_used_by(self.spec)
         """Whether training is expected to say when it has made its first step."""
         self.checked = False
         self.fault: str | None = None
@@ -43,7 +43,7 @@ class AgentState:
         """Where the next start can be reached by the other workers."""
         self.gpu_use: tuple[GpuUse, ...] = ()
         self.wake = asyncio.Event()
-        self.status: Callable[[], Status]
+        self.status: Callable[[], InitStatus]
         self.push: Callable[[], None]
         self._sequence = 0
 
@@ -60,10 +60,10 @@ class AgentState:
         known = workers == 1 or (desired is not None and len(desired.peers) == workers)
         return self.checked and self.fault is None and known
 
-    def keep(self, **changes: Any) -> None:
+    def persist(self, **changes: Any) -> None:
         """Change the memory, persist it, then report it."""
         memory = replace(self.memory, **changes)
-        finished = process_exit.over(self.spec, memory.ended, memory.generation)
+        finished = process_exit.is_over(self.spec, memory.ended, memory.generation)
         memory = replace(memory, finished=finished)
         self._file.save(memory)
         self.memory = memory
@@ -82,7 +82,7 @@ class AgentState:
         if self.fault is not None and memory.unfit is None:
             memory = replace(memory, unfit=self.fault)
         sequence = memory.boot * reporting.SEQUENCES_PER_BOOT + self._sequence
-        return reporting.observed(
+        return reporting.observed_state(
             self.spec,
             memory,
             self.status(),

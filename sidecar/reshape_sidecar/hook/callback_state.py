@@ -15,8 +15,8 @@ import weakref
 from collections import deque
 from typing import Any
 
+from reshape_sidecar.hook.custom_step import of_keras
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.origin import of_keras
 from reshape_sidecar.hook.values import Reader, Unkeepable, Writer
 
 NEVER_KEPT = frozenset({"_model", "model", "params", "validation_data", "_params"})
@@ -47,7 +47,7 @@ def capture(callbacks: list[Any], writer: Writer) -> list[Any]:
     return out
 
 
-def act_in_validation(callbacks: list[Any]) -> bool:
+def act_during_validation(callbacks: list[Any]) -> bool:
     """Whether one of the script's own does something there, with the weights perhaps. Keras's may
     see a validation twice."""
     return any(

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
-from reshape_sidecar.hook.origin import of_keras
-
 DIVIDING = frozenset(
     {
         "scale_loss_for_distribution",
@@ -25,6 +23,11 @@ DIVIDING = frozenset(
 OF_KERAS = frozenset({"compute_loss", "_compute_loss", "compiled_loss", "train_step"})
 """Keras's own, which divide. An own ``compute_loss`` calls that of Keras and adds something."""
 FUNCTIONS_MAX = 50
+
+
+def of_keras(code: Any) -> bool:
+    """Whether a class or a function is one of Keras's own."""
+    return str(getattr(code, "__module__", "")).split(".")[0] == "keras"
 
 
 def reasons(model: Any) -> Iterator[str]:

@@ -34,7 +34,7 @@ def watch(tensorflow: Any, seen: Callable[[Any], None]) -> None:
     dataset_class.__iter__ = __iter__
 
 
-def meet(one: Any, other: Any) -> bool:
+def share_a_shuffle(one: Any, other: Any) -> bool:
     """Whether two pipelines have a shuffle in common that draws a new order for each iterator."""
     shuffles = {id(dataset) for dataset in pipeline(one) if reshuffles(dataset)}
     return any(id(dataset) in shuffles for dataset in pipeline(other))
@@ -46,7 +46,7 @@ def reshuffles(dataset: Any) -> bool:
     return type(dataset).__name__.endswith("ShuffleDataset") and again is not False
 
 
-def looks_again(model: Any) -> bool:
+def restarts_validation(model: Any) -> bool:
     """Whether the first validation of another process would make an iterator more than the next
     one here: under a strategy Keras looks at the data first, by the iterator that it has."""
     validating = getattr(model, "_eval_epoch_iterator", None)

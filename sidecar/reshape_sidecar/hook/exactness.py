@@ -15,7 +15,7 @@ from typing import Any
 
 from reshape_sidecar.hook import batches, caches, custom_step, data_order, randomness, variables
 from reshape_sidecar.hook.position import pipeline
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.settings import HookSettings
 
 EXACT = "exact"
 STEPS_ONLY = "steps-only"
@@ -47,7 +47,7 @@ class Verdict:
         return verdict
 
 
-def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
+def before_training(model: Any, position: Any, settings: HookSettings) -> Verdict:
     """The verdict that can be given before the first step."""
     verdict = Verdict(EXACT, _devices_note(model, settings))
     for reason in (
@@ -78,7 +78,7 @@ def after_first_step(model: Any, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def _devices_note(model: Any, settings: Settings) -> str | None:
+def _devices_note(model: Any, settings: HookSettings) -> str | None:
     given = len(settings.devices)
     used = int(model.distribute_strategy.num_replicas_in_sync)
     if given <= 1 or used == given:

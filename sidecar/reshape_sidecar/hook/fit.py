@@ -22,8 +22,8 @@ from reshape_sidecar.hook import (
     randomness,
     variables,
 )
-from reshape_sidecar.hook.checkpoint import Mark, Restored
-from reshape_sidecar.hook.position import Iterators, Position, SavedPosition, undistributed
+from reshape_sidecar.hook.checkpoint import ResumePoint, SavedState
+from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPosition, undistributed
 from reshape_sidecar.hook.progress import numbers_of
 from reshape_sidecar.hook.values import Writer
 
@@ -54,7 +54,7 @@ class Fit:
         model: Any,
         initial_epoch: int,
         validation: Any,
-        resumed: Restored | None,
+        resumed: SavedState | None,
     ) -> None:
         self._job = job
         self.model = model
@@ -69,7 +69,7 @@ class Fit:
         self.last_logs: Any = None
         self._epoch = 0
         self._batch = 0
-        self._step_judged = False
+        self._exactness_checked = False
         self._step_began_s = 0.0
         self._pause_began_s: float | None = None
         self._boundary: SavedPosition | None = None
@@ -87,12 +87,12 @@ class Fit:
         self.callbacks = callbacks
         assert self.position is not None
         if self._resumed is not None:
-            epoch = self._resumed.mark.fit_epoch
+            epoch = self._resumed.resume_point.fit_epoch
             self.model._initial_epoch = epoch or None
             self.epochs_done = epoch - self._initial_epoch
             self.last_logs = self._resumed.logs
         verdict = exactness.before_training(self.model, self.position, self._job.settings)
-        self._job.telling.judged(verdict.after(self._job.verdict_before))
+        self._job.reporter.set_verdict(verdict.after(self._job.verdict_before))
 
     def epoch_begins(self, epoch: int) -> None:
         """After the callbacks' ``on_epoch_begin``: a resumed fit is put in its place here.
@@ -104,30 +104,30 @@ class Fit:
         self.model._initial_epoch = None  # of this call alone, but Keras would keep it for the next
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
-            self._go_on(resumed)
+            self._resume(resumed)
         self.in_epoch = True
         self._step_began_s = time.monotonic()
 
-    def _go_on(self, restored: Restored) -> None:
+    def _resume(self, saved_state: SavedState) -> None:
         self._pause_began_s = time.monotonic()
-        position, reader = restored.mark.position, restored.reader
+        position, reader = saved_state.resume_point.position, saved_state.reader
         assert position is not None
         assert self.position is not None
         if (spawned_at_s := self._job.settings.spawned_at_s) is not None:
             old_s = max(0.0, time.monotonic() - spawned_at_s)
             caches.remove_unfinished(self.position.datasets(), before_s=time.time() - old_s)
         building.build(self.model, self.position.iterator)
-        telling = self._job.telling
-        telling.phase_ended("build_s")
-        telling.phase(HookPhase.RESTORING)
+        reporter = self._job.reporter
+        reporter.phase_ended("build_s")
+        reporter.phase(HookPhase.RESTORING)
         self.position.go_to(position, self.epochs_done, self._validation_data)
-        variables.restore(self.model, variables.decode(restored.variables, reader))
-        callback_state.restore(self.callbacks.callbacks, restored.callbacks, reader)
-        randomness.restore(restored.random)
+        variables.restore(self.model, variables.decode(saved_state.variables, reader))
+        callback_state.restore(self.callbacks.callbacks, saved_state.callbacks, reader)
+        randomness.restore(saved_state.random)
         self._batch = position.batch
-        self._job.step = restored.mark.step
-        self._job.restored_is_used()
-        telling.phase_ended("restore_s")
+        self._job.step = saved_state.resume_point.step
+        self._job.release_saved_state()
+        reporter.phase_ended("restore_s")
 
     def boundary(self) -> None:
         """Between two steps: everything of the last one is done. Saves, and may not return."""
@@ -135,16 +135,18 @@ class Fit:
             return
         now_s = time.monotonic()
         if self._pause_began_s is not None:
-            self._job.no_step_for(now_s - self._pause_began_s)
+            self._job.pause_pacer(now_s - self._pause_began_s)
             self._pause_began_s = None
         self._job.first_boundary(self.model)
         assert self.position is not None
-        self._boundary = self.position.saved(self._batch, data_order.looks_again(self.model))
+        self._boundary = self.position.snapshot(
+            self._batch, data_order.restarts_validation(self.model)
+        )
         saver = self._job.saver
-        if saver.asked(now_s):
-            saver.save_and_leave(self._mark(), self._capture)
+        if saver.stop_due(now_s):
+            saver.save_and_leave(self._resume_point(), self._capture)
         elif saver.due(now_s):
-            saver.save(self._mark(), self._capture)
+            saver.save(self._resume_point(), self._capture)
         self._step_began_s = time.monotonic()
 
     def step_ended(self, end: int, logs: Any) -> None:
@@ -158,19 +160,19 @@ class Fit:
         self.last_logs = logs
         job = self._job
         first = job.steps_done(steps)
-        if job.last_step_done():
+        if job.is_last_step_done():
             self.model.stop_training = True
         now_s = time.monotonic()
-        if not self._step_judged:
-            self._step_judged = True
-            job.telling.judged(exactness.after_first_step(self.model, job.telling.verdict))
+        if not self._exactness_checked:
+            self._exactness_checked = True
+            job.reporter.set_verdict(exactness.after_first_step(self.model, job.reporter.verdict))
         if first:
-            job.telling.phase_ended("first_step_s")
-            job.telling.phase(HookPhase.TRAINING)
+            job.reporter.phase_ended("first_step_s")
+            job.reporter.phase(HookPhase.TRAINING)
         else:
-            job.telling.step_took((now_s - self._step_began_s) / steps)
-        if first or job.telling.due(now_s):
-            self._tell(length)
+            job.reporter.add_step_time((now_s - self._step_began_s) / steps)
+        if first or job.reporter.due(now_s):
+            self._report_progress(length)
 
     def steps_over(self) -> None:
         """The epoch's steps are done; its validation comes next, if it has one."""
@@ -183,7 +185,7 @@ class Fit:
         is known."""
         self._evaluating = True
         last = self._boundary
-        if callback_state.act_in_validation(self.callbacks.callbacks):
+        if callback_state.act_during_validation(self.callbacks.callbacks):
             return
         if self._only_validation_left and last is not None and last.batch == self._batch:
             self._validation = _Validation(
@@ -195,8 +197,8 @@ class Fit:
 
     def evaluation_ended(self) -> None:
         """After it."""
-        if data_order.looks_again(self.model):
-            self.iterated(self._validation_data)
+        if data_order.restarts_validation(self.model):
+            self.note_iterator(self._validation_data)
         self._evaluating = False
         self._validation = None
 
@@ -206,10 +208,10 @@ class Fit:
         The validation is done again from its start; no step is. Where a callback of the script acts
         in it, a stop waits for its end.
         """
-        if self._validation is not None and self._job.saver.asked(time.monotonic()):
-            self._job.saver.save_and_leave(self._mark(), self._capture)
+        if self._validation is not None and self._job.saver.stop_due(time.monotonic()):
+            self._job.saver.save_and_leave(self._resume_point(), self._capture)
 
-    def validated_by(self, iterator: Any) -> Iterators | None:
+    def validation_counts(self, iterator: Any) -> IteratorCounts | None:
         """The counts of this call's validation data, if ``iterator`` is that of Keras over them."""
         validating = getattr(self.model, "_eval_epoch_iterator", None)
         if self.position is None or iterator is not validating:
@@ -218,18 +220,18 @@ class Fit:
 
     def other_iterator(self, iterator: Any) -> None:
         """Keras makes an iterator over data that is not that of the training."""
-        counts = self.validated_by(iterator)
+        counts = self.validation_counts(iterator)
         if counts is not None:
             counts.made += 1
         else:
-            self.iterated(undistributed(iterator._distributed_dataset))
+            self.note_iterator(undistributed(iterator._distributed_dataset))
 
-    def iterated(self, dataset: Any) -> None:
+    def note_iterator(self, dataset: Any) -> None:
         """Something that is not this call makes an iterator over ``dataset``."""
         if self.position is None or self.callbacks is None:
             return
-        if data_order.meet(self.position.undistributed(), dataset):
-            self._job.telling.judged(self._job.telling.verdict.worse(ORDER_MOVED))
+        if data_order.share_a_shuffle(self.position.undistributed(), dataset):
+            self._job.reporter.set_verdict(self._job.reporter.verdict.worse(ORDER_MOVED))
 
     def epoch_ends(self) -> None:
         """Before the callbacks' ``on_epoch_end``: from here on a save waits for the next epoch."""
@@ -241,8 +243,8 @@ class Fit:
         self.epochs_done += 1
         self._pause_began_s = self._pause_began_s or time.monotonic()
 
-    def _mark(self) -> Mark:
-        return Mark(
+    def _resume_point(self) -> ResumePoint:
+        return ResumePoint(
             step=self._job.step,
             epoch=self._job.epochs_before + self.epochs_done,
             finished=tuple(self._job.finished),
@@ -267,20 +269,20 @@ class Fit:
             "ended_callbacks": self._job.ended_callbacks.encode(writer),
             "random": randomness.capture() if kept is None else kept.random,
             "logs": numbers_of(self.last_logs) if kept is None else kept.logs,
-            "verdict": dataclasses.astuple(self._job.telling.verdict),
+            "verdict": dataclasses.astuple(self._job.reporter.verdict),
         }
 
-    def _tell(self, length: int | None) -> None:
-        telling = self._job.telling
-        telling.update(
+    def _report_progress(self, length: int | None) -> None:
+        reporter = self._job.reporter
+        reporter.update(
             step=self._job.step,
             epoch=self._job.epochs_before + self.epochs_done,
             steps_per_epoch=length,
             total_steps=self._total_steps(length),
-            checkpoint_step=self._job.saver.shelf.newest_step(),
+            checkpoint_step=self._job.saver.store.newest_step(),
             late_steps=self._job.late_steps(),
         )
-        telling.tell(self.last_logs)
+        reporter.report_logs(self.last_logs)
 
     def _total_steps(self, length: int | None) -> int | None:
         limit = self._job.settings.steps

@@ -58,22 +58,22 @@ class OtherLoops:
             return
         with contextlib.suppress(OSError):
             os.write(2, DONE_AGAIN.format(self._steps).encode())
-        telling = self._training.telling
-        telling.update(step=self._training.step + self._steps)
-        telling.phase(HookPhase.SAVED)
-        telling.flush()
+        reporter = self._training.reporter
+        reporter.update(step=self._training.step + self._steps)
+        reporter.phase(HookPhase.SAVED)
+        reporter.flush()
 
 
 def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
     """Wrap the classes of ``keras.src.backend.tensorflow.trainer``."""
-    outside = OtherLoops(training)
-    outside.patch(module.TensorFlowTrainer)
-    _patch_fit(module.TensorFlowTrainer, training, outside)
+    other_loops = OtherLoops(training)
+    other_loops.patch(module.TensorFlowTrainer)
+    _patch_fit(module.TensorFlowTrainer, training, other_loops)
     _patch_iterator(module, training, shuffles)
     _patch_callbacks(module.callbacks_module.CallbackList, training)
 
 
-def _patch_fit(trainer: Any, training: Training, outside: OtherLoops) -> None:
+def _patch_fit(trainer: Any, training: Training, other_loops: OtherLoops) -> None:
     original = trainer.fit
     signature = inspect.signature(original)
 
@@ -88,7 +88,7 @@ def _patch_fit(trainer: Any, training: Training, outside: OtherLoops) -> None:
         bound.apply_defaults()
         arguments = dict(bound.arguments)
         del arguments["self"]
-        outside.fit_begins()
+        other_loops.fit_begins()
         return training.run(self, original, arguments)
 
     trainer.fit = fit
@@ -165,10 +165,10 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         if found is None:
             training.other_boundary()
             item = step(self)
-            training.other_drawn(self, item[2])
+            training.count_validation_draw(self, item[2])
             return item
         found[0].boundary()
-        return found[1].drawn(step(self))
+        return found[1].count_draw(step(self))
 
     iterator_class.__init__ = __init__
     iterator_class._get_iterator = _get_iterator

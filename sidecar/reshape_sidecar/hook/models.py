@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 from reshape_sidecar.hook import variables
-from reshape_sidecar.hook.checkpoint import Restored
+from reshape_sidecar.hook.checkpoint import SavedState
 from reshape_sidecar.hook.values import Writer
 
 
@@ -31,7 +31,7 @@ class Models:
         self._known.append(weakref.ref(model))
         return len(self._known) - 1
 
-    def use(self, model: Any) -> None:
+    def begin_fit(self, model: Any) -> None:
         """``model`` is trained from now on: keep the end state of the one before."""
         before = self._current() if self._current is not None else None
         if before is not None and before is not model:
@@ -39,25 +39,25 @@ class Models:
         self._ended.pop(self.number(model), None)
         self._current = weakref.ref(model)
 
-    def skipped(self, model: Any) -> None:
+    def skip_fit(self, model: Any) -> None:
         """A fit of ``model`` was skipped: it is the newest one, and nothing was captured."""
         self.number(model)
         self._current = weakref.ref(model)
 
-    def ended(self, model: Any, states: list[variables.VariableState]) -> None:
+    def keep_end_state(self, model: Any, states: list[variables.VariableState]) -> None:
         """Keep what a save has read of ``model``: the script may drop it before its next fit."""
         self._ended[self.number(model)] = states
 
-    def give_back(self, model: Any, number: int, restored: Restored, calls: int) -> None:
+    def restore(self, model: Any, number: int, saved_state: SavedState, calls: int) -> None:
         """Give ``model`` the newest state of model ``number``; ``calls`` of its fits are over."""
-        mark, reader = restored.mark, restored.reader
-        entry = restored.others.get(str(number))
-        states = variables.decode(restored.variables if entry is None else entry, reader)
+        resume_point, reader = saved_state.resume_point, saved_state.reader
+        entry = saved_state.others.get(str(number))
+        states = variables.decode(saved_state.variables if entry is None else entry, reader)
         # What the checkpoint holds of a model that goes on later is newer than this call's end.
-        at_its_end = entry is not None or mark.position is None
+        at_its_end = entry is not None or resume_point.position is None
         if at_its_end:
             self._ended[number] = states
-        if at_its_end and all(fit.model != number for fit in mark.finished[calls:]):
+        if at_its_end and all(fit.model != number for fit in resume_point.finished[calls:]):
             variables.restore(model, states)
         else:
             variables.restore_if_it_fits(model, states)

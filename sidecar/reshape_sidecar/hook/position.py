@@ -46,7 +46,7 @@ class SavedPosition:
 
 
 @dataclass(slots=True)
-class Iterators:
+class IteratorCounts:
     """Iterators over one pipeline that a fit has made, in all processes, and drawn from."""
 
     made: int = 0
@@ -57,13 +57,13 @@ class Iterators:
         return self.made, self.begun
 
 
-class _Stand:
+class _Placeholder:
     """Stands for an iterator while the way to it is replayed; becomes real at the end."""
 
     def __init__(self) -> None:
         self.real: Any = None
 
-    def __iter__(self) -> _Stand:
+    def __iter__(self) -> _Placeholder:
         return self
 
     def __next__(self) -> Any:
@@ -85,10 +85,10 @@ class Position:
         self._get_original = original_get
         self._seed_source = seed_source
         self._replaying = False
-        self._armed: Iterator[Any] | None = None
+        self._resumed_steps: Iterator[Any] | None = None
         self._last: Any = None
-        self.training = Iterators()
-        self.validation = Iterators()
+        self.training = IteratorCounts()
+        self.validation = IteratorCounts()
         self._draws = 0
         self._total_draws = 0
         self._start: tuple[int, int, int | None, bool] = (0, 0, None, False)
@@ -109,17 +109,17 @@ class Position:
     def get_iterator(self) -> Any:
         """In place of ``TFEpochIterator._get_iterator``."""
         self.training.made += 1
-        return _Stand() if self._replaying else self._get_original(self.iterator)
+        return _Placeholder() if self._replaying else self._get_original(self.iterator)
 
     def enumerate(self) -> Iterator[Any]:
         """In place of ``TFEpochIterator._enumerate_iterator``."""
-        if self._armed is not None:
-            armed, self._armed = self._armed, None
-            return armed
+        if self._resumed_steps is not None:
+            resumed_steps, self._resumed_steps = self._resumed_steps, None
+            return resumed_steps
         self._mark_start()
         return self._enumerate_original(self.iterator)
 
-    def drawn(self, item: Any) -> Any:
+    def count_draw(self, item: Any) -> Any:
         """Count what ``__next__`` is about to hand out, with the real iterator in it."""
         begin, end, source = item
         if source is not self._last:
@@ -127,9 +127,9 @@ class Position:
             self.training.begun += 1
         self._draws += end - begin + 1
         self._total_draws += end - begin + 1
-        return (begin, end, source.real) if isinstance(source, _Stand) else item
+        return (begin, end, source.real) if isinstance(source, _Placeholder) else item
 
-    def saved(self, batch: int, validation_once_more: bool) -> SavedPosition:
+    def snapshot(self, batch: int, validation_once_more: bool) -> SavedPosition:
         """The position now: ``batch`` batches of the epoch are done. The next process makes an
         iterator over the validation data that this one would not, if so told."""
         made, begun = self.validation.counts()
@@ -154,9 +154,9 @@ class Position:
         made_here, begun_here = self.training.counts()
         iterator._num_batches = saved.start_num_batches
         iterator._steps_seen = saved.start_steps_seen
-        live: _Stand | None = None
+        live: _Placeholder | None = None
         if saved.start_continues and iterator.steps_per_epoch is not None:
-            live = iterator._current_iterator = _Stand()
+            live = iterator._current_iterator = _Placeholder()
         self._start = (
             saved.start_creations,
             saved.start_steps_seen,
@@ -164,8 +164,8 @@ class Position:
             saved.start_continues,
         )
         if saved.batch:
-            self._armed = self._enumerate_original(iterator)
-            live = self._replay(self._armed, saved.batch) or live
+            self._resumed_steps = self._enumerate_original(iterator)
+            live = self._replay(self._resumed_steps, saved.batch) or live
         _advance(validation, *saved.validation)
         made, begun = saved.creations - made_here, saved.begun - begun_here
         if live is None:
@@ -176,11 +176,11 @@ class Position:
             _advance(self._seed_source, made - 1, begun - goes_on)
             live.real = self._at(saved.draws)
             self._last, self._draws = live, saved.draws
-        self.training = Iterators(saved.creations, saved.begun)
-        self.validation = Iterators(*saved.validation)
+        self.training = IteratorCounts(saved.creations, saved.begun)
+        self.validation = IteratorCounts(*saved.validation)
         self._total_draws = saved.total_draws
 
-    def _replay(self, steps: Iterator[Any], batches: int) -> _Stand | None:
+    def _replay(self, steps: Iterator[Any], batches: int) -> _Placeholder | None:
         self._replaying = True
         try:
             done = 0
@@ -216,7 +216,7 @@ class Position:
         )
 
 
-def pass_over(
+def skip_fit(
     iterator: Any, training: Counts, epochs: int, validation: Any, evaluations: Counts
 ) -> None:
     """Leave the data of a fit that is not run as that fit has left it: another one may use it."""

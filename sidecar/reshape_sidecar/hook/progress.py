@@ -12,7 +12,7 @@ from typing import Any
 
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook.exactness import EXACT, Verdict
-from reshape_sidecar.hook.report import PROGRESS_EVERY_S, Reporter
+from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
 from reshape_sidecar.wire import Progress
 
 STEP_WEIGHT = 0.1
@@ -20,16 +20,16 @@ STEP_WEIGHT = 0.1
 ACCURACY_NAMES = ("accuracy", "acc")
 
 
-class Telling:
+class ProgressReporter:
     """The newest report and its sender."""
 
     def __init__(
         self,
-        reporter: Reporter,
+        sender: ReportSender,
         generation: int,
         spawned_at_s: float | None,
     ) -> None:
-        self._reporter = reporter
+        self._sender = sender
         self._report = HookReport(generation=generation, phase=HookPhase.IMPORTING)
         now_s = time.monotonic()
         # Later than now: from an agent that is older than this hook, and told Unix time.
@@ -48,7 +48,7 @@ class Telling:
         self._report = dataclasses.replace(self._report, phase=phase)
         self._send()
 
-    def saved(self, seconds: float) -> None:
+    def save_ended(self, seconds: float) -> None:
         """A save is done and took so long."""
         self._report = dataclasses.replace(
             self._report, phase=HookPhase.SAVED, save_s=round(seconds, 4)
@@ -69,7 +69,7 @@ class Telling:
         progress = dataclasses.replace(self._report.progress, **fields)
         self._report = dataclasses.replace(self._report, progress=progress)
 
-    def step_took(self, seconds: float) -> None:
+    def add_step_time(self, seconds: float) -> None:
         """Learn from the time of one step."""
         known = self._step_s
         self._step_s = seconds if known is None else known + STEP_WEIGHT * (seconds - known)
@@ -78,7 +78,7 @@ class Telling:
         """Whether progress should be sent (``now_s`` is monotonic)."""
         return now_s - self._sent_s >= PROGRESS_EVERY_S
 
-    def tell(self, logs: Any) -> None:
+    def report_logs(self, logs: Any) -> None:
         """Send progress with loss and accuracy of ``logs``."""
         if isinstance(logs, dict):
             names = [n for n in logs if n in ACCURACY_NAMES or n.endswith("_accuracy")]
@@ -86,19 +86,19 @@ class Telling:
             self.update(loss=_number(logs.get("loss")), accuracy=accuracy)
         self._send()
 
-    def judged(self, verdict: Verdict) -> None:
+    def set_verdict(self, verdict: Verdict) -> None:
         """Whether the trajectory stays exact, as it is known now."""
         self.verdict = verdict
         self.update(trajectory=verdict.kind, trajectory_reason=verdict.reason)
 
-    def ask(self, step: int | None) -> None:
+    def request_save_after(self, step: int | None) -> None:
         """Ask all workers to save together after ``step``; None: there is no such wish any more."""
         self._report = dataclasses.replace(self._report, asks_step=step)
         self._send()
 
     def flush(self) -> None:
         """Wait a moment until the newest report is out."""
-        self._reporter.flush()
+        self._sender.flush()
 
     def _send(self) -> None:
         self._sent_s = time.monotonic()
@@ -107,7 +107,7 @@ class Telling:
             self.update(total_steps=step)  # of a call that is over; nobody knows those to come
         if self._step_s is not None:
             self.update(seconds_per_step=round(self._step_s, 6))
-        self._reporter.send(self._report)
+        self._sender.send(self._report)
 
 
 def _number(value: Any) -> float | None:

@@ -58,7 +58,7 @@ def seed_all(seed: int) -> None:
     keras.utils.set_random_seed(seed)
 
 
-class Beginning:
+class StartupRandomness:
     """Python's and NumPy's generators until TensorFlow has been imported.
 
     A list of files that is shuffled, or a part that is kept for validation, is then the same in

@@ -23,7 +23,7 @@ PROGRESS_EVERY_S = 1.0
 _UNIX_PATH_MAX_BYTES = 107
 
 
-class Reporter:
+class ReportSender:
     """Sends HookReports; without a socket it does nothing."""
 
     def __init__(self, path: Path | None) -> None:

@@ -25,7 +25,7 @@ ALIAS = "_reshape_hook"
 USAGE = "usage: python run.py [-m module | script] [argument ...]"
 
 
-class _Finder:
+class _HookFinder:
     """Finds the hook's modules by file path: under the alias, and, if the user has no package of
     that name (this finder is the last), the package itself, for the session API."""
 
@@ -45,14 +45,14 @@ class _Finder:
         package = os.path.join(base, "__init__.py")
         is_package = os.path.isfile(package)
         place = package if is_package else base + ".py"
-        spec = importlib.util.spec_from_file_location(name, place, loader=_Loader(name, place))
+        spec = importlib.util.spec_from_file_location(name, place, loader=_HookLoader(name, place))
         if is_package and spec is not None:
             # Empty: with a path of its own, the ordinary finder would load what is below it.
             spec.submodule_search_locations = []
         return spec
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
+class _HookLoader(importlib.machinery.SourceFileLoader):
     """Executes a module of the hook so that its own package name means the alias."""
 
     def exec_module(self, module: types.ModuleType) -> None:
@@ -74,7 +74,7 @@ def _import(
 
 def _load_hook() -> types.ModuleType:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    sys.meta_path.append(_Finder(root))
+    sys.meta_path.append(_HookFinder(root))
     return importlib.import_module(ALIAS + ".hook.start")
 
 

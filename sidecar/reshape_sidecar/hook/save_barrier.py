@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from reshape_sidecar import claims
-from reshape_sidecar.hook.progress import Telling
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.progress import ProgressReporter
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 
 POLL_S = 0.005
@@ -33,12 +33,12 @@ def wait_for_claim(folder: Path, attempt: int, job: str) -> None:
     Fenced under a newer attempt, CheckpointError if the claim cannot be read."""
     give_up_s = time.monotonic() + CLAIM_S
     while True:
-        held = claims.read(folder)
-        if held is not None and not claims.of_job(held, job):
-            held = None  # the chief will take the folder over
-        if held is not None and held.attempt > attempt:
-            raise claims.Fenced(folder, attempt, held, job)
-        if held is not None and held.attempt == attempt:
+        holder = claims.read(folder)
+        if holder is not None and not claims.belongs_to(holder, job):
+            holder = None  # the chief will take the folder over
+        if holder is not None and holder.attempt > attempt:
+            raise claims.StaleAttempt(folder, attempt, holder, job)
+        if holder is not None and holder.attempt == attempt:
             return
         if time.monotonic() >= give_up_s:
             raise claims.CheckpointError(
@@ -50,12 +50,12 @@ def wait_for_claim(folder: Path, attempt: int, job: str) -> None:
 class SaveBarrier:
     """One of several workers; ``step`` is always that of the boundary at which it is now."""
 
-    def __init__(self, settings: Settings, telling: Telling, stop: Stop) -> None:
+    def __init__(self, settings: HookSettings, reporter: ProgressReporter, stop: Stop) -> None:
         self._settings = settings
-        self._telling = telling
+        self._reporter = reporter
         self._stop = stop
-        self._agreed: int | None = None
-        self._kept: int | None = None
+        self._barrier_step: int | None = None
+        self._done_step: int | None = None
         """The newest meeting that is over."""
 
     @property
@@ -65,39 +65,39 @@ class SaveBarrier:
     def due(self, step: int) -> bool:
         """Whether all workers save after this step."""
         if not self.chief:
-            told = self._told()
-            self._agreed = None if told == self._kept else told
-        return self._agreed is not None and step >= self._agreed
+            announced_step = self._announced_step()
+            self._barrier_step = None if announced_step == self._done_step else announced_step
+        return self._barrier_step is not None and step >= self._barrier_step
 
     def agree(self, step: int) -> None:
         """The chief was asked to leave after ``step``: have all save after the next one. Holds
         until they know: alone in a save, or left out of one, a worker waits for ever."""
-        if self._agreed is not None:
+        if self._barrier_step is not None:
             return
-        self._agreed = step + 1
-        asked_s = 0.0
-        while self._told() != self._agreed:
-            if time.monotonic() - asked_s >= ASK_AGAIN_S:
-                self._telling.ask(self._agreed)
-                asked_s = time.monotonic()
+        self._barrier_step = step + 1
+        requested_s = 0.0
+        while self._announced_step() != self._barrier_step:
+            if time.monotonic() - requested_s >= ASK_AGAIN_S:
+                self._reporter.request_save_after(self._barrier_step)
+                requested_s = time.monotonic()
             time.sleep(POLL_S)
 
-    def saved(self) -> None:
+    def save_ended(self) -> None:
         """All have saved, and this process goes on."""
-        self._kept, self._agreed = self._agreed, None
+        self._done_step, self._barrier_step = self._barrier_step, None
         if self.chief:
-            self._telling.ask(None)
+            self._reporter.request_save_after(None)
 
     def wait_to_leave(self) -> None:
         """A worker that is not the chief waits for what the chief's save leads to."""
-        agreed = self._agreed
+        agreed = self._barrier_step
         give_up_s = time.monotonic() + LEAVE_WAIT_S
-        while not self._stop.requested() and self._told() == agreed:
+        while not self._stop.requested() and self._announced_step() == agreed:
             if time.monotonic() >= give_up_s:
                 return
             time.sleep(POLL_S)
 
-    def _told(self) -> int | None:
+    def _announced_step(self) -> int | None:
         """The step of the meeting that the agent knows of, if it is of this start."""
         path = self._settings.meeting
         if path is None:

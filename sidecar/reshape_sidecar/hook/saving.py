@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from reshape_sidecar.claims import CheckpointError, Fenced
+from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
-from reshape_sidecar.hook.checkpoint import Mark, Shelf
+from reshape_sidecar.hook.checkpoint import CheckpointStore, ResumePoint
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.progress import Telling
+from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.values import Writer
 
@@ -56,7 +56,7 @@ class SaveInterval:
         """Whether a save now would still be within the ratio."""
         return now_s - self._last_s >= (self._cost_s or COST_FLOOR_S) / SAVE_RATIO_AIM
 
-    def saved(self, now_s: float, took_s: float) -> None:
+    def save_ended(self, now_s: float, took_s: float) -> None:
         """A save ended and took so long; a slower one counts at once, a faster one by weight."""
         known = self._cost_s
         if known is None or took_s > known:
@@ -65,7 +65,7 @@ class SaveInterval:
             self._cost_s = known + COST_WEIGHT * (took_s - known)
         self._last_s = now_s
 
-    def failed(self, now_s: float) -> None:
+    def save_failed(self, now_s: float) -> None:
         """A save failed: try again after a whole interval."""
         self._last_s = now_s
 
@@ -80,10 +80,12 @@ Capture = Callable[[Writer], dict[str, Any]]
 class Saver:
     """Everything that a step boundary needs to know about saving."""
 
-    def __init__(self, stop: Stop, shelf: Shelf, telling: Telling, pacer: Pacer | None) -> None:
+    def __init__(
+        self, stop: Stop, store: CheckpointStore, reporter: ProgressReporter, pacer: Pacer | None
+    ) -> None:
         self.stop = stop
-        self.shelf = shelf
-        self._telling = telling
+        self.store = store
+        self._reporter = reporter
         self._pacer = pacer
         self._interval: SaveInterval | None = None
         self._retry_at_s = 0.0
@@ -96,65 +98,67 @@ class Saver:
 
     def due(self, now_s: float) -> bool:
         """Whether a periodic save is due."""
-        return self.shelf.enabled and self._interval is not None and self._interval.due(now_s)
+        return self.store.enabled and self._interval is not None and self._interval.due(now_s)
 
     def affordable(self, now_s: float) -> bool:
         """Whether a save costs little enough now, however short ago the last one was."""
         return self._interval is None or self._interval.affordable(now_s)
 
-    def asked(self, now_s: float) -> bool:
+    def stop_due(self, now_s: float) -> bool:
         """Whether to save and leave now."""
         return self.stop.requested() and now_s >= self._retry_at_s
 
-    def save_and_leave(self, mark: Mark, capture: Capture) -> None:
+    def save_and_leave(self, resume_point: ResumePoint, capture: Capture) -> None:
         """Answer a stop: save and end the process. Returns only if the save failed."""
-        if not self.shelf.enabled or self.save(mark, capture):
+        if not self.store.enabled or self.save(resume_point, capture):
             self.leave()
         self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
 
-    def save(self, mark: Mark, capture: Capture, *, complete: bool = False) -> bool:
+    def save(self, resume_point: ResumePoint, capture: Capture, *, complete: bool = False) -> bool:
         """Publish what ``capture`` takes; whether that went well."""
         began_s = time.monotonic()
-        self._telling.phase(HookPhase.SAVING)
+        self._reporter.phase(HookPhase.SAVING)
         writer = Writer()
         try:
-            self.shelf.publish(mark, capture(writer), writer, complete=complete)
-        except Fenced as error:
+            self.store.publish(resume_point, capture(writer), writer, complete=complete)
+        except StaleAttempt as error:
             self._give_up(error)
         except CheckpointError as error:
             complain(str(error))
             if self._interval is not None:
-                self._interval.failed(time.monotonic())
-            self._telling.phase(HookPhase.TRAINING)
+                self._interval.save_failed(time.monotonic())
+            self._reporter.phase(HookPhase.TRAINING)
             return False
         took_s = time.monotonic() - began_s
         if self._interval is not None:
-            self._interval.saved(time.monotonic(), took_s)
+            self._interval.save_ended(time.monotonic(), took_s)
         if self._pacer is not None:
             self._pacer.pause(took_s)
-        self._telling.update(step=mark.step, epoch=mark.epoch, checkpoint_step=mark.step)
-        self._telling.saved(took_s)
+        self._reporter.update(
+            step=resume_point.step, epoch=resume_point.epoch, checkpoint_step=resume_point.step
+        )
+        self._reporter.save_ended(took_s)
         if not self.stop.requested():
-            self._telling.phase(HookPhase.TRAINING)
+            self._reporter.phase(HookPhase.TRAINING)
         return True
 
-    def complete(self, mark: Mark) -> None:
+    def complete(self, resume_point: ResumePoint) -> None:
         """The newest checkpoint is the end of training."""
         try:
-            self.shelf.publish_complete(mark)
-        except Fenced as error:
+            self.store.publish_complete(resume_point)
+        except StaleAttempt as error:
             self._give_up(error)
         except CheckpointError as error:
             complain(str(error))
 
     def leave(self) -> NoReturn:
         """End the process as saved."""
-        self._telling.phase(HookPhase.SAVED)
-        self._telling.flush()
+        self._reporter.phase(HookPhase.SAVED)
+        self._reporter.flush()
         self.stop.leave()
 
-    def _give_up(self, error: Fenced) -> NoReturn:
+    def _give_up(self, error: StaleAttempt) -> NoReturn:
         complain(str(error))
-        self._telling.flush()
+        self._reporter.flush()
         sys.stdout.flush()
         os._exit(EXIT_FENCED)

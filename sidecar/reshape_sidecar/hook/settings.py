@@ -18,7 +18,7 @@ class SettingsError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class HookSettings:
     """The environment of one start. None means: the agent did not say."""
 
     job: str = ""
@@ -41,7 +41,7 @@ class Settings:
     meeting: Path | None = None
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings | None:
+def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
     """The settings in ``environment``; None when it holds no RESHAPE_* variable at all.
 
     Raises SettingsError for a value that cannot be.
@@ -75,7 +75,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings | None:
             f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a time in seconds."
         ) from None
     devices = text(contract.ENV_DEVICES) or ""
-    return Settings(
+    return HookSettings(
         job=text(contract.ENV_JOB) or "",
         name=text(contract.ENV_NAME) or text(contract.ENV_JOB) or "",
         attempt=whole(contract.ENV_ATTEMPT, 0) or 0,

@@ -36,7 +36,7 @@ class Stop:
     def __init__(self, keep_running: Path | None) -> None:
         self._keep_running = keep_running
         self._pid = os.getpid()
-        self._asked = False
+        self._requested = False
         self._answered_by_loop = False
         self.nothing_to_save = False
         """Between loops, everything is on disk: the handler may leave at once."""
@@ -59,9 +59,9 @@ class Stop:
 
     def requested(self) -> bool:
         """Whether to save and leave now. A withdrawn request is forgotten."""
-        if self._asked and self._withdrawn():
-            self._asked = False
-        return self._asked
+        if self._requested and self._withdrawn():
+            self._requested = False
+        return self._requested
 
     def leave(self) -> NoReturn:
         """End the process as saved. Nothing of the script runs any more."""
@@ -73,7 +73,7 @@ class Stop:
 
     def ask(self) -> None:
         """What a SIGTERM does, for whoever asks from inside."""
-        self._asked = True
+        self._requested = True
 
     def _withdrawn(self) -> bool:
         return self._keep_running is not None and self._keep_running.exists()
@@ -84,7 +84,7 @@ class Stop:
         elif self._withdrawn():
             return
         elif self.answered_by_loop:
-            self._asked = True
+            self._requested = True
         elif self.nothing_to_save:
             self.before_leaving()
             self.leave()

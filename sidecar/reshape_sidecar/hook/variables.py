@@ -25,7 +25,7 @@ BOOKKEEPING = "_self_"
 """Attributes in which TensorFlow lists the others begin so."""
 
 
-def held_attributes(model: Any) -> Iterator[tuple[str, Any]]:
+def attribute_variables(model: Any) -> Iterator[tuple[str, Any]]:
     """Every variable in an attribute of ``model`` or of one of its layers, with a name that is the
     same in every process; many of them are the model's own."""
     for number, layer in enumerate(model._flatten_layers()):
@@ -76,7 +76,7 @@ def collect(model: Any) -> list[tuple[str, str, Any]]:
     groups.append(("metrics", list(model.metrics_variables)))
     groups.append(("seed", list(_global_seed())))
     known = [(group, _name(one), one) for group, variables in groups for one in variables]
-    held = [(BY_NAME, name, one) for name, one in held_attributes(model)]
+    held = [(BY_NAME, name, one) for name, one in attribute_variables(model)]
     seen: set[int] = set()
     found = []
     for group, name, variable in (*known, *held):

@@ -40,7 +40,7 @@ def main() -> int:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3
     code = supervisor.run()
-    logs.cut(folder / "logs", limits.LOG_BYTES_MAX)  # it grows fast between two looks
+    logs.keep_end(folder / "logs", limits.LOG_BYTES_MAX)  # it grows fast between two looks
     return code
 
 

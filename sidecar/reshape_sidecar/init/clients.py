@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reshape_sidecar import codec
 from reshape_sidecar.init import files, logs
-from reshape_sidecar.init.values import Request, Status
+from reshape_sidecar.init.values import InitStatus, Request
 from reshape_sidecar.limits import REQUEST_BYTES_MAX
 
 READ_BYTES = 1 << 16
@@ -30,7 +30,7 @@ class Clients:
         path: Path,
         selector: selectors.BaseSelector,
         serve: Callable[[Request], None],
-        status: Callable[[], Status],
+        status: Callable[[], InitStatus],
     ) -> None:
         self._selector = selector
         self._serve = serve
@@ -39,7 +39,7 @@ class Clients:
         self._server = files.listen(path)
         selector.register(self._server, selectors.EVENT_READ, self._accept)
 
-    def tell(self) -> None:
+    def broadcast(self) -> None:
         """Send the status to everybody."""
         line = codec.dumps(self._status()).encode() + b"\n"
         for client in list(self._open):
@@ -53,7 +53,7 @@ class Clients:
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         _, user, _ = _UCRED.unpack(credentials)
         if user not in (os.getuid(), 0):
-            logs.say(f"user {user} was refused on the socket")
+            logs.write_line(f"user {user} was refused on the socket")
             client.close()
             return
         client.setblocking(False)
@@ -81,7 +81,7 @@ class Clients:
         try:
             request: Request = codec.loads(Request, line)  # type: ignore[arg-type]
         except codec.CodecError as error:
-            logs.say(f"a request was refused: {error}")
+            logs.write_line(f"a request was refused: {error}")
             self._close(client)
             return
         self._serve(request)

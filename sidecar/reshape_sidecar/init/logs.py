@@ -17,14 +17,14 @@ from pathlib import Path
 CHUNK_BYTES = 1 << 20
 
 
-def say(text: str) -> None:
+def write_line(text: str) -> None:
     """One line on init's own log; on a full disk it is not written."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with contextlib.suppress(OSError):
         print(f"{stamp} init: {text}", file=sys.stderr, flush=True)
 
 
-def cap(folder: Path, bytes_max: int) -> None:
+def rotate(folder: Path, bytes_max: int) -> None:
     """Empty each log file of ``folder`` beyond ``bytes_max``; the old text is in NAME.1 then."""
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):
@@ -33,7 +33,7 @@ def cap(folder: Path, bytes_max: int) -> None:
                 os.truncate(log, 0)
 
 
-def cut(folder: Path, bytes_max: int) -> None:
+def keep_end(folder: Path, bytes_max: int) -> None:
     """Leave the last ``bytes_max`` bytes of each log file, now that nobody writes to it."""
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):

@@ -21,7 +21,7 @@ if __name__ == "__main__":
 from reshape_sidecar import codec
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.values import INIT_FILE, TRAINING_FILE, InitFile, Training
+from reshape_sidecar.init.values import INIT_FILE, TRAINING_FILE, InitFile, TrainingProcess
 
 if TYPE_CHECKING:
     from reshape_sidecar.init.processes import Marker
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def up_to(marker: Marker, generation: int, run: Path) -> list[int]:
+def processes_up_to(marker: Marker, generation: int, run: Path) -> list[int]:
     """Pids of living training processes of the attempt started at ``generation`` or before.
 
     A descendant of init without a marker belongs to the newest start if it is younger than that,
     and to an earlier one otherwise.
     """
     procs = proc.snapshot()
-    marked = [entry for entry in proc.marked(procs) if entry.marker == marker]
+    marked = [entry for entry in proc.marked_processes(procs) if entry.marker == marker]
     old = {
         entry.proc.pid
         for entry in marked
@@ -65,9 +65,9 @@ def init_of(run: Path) -> InitFile | None:
     return found if proc.alive(found.pid, found.start_time) else None
 
 
-def training_of(run: Path) -> Training | None:
+def training_of(run: Path) -> TrainingProcess | None:
     """The newest training process that init has started, alive or not."""
-    return _value(run / TRAINING_FILE, lambda text: codec.loads(Training, text))
+    return _value(run / TRAINING_FILE, lambda text: codec.loads(TrainingProcess, text))
 
 
 def _value(path: Path, decode: Callable[[bytes], T]) -> T | None:
@@ -87,7 +87,7 @@ def main() -> int:
     asked = parser.parse_args()
     run: Path = asked.folder / "run"
     marker = proc.Marker(asked.job, asked.attempt, str(run / "agent.sock"))
-    print(json.dumps({"pids": up_to(marker, asked.generation, run)}))
+    print(json.dumps({"pids": processes_up_to(marker, asked.generation, run)}))
     return 0
 
 

@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
 
@@ -52,7 +52,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedProcess:
     """A living process with a marker. ``generation`` is None for init and agent."""
 
     proc: Proc
@@ -102,7 +102,7 @@ def descendants(of: int, procs: Mapping[int, Proc], without: Iterable[int] = ())
     return [proc for proc in found if not proc.zombie]
 
 
-def marked(procs: Mapping[int, Proc]) -> list[Marked]:
+def marked_processes(procs: Mapping[int, Proc]) -> list[MarkedProcess]:
     """Every living process that carries a marker which this user may read."""
     found = []
     for proc in procs.values():
@@ -112,11 +112,11 @@ def marked(procs: Mapping[int, Proc]) -> list[Marked]:
             continue
         generation = names.get(ENV_GENERATION, "")
         number = int(generation) if generation.isdecimal() else None
-        found.append(Marked(proc, Marker(job, int(attempt), socket), number))
+        found.append(MarkedProcess(proc, Marker(job, int(attempt), socket), number))
     return found
 
 
-def send(proc: Proc, signum: signal.Signals) -> bool:
+def send_signal(proc: Proc, signum: signal.Signals) -> bool:
     """Signal exactly this process; False if it is gone. A reused pid is never hit."""
     try:
         handle = os.pidfd_open(proc.pid)
@@ -134,6 +134,42 @@ def send(proc: Proc, signum: signal.Signals) -> bool:
         return False
     finally:
         os.close(handle)
+
+
+@dataclass(slots=True)
+class SweepState:
+    """A sweep under way. Times are seconds of the monotonic clock."""
+
+    generation: int
+    kill_at_s: float
+    signalled: set[tuple[int, int]] = field(default_factory=set)
+
+
+def leftovers(marker: Marker, agent: int | None) -> list[Proc]:
+    """Living processes of this container besides init and the agent, by descent and by marker."""
+    procs = snapshot()
+    me = os.getpid()
+    spared = {me} if agent is None else {me, agent}
+    found = {p.pid: p for p in descendants(me, procs, without=spared)}
+    for entry in marked_processes(procs):
+        trains = entry.marker == marker and entry.generation is not None
+        if trains and entry.proc.pid not in spared:
+            found[entry.proc.pid] = entry.proc
+    return [found[pid] for pid in sorted(found)]
+
+
+def advance_sweep(sweeping: SweepState, marker: Marker, agent: int | None, now_s: float) -> bool:
+    """Signal what is left; True once nothing is."""
+    left = leftovers(marker, agent)
+    kill = now_s >= sweeping.kill_at_s
+    for proc in left:
+        key = (proc.pid, proc.start_time)
+        if kill:
+            send_signal(proc, signal.SIGKILL)
+        elif key not in sweeping.signalled:
+            sweeping.signalled.add(key)
+            send_signal(proc, signal.SIGTERM)
+    return not left
 
 
 def _send_by_pid(proc: Proc, signum: signal.Signals) -> bool:

@@ -2,7 +2,7 @@
 
 Does: names the requests and the status. Never: carries an order that cannot be repeated: each
 request names a generation, and doing it twice is doing it once. Init answers every request, and
-every change, with its whole ``Status`` to all who are connected: a state, not a reply.
+every change, with its whole ``InitStatus`` to all who are connected: a state, not a reply.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class SendSigterm:
     """SIGTERM to the training process, once for the request ``generation``: save and leave."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
+class WithdrawSigterm:
     """Take back the SIGTERM of earlier requests, if it was not served yet."""
 
     generation: int
@@ -64,15 +64,15 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GetStatus:
     """Nothing but the status."""
 
 
-Request = Spawn | Ring | Withdraw | Sweep | End | Look
+Request = Spawn | SendSigterm | WithdrawSigterm | Sweep | End | GetStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingProcess:
     """The newest training process. Times are seconds of the machine's monotonic clock."""
 
     generation: int
@@ -91,12 +91,12 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class InitStatus:
     """All that init knows."""
 
     pid: int
     start_time: int
-    training: Training | None = None
+    training: TrainingProcess | None = None
     rung: int = 0
     """Newest request generation for which SIGTERM was sent."""
     withdrawn: int = 0

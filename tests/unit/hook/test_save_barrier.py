@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.hook import save_barrier
-from reshape_sidecar.hook.progress import Telling
-from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.progress import ProgressReporter
+from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.save_barrier import SaveBarrier
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 
 
@@ -36,10 +36,10 @@ def test_the_chief_holds_its_step_until_the_others_know_after_which_one_they_sav
 ) -> None:
     """The controller may be away for long; a chief that saves alone waits in that save for ever."""
     keep_running, meeting = tmp_path / "keep-running", tmp_path / "meeting"
-    settings = Settings(generation=7, workers=2, meeting=meeting, keep_running=keep_running)
+    settings = HookSettings(generation=7, workers=2, meeting=meeting, keep_running=keep_running)
     stop = Stop(keep_running)
     monkeypatch.setattr(stop, "requested", lambda: not taken_back)
-    chief = SaveBarrier(settings, Telling(Reporter(None), 7, None), stop)
+    chief = SaveBarrier(settings, ProgressReporter(ReportSender(None), 7, None), stop)
     hour = AnHour(meeting)
     monkeypatch.setattr(save_barrier, "time", hour)
     chief.agree(128)

@@ -18,7 +18,7 @@ from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.spec import SPEC_FILE
 from reshape_sidecar.agent.state import AgentState
-from reshape_sidecar.init.values import Status
+from reshape_sidecar.init.values import InitStatus
 from tests.unit.sidecar.test_agent_values import attempt
 
 SEARCH = {"PATH": "/usr/bin:/bin:/usr/local/bin"}
@@ -38,7 +38,7 @@ def test_a_start_waits_for_room_for_its_claim_and_says_so(
     async def scenario() -> None:
         told: list[str | None] = []
         state = AgentState(folder)
-        state.status = lambda: Status(1, 1)
+        state.status = lambda: InitStatus(1, 1)
         state.push = lambda: told.append(state.observe().error)
         actions = Actions(state, cast(InitLink, None), cast(CoordinatorLink, None))
         state.checked = True

@@ -17,7 +17,7 @@ from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import NOT_EXECUTABLE
 
 
-class AgentKeeper:
+class AgentProcess:
     """The one agent of this container. Times are seconds of the monotonic clock."""
 
     def __init__(self, command: tuple[str, ...], folder: Path, log: Path, marker: Marker) -> None:
@@ -37,7 +37,7 @@ class AgentKeeper:
         """Whether it was told to end."""
         return self._kill_s is not None
 
-    def tend(self, now_s: float) -> str | None:
+    def start_if_due(self, now_s: float) -> str | None:
         """Start the agent if it is due; a text for the log if that failed."""
         if self.pid is not None or now_s < self.due_s:
             return None
@@ -47,11 +47,11 @@ class AgentKeeper:
         try:
             self.pid = spawn.spawn(self._command, str(self._folder), env, self._log)
         except spawn.SpawnError as error:
-            self.ended(NOT_EXECUTABLE, now_s)
+            self.on_exit(NOT_EXECUTABLE, now_s)
             return str(error)
         return None
 
-    def ended(self, code: int, now_s: float) -> str:
+    def on_exit(self, code: int, now_s: float) -> str:
         """The agent was reaped; gives a text for the log."""
         self.pid = None
         if now_s - self._started_s >= limits.AGENT_STEADY_S:
