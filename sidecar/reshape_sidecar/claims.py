@@ -1,7 +1,7 @@
-"""Who may publish in a checkpoint folder: its claim, and what somebody else is told.
+"""The claim of a checkpoint folder (``claim.json``): the only attempt that may publish there.
 
-Does: reads the claim and compares an attempt of a job with it. Never: writes one (checkpoints.py,
-which looks for its base first, and taking_over.py). State: ``claim.json`` in the folder.
+Does: reads the claim and compares an attempt of a job with it. ``checkpoints`` and ``takeover``
+write claims.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class CheckpointError(Exception):
 
 
 class StaleAttempt(CheckpointError):
-    """A newer attempt, or a later job, has the folder: this process must not publish, and stop."""
+    """A newer attempt or a later job has the folder: this process must not publish, and stops."""
 
     def __init__(self, folder: Path, attempt: int, holder: Claim, job: str) -> None:
         other = f"attempt {holder.attempt}" if belongs_to(holder, job) else f"job {holder.job}"
@@ -28,7 +28,7 @@ class StaleAttempt(CheckpointError):
 
 
 def read(folder: Path) -> Claim | None:
-    """The claim that holds ``folder``, or None. Raises CheckpointError if it cannot be read."""
+    """Return the claim of ``folder``, or None. Raises CheckpointError if it is not readable."""
     path = folder / CLAIM_FILE
     try:
         return codec.loads(Claim, path.read_bytes())
@@ -41,13 +41,15 @@ def read(folder: Path) -> Claim | None:
 
 
 def belongs_to(holder: Claim, job: str) -> bool:
-    """Whether ``holder`` is a claim of ``job``. One that names no job is taken for its own."""
+    """Return whether ``holder`` is a claim of ``job``; one that names no job counts as such."""
     return not holder.job or not job or holder.job == job
 
 
 def require_current(folder: Path, attempt: int, job: str) -> Claim | None:
-    """The claim, if there is one, beside which ``attempt`` may claim the folder. Raises Fenced,
-    CheckpointError."""
+    """Return the folder's claim, or None, unless it excludes ``attempt`` of ``job``.
+
+    Raises StaleAttempt under the claim of a newer attempt or another job, CheckpointError.
+    """
     holder = read(folder)
     if holder is not None and (holder.attempt > attempt or not belongs_to(holder, job)):
         raise StaleAttempt(folder, attempt, holder, job)
@@ -55,7 +57,7 @@ def require_current(folder: Path, attempt: int, job: str) -> Claim | None:
 
 
 def require_held(folder: Path, attempt: int, job: str) -> None:
-    """Raises Fenced or CheckpointError unless the claim is that of ``attempt``."""
+    """Raise StaleAttempt or CheckpointError unless the claim is that of ``attempt``."""
     holder = require_current(folder, attempt, job)
     if holder is None or holder.attempt < attempt:
         raise CheckpointError(f"attempt {attempt} has not claimed {folder}; claim it first.")

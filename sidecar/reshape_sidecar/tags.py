@@ -1,7 +1,7 @@
-"""The tag of every value of this package that is stored or sent, and the class that has it now.
+"""The tag of every value of this package that is stored or sent, and its class.
 
-Does: maps each tag to ``module:Class`` within the package, so that a class can be moved or renamed
-without a change of what is stored. Never: imports a class, or changes a tag. State: none.
+Maps each tag to ``module:Class`` within the package: a class can be moved or renamed without a
+change of stored data. A tag never changes (tests/golden holds the list).
 """
 
 from __future__ import annotations

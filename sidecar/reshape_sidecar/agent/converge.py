@@ -1,9 +1,8 @@
-"""From what is desired, what runs and what was decided to the one next action. Pure.
+"""Decides the next action from the desired state, the running process and the persisted memory.
 
-Does: the SideCar's part of rule R2: per generation exactly one outcome, which the shell persists
-before it acts or reports. Never: reads a clock, a file or a process; all of that is an argument.
-State: none. Doing an action twice is doing it once, so after a crash the same decision is taken
-again from what was persisted.
+Does: the SideCar's part of rule R2: exactly one outcome per generation, which ``actions`` persists
+before it acts or reports. Pure: clock, files and processes are arguments. Actions are idempotent,
+so after a crash the same decision follows from the persisted memory.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ from reshape_sidecar.wire import (
 
 EXIT_TERMINATED = 143
 SAVED_CODES = (EXIT_SAVED, 0, EXIT_TERMINATED)
-"""Exit codes of a process that was asked to save and leave, and did."""
+"""Exit codes of a process that saved and left on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing to do before ``until_s`` (monotonic; None: before something changes)."""
+    """Do nothing before ``until_s`` (monotonic; None: before the state changes)."""
 
     until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RecordExit:
-    """The training process ended: read its checkpoint and log, and keep how it ended."""
+    """Read checkpoint and log of a training process that ended, and persist its exit."""
 
     training: TrainingProcess
 
@@ -51,21 +50,21 @@ class PersistOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PersistKillOutcome:
-    """The save deadline passed and the record says kill: persist ``stopping`` with what is lost."""
+    """Persist ``stopping`` with the lost steps: the save deadline passed, the record says kill."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSave:
-    """Doorbell: SIGTERM once for this generation."""
+    """Send SIGTERM once for this generation: save and leave."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawRequest:
-    """The request was refused or withdrawn: a SIGTERM not served yet is void."""
+    """Withdraw a SIGTERM that training has not served: the request is refused or withdrawn."""
 
     generation: int
 
@@ -80,7 +79,7 @@ class StopProcessTree:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmStopped:
-    """Every earlier process tree is gone: persist it."""
+    """Persist that every earlier process tree is gone."""
 
     generation: int
 
@@ -114,10 +113,10 @@ Action = (
 def decide(
     memory: Memory, status: InitStatus, *, saving: bool, ready: bool, now_s: float
 ) -> Action:
-    """The next action.
+    """Return the next action.
 
-    ``saving``: the hook said that it has begun to save. ``ready``: the self-check passed, and the
-    addresses of all workers are known where there are several.
+    ``saving``: the hook has reported the begin of a save. ``ready``: the self-check passed, and
+    the addresses of all workers (if there are several) are known.
     """
     training = status.training
     if training is not None and not training.running and not _recorded(memory, training):
@@ -134,7 +133,7 @@ def decide(
 
 
 def phase(memory: Memory, status: InitStatus, *, checked: bool) -> Phase:
-    """What the SideCar says of itself and its training process."""
+    """Return the phase of the SideCar and its training process."""
     training = status.training
     stopping = (
         memory.outcome is not None
@@ -148,7 +147,7 @@ def phase(memory: Memory, status: InitStatus, *, checked: bool) -> Phase:
     if not checked:
         return Phase.INITIALIZING
     if status.ending or (training is not None and not _recorded(memory, training)):
-        return Phase.STOPPING  # it ended, and how will be known in a moment
+        return Phase.STOPPING  # it ended; its exit is about to be recorded
     if training is not None and not _left_in_order(memory, training, stopping):
         return Phase.CRASHED
     if memory.unfit is not None:
@@ -161,13 +160,13 @@ def phase(memory: Memory, status: InitStatus, *, checked: bool) -> Phase:
 
 
 def already_runs(memory: Memory, desired: Desired) -> bool:
-    """Whether what was started newest is what is desired."""
+    """Return whether the newest start is on the desired devices."""
     same = set(desired.devices) == set(memory.devices) and not desired.fresh
     return desired.mode is Mode.RUN and same
 
 
 def lost_steps(step: int, saved_step: int | None) -> int:
-    """Steps that were executed and that no checkpoint holds."""
+    """Return how many executed steps no checkpoint holds."""
     return max(0, step - (saved_step or 0))
 
 
@@ -178,7 +177,7 @@ def _toward_outcome(
     if training is None or not training.running:
         return PersistOutcome(_outcome_of_ended(memory, desired.generation))
     if training.generation >= desired.generation:
-        # It was started for this very generation, so that was answered: the memory of it is lost.
+        # It was started for this generation, so the outcome existed: the memory of it is lost.
         return PersistOutcome(Outcome(desired.generation, OutcomeKind.STOPPING))
     earlier = memory.outcome
     if (
@@ -186,7 +185,7 @@ def _toward_outcome(
         and earlier.kind is OutcomeKind.STOPPING
         and training.generation < earlier.generation
     ):
-        # An earlier request is past its one answer: that process is being ended.
+        # An earlier request has its outcome: that process is being stopped.
         return StopProcessTree(earlier.generation, 0.0)
     deadline_s = memory.learned_at_s + desired.save_deadline_s
     if already_runs(memory, desired):
@@ -209,7 +208,7 @@ def _after_refusal(memory: Memory, desired: Desired, status: InitStatus, ready: 
     if training.running:
         return WithdrawRequest(desired.generation) if _outstanding(training, status) else Idle()
     if _saved(memory) and already_runs(memory, desired):
-        # It left after all, with its work saved: the same devices are wanted, so it goes on there.
+        # It saved and left after all, and the same devices are desired: it goes on there.
         return _after_stop(memory, desired, status, ready)
     return _clean_up(training, status)
 
@@ -231,15 +230,14 @@ def _after_stop(memory: Memory, desired: Desired, status: InitStatus, ready: boo
 
 
 def _clean_up(training: TrainingProcess, status: InitStatus) -> Action:
-    """What a process that ended by itself left behind is ended too."""
+    """Stop the processes that a training process left when it ended by itself."""
     if status.swept <= training.generation:
         return StopProcessTree(training.generation + 1, LEFTOVER_GRACE_S)
     return Idle()
 
 
 def _outcome_of_ended(memory: Memory, generation: int) -> Outcome:
-    """The outcome where nothing runs: it saved and left, crashed before or while saving, or never
-    started."""
+    """Return the outcome if no process runs: it saved and left, crashed, or never started."""
     ended = memory.ended
     if ended is None:
         return Outcome(generation, OutcomeKind.STOPPING)
@@ -259,7 +257,7 @@ def _recorded(memory: Memory, training: TrainingProcess) -> bool:
 
 
 def _outstanding(training: TrainingProcess, status: InitStatus) -> bool:
-    """Whether this process was sent a SIGTERM that was not taken back: never send a second one."""
+    """Return whether this process was sent a SIGTERM that is not withdrawn."""
     return status.rung > max(training.generation, status.withdrawn)
 
 
@@ -281,7 +279,7 @@ def _phase_of_running(
 
 
 def _left_in_order(memory: Memory, training: TrainingProcess, stopping: bool) -> bool:
-    """Whether the end of the newest process is no crash (or no longer one that matters)."""
+    """Return whether the end of the newest process is no crash, or one that is answered."""
     if training.generation >= memory.generation:
         return False
     if stopping or not memory.answered:

@@ -1,8 +1,8 @@
-"""The agent's line to the GPU Coordinator: it dials out, and nothing dials in.
+"""The agent's connection to the GPU Coordinator: it dials out, and nothing dials in.
 
-Does: keeps one long poll going, pushes changes at once, and says once what is wrong and once that
-it is right again. Never: touches training because of an answer that is missing, refused or garbage;
-never reads proxies from the environment. State: what was acknowledged, in memory.
+Does: holds one long poll, reports changes at once, and logs a failure once and the recovery once.
+Training goes on if an answer is missing, refused or invalid. Proxies in the environment are not
+used.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ UNKNOWN_ATTEMPT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GON
 
 
 class CoordinatorLink:
-    """``observe`` gives the newest state with a new sequence; ``learn`` takes a desired state and
-    says whether it was new; ``token`` reads the bearer token."""
+    """The long poll and the reports of one attempt.
+
+    ``observe`` returns the newest state with a new sequence number; ``learn`` takes a desired state
+    and returns whether it is new; ``token`` reads the bearer token.
+    """
 
     def __init__(
         self,
@@ -52,20 +55,20 @@ class CoordinatorLink:
         self._trouble: str | None = None
         self.sequence_acknowledged = -1
         self.unknown_attempt = False
-        """The coordinator answered that it does not know this attempt (any more)."""
+        """True if the coordinator answered that it does not know this attempt (any more)."""
 
     def push(self) -> None:
-        """The state has changed: report it as soon as possible."""
+        """Report the state as soon as possible."""
         self._dirty.set()
 
     async def poll_forever(self) -> None:
-        """Hear of each new desired state; the coordinator holds the answer until there is one."""
+        """Receive each new desired state; the coordinator holds the answer until there is one."""
         while True:
             if not await self._exchange(limits.POLL_WAIT_S):
                 await self._back_off()
 
     async def push_forever(self) -> None:
-        """Report each change, and a heartbeat."""
+        """Report each change, and a heartbeat in between."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limits.HEARTBEAT_S):
@@ -76,13 +79,13 @@ class CoordinatorLink:
                 await self._back_off()
 
     async def push_once(self, timeout_s: float) -> None:
-        """One last report, at most ``timeout_s``."""
+        """Send one last report within ``timeout_s``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._exchange(0.0)
 
     async def _exchange(self, wait_s: float) -> bool:
-        """One request; False if it brought nothing that can be used, so that a pause is due."""
+        """Send one request; False if the answer is of no use, so that a pause is due."""
         observed = self._observe()
         try:
             request = HTTPRequest(
@@ -92,7 +95,7 @@ class CoordinatorLink:
                     "Authorization": f"Bearer {self._token()}",
                     "Content-Type": "application/json",
                 },
-                # What training reports may hold half a character, which is no reason to be mute.
+                # A text that training reports may hold half a character; the rest is still sent.
                 body=codec.dumps(observed).encode(errors="replace"),
                 connect_timeout=limits.CONNECT_S,
                 request_timeout=wait_s + limits.ANSWER_MARGIN_S,
@@ -114,7 +117,7 @@ class CoordinatorLink:
             self.sequence_acknowledged = observed.sequence
             self._on_acknowledged()
         if desired is None:
-            return True  # one of several workers, whose turn it is not yet
+            return True  # one of several workers that has no desired state yet
         current = (desired.epoch, desired.generation) == (observed.epoch, observed.generation)
         return self._learn(desired) or current or wait_s == 0.0
 

@@ -1,7 +1,7 @@
-"""The agent's connection to its init: sends requests, hears every status.
+"""The agent's connection to its init: sends requests, receives every status.
 
-Does: keeps the newest status. Never: sends the same request twice in a row (init is idempotent,
-but each answer would be a reason to ask again), or lives on without init. State: in memory.
+Does: holds the newest status. A request that equals the one before is not sent: init is idempotent,
+but each answer would cause the next request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETRY_S = 0.05
 
 
 class InitGone(Exception):
-    """Init cannot be reached: without it there is no container."""
+    """Init is not reachable: without it there is no container."""
 
 
 class InitLink:
@@ -41,7 +41,7 @@ class InitLink:
 
     @classmethod
     async def open(cls, path: Path, changed: Callable[[], None]) -> InitLink:
-        """Connect and hear the first status. Raises InitGone."""
+        """Connect and receive the first status. Raises InitGone."""
         give_up_s = time.monotonic() + limits.INIT_CONNECT_S
         while True:
             try:
@@ -57,16 +57,16 @@ class InitLink:
         return cls(reader, writer, await _next(reader), changed)
 
     def send(self, request: Request) -> bool:
-        """Ask for something; False (and nothing is sent) if exactly this was asked last."""
+        """Send ``request``; False, without sending, if it equals the request before."""
         if request == self._sent:
             return False
         self._sent = request
-        # An environment may hold bytes that are no text; they come through as they are.
+        # An environment may hold bytes that are no text; they pass unchanged.
         self._writer.write(codec.dumps(request).encode(errors="surrogatepass") + b"\n")
         return True
 
     async def ask(self, request: Request) -> bool:
-        """Send, and wait until init has said something since; False as with ``send``."""
+        """Send ``request`` and wait for the next status; False as with ``send``."""
         self._status_received.clear()
         if not self.send(request):
             return False
@@ -74,7 +74,7 @@ class InitLink:
         return True
 
     async def listen(self) -> None:
-        """Take in each status until init is gone; then raises InitGone."""
+        """Receive each status until init is gone; then raise InitGone."""
         while True:
             status = await _next(self._reader)
             self._status_received.set()
@@ -83,7 +83,7 @@ class InitLink:
                 self._changed()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._writer.close()
 
 

@@ -1,7 +1,7 @@
-"""The agent: hears what is desired, looks at what runs, does the next thing, says what is.
+"""The agent: drives the training process towards the desired state, and reports what it observes.
 
-Does: connects init, the coordinator, training and the clock to the decision in ``converge``.
-Never: decides, or lives on without init. State: ``AgentState``.
+Does: connects init, the coordinator, training and the clock to the decisions of ``converge``. The
+agent ends if its init does.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Agent:
             init.close()
 
     def _learn(self, desired: Desired) -> bool:
-        """Take up what the coordinator wants; True if it is newer than what was known."""
+        """Accept a desired state; True if it is newer than the one before."""
         state = self._state
         old = state.memory.desired
         verdict = reporting.refusal_of(state.spec, old, desired)
@@ -102,13 +102,13 @@ class Agent:
         return True
 
     def _write_save_step(self) -> None:
-        """Before the report that says so: nothing else runs until this returns."""
+        """Write the step of the save barrier for training, before any report can confirm it."""
         desired = self._state.memory.desired
         if self._state.spec.workers > 1 and desired is not None:
             worker_address.write(self._folder.run, desired.meeting)
 
     async def _offer_address_forever(self) -> None:
-        """Offer an address for the next start; another one as soon as that is taken."""
+        """Offer an address for the next start; a new one as soon as a start has used it."""
         state = self._state
         while True:
             if state.address is None:
@@ -120,7 +120,7 @@ class Agent:
             await asyncio.sleep(limits.ADDRESS_CHECK_S)
 
     def _on_report(self, report: HookReport) -> bool:
-        """What training says; False if it is of another start."""
+        """Accept a report of training; False if it is of another start."""
         state = self._state
         training = state.status().training
         if training is None or report.generation != training.generation:
@@ -129,12 +129,12 @@ class Agent:
         state.names_first_step = True
         if report.phase is HookPhase.SAVED and state.timestamps.saved_at_s is None:
             state.timestamps = replace(state.timestamps, saved_at_s=time.monotonic())
-        saved = report.progress.checkpoint_step
-        if saved is None:
-            saved = state.memory.progress.checkpoint_step
-        progress = replace(report.progress, checkpoint_step=saved)
+        step = report.progress.checkpoint_step
+        if step is None:
+            step = state.memory.progress.checkpoint_step
+        progress = replace(report.progress, checkpoint_step=step)
         times = timing.add_reported_times(state.memory.times, report)
-        # Progress is not worth a write to the disk: training says it again.
+        # Not worth a write to the disk: training reports progress again.
         state.memory = replace(state.memory, progress=progress, times=times)
         first = state.memory.trained_generation < report.generation
         if report.first_step_s is not None and first:
@@ -163,7 +163,7 @@ class Agent:
         state.push()
 
     async def _watch_surroundings_forever(self) -> None:
-        """The self-check, once; then the GPUs, where they are real."""
+        """Run the self-check once; then read the GPUs, if they are real."""
         state = self._state
         env = dict(os.environ) | dict(state.spec.env)
         state.fault = await asyncio.to_thread(selfcheck.fault, state.spec, self._folder, env)
@@ -195,16 +195,17 @@ class Agent:
                     await state.wake.wait()
 
     def _notice_first_step(self, now_s: float) -> float | None:
-        """A program that cannot name its first step counts as running after a while; gives when,
-        if not yet."""
+        """Count a program that does not report its first step as running after a while.
+
+        Returns when, if that time has not come.
+        """
         state = self._state
         training = state.status().training
         if training is None or not training.running:
             return None
         if state.memory.trained_generation >= training.generation:
             return None
-        told = state.names_first_step
-        wait_s = limits.HOOKED_RUNNING_S if told else limits.UNHOOKED_RUNNING_S
+        wait_s = limits.HOOKED_RUNNING_S if state.names_first_step else limits.UNHOOKED_RUNNING_S
         due_s = training.spawned_at_s + wait_s
         if now_s < due_s:
             return due_s

@@ -1,7 +1,4 @@
-"""What the agent says of itself, and which desired states it takes up. Pure.
-
-Never: reports what was not persisted, or takes up what is older than what it knows.
-"""
+"""The observed state that the agent reports, and which desired states it accepts. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def observed_state(
     hook: HookReport | None = None,
     waits_for: str | None = None,
 ) -> Observed:
-    """The whole observed state."""
+    """Return the whole observed state."""
     phase = converge.phase(memory, status, checked=checked)
     training = status.training
     running = training is not None and training.running
@@ -79,7 +76,7 @@ def _among_workers(
 
 
 def refusal_of(spec: AttemptSpec, old: Desired | None, new: Desired) -> str | None:
-    """None: take it up. Otherwise why not; an empty text if it is simply known already."""
+    """Return why ``new`` is refused: None to accept it, an empty text if it is known already."""
     if (new.job, new.attempt) != (spec.job, spec.attempt):
         return f"a desired state of {new.job} attempt {new.attempt} is not for this attempt"
     if new.version != WIRE_VERSION:

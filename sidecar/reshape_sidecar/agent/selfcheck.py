@@ -1,7 +1,7 @@
-"""The look at an attempt's surroundings before it calls itself initialised.
+"""The self-check of an attempt before it reports itself initialised.
 
-Does: code folder, script, executable, writable checkpoints, data, GPUs; the first thing that is
-missing is named with its remedy. Never: starts the user's program or touches a GPU.
+Does: checks code folder, script, executable, writable checkpoints, data and GPUs, without starting
+the user's program; names the first fault with its remedy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
 
 
 def fault(spec: AttemptSpec, folder: Folder, env: Mapping[str, str]) -> str | None:
-    """What keeps this attempt from training (what, where, remedy); None if nothing does."""
+    """Return the fault that keeps this attempt from training, with its remedy; None if none."""
     return (
         _code_fault(spec)
         or _program_fault(spec, env)

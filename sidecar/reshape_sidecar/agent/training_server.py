@@ -1,7 +1,7 @@
-"""The agent's own server, on a Unix socket for this user alone: training reports here.
+"""The agent's server for reports of training, on a Unix socket for this user alone.
 
-Does: ``POST /training`` takes a HookReport, ``GET /health`` says that the agent lives. Never:
-listens on a network, or lets a report of an earlier generation through. State: none.
+Does: ``POST /training`` accepts a HookReport (409 for one of another generation), ``GET /health``
+returns the observed state.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class HealthHandler(RequestHandler):
 
 
 def serve(path: Path, take: Take, observe: Callable[[], Observed]) -> HTTPServer:
-    """Start to serve at ``path``; needs a running event loop. Raises OSError."""
+    """Start the server at ``path``; needs a running event loop. Raises OSError."""
     application = Application(
         [
             (r"/training", TrainingHandler, {"take": take}),

@@ -1,8 +1,7 @@
-"""The checkpoint of a Keras job: what a save holds, and how the newest one is found at start.
+"""The checkpoints of a Keras job: what a save holds, and how the newest one is loaded at start.
 
 Does: claims the folder and reads the newest checkpoint in the background while the framework is
-imported; publishes a state. Never: decides when, or knows a model's inside. State: the newest
-published checkpoint of this process.
+imported; publishes a state.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SHUFFLE_SEED_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class FinishedFit:
-    """A ``fit`` call that is over: its model (by order of first use) and what it returned."""
+    """A ``fit`` call that is over: its model (by order of first use) and its History."""
 
     model: int
     epochs: int
@@ -36,24 +35,24 @@ class FinishedFit:
     history: dict[str, list[Any]]
     params: dict[str, Any]
     random: dict[str, Any]
-    """Encoded random state after it, so that what the script does next is what it did before."""
+    """Encoded random state after the call, so that the script goes on as it did before."""
     training: Counts = (0, 0)
-    """Iterators over its training data, which the script may use again: made, and drawn from."""
+    """Iterators over its training data, which the script may use again."""
     validation: Counts = (0, 0)
-    """The same of its validation data."""
+    """Iterators over its validation data."""
     raised: bool = False
-    """It ended by an exception, which no checkpoint can give back."""
+    """True if the call ended by an exception, which no checkpoint can restore."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a job is: steps and epochs since its first start, and the fit calls so far."""
+    """Where a job resumes: steps and epochs since its first start, and the fit calls so far."""
 
     step: int
     epoch: int
     finished: tuple[FinishedFit, ...] = ()
     fit_epoch: int = 0
-    """Epoch of the fit in progress; meaningful with a position."""
+    """Epoch of the fit in progress; valid if there is a position."""
     position: SavedPosition | None = None
 
 
@@ -66,19 +65,19 @@ class SavedState:
     shuffle_seed: int
     complete: bool
     variables: list[Any] = field(default_factory=list)
-    """Of the model that the newest fit trains or trained."""
+    """Variables of the model that the newest fit trains or trained."""
     others: dict[str, list[Any]] = field(default_factory=dict)
     """Variables of the models of earlier fits, by their number."""
     callbacks: list[Any] = field(default_factory=list)
     ended_callbacks: dict[str, Any] = field(default_factory=dict)
-    """Of finished fits; empty in a checkpoint of an older hook."""
+    """States of the callbacks of finished fits; empty in a checkpoint of an older hook."""
     random: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, float] = field(default_factory=dict)
     verdict: Verdict = Verdict(EXACT)
 
 
 class CheckpointStore:
-    """The checkpoint folder of this start. Without a folder nothing is kept or found."""
+    """The checkpoint folder of this start; without a folder nothing is saved or loaded."""
 
     def __init__(self, settings: HookSettings) -> None:
         self._settings = settings
@@ -98,9 +97,9 @@ class CheckpointStore:
         return self._folder is not None
 
     def saved_state(self) -> SavedState | None:
-        """What the newest checkpoint holds; waits until it was found.
+        """Return the state in the newest checkpoint, once it is read; None if there is none.
 
-        Raises SystemExit with a clear message when the folder cannot be used.
+        Raises SystemExit, with the reason, if the folder cannot be used.
         """
         self._wait()
         if self._error is not None:
@@ -108,21 +107,21 @@ class CheckpointStore:
         return self._saved_state
 
     def shuffle_seed(self) -> int:
-        """The seed of this job's unseeded shuffles: drawn once, the same in every process.
+        """Return the seed of this job's unseeded shuffles: drawn once, the same in every process.
 
-        A folder that cannot be used is no error here: what is in it may be that of a session.
+        A folder that cannot be used is no error here: it may hold the checkpoints of a session.
         """
         self._wait()
         return self._saved_state.shuffle_seed if self._saved_state else self._shuffle_seed
 
     def newest_step(self) -> int | None:
-        """Step of the newest checkpoint that is known here."""
+        """Return the step of the newest checkpoint that this process knows."""
         return self._newest.manifest.step if self._newest else None
 
     def publish(
         self, resume_point: ResumePoint, parts: dict[str, Any], writer: Writer, *, complete: bool
     ) -> PublishedCheckpoint:
-        """Publish a state; raises CheckpointError."""
+        """Publish the state ``parts`` at ``resume_point``; raises CheckpointError."""
         document = {
             **parts,
             "mark": _encode_point(resume_point, writer),
@@ -131,9 +130,9 @@ class CheckpointStore:
         return self._publish(resume_point, lambda folder: writer.write(folder, document), complete)
 
     def publish_complete(self, resume_point: ResumePoint) -> None:
-        """Publish the newest checkpoint once more, as the end of training.
+        """Publish the newest checkpoint again as the end of training.
 
-        Does nothing if it is that already. Raises CheckpointError.
+        Does nothing if it is complete already. Raises CheckpointError.
         """
         newest = self._newest
         if newest is None:
@@ -161,7 +160,7 @@ class CheckpointStore:
         if self._folder is not None:
             self._thread.join()
             if not self._searched:
-                self._find()  # a process that the script has forked: the thread is not in it
+                self._find()  # in a process that the script has forked, the thread does not run
 
     def _find(self) -> None:
         try:
@@ -232,7 +231,7 @@ def _decode_point(value: dict[str, Any], reader: Reader) -> ResumePoint:
                 history=history,
                 params=params,
                 random=entry["random"],
-                training=entry.get("training", (0, 0)),  # of an older hook: not known
+                training=entry.get("training", (0, 0)),  # unknown to an older hook
                 validation=entry.get("validation", (0, 0)),
                 raised=entry.get("raised", False),
             )

@@ -1,8 +1,8 @@
-"""One ``fit`` call while it runs: its place, its steps, its saves.
+"""One ``fit`` call while it runs: its position in the data, its steps, its saves.
 
-Does: counts steps, answers a stop between two steps and during a validation, saves now and then,
-takes a resumed call to its place, tells progress. Never: patches Keras (``keras_patch`` calls in
-here), or knows what other fit calls did (``training`` does). State: one Fit per call.
+Does: counts steps, answers a stop between two steps and during a validation, saves periodically,
+takes a resumed call to its position, and reports progress. ``keras_patch`` calls the methods;
+``training`` runs the calls one after the other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import (
@@ -22,13 +22,13 @@ from reshape_sidecar.hook import (
     randomness,
     variables,
 )
-from reshape_sidecar.hook.checkpoint import ResumePoint, SavedState
+from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
+from reshape_sidecar.hook.models import Models
 from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPosition, undistributed
-from reshape_sidecar.hook.progress import numbers_of
+from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
+from reshape_sidecar.hook.saving import Saver
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.values import Writer
-
-if TYPE_CHECKING:
-    from reshape_sidecar.hook.training import Training
 
 UNCHANGED_BY_EVALUATION = ("model", "optimizer", "seed")
 CHANGED_BY_EVALUATION = ("metrics", "attributes")
@@ -36,8 +36,8 @@ ORDER_MOVED = "a callback, or a validation of a part, draws from the shuffled da
 
 
 @dataclass(slots=True)
-class _Validation:
-    """What a validation changes, as it was when the epoch's last step was done."""
+class _BeforeValidation:
+    """State that a validation changes, captured when the epoch's last step was done."""
 
     position: SavedPosition
     changed: list[variables.VariableState]
@@ -45,12 +45,47 @@ class _Validation:
     logs: dict[str, float]
 
 
+class JobState(Protocol):
+    """What a running ``fit`` call needs of the job: state over all calls, savers and reporters."""
+
+    settings: HookSettings
+    saver: Saver
+    reporter: ProgressReporter
+    models: Models
+    ended_callbacks: callback_state.EndedCallbacks
+    finished: list[FinishedFit]
+    step: int
+    verdict_before: exactness.Verdict
+
+    @property
+    def epochs_before(self) -> int:
+        """Epochs of all finished fit calls."""
+
+    def first_boundary(self, model: Any) -> None:
+        """Prepare saves before the first step of this process."""
+
+    def steps_done(self, steps: int) -> bool:
+        """Count and pace steps; True if they are the first of this process."""
+
+    def is_last_step_done(self) -> bool:
+        """Return whether the record's number of steps is reached."""
+
+    def pause_pacer(self, seconds: float) -> None:
+        """Leave out time in which no step ran."""
+
+    def late_steps(self) -> int:
+        """Return how many steps ended too late for the device truth."""
+
+    def release_saved_state(self) -> None:
+        """Free the memory of the checkpoint that was loaded."""
+
+
 class Fit:
-    """One ``fit`` call of Keras; the methods are called from inside it, in its thread."""
+    """One ``fit`` call of Keras; its methods run inside the call, in its thread."""
 
     def __init__(
         self,
-        job: Training,
+        job: JobState,
         model: Any,
         initial_epoch: int,
         validation: Any,
@@ -58,13 +93,13 @@ class Fit:
     ) -> None:
         self._job = job
         self.model = model
-        self._resumed = resumed
+        self._pending_resume = resumed
         self._initial_epoch = initial_epoch
         self._validation_data = validation
         self.callbacks: Any = None
         self.position: Position | None = None
         self.epochs_done = 0
-        """Epochs that this call has finished, in all processes together."""
+        """Epochs that this call has finished in all processes together."""
         self.in_epoch = False
         self.last_logs: Any = None
         self._epoch = 0
@@ -75,36 +110,36 @@ class Fit:
         self._boundary: SavedPosition | None = None
         self._only_validation_left = False
         self._evaluating = False
-        self._validation: _Validation | None = None
+        self._before_validation: _BeforeValidation | None = None
 
     @property
     def resumes(self) -> bool:
-        """Whether this call still has to be put in its place."""
-        return self._resumed is not None
+        """Whether this call still has to go to the position of its checkpoint."""
+        return self._pending_resume is not None
 
     def train_begins(self, callbacks: Any) -> None:
-        """After the callbacks' ``on_train_begin``; no step was done."""
+        """Note the callbacks after their ``on_train_begin``; no step has run yet."""
         self.callbacks = callbacks
         assert self.position is not None
-        if self._resumed is not None:
-            epoch = self._resumed.resume_point.fit_epoch
+        if self._pending_resume is not None:
+            epoch = self._pending_resume.resume_point.fit_epoch
             self.model._initial_epoch = epoch or None
             self.epochs_done = epoch - self._initial_epoch
-            self.last_logs = self._resumed.logs
+            self.last_logs = self._pending_resume.logs
         verdict = exactness.before_training(self.model, self.position, self._job.settings)
         self._job.reporter.set_verdict(verdict.after(self._job.verdict_before))
 
     def epoch_begins(self, epoch: int) -> None:
-        """After the callbacks' ``on_epoch_begin``: a resumed fit is put in its place here.
+        """Begin an epoch after the callbacks' ``on_epoch_begin``; restore a resumed fit.
 
-        The saved state holds what the callbacks did at the start of this epoch (a learning rate),
-        so it comes after them.
+        The saved state holds what the callbacks did at the start of this epoch (a learning rate,
+        say), so it is restored after they ran.
         """
         self._epoch, self._batch = epoch, 0
         self.model._initial_epoch = None  # of this call alone, but Keras would keep it for the next
-        resumed, self._resumed = self._resumed, None
-        if resumed is not None:
-            self._resume(resumed)
+        pending, self._pending_resume = self._pending_resume, None
+        if pending is not None:
+            self._resume(pending)
         self.in_epoch = True
         self._step_began_s = time.monotonic()
 
@@ -130,7 +165,7 @@ class Fit:
         reporter.phase_ended("restore_s")
 
     def boundary(self) -> None:
-        """Between two steps: everything of the last one is done. Saves, and may not return."""
+        """Save if due between two steps; does not return if the job was asked to leave."""
         if not self.in_epoch:
             return
         now_s = time.monotonic()
@@ -150,7 +185,7 @@ class Fit:
         self._step_began_s = time.monotonic()
 
     def step_ended(self, end: int, logs: Any) -> None:
-        """After the callbacks' ``on_train_batch_end`` of the batches up to ``end``."""
+        """Count the batches up to ``end`` after the callbacks' ``on_train_batch_end``."""
         done = end + 1
         length = self.position.epoch_length() if self.position is not None else None
         if length:
@@ -175,20 +210,23 @@ class Fit:
             self._report_progress(length)
 
     def steps_over(self) -> None:
-        """The epoch's steps are done; its validation comes next, if it has one."""
+        """Note that the epoch's steps are done; its validation, if any, comes next."""
         if self.in_epoch and not self._evaluating and self._pause_began_s is None:
             self._pause_began_s = time.monotonic()
             self._only_validation_left = True
 
     def evaluation_begins(self) -> None:
-        """Before an evaluation inside this fit: keep what it is about to change, as far as that
-        is known."""
+        """Capture what an evaluation inside this fit is about to change.
+
+        Nothing is captured if a callback of the script acts during validation: its effects are
+        unknown.
+        """
         self._evaluating = True
         last = self._boundary
         if callback_state.act_during_validation(self.callbacks.callbacks):
             return
         if self._only_validation_left and last is not None and last.batch == self._batch:
-            self._validation = _Validation(
+            self._before_validation = _BeforeValidation(
                 position=last,
                 changed=variables.capture(self.model, CHANGED_BY_EVALUATION),
                 random=randomness.capture(),
@@ -196,30 +234,30 @@ class Fit:
             )
 
     def evaluation_ended(self) -> None:
-        """After it."""
+        """Forget the captured state after an evaluation."""
         if data_order.restarts_validation(self.model):
             self.note_iterator(self._validation_data)
         self._evaluating = False
-        self._validation = None
+        self._before_validation = None
 
     def evaluation_boundary(self) -> None:
-        """Between two batches of a validation: a stop need not wait for its end.
+        """Answer a stop between two batches of a validation.
 
-        The validation is done again from its start; no step is. Where a callback of the script acts
-        in it, a stop waits for its end.
+        The next process runs the validation again from its start, and no step. If a callback of
+        the script acts during validation, a stop waits for its end.
         """
-        if self._validation is not None and self._job.saver.stop_due(time.monotonic()):
+        if self._before_validation is not None and self._job.saver.stop_due(time.monotonic()):
             self._job.saver.save_and_leave(self._resume_point(), self._capture)
 
     def validation_counts(self, iterator: Any) -> IteratorCounts | None:
-        """The counts of this call's validation data, if ``iterator`` is that of Keras over them."""
+        """Return the counts of this call's validation data if ``iterator`` runs over them."""
         validating = getattr(self.model, "_eval_epoch_iterator", None)
         if self.position is None or iterator is not validating:
             return None
         return self.position.validation
 
     def other_iterator(self, iterator: Any) -> None:
-        """Keras makes an iterator over data that is not that of the training."""
+        """Count an iterator that Keras makes over other data than the training's."""
         counts = self.validation_counts(iterator)
         if counts is not None:
             counts.made += 1
@@ -227,18 +265,18 @@ class Fit:
             self.note_iterator(undistributed(iterator._distributed_dataset))
 
     def note_iterator(self, dataset: Any) -> None:
-        """Something that is not this call makes an iterator over ``dataset``."""
+        """Check an iterator over ``dataset`` that this call did not make for its steps."""
         if self.position is None or self.callbacks is None:
             return
         if data_order.share_a_shuffle(self.position.undistributed(), dataset):
             self._job.reporter.set_verdict(self._job.reporter.verdict.worse(ORDER_MOVED))
 
     def epoch_ends(self) -> None:
-        """Before the callbacks' ``on_epoch_end``: from here on a save waits for the next epoch."""
+        """End an epoch before the callbacks' ``on_epoch_end``: saves wait for the next epoch."""
         self._only_validation_left = False
 
     def epoch_ended(self) -> None:
-        """After the callbacks' ``on_epoch_end``: validation is over, the next epoch not begun."""
+        """Count an epoch after the callbacks' ``on_epoch_end``; the next has not begun."""
         self.in_epoch = False
         self.epochs_done += 1
         self._pause_began_s = self._pause_began_s or time.monotonic()
@@ -256,19 +294,19 @@ class Fit:
         flush = getattr(self.callbacks, "_flush_futures", None)
         if flush is not None:
             flush()
-        kept = self._validation
-        if kept is None:
+        before = self._before_validation
+        if before is None:
             states = variables.capture(self.model)
         else:
             states = variables.capture(self.model, UNCHANGED_BY_EVALUATION)
-            states = variables.in_order([*states, *kept.changed])
+            states = variables.in_order([*states, *before.changed])
         return {
             "variables": variables.encode(states, writer),
             "others": self._job.models.encode(writer, without=self.model),
             "callbacks": callback_state.capture(self.callbacks.callbacks, writer),
             "ended_callbacks": self._job.ended_callbacks.encode(writer),
-            "random": randomness.capture() if kept is None else kept.random,
-            "logs": numbers_of(self.last_logs) if kept is None else kept.logs,
+            "random": randomness.capture() if before is None else before.random,
+            "logs": numbers_of(self.last_logs) if before is None else before.logs,
             "verdict": dataclasses.astuple(self._job.reporter.verdict),
         }
 

@@ -1,12 +1,11 @@
-"""Where training is in its data, and how another process gets to exactly the same place.
+"""The position of training in its data, and how another process reaches the same position.
 
-Does: counts the iterators that a fit has made and the batches drawn from the one in use; takes a
-new process there. Never: reads a batch that is skipped through Python when the pipeline can skip
-it itself. State: one Position per training iterator.
+Does: counts the iterators that a fit makes and the batches drawn from the one in use, and takes the
+iterator of a new process to that position.
 
-Why iterators are counted: a seeded ``Dataset.shuffle`` draws its next order when an iterator is
-made, so finished epochs cost one cheap iterator each, and ``Dataset.skip`` does the rest inside
-the pipeline.
+Iterators are counted because a seeded ``Dataset.shuffle`` draws its next order when an iterator is
+made: a finished epoch costs one cheap iterator, and ``Dataset.skip`` skips batches inside the
+pipeline.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 DATASETS_MAX = 200
-"""Datasets of a pipeline that are looked at."""
+"""Most datasets of one pipeline that are inspected."""
 
 
 Counts = tuple[int, int]
-"""Iterators over a pipeline: made, and drawn from."""
+"""Iterators over a pipeline: how many were made, and how many of them were drawn from."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPosition:
-    """Where an epoch iterator was; all counts are global batches."""
+    """Position of an epoch iterator in a checkpoint; all counts are global batches."""
 
     creations: int
-    """Iterators made by this fit so far."""
+    """Iterators that this fit has made so far."""
     draws: int
-    """Batches drawn from the newest of them."""
+    """Batches drawn from the newest iterator."""
     total_draws: int
     batch: int
     """Batches done in the current epoch."""
@@ -38,27 +37,27 @@ class SavedPosition:
     start_steps_seen: int
     start_num_batches: int | None
     start_continues: bool
-    """At the start of the epoch there was an iterator that goes on over epochs."""
+    """True if an iterator that goes on over epochs existed at the start of the epoch."""
     begun: int = 0
-    """Those of the iterators that were drawn from."""
+    """Iterators of this fit that were drawn from."""
     validation: Counts = (0, 0)
-    """Iterators over the validation data: made by this fit so far, and drawn from."""
+    """Iterators of this fit over the validation data."""
 
 
 @dataclass(slots=True)
 class IteratorCounts:
-    """Iterators over one pipeline that a fit has made, in all processes, and drawn from."""
+    """Iterators over one pipeline that a fit has made and drawn from, in all processes."""
 
     made: int = 0
     begun: int = 0
 
     def counts(self) -> Counts:
-        """Both, to be kept."""
+        """Return both counts, for a checkpoint."""
         return self.made, self.begun
 
 
 class _Placeholder:
-    """Stands for an iterator while the way to it is replayed; becomes real at the end."""
+    """Stands for an iterator during the replay; gets the real one at the end."""
 
     def __init__(self) -> None:
         self.real: Any = None
@@ -71,7 +70,7 @@ class _Placeholder:
 
 
 class Position:
-    """Follows one ``TFEpochIterator`` of Keras (the training one of a fit)."""
+    """The position of one ``TFEpochIterator`` of Keras, the training iterator of a fit."""
 
     def __init__(
         self,
@@ -94,25 +93,25 @@ class Position:
         self._start: tuple[int, int, int | None, bool] = (0, 0, None, False)
 
     def epoch_length(self) -> int | None:
-        """Batches of an epoch, once known."""
+        """Return the batches of an epoch; None while they are unknown."""
         length = self.iterator.num_batches
         return int(length) if length else None
 
     def undistributed(self) -> Any:
-        """The pipeline of the training data before it was split over devices, or None."""
+        """Return the pipeline of the training data before it is split over devices, or None."""
         return undistributed(self.iterator._distributed_dataset)
 
     def datasets(self) -> Iterator[Any]:
-        """Every dataset of the pipeline, from its end to its sources."""
+        """Yield every dataset of the pipeline, from its end to its sources."""
         return pipeline(self.undistributed())
 
     def get_iterator(self) -> Any:
-        """In place of ``TFEpochIterator._get_iterator``."""
+        """Replace ``TFEpochIterator._get_iterator``: count the iterator."""
         self.training.made += 1
         return _Placeholder() if self._replaying else self._get_original(self.iterator)
 
     def enumerate(self) -> Iterator[Any]:
-        """In place of ``TFEpochIterator._enumerate_iterator``."""
+        """Replace ``TFEpochIterator._enumerate_iterator``: go on with a resumed epoch."""
         if self._resumed_steps is not None:
             resumed_steps, self._resumed_steps = self._resumed_steps, None
             return resumed_steps
@@ -120,7 +119,7 @@ class Position:
         return self._enumerate_original(self.iterator)
 
     def count_draw(self, item: Any) -> Any:
-        """Count what ``__next__`` is about to hand out, with the real iterator in it."""
+        """Count an item that ``__next__`` returns; return it with the real iterator in it."""
         begin, end, source = item
         if source is not self._last:
             self._last, self._draws = source, 0
@@ -130,8 +129,11 @@ class Position:
         return (begin, end, source.real) if isinstance(source, _Placeholder) else item
 
     def snapshot(self, batch: int, validation_once_more: bool) -> SavedPosition:
-        """The position now: ``batch`` batches of the epoch are done. The next process makes an
-        iterator over the validation data that this one would not, if so told."""
+        """Return the position after ``batch`` batches of the epoch.
+
+        ``validation_once_more``: the next process makes one more iterator over the validation
+        data than this one would, so one less is counted.
+        """
         made, begun = self.validation.counts()
         creations, steps_seen, num_batches, continues = self._start
         return SavedPosition(
@@ -148,7 +150,7 @@ class Position:
         )
 
     def go_to(self, saved: SavedPosition, epochs_done: int, validation: Any) -> None:
-        """Take the iterator, freshly reset, to ``saved``."""
+        """Take the freshly reset iterator to the position ``saved``."""
         iterator = self.iterator
         _turn_epochs(iterator, epochs_done)
         made_here, begun_here = self.training.counts()
@@ -193,7 +195,7 @@ class Position:
         return live
 
     def _at(self, draws: int) -> Any:
-        """An iterator over the training data that has already given ``draws`` batches."""
+        """Return an iterator over the training data without its first ``draws`` batches."""
         distributed = self.iterator._distributed_dataset
         plain = undistributed(distributed)
         if plain is None:
@@ -219,7 +221,7 @@ class Position:
 def skip_fit(
     iterator: Any, training: Counts, epochs: int, validation: Any, evaluations: Counts
 ) -> None:
-    """Leave the data of a fit that is not run as that fit has left it: another one may use it."""
+    """Move the seeds of a skipped fit's data as that fit did: another fit may use the data."""
     _turn_epochs(iterator, epochs)
     _advance(seed_source(iterator), *training)
     _advance(validation, *evaluations)
@@ -228,14 +230,14 @@ def skip_fit(
 def _turn_epochs(iterator: Any, epochs: int) -> None:
     dataset = getattr(iterator.data_adapter, "py_dataset", None)
     if dataset is not None:
-        # Not those of the adapter: they would start its workers, who leave batches behind.
+        # Not the adapter's methods: they start its workers, which leave batches behind.
         for _ in range(epochs):
             dataset.on_epoch_begin()
             dataset.on_epoch_end()
 
 
 def _advance(dataset: Any, made: int, begun: int) -> None:
-    """Make iterators that nobody uses, because each moves the seeds of the pipeline."""
+    """Make unused iterators, because each one moves the seeds of the pipeline."""
     if hasattr(dataset, "element_spec"):
         for _ in range(made):
             iter(dataset)
@@ -245,7 +247,7 @@ def _advance(dataset: Any, made: int, begun: int) -> None:
 
 
 def _begun_late(end: Any) -> Iterator[Any]:
-    """The parts of a pipeline that an iterator begins only when it is drawn from."""
+    """Yield the parts of a pipeline that an iterator begins only when it is drawn from."""
     for dataset in pipeline(end):
         if type(dataset).__name__ in ("_ShuffleDataset", "_CopyToDeviceDataset"):
             yield from dataset._inputs()
@@ -254,14 +256,14 @@ def _begun_late(end: Any) -> Iterator[Any]:
 
 
 def seed_source(iterator: Any) -> Any:
-    """The pipeline of the script under ``iterator``; None if the data is no pipeline."""
+    """Return the script's pipeline under ``iterator``; None if the data is no pipeline."""
     if type(iterator.data_adapter).__name__ != "TFDatasetAdapter":
         return None
     return undistributed(iterator._distributed_dataset) or iterator._distributed_dataset
 
 
 def pipeline(end: Any) -> Iterator[Any]:
-    """Every dataset of the pipeline that has ``end`` as its last one."""
+    """Yield every dataset of the pipeline that ends with ``end``."""
     waiting = [end]
     for _ in range(DATASETS_MAX):
         dataset = waiting.pop() if waiting else None
@@ -274,7 +276,7 @@ def pipeline(end: Any) -> Iterator[Any]:
 
 
 def undistributed(dataset: Any) -> Any:
-    """The ``tf.data.Dataset`` under a distributed one; None if it cannot be had."""
+    """Return the ``tf.data.Dataset`` under a distributed one; None if it is not accessible."""
     if hasattr(dataset, "skip"):
         return dataset
     return getattr(dataset, "_original_dataset", None)

@@ -1,8 +1,8 @@
-"""Saves a training state when somebody says so, and knows when nobody needs to.
+"""Saves the training state: on request, and periodically at an interval learned from the cost.
 
-Does: publishes, learns what a save costs, tells the agent, ends the process after a save that was
-asked for. Never: takes the state out of a model (the caller does), or fails the script because a
-disk is full. State: the learned interval, and when a failed save may be tried again.
+Does: publishes a state that the caller captures, learns what a save costs, reports to the agent and
+ends the process after a save on request. A full disk does not fail the script: the save is tried
+again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reshape_sidecar.hook.values import Writer
 
 SAVE_RATIO_MAX = 0.02
 SAVE_RATIO_AIM = 0.015
-"""Aimed at, so that a save that is slower than the learned cost stays under the maximum."""
+"""Share of time for saves; below the maximum, so that a slower save does not exceed that."""
 INTERVAL_MIN_S = 5.0
 COST_WEIGHT = 0.5
 COST_FLOOR_S = 0.05
@@ -33,31 +33,31 @@ FIRST_COST_BYTES_PER_S = 100e6
 
 
 class SaveInterval:
-    """Tells when the next periodic save is due."""
+    """When the next periodic save is due."""
 
     def __init__(self, now_s: float) -> None:
         self._last_s = now_s
         self._cost_s: float | None = None
 
     def expect(self, state_bytes: int) -> None:
-        """Assume a cost from the size of the state until a save was measured."""
+        """Estimate the cost from the size of the state until a save is measured."""
         if self._cost_s is None:
             self._cost_s = max(COST_FLOOR_S, state_bytes / FIRST_COST_BYTES_PER_S)
 
     def interval_s(self) -> float:
-        """Seconds between the end of one save and the start of the next."""
+        """Return the seconds from the end of one save to the start of the next."""
         return max(INTERVAL_MIN_S, (self._cost_s or COST_FLOOR_S) / SAVE_RATIO_AIM)
 
     def due(self, now_s: float) -> bool:
-        """Whether a periodic save is due."""
+        """Return whether a periodic save is due."""
         return now_s - self._last_s >= self.interval_s()
 
     def affordable(self, now_s: float) -> bool:
-        """Whether a save now would still be within the ratio."""
+        """Return whether a save now keeps within the ratio."""
         return now_s - self._last_s >= (self._cost_s or COST_FLOOR_S) / SAVE_RATIO_AIM
 
     def save_ended(self, now_s: float, took_s: float) -> None:
-        """A save ended and took so long; a slower one counts at once, a faster one by weight."""
+        """Learn from a save that took ``took_s``: a slower one fully, a faster one by weight."""
         known = self._cost_s
         if known is None or took_s > known:
             self._cost_s = took_s
@@ -66,19 +66,19 @@ class SaveInterval:
         self._last_s = now_s
 
     def save_failed(self, now_s: float) -> None:
-        """A save failed: try again after a whole interval."""
+        """Wait a whole interval after a save that failed."""
         self._last_s = now_s
 
 
 SAVE_AGAIN_AFTER_S = 5.0
-"""Pause before a save that was asked for and failed (a full disk) is tried again."""
+"""Pause before a requested save that failed (a full disk) is tried again."""
 EXIT_FENCED = 1
 
 Capture = Callable[[Writer], dict[str, Any]]
 
 
 class Saver:
-    """Everything that a step boundary needs to know about saving."""
+    """Saves at step boundaries, and the request to leave."""
 
     def __init__(
         self, stop: Stop, store: CheckpointStore, reporter: ProgressReporter, pacer: Pacer | None
@@ -97,25 +97,25 @@ class Saver:
             self._interval.expect(state_bytes)
 
     def due(self, now_s: float) -> bool:
-        """Whether a periodic save is due."""
+        """Return whether a periodic save is due."""
         return self.store.enabled and self._interval is not None and self._interval.due(now_s)
 
     def affordable(self, now_s: float) -> bool:
-        """Whether a save costs little enough now, however short ago the last one was."""
+        """Return whether a save now keeps within the ratio, whatever the interval."""
         return self._interval is None or self._interval.affordable(now_s)
 
     def stop_due(self, now_s: float) -> bool:
-        """Whether to save and leave now."""
+        """Return whether to save and leave now."""
         return self.stop.requested() and now_s >= self._retry_at_s
 
     def save_and_leave(self, resume_point: ResumePoint, capture: Capture) -> None:
-        """Answer a stop: save and end the process. Returns only if the save failed."""
+        """Save and end the process; returns only if the save failed."""
         if not self.store.enabled or self.save(resume_point, capture):
             self.leave()
         self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
 
     def save(self, resume_point: ResumePoint, capture: Capture, *, complete: bool = False) -> bool:
-        """Publish what ``capture`` takes; whether that went well."""
+        """Publish what ``capture`` returns; True if it is on the disk."""
         began_s = time.monotonic()
         self._reporter.phase(HookPhase.SAVING)
         writer = Writer()
@@ -143,7 +143,7 @@ class Saver:
         return True
 
     def complete(self, resume_point: ResumePoint) -> None:
-        """The newest checkpoint is the end of training."""
+        """Publish the newest checkpoint as the end of training."""
         try:
             self.store.publish_complete(resume_point)
         except StaleAttempt as error:

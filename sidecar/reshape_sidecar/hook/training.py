@@ -1,8 +1,8 @@
 """The ``fit`` calls of a script in their order: run, skipped because they are over, or resumed.
 
-Does: counts steps and epochs over all calls, ends a call at the record's length, gives a finished
-call's History back without training, marks the end. Never: looks inside a running call (``fit``
-does). State: one Training per process; steps and epochs count from the job's very first start.
+Does: counts steps and epochs over all calls from the job's first start, ends a call at the record's
+length, returns the History of a finished call without training, and publishes the end of training.
+``fit`` holds what happens inside a running call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reshape_sidecar.hook.values import Writer
 
 
 class Training:
-    """All fit calls of this process."""
+    """All fit calls of this process; there is one object per process."""
 
     def __init__(
         self,
@@ -48,18 +48,18 @@ class Training:
         self.finished: list[FinishedFit] = []
         self.step = 0
         self.verdict_before = Verdict(EXACT)
-        """What was said when the job was stopped in the middle of a fit."""
+        """Verdict of the checkpoint: that of an earlier process, stopped in the middle of a fit."""
         self._last_source: Any = None
         self._calls = 0
         self._steps_here = 0
         self._has_begun = False
         self._unsaved: Any = None
-        """The model of the last fit, while no checkpoint holds its end."""
+        """Model of the last fit while no checkpoint holds its final state."""
 
     # -- a fit call -------------------------------------------------------------------------
 
     def run(self, model: Any, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """Run, skip or resume one ``fit`` call; ``arguments`` are those of Keras, complete."""
+        """Run, skip or resume one ``fit`` call; ``arguments`` include Keras's defaults."""
         saved_state = self.saver.store.saved_state()
         if saved_state is not None:
             self.verdict_before = saved_state.verdict
@@ -71,7 +71,7 @@ class Training:
         resumed = None
         if saved_state is not None and number == len(saved_state.resume_point.finished):
             resumed = saved_state if saved_state.resume_point.position is not None else None
-        if resumed is not None:  # as at first: a script may look into its files how far it is
+        if resumed is not None:  # as in the first process: a script may compute it from its files
             done = resumed.resume_point.epoch - self.epochs_before
             arguments["initial_epoch"] = resumed.resume_point.fit_epoch - done
         epochs = self._epochs(arguments)
@@ -96,14 +96,14 @@ class Training:
         return history
 
     def _epochs(self, arguments: dict[str, Any]) -> int:
-        """Epochs that a call may train; never more than the record's length leaves."""
+        """Return how many epochs a call may train within the record's length."""
         epochs = int(arguments["epochs"]) - int(arguments["initial_epoch"])
         if self.settings.epochs is None:
             return epochs
         return min(epochs, self.settings.epochs - self.epochs_before)
 
     def _finish(self, fit: Fit, history: Any, arguments: dict[str, Any]) -> None:
-        """A call is over; without a history it ended by an exception."""
+        """Record a call that is over; without a history it ended by an exception."""
         self.ended_callbacks.fit_ended(arguments["callbacks"])
         self.finished.append(
             FinishedFit(
@@ -131,7 +131,7 @@ class Training:
             self._save_end(complete=False)
 
     def save_last_end(self) -> None:
-        """Save the end of the last fit, if no checkpoint holds it yet."""
+        """Save the final state of the last fit if no checkpoint holds it yet."""
         if self._unsaved is not None and self.saver.store.enabled:
             self._save_end(complete=False)
 
@@ -199,7 +199,7 @@ class Training:
         saved_state: SavedState,
         number: int,
     ) -> Any:
-        """Run a call that ended by an exception once more: the script waits for that exception."""
+        """Run a call that ended by an exception again: the script expects that exception."""
         complain(f"`fit` number {number + 1} had ended by an exception: it is run again, unsaved")
         done = saved_state.resume_point.finished[number]
         self.finished.append(done)
@@ -221,7 +221,7 @@ class Training:
         return sum(fit.epochs for fit in self.finished)
 
     def first_boundary(self, model: Any) -> None:
-        """Before the first step of this process."""
+        """Prepare saves before the first step of this process."""
         if not self._has_begun:
             self._has_begun = True
             self.reporter.phase_ended("build_s")
@@ -229,7 +229,7 @@ class Training:
             self.saver.training_begins(variables.size_bytes(model))
 
     def steps_done(self, steps: int) -> bool:
-        """Count steps and pace them; whether they are the first of this process."""
+        """Count and pace steps; True if they are the first of this process."""
         first = self._steps_here == 0
         self.step += steps
         self._steps_here += steps
@@ -238,20 +238,20 @@ class Training:
         return first
 
     def is_last_step_done(self) -> bool:
-        """Whether the record's number of steps is reached."""
+        """Return whether the record's number of steps is reached."""
         return self.settings.steps is not None and self.step >= self.settings.steps
 
     def pause_pacer(self, seconds: float) -> None:
-        """Time passed that was no step: the pacer must not make up for it."""
+        """Leave out time in which no step ran, so that the pacer does not make up for it."""
         if self._pacer is not None:
             self._pacer.pause(seconds)
 
     def late_steps(self) -> int:
-        """Steps that ended too late for the device truth."""
+        """Return how many steps ended too late for the device truth."""
         return self._pacer.late_steps if self._pacer is not None else 0
 
     def release_saved_state(self) -> None:
-        """The checkpoint that was found is not needed any more: free its memory."""
+        """Free the memory of the checkpoint that was loaded; nothing needs it any more."""
         saved_state = self.saver.store.saved_state()
         if saved_state is not None:
             saved_state.reader.release()
@@ -259,32 +259,32 @@ class Training:
     # -- outside of a fit ---------------------------------------------------------------------
 
     def other_boundary(self) -> None:
-        """Between two batches of an evaluation or prediction."""
+        """Answer a stop between two batches of an evaluation or prediction."""
         if self.fit is not None:
             self.fit.evaluation_boundary()
         elif self._unsaved is not None and self.saver.stop_due(time.monotonic()):
             self.saver.save_and_leave(self._resume_point(), self._capture)
 
     def other_iterator(self, iterator: Any) -> None:
-        """An iterator is made by Keras over data that is not that of a fit's training."""
+        """Count an iterator that Keras makes over other data than a fit's training data."""
         if self.fit is not None:
             self.fit.other_iterator(iterator)
 
     def count_validation_draw(self, iterator: Any, source: Any) -> None:
-        """Such an iterator, ``source``, is drawn from."""
+        """Count the first draw from ``source``, an iterator over the validation data."""
         counts = self.fit.validation_counts(iterator) if self.fit is not None else None
         if counts is not None:
             counts.begun += source is not self._last_source
             self._last_source = source
 
     def script_ended(self) -> None:
-        """The script ended by itself, well: the newest state is the complete one."""
+        """Publish the newest state as the complete one: the script ended without an error."""
         if not self._calls:
-            return  # It trained by itself, or with the session API, which speaks for itself.
+            return  # The script trained without `fit`; the session API reports its own end.
         if self.fit is not None:
-            return  # A thread of the script trains on; Python waits for it.
+            return  # A thread of the script still trains; Python waits for it.
         if self.finished and self.finished[-1].raised:
-            return  # It left a fit in the middle, at a SIGTERM perhaps: its exit code tells.
+            return  # The script left a fit in the middle (at a SIGTERM, say).
         if self._unsaved is not None and self.saver.store.enabled:
             self._save_end(complete=True)
         elif self.saver.store.newest_step() is not None:

@@ -1,7 +1,7 @@
-"""The connections to init: who is connected, what they ask, what they are told.
+"""The connections to init's socket: requests come in, the status goes out.
 
-Does: reads JSON lines, answers each and every change with the status. Never: blocks, or keeps a
-peer that is another user, sends garbage, or does not read. State: the open connections.
+Does: reads JSON lines and answers each with the status. A client of another user, one that sends
+garbage, and one that does not read are disconnected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Clients:
         selector.register(self._server, selectors.EVENT_READ, self._accept)
 
     def broadcast(self) -> None:
-        """Send the status to everybody."""
+        """Send the status to every client."""
         line = codec.dumps(self._status()).encode() + b"\n"
         for client in list(self._open):
             self._send(client, line)
@@ -89,7 +89,7 @@ class Clients:
 
     def _send(self, client: socket.socket, line: bytes) -> None:
         try:
-            # A status is far smaller than the kernel's buffer: who lets it fill up is not reading.
+            # A status is far smaller than the kernel's buffer: if that is full, the client hangs.
             if client.send(line) != len(line):
                 self._close(client)
         except OSError:

@@ -1,9 +1,8 @@
-"""Init's own log lines, and keeping the log files of a container from growing without bound.
+"""Init's own log lines, and the bound on the size of a container's log files.
 
 Does: copies a file that is too long to NAME.1 and empties it. Its writers append, so they go on at
-its new end; what they write during the copy may be lost. At the end of the container a file that is
-still too long keeps its end. Never: renames a file that is written to, follows a writer that is as
-fast as the copy, or fails because a disk is full.
+its new end; lines that they write during the copy may be lost. At the end of the container a file
+that is still too long is cut to its end. A full disk is no error.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ CHUNK_BYTES = 1 << 20
 
 
 def write_line(text: str) -> None:
-    """One line on init's own log; on a full disk it is not written."""
+    """Write one line to init's own log; a full disk is no error."""
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with contextlib.suppress(OSError):
         print(f"{stamp} init: {text}", file=sys.stderr, flush=True)
 
 
 def rotate(folder: Path, bytes_max: int) -> None:
-    """Empty each log file of ``folder`` beyond ``bytes_max``; the old text is in NAME.1 then."""
+    """Copy each log file of ``folder`` beyond ``bytes_max`` to NAME.1 and empty it."""
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):
             if log.stat().st_size > bytes_max:
@@ -34,7 +33,7 @@ def rotate(folder: Path, bytes_max: int) -> None:
 
 
 def keep_end(folder: Path, bytes_max: int) -> None:
-    """Leave the last ``bytes_max`` bytes of each log file, now that nobody writes to it."""
+    """Cut each log file to its last ``bytes_max`` bytes, after its writers have ended."""
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):
             if log.stat().st_size > bytes_max:

@@ -1,10 +1,11 @@
 """Init: PID 1 of a container, or the leader of a local job's session.
 
-Does: keeps the agent running, starts and ends training processes on request, reaps everything,
-writes down who runs. Standard library only. Never: decides anything about training, talks to the
-network, or ends because its agent or the controller did, a disk is full or its folder is gone
-(training would die with it). State: in memory, told as ``InitStatus``; if init dies, its container is
-over (agent and training die with it), so nothing need be read back.
+Does: keeps the agent running, starts and ends training processes on request, reaps every child, and
+writes which processes run. Standard library only, no network. Init goes on if its agent or the
+controller ends, a disk is full or its folder is gone, because training would die with it.
+
+Its state is in memory (``InitStatus``): if init dies, agent and training die with it, so it reads
+nothing back.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class AlreadyRunning(Exception):
 
 
 class Supervisor:
-    """Everything that init does, as one loop of a single thread."""
+    """Init as one loop of a single thread."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class Supervisor:
         return end.exit_code
 
     def _run_once(self, clients: Clients) -> bool:
-        """Do what is due, then wait for a signal or a request; True once the container is over."""
+        """Do what is due, then wait for a signal or a request; True once the container ended."""
         now_s = time.monotonic()
         if self._term:
             self._term = False
@@ -234,14 +235,14 @@ class Supervisor:
         self._write(TRAINING_FILE, codec.dumps(training))
 
     def _write(self, name: str, text: str) -> None:
-        """Write down what others read; where that fails they know less, and init goes on."""
+        """Write a file for agent and launcher; a failure is logged, and init goes on."""
         try:
             files.write_by_rename(self._run / name, text)
         except OSError as error:
             logs.write_line(f"{name} cannot be written: {error}")
 
     def _keep_running(self, wanted: bool) -> None:
-        """Whether a SIGTERM that was not served yet is taken back."""
+        """Create or remove the file that withdraws a SIGTERM which training has not served."""
         path = self._run / KEEP_RUNNING_FILE
         try:
             path.touch() if wanted else path.unlink(missing_ok=True)
@@ -257,7 +258,7 @@ class Supervisor:
             self._sweeping = None
 
     def _advance_end(self, now_s: float) -> bool:
-        """Go on with the end of the container; True once nothing is left but init."""
+        """Go on with the end of the container; True once only init is left."""
         if self._end_by_s is None:
             return False
         training = self._status.training
