@@ -117,9 +117,9 @@ def publish(
 ) -> PublishedCheckpoint:
     """Publish the state at ``step``, which ``write`` writes into an empty folder.
 
-    Publishing a step again replaces it. Raises StaleAttempt under a higher claim or that of a job other
-    than ``job`` (empty: not known), CheckpointError when the disk refuses; in both cases the older
-    checkpoints remain. What ``write`` raises otherwise passes through.
+    Publishing a step again replaces it. Raises StaleAttempt under a higher claim or the claim of
+    another job than ``job`` (empty: unknown), CheckpointError if the disk refuses; in both cases
+    the older checkpoints remain. Other exceptions of ``write`` pass through.
     """
     claims.require_held(folder, attempt, job)
     name = f"step-{step:010d}-a{attempt}"

@@ -87,11 +87,11 @@ def visible() -> tuple[str, ...]:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError:
         return ()
-    found = []
+    uuids = []
     for index in range(count):
         with contextlib.suppress(nvml.NVMLError):
-            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
-    return tuple(found)
+            uuids.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
+    return tuple(uuids)
 
 
 def use(uuids: Iterable[str]) -> tuple[GpuUse, ...]:
@@ -99,8 +99,8 @@ def use(uuids: Iterable[str]) -> tuple[GpuUse, ...]:
     nvml = _library()
     if nvml is None:
         return ()
-    found = (_read(nvml, uuid) for uuid in uuids)
-    return tuple(reading for reading in found if reading is not None)
+    readings = (_read(nvml, uuid) for uuid in uuids)
+    return tuple(reading for reading in readings if reading is not None)
 
 
 def unreadable(uuids: Iterable[str]) -> tuple[tuple[str, str], ...]:
@@ -111,14 +111,14 @@ def unreadable(uuids: Iterable[str]) -> tuple[tuple[str, str], ...]:
     nvml = _library()
     if nvml is None:
         return ()
-    found = []
+    faults = []
     for uuid in uuids:
         try:
             _memory(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
         except nvml.NVMLError as error:
             if getattr(error, "value", None) not in UNKNOWN_TO_NVML:
-                found.append((uuid, str(error) or type(error).__name__))
-    return tuple(found)
+                faults.append((uuid, str(error) or type(error).__name__))
+    return tuple(faults)
 
 
 def _read(nvml: Any, uuid: str) -> GpuUse | None:

@@ -208,9 +208,9 @@ class Actions:
         state, spec = self._state, self._state.spec
         folder = process_exit.checkpoint_folder(spec)
         try:
-            taken = await asyncio.to_thread(takeover.take_over, folder, spec.job)
-            if taken:
-                log.info("%s", taken)
+            message = await asyncio.to_thread(takeover.take_over, folder, spec.job)
+            if message:
+                log.info("%s", message)
             await asyncio.to_thread(checkpoints.claim, folder, spec.attempt, spec.job)
         except checkpoints.DiskFull as error:
             if state.waits_for is None:

@@ -35,9 +35,9 @@ def command(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
     words = [_filled(word, spec) for word in spec.command]
     if words and _is_interpreter(words[0]):
         if spec.framework in HOOKED_FRAMEWORKS:
-            place = hook_index(words)
-            if place is not None:
-                words.insert(place, str(hook or hook_path()))
+            index = hook_index(words)
+            if index is not None:
+                words.insert(index, str(hook or hook_path()))
         if spec.python is not None and "/" not in words[0]:
             words[0] = spec.python
     return tuple(words)
@@ -55,33 +55,33 @@ def script(spec: AttemptSpec) -> str | None:
     words = spec.command
     if not words or not _is_interpreter(words[0]):
         return None
-    place = hook_index(words)
-    if place is None or words[place].startswith("-"):
+    index = hook_index(words)
+    if index is None or words[index].startswith("-"):
         return None
-    return words[place]
+    return words[index]
 
 
 def hook_index(words: tuple[str, ...] | list[str]) -> int | None:
     """Return the index of the script or of ``-m`` in a Python command; None for ``-c``."""
-    place = 1
-    while place < len(words):
-        word = words[place]
+    index = 1
+    while index < len(words):
+        word = words[index]
         if not word.startswith("-"):
-            return place
+            return index
         if word in ("-", "--"):
             return None
         if word.startswith("--"):
-            place += 2 if word in _WITH_VALUE else 1
+            index += 2 if word in _WITH_VALUE else 1
             continue
         for position, letter in enumerate(word[1:], start=1):
             if letter == "m":
-                return place if word == "-m" else None
+                return index if word == "-m" else None
             if letter == "c":
                 return None
             if letter in "WX":
-                place += 0 if position < len(word) - 1 else 1
+                index += 0 if position < len(word) - 1 else 1
                 break
-        place += 1
+        index += 1
     return None
 
 

@@ -47,10 +47,10 @@ def _program_fault(spec: AttemptSpec, env: Mapping[str, str]) -> str | None:
     word = environment.command(spec)[0]
     if "/" in word:
         path = Path(spec.code, word)
-        found = path.is_file() and os.access(path, os.X_OK)
+        exists = path.is_file() and os.access(path, os.X_OK)
     else:
-        found = shutil.which(word, path=env.get("PATH", os.defpath)) is not None
-    if found:
+        exists = shutil.which(word, path=env.get("PATH", os.defpath)) is not None
+    if exists:
         return None
     return f"program {word} is not there or not executable; correct `command` in the job record"
 

@@ -25,8 +25,8 @@ Take = Callable[[HookReport], bool]
 class TrainingHandler(RequestHandler):
     """Reports of the training process."""
 
-    def initialize(self, take: Take) -> None:
-        self._take = take
+    def initialize(self, accept: Take) -> None:
+        self._accept = accept
 
     def post(self) -> None:
         try:
@@ -35,8 +35,8 @@ class TrainingHandler(RequestHandler):
             self.set_status(HTTPStatus.BAD_REQUEST)
             self.finish({"code": "bad-report", "message": error.message, "path": error.path})
             return
-        taken = self._take(report)
-        self.set_status(HTTPStatus.NO_CONTENT if taken else HTTPStatus.CONFLICT)
+        accepted = self._accept(report)
+        self.set_status(HTTPStatus.NO_CONTENT if accepted else HTTPStatus.CONFLICT)
 
 
 class HealthHandler(RequestHandler):
@@ -50,11 +50,11 @@ class HealthHandler(RequestHandler):
         self.finish(json.dumps(codec.to_value(self._observe())))
 
 
-def serve(path: Path, take: Take, observe: Callable[[], Observed]) -> HTTPServer:
+def serve(path: Path, accept: Take, observe: Callable[[], Observed]) -> HTTPServer:
     """Start the server at ``path``; needs a running event loop. Raises OSError."""
     application = Application(
         [
-            (r"/training", TrainingHandler, {"take": take}),
+            (r"/training", TrainingHandler, {"accept": accept}),
             (r"/health", HealthHandler, {"observe": observe}),
         ],
         log_function=lambda handler: None,

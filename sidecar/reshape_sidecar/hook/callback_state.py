@@ -109,21 +109,21 @@ class EndedCallbacks:
 
     def fit_ended(self, callbacks: Any) -> None:
         """Note the argument ``callbacks`` of a call that is over or was skipped."""
-        self._of_fits.append([weakref.ref(callback) for callback in _given(callbacks)])
+        self._of_fits.append([weakref.ref(callback) for callback in _flattened(callbacks)])
 
     def encode(self, writer: Writer) -> dict[str, Any]:
         """Encode the newest states, and for each finished call the index of its callbacks'."""
         living: list[Any] = []
-        places: dict[int, int] = {}
+        indexes: dict[int, int] = {}
         fits: list[list[int | None]] = []
         for fit in self._of_fits:
             fits.append([])
             for callback in (reference() for reference in fit):
-                if callback is not None and places.setdefault(id(callback), len(living)) == len(
+                if callback is not None and indexes.setdefault(id(callback), len(living)) == len(
                     living
                 ):
                     living.append(callback)
-                fits[-1].append(places.get(id(callback)))
+                fits[-1].append(indexes.get(id(callback)))
         return {"fits": fits, "states": capture(living, writer)}
 
 
@@ -133,16 +133,16 @@ def restore_ended(
     """Restore the newest state of the callbacks of finished call ``number``, which is skipped."""
     if not saved:
         return  # a checkpoint of an older hook
-    for callback, place in zip(_given(callbacks), saved["fits"][number], strict=False):
+    for callback, index in zip(_flattened(callbacks), saved["fits"][number], strict=False):
         callback._model = model
-        if place is not None and saved["states"][place]["class"] == _class(callback):
-            _fill(callback, saved["states"][place], reader)
+        if index is not None and saved["states"][index]["class"] == _class(callback):
+            _fill(callback, saved["states"][index], reader)
 
 
-def _given(callbacks: Any) -> list[Any]:
+def _flattened(callbacks: Any) -> list[Any]:
     """Return the callbacks in an argument of ``fit``, lists and CallbackLists flattened."""
     if isinstance(callbacks, (list, tuple)):
-        return [one for item in callbacks for one in _given(item)]
+        return [one for item in callbacks for one in _flattened(item)]
     inner = getattr(callbacks, "callbacks", None)
     return [] if callbacks is None else [callbacks] if inner is None else list(inner)
 

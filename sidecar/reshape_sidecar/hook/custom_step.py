@@ -50,9 +50,9 @@ def _divides(model: Any, function: FunctionType, dividing: frozenset[str]) -> bo
         if not waiting:
             return False
         one = waiting.pop()
-        places = _places(model, one)
+        namespaces = _namespaces(model, one)
         for name in _names(one.__code__):
-            if name in dividing or any(_is_loss(place.get(name)) for place in places):
+            if name in dividing or any(_is_loss(namespace.get(name)) for namespace in namespaces):
                 return True
             method = _own(model, name)
             if method is not None and name not in names:
@@ -78,7 +78,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _places(model: Any, function: FunctionType) -> tuple[Mapping[str, Any], ...]:
+def _namespaces(model: Any, function: FunctionType) -> tuple[Mapping[str, Any], ...]:
     """Return the namespaces in which a name of the function's code may stand for a Loss."""
     import keras
 

@@ -78,13 +78,13 @@ def after_first_step(model: Any, verdict: Verdict) -> Verdict:
 
 
 def _devices_note(model: Any, settings: HookSettings) -> str | None:
-    given = len(settings.devices)
-    used = int(model.distribute_strategy.num_replicas_in_sync)
-    if given <= 1 or used == given:
+    devices = len(settings.devices)
+    replicas = int(model.distribute_strategy.num_replicas_in_sync)
+    if devices <= 1 or replicas == devices:
         return None
     if model._distribute_strategy is None:
-        return f"the script has no distribution strategy: it uses 1 of {given} devices"
-    return f"the script chooses its devices itself: it uses {used} of {given}"
+        return f"the script has no distribution strategy: it uses 1 of {devices} devices"
+    return f"the script chooses its devices itself: it uses {replicas} of {devices}"
 
 
 def _data_reasons(model: Any, position: Any) -> Iterator[str]:

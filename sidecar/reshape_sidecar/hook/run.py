@@ -46,8 +46,10 @@ class _HookFinder:
         base = os.path.join(self._root, *name.split(".")[1:])
         package = os.path.join(base, "__init__.py")
         is_package = os.path.isfile(package)
-        place = package if is_package else base + ".py"
-        spec = importlib.util.spec_from_file_location(name, place, loader=_HookLoader(name, place))
+        location = package if is_package else base + ".py"
+        spec = importlib.util.spec_from_file_location(
+            name, location, loader=_HookLoader(name, location)
+        )
         if is_package and spec is not None:
             # Empty: with a path, Python's own finder would load the modules below it.
             spec.submodule_search_locations = []

@@ -1,7 +1,7 @@
-"""Puts the hook together for one process, before the script runs.
+"""Installs the hook in one process, before the script runs.
 
-Does: reads the environment, takes SIGTERM, watches for the framework's import. Never: imports a
-framework. State: the objects that it wires.
+Does: reads the environment, handles SIGTERM, splits the CPU into simulated devices, and patches the
+framework when the script imports it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from reshape_sidecar.hook.training import Training
 
 
 def split_cpu(tensorflow: Any, count: int) -> None:
-    """Make ``count`` logical CPU devices; ``MirroredStrategy()`` takes them all."""
+    """Create ``count`` logical CPU devices; ``MirroredStrategy()`` uses all of them."""
     config = tensorflow.config
     config.set_visible_devices([], "GPU")
     cpu = config.list_physical_devices("CPU")[0]
@@ -44,7 +44,7 @@ OTHER_KERAS = (
 
 
 def start() -> Training:
-    """Install the hook; the object whose ``script_ended`` ends it."""
+    """Install the hook; return the object whose ``script_ended`` is to be called at the end."""
     try:
         told = settings.from_environment(os.environ)
     except settings.SettingsError as error:

@@ -100,8 +100,8 @@ def _flush_files() -> None:
     They hold lines of steps that are saved, which no later process runs again.
     """
     summaries = sys.modules.get("tensorflow.python.ops.summary_ops_v2")
-    wanted = (*FILES, summaries.SummaryWriter) if summaries is not None else FILES
-    kinds = set(_with_subclasses(wanted))
+    classes = (*FILES, summaries.SummaryWriter) if summaries is not None else FILES
+    kinds = set(_with_subclasses(classes))
     for file in [thing for thing in gc.get_objects() if type(thing) in kinds]:
         with contextlib.suppress(Exception):
             if not isinstance(file, FILES) or stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -33,8 +33,8 @@ def attribute_variables(model: Any) -> Iterator[tuple[str, Any]]:
     for number, layer in enumerate(model._flatten_layers()):
         for attribute, value in list(vars(layer).items()):
             if not attribute.startswith(BOOKKEEPING):
-                for place, variable in enumerate(_variables(value)):
-                    yield f"{number}.{attribute}.{place}", variable
+                for index, variable in enumerate(_variables(value)):
+                    yield f"{number}.{attribute}.{index}", variable
 
 
 def _variables(value: Any) -> Iterator[Any]:
@@ -135,16 +135,16 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
 
     Nothing is assigned unless all of the model's own variables fit.
     """
-    found = [entry for entry in collect(model) if entry[0] in groups]
-    targets = [entry for entry in found if entry[0] != BY_NAME]
-    wanted = [state for state in states if state.group in groups and state.group != BY_NAME]
-    if len(targets) != len(wanted):
+    entries = [entry for entry in collect(model) if entry[0] in groups]
+    targets = [entry for entry in entries if entry[0] != BY_NAME]
+    stored = [state for state in states if state.group in groups and state.group != BY_NAME]
+    if len(targets) != len(stored):
         raise StateMismatch(
-            f"the checkpoint has {len(wanted)} variables, the script's model {len(targets)}. "
+            f"the checkpoint has {len(stored)} variables, the script's model {len(targets)}. "
             "The script or its versions changed since: restore the old script, or start the job in "
             "an empty `checkpoints` folder."
         )
-    for state, (group, name, variable) in zip(wanted, targets, strict=True):
+    for state, (group, name, variable) in zip(stored, targets, strict=True):
         if group != state.group or not _fits(state, variable):
             raise StateMismatch(
                 f"variable {state.name} of the checkpoint ({state.group}, shape "
@@ -152,18 +152,18 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
                 "script changed since: restore the old one, or start in an empty `checkpoints` "
                 "folder."
             )
-    for state, (_, _, variable) in zip(wanted, targets, strict=True):
+    for state, (_, _, variable) in zip(stored, targets, strict=True):
         _assign(variable, state.how, state.values)
     _restore_by_name(
-        {name: variable for group, name, variable in found if group == BY_NAME},
+        {name: variable for group, name, variable in entries if group == BY_NAME},
         [state for state in states if state.group in groups and state.group == BY_NAME],
     )
 
 
-def _restore_by_name(found: dict[str, Any], states: list[VariableState]) -> None:
+def _restore_by_name(entries: dict[str, Any], states: list[VariableState]) -> None:
     missing = []
     for state in states:
-        variable = found.get(state.name)
+        variable = entries.get(state.name)
         if variable is None or not _fits(state, variable):
             missing.append(state.name)
         else:

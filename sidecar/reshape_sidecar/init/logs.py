@@ -37,20 +37,20 @@ def keep_end(folder: Path, bytes_max: int) -> None:
     for log in folder.glob("*.log"):
         with contextlib.suppress(OSError):
             if log.stat().st_size > bytes_max:
-                kept = log.with_name(log.name + ".cut")
+                copy = log.with_name(log.name + ".cut")
                 try:
-                    _keep_last(log, kept, bytes_max)
-                    kept.chmod(log.stat().st_mode & 0o777)
-                    kept.replace(log)
+                    _keep_last(log, copy, bytes_max)
+                    copy.chmod(log.stat().st_mode & 0o777)
+                    copy.replace(log)
                 finally:
-                    kept.unlink(missing_ok=True)
+                    copy.unlink(missing_ok=True)
 
 
-def _keep_last(log: Path, kept: Path, bytes_max: int) -> None:
+def _keep_last(log: Path, copy: Path, bytes_max: int) -> None:
     """Copy the last ``bytes_max`` bytes that are in ``log`` now."""
-    with open(log, "rb") as source, open(kept, "wb") as target:
+    with open(log, "rb") as source, open(copy, "wb") as target:
         source.seek(-bytes_max, os.SEEK_END)
-        left = bytes_max
-        while left > 0 and (chunk := source.read(min(left, CHUNK_BYTES))):
+        left_bytes = bytes_max
+        while left_bytes > 0 and (chunk := source.read(min(left_bytes, CHUNK_BYTES))):
             target.write(chunk)
-            left -= len(chunk)
+            left_bytes -= len(chunk)

@@ -96,18 +96,18 @@ def descendants(of: int, procs: Mapping[int, Proc], without: Iterable[int] = ())
     children: dict[int, list[Proc]] = {}
     for proc in procs.values():
         children.setdefault(proc.parent, []).append(proc)
-    found, todo, skipped = [], [of], set(without)
+    below, todo, excluded = [], [of], set(without)
     while todo:
         for proc in children.get(todo.pop(), []):
-            if proc.pid not in skipped:
+            if proc.pid not in excluded:
                 todo.append(proc.pid)
-                found.append(proc)
-    return [proc for proc in found if not proc.zombie]
+                below.append(proc)
+    return [proc for proc in below if not proc.zombie]
 
 
 def marked_processes(procs: Mapping[int, Proc]) -> list[MarkedProcess]:
     """Return every living process that has a marker which this user may read."""
-    found = []
+    entries = []
     for proc in procs.values():
         names = {} if proc.zombie else _names(proc.pid)
         job, attempt, socket = (names.get(name) for name in (ENV_JOB, ENV_ATTEMPT, ENV_SOCKET))
@@ -115,8 +115,8 @@ def marked_processes(procs: Mapping[int, Proc]) -> list[MarkedProcess]:
             continue
         generation = names.get(ENV_GENERATION, "")
         number = int(generation) if generation.isdecimal() else None
-        found.append(MarkedProcess(proc, Marker(job, int(attempt), socket), number))
-    return found
+        entries.append(MarkedProcess(proc, Marker(job, int(attempt), socket), number))
+    return entries
 
 
 def send_signal(proc: Proc, signum: signal.Signals) -> bool:

@@ -241,11 +241,11 @@ class Supervisor:
         except OSError as error:
             logs.write_line(f"{name} cannot be written: {error}")
 
-    def _keep_running(self, wanted: bool) -> None:
+    def _keep_running(self, withdraw: bool) -> None:
         """Create or remove the file that withdraws a SIGTERM which training has not served."""
         path = self._run / KEEP_RUNNING_FILE
         try:
-            path.touch() if wanted else path.unlink(missing_ok=True)
+            path.touch() if withdraw else path.unlink(missing_ok=True)
         except OSError as error:
             logs.write_line(f"{path} cannot be changed: {error}")
 
