@@ -1,4 +1,4 @@
-"""The workers of a job save after one and the same step, whenever each of them can be told."""
+"""All workers of a job save after the same step, however late each of them learns of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reshape_sidecar.hook.stop import Stop
 
 
 class AnHour:
-    """Time that passes at each look; the others are told of the step when it is over."""
+    """An hour that passes second by second; then the other workers know of the step."""
 
     def __init__(self, meeting: Path) -> None:
         self.now_s = 0.0

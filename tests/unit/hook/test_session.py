@@ -1,4 +1,4 @@
-"""The session API in real processes: a loop saves when asked, goes on, and says where it is."""
+"""The session API in real processes: a loop saves on request, resumes, and reports progress."""
 
 from __future__ import annotations
 

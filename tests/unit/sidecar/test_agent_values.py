@@ -1,4 +1,4 @@
-"""What the agent takes up, keeps, measures and reports."""
+"""What the agent accepts, stores, measures and reports."""
 
 from __future__ import annotations
 

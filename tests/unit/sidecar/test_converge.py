@@ -1,4 +1,4 @@
-"""The SideCar's decision: one action from what is desired, what runs, and what was decided."""
+"""The SideCar's decision: one action from the desired state, init's status and the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: one outcome per generation, one process, one start each."""
+"""Property: in any order of events, one outcome, one process and one start per generation."""
 
 from __future__ import annotations
 

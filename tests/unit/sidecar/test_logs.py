@@ -1,4 +1,4 @@
-"""Log files stay within their bound and keep their newest past."""
+"""Log files stay within their bound and keep their newest lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel's own count of processes that it killed for want of memory."""
+"""The kernel's count of processes that it killed because memory ran out."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_an_old_attempt_can_neither_publish_nor_claim(tmp_path: Path) -> None:
 def test_two_threads_of_a_process_may_claim_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hook looks for a checkpoint beside the script, whose session claims the same folder."""
+    """The hook reads the checkpoints in a thread while the script's session claims the folder."""
     written, real = threading.Barrier(2, timeout=30), durable.write_synced
 
     def both_before_either_goes_on(path: Path, content: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint folder that a former job has left: the next one goes on from what is there."""
+"""A job that takes over the checkpoint folder of an earlier job resumes from its checkpoint."""
 
 from __future__ import annotations
 
