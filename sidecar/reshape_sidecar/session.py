@@ -190,7 +190,7 @@ class Session:
             return
         if not barrier.chief:
             self.leave()
-        barrier.agree(self.step)
+        barrier.raise_barrier(self.step)
         if self._pacer is not None:
             self._pacer.pause(time.monotonic() - now_s)
 

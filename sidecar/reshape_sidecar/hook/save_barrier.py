@@ -73,8 +73,8 @@ class SaveBarrier:
             self._barrier_step = None if announced_step == self._done_step else announced_step
         return self._barrier_step is not None and step >= self._barrier_step
 
-    def agree(self, step: int) -> None:
-        """Set the barrier to the step after ``step``; the chief calls this when it shall leave.
+    def raise_barrier(self, step: int) -> None:
+        """Make all save after the step that follows ``step``; the chief calls this to leave.
 
         Returns only when all workers know of it: a worker that is alone in a save, or is left out
         of one, would wait for ever.
@@ -82,11 +82,11 @@ class SaveBarrier:
         if self._barrier_step is not None:
             return
         self._barrier_step = step + 1
-        requested_s = 0.0
+        sent_at_s = 0.0
         while self._announced_step() != self._barrier_step:
-            if time.monotonic() - requested_s >= ASK_AGAIN_S:
+            if time.monotonic() - sent_at_s >= ASK_AGAIN_S:
                 self._reporter.request_save_after(self._barrier_step)
-                requested_s = time.monotonic()
+                sent_at_s = time.monotonic()
             time.sleep(POLL_S)
 
     def save_ended(self) -> None:

@@ -70,10 +70,6 @@ class Stop:
                 stream.flush()
         os._exit(EXIT_SAVED)
 
-    def ask(self) -> None:
-        """What a SIGTERM does, for whoever asks from inside."""
-        self._requested = True
-
     def _withdrawn(self) -> bool:
         return self._keep_running is not None and self._keep_running.exists()
 

@@ -42,6 +42,6 @@ def test_the_chief_holds_its_step_until_the_others_know_after_which_one_they_sav
     chief = SaveBarrier(settings, ProgressReporter(ReportSender(None), 7, None), stop)
     hour = AnHour(meeting)
     monkeypatch.setattr(save_barrier, "time", hour)
-    chief.agree(128)
+    chief.raise_barrier(128)
     assert hour.now_s == 3600.0
     assert chief.due(129)
