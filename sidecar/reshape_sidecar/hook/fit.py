@@ -45,7 +45,7 @@ class _BeforeValidation:
     logs: dict[str, float]
 
 
-class JobState(Protocol):
+class FitContext(Protocol):
     """What a running ``fit`` call needs of the job: state over all calls, savers and reporters."""
 
     settings: HookSettings
@@ -85,7 +85,7 @@ class Fit:
 
     def __init__(
         self,
-        job: JobState,
+        job: FitContext,
         model: Any,
         initial_epoch: int,
         validation: Any,
