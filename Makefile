@@ -11,16 +11,20 @@ COMPILED_OF := hatch_build.py pyproject.toml $(shell find native controller side
 WORKERS ?= 2
 # These tests wait more than they compute.
 test test-compiled kubernetes kubernetes-workers: WORKERS = 3
+# GATE=1: of a tier the tests marked "gate", of random tests a third of the examples (docs/dev/ci.md).
+GATE ?=
+export GATE
+AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers compiled test-compiled bench-replay bench-kubernetes clean
+.PHONY: help setup demo test check quick test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers compiled test-compiled bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
-$(VENV)/.ready: requirements.lock pyproject.toml
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+# Third-party packages come from a cache of this user's if another checkout has installed them.
+$(VENV)/.ready: requirements.lock pyproject.toml .ci/environment.py
+	$(PYTHON) .ci/environment.py requirements.lock $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -33,30 +37,33 @@ test: setup  ## Set up and run the checks and all tests that need no TensorFlow,
 	$(MAKE) check
 	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not kubernetes"
 
-check: setup  ## Format, lint, types and import contracts
+check: setup  ## Format, lint, types, import contracts and commit subjects
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python .ci/check_commits.py
+
+quick: check  ## The checks and the unit tests of the deciding code, under a minute: run it after each edit
+	$(BIN)/python -m pytest -q tests/unit/core tests/unit/policies tests/unit/test_tidy.py
 
 test-tensorflow: setup  ## The tests that start real TensorFlow processes
-	$(PYTEST) -m "tensorflow and not mongo"
+	$(PYTEST) -m "tensorflow and not mongo$(AND_GATE)"
 
 test-pytorch: setup $(TORCH)/.ready  ## The tests that start real PyTorch processes (installs it: 4.5 GB)
-	$(PYTEST) -m pytorch tests/integration/pytorch
+	$(PYTEST) -m "pytorch$(AND_GATE)" tests/integration/pytorch
 
-$(TORCH)/.ready: requirements-pytorch.lock
-	$(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-deps --require-hashes -r requirements-pytorch.lock
+$(TORCH)/.ready: requirements-pytorch.lock .ci/environment.py
+	$(PYTHON) .ci/environment.py requirements-pytorch.lock $(TORCH) --no-cache-dir --no-deps
 	@touch $@
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
-	$(PYTEST) -m mongo
+	$(PYTEST) -m "mongo$(AND_GATE)"
 
 # Each worker has a cluster, or they share that of KUBECONFIG.
 kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own for each worker (root; KUBENODE=, or Go), or KUBECONFIG=
 	$(BIN)/python -m tests.kubernetes.grounds prepare
-	$(PYTEST) -m kubernetes tests/kubernetes
+	$(PYTEST) -m "kubernetes$(AND_GATE)" tests/kubernetes
 
 kubernetes-workers:
 	@echo $(WORKERS)

@@ -12,6 +12,7 @@ import pytest
 BEDS = [f"tests.support.{path.stem}" for path in Path(__file__).parent.glob("support/*_bed.py")]
 pytest.register_assert_rewrite(*BEDS)  # their assertions say what they found, as those of tests do
 
+import tests.support.gate  # noqa: E402, F401 (its Hypothesis profile holds for all tests)
 from tests.support.mongo_bed import Database  # noqa: E402
 from tests.support.mongo_server import any_server, fresh_database  # noqa: E402
 

@@ -66,7 +66,7 @@ class _Loader(yaml.SafeLoader):
                 )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    None, None, f"{key!r:.60} is there twice", key_node.start_mark
+                    None, None, f"{key!r:.60} appears twice", key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep)

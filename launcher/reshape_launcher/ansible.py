@@ -54,7 +54,9 @@ def playbooks() -> Path:
 def run(root: Path, folder: Path, ident: str, playbook: Path | None = None) -> None:
     """Run the playbook on a run folder. Blocking. Raises PlaybookFailed."""
     if "{" in str(folder) or "}" in str(folder):
-        raise PlaybookFailed(f"{folder}: Ansible reads braces as a template; name another home")
+        raise PlaybookFailed(
+            f"{folder}: Ansible reads braces as a template; give a home without braces"
+        )
     import ansible_runner
 
     failures: list[TaskFailure] = []
@@ -81,7 +83,9 @@ def run(root: Path, folder: Path, ident: str, playbook: Path | None = None) -> N
         raise PlaybookFailed(what, lasting=first.lasting, away=first.away)
     with result.stdout as output:
         said = " ".join(output.read().split())[-MESSAGE_CHARS_MAX:]
-    raise PlaybookFailed(f"the playbook ended as {result.status} (exit code {result.rc}): {said}")
+    raise PlaybookFailed(
+        f"the playbook failed with status {result.status} (exit code {result.rc}): {said}"
+    )
 
 
 def failure_of(event: Event) -> TaskFailure | None:
@@ -94,7 +98,7 @@ def failure_of(event: Event) -> TaskFailure | None:
     result = data.get("res") or {}
     # A command's own message says no more than "non-zero return code".
     texts = [result.get("stderr"), result.get("msg"), result.get("stdout")]
-    said = next((str(text) for text in texts if text), "it gave no message")
+    said = next((str(text) for text in texts if text), "no message")
     message = " ".join(said.split())[-MESSAGE_CHARS_MAX:]
     task = str(data.get("task", ""))
     return TaskFailure(task, message, bool(result.get("lasting")), bool(result.get("away")))

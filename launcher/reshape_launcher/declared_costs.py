@@ -113,7 +113,7 @@ class DeclaredLauncher:
             return
         finally:
             self._waiting.pop(key, None)
-        raise LaunchError(f"the launch of attempt {key[1]} of {key[0]} was called off")
+        raise LaunchError(f"the launch of attempt {key[1]} of {key[0]} was cancelled")
 
     def _left_s(self, key: tuple[str, int]) -> float:
         """Seconds of the declared stop that are left; it begins when the end is first seen."""

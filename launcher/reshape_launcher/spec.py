@@ -125,7 +125,7 @@ class LaunchError(Exception):
 def check_job_id(job: str) -> None:
     """Folders and objects are named after it. Raises LaunchError."""
     if not _JOB_ID.match(job):
-        raise LaunchError(f"job id {job!r} cannot be the name of a folder")
+        raise LaunchError(f"job id {job!r} is not a valid folder name")
 
 
 class ClusterAway(LaunchError):

@@ -16,7 +16,7 @@ from reshape_profiles import gavel, loader, table
 from reshape_profiles.loader import Bundle, ProfileError
 
 FILE_BYTES_MAX = 16 * 1024 * 1024
-FORMS = "name a file of profiles (.toml, .json or .csv)"
+FORMS = "give a file of profiles (.toml, .json or .csv)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def load(path: Path, part: str | None = None) -> Loaded:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ProfileError(where, f"is no UTF-8 text ({error.reason}); {FORMS}") from None
+        raise ProfileError(where, f"is not UTF-8 text ({error.reason}); {FORMS}") from None
     if path.suffix == ".json":
         document = _json(text, where)
         if gavel.is_one(document):
@@ -60,7 +60,7 @@ def _json(text: str, where: str) -> Any:
     except RecursionError:
         raise ProfileError(where, "is nested too deeply to be profiles") from None
     except ValueError as error:
-        raise ProfileError(where, f"is no JSON ({error})") from None
+        raise ProfileError(where, f"is not valid JSON ({error})") from None
 
 
 def _toml(text: str, where: str) -> Any:
@@ -69,4 +69,4 @@ def _toml(text: str, where: str) -> Any:
     except RecursionError:
         raise ProfileError(where, "is nested too deeply to be profiles") from None
     except ValueError as error:
-        raise ProfileError(where, f"is no TOML ({error})") from None
+        raise ProfileError(where, f"is not valid TOML ({error})") from None

@@ -110,7 +110,7 @@ def write(profiles: Iterable[Profile]) -> tuple[str, tuple[str, ...]]:
         for point in profile.speed:
             whole, gpus = profile.global_batch, point.gpus
             if (whole is None and gpus > 1) or (whole or 0) % gpus:
-                why = f"a global batch of {whole} on {gpus} GPUs cannot be said there"
+                why = f"the format cannot express a global batch of {whole} on {gpus} GPUs"
                 left_out[f"{profile.job_type}: {why}"] = None
                 continue
             job = (_named(model, whole // gpus if whole is not None else None), gpus)
@@ -122,12 +122,12 @@ def write(profiles: Iterable[Profile]) -> tuple[str, tuple[str, ...]]:
 def _of_tables(document: dict[str, Any], where: str, counts: _Counts) -> Iterator[_Figure]:
     for gpu_type, table in document.items():
         if not isinstance(table, dict):
-            raise ProfileError(f"{where}: {gpu_type}", "is no table of jobs and rates")
+            raise ProfileError(f"{where}: {gpu_type}", "is not a table of jobs and rates")
         for key, rates in table.items():
             place = f"{where}: {gpu_type}: {key}"
             job = _JOB.fullmatch(key)
             if job is None or not isinstance(rates, dict):
-                what = "is no job with its rates; write \"('MODEL (batch size B)', N)\": {...}"
+                what = "is not a job with its rates; write \"('MODEL (batch size B)', N)\": {...}"
                 raise ProfileError(place, what)
             counts.shared += len(rates) - ("null" in rates)
             if "null" not in rates:
@@ -142,26 +142,26 @@ def _of_rows(
 ) -> Iterator[_Figure]:
     rows = document["rows"]
     if document.get("columns") != list(COLUMNS) or not isinstance(rows, list):
-        what = f"the columns are not {', '.join(COLUMNS)}, or the rows are no list; correct them"
+        what = f"the columns are not {', '.join(COLUMNS)}, or the rows are not a list; correct them"
         raise ProfileError(f"{where}: columns", what)
     parts = {row[0]: None for row in rows if isinstance(row, list) and row}
     known = ", ".join(map(str, parts))
     if part is None and len(parts) > 1:
-        what = f"there are rows of {known}, with figures for the same; choose one with --part"
+        what = f"rows of {known} have figures for the same job type; choose one with --part"
         raise ProfileError(f"{where}: rows", what)
     if part is not None and part not in parts:
-        raise ProfileError(f"{where}: rows", f"there are none of {part!r}; there are {known}")
+        raise ProfileError(f"{where}: rows", f"no rows of part {part!r}; use one of: {known}")
     for number, row in enumerate(rows):
         place = f"{where}: rows[{number}]"
         if not isinstance(row, list) or len(row) != len(COLUMNS):
-            raise ProfileError(place, f"has not {len(COLUMNS)} entries ({', '.join(COLUMNS)})")
+            raise ProfileError(place, f"must have {len(COLUMNS)} entries ({', '.join(COLUMNS)})")
         file, model, batch, gpu_type, gpus, rate = row
         if part is not None and file != part:
             continue
         counts.parts[str(file)[:100]] = None
         for name, text in (("model", model), ("gpu_type", gpu_type)):
             if not isinstance(text, str) or not text or "'" in text:
-                raise ProfileError(f"{place}: {name}", f"{text!r} is no name; correct it")
+                raise ProfileError(f"{place}: {name}", f"{text!r} is not a name; correct it")
         whole = None if batch is None else _whole(batch, f"{place}: batch_size", 2**40)
         count = _whole(gpus, f"{place}: num_gpus", GPUS_MAX)
         yield _Figure(model, whole, gpu_type, count, _rate(rate, f"{place}: steps_per_s"), place)
@@ -201,7 +201,7 @@ def _point(figure: _Figure, points: list[SpeedPoint], source: str) -> SpeedPoint
 
 def _rate(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ProfileError(where, f"{value!r} is no number of steps per second; correct it")
+        raise ProfileError(where, f"{value!r} is not a number of steps per second; correct it")
     if not (math.isfinite(value) and 0 <= value < 1e12):
         raise ProfileError(where, f"{value!r} steps per second; write 0 for what was not measured")
     return float(value)
@@ -209,7 +209,7 @@ def _rate(value: Any, where: str) -> float:
 
 def _whole(value: Any, where: str, most: int) -> int:
     if type(value) is not int or not 1 <= value <= most:
-        raise ProfileError(where, f"{value!r} is no whole number from 1 to {most}; correct it")
+        raise ProfileError(where, f"{value!r} is not a whole number from 1 to {most}; correct it")
     return value
 
 

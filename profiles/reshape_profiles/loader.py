@@ -71,7 +71,7 @@ class Bundle:
             if known == name:
                 return Profile(DEFAULT_TYPE, f"costs: {name}", overhead=overhead)
         names = ", ".join(known for known, _ in self.costs)
-        raise ProfileError(f"costs.{name}", f"unknown; there are {names or 'none'}")
+        raise ProfileError(f"costs.{name}", f"unknown; use one of: {names or 'none'}")
 
 
 def bundled() -> Bundle:
@@ -87,7 +87,9 @@ def parse(document: Any, where: str) -> Bundle:
     sources = _table(table.get("sources", {}), f"{where}: sources")
     rows = table.get("profile", [])
     if not isinstance(rows, list):
-        raise ProfileError(f"{where}: profile", "is no list; write [[profile]] above each")
+        raise ProfileError(
+            f"{where}: profile", "is not a list; write [[profile]] above each profile"
+        )
     found: dict[str, Profile] = {}
     for number, row in enumerate(rows):
         profile = _profile(row, f"{where}: profile[{number}]", sources)
@@ -97,7 +99,7 @@ def parse(document: Any, where: str) -> Bundle:
     sets = []
     for name, types in _table(table.get("sets", {}), f"{where}: sets").items():
         if not isinstance(types, list) or not all(isinstance(kind, str) for kind in types):
-            raise ProfileError(f"{where}: sets.{name}", "is no list of job types")
+            raise ProfileError(f"{where}: sets.{name}", "is not a list of job types")
         if not types:
             raise ProfileError(
                 f"{where}: sets.{name}", "names no job type; leave it out, or name one"
@@ -128,7 +130,7 @@ def write(profiles: Iterable[Profile]) -> str:
 def bounded(profile: Profile, where: str) -> Profile:
     """The same profile. Raises ProfileError for what no store and no job record could hold."""
     if JOB_TYPE.fullmatch(profile.job_type) is None:
-        what = f"{profile.job_type[:100]!r} is no name of a job type"
+        what = f"{profile.job_type[:100]!r} is not a job type name"
         raise ProfileError(f"{where}.job_type", f"{what}; use letters, digits, -, _ and .")
     texts = [("text", profile.text)]
     sources = {
@@ -145,7 +147,7 @@ def bounded(profile: Profile, where: str) -> Profile:
         texts.append(("overhead.source", profile.overhead.source))
     for name, text in texts:
         if len(text) > TEXT_CHARS_MAX or "\0" in text or not _is_unicode(text):
-            what = f"{text[:20]!r}... is no text of at most {TEXT_CHARS_MAX} characters"
+            what = f"{text[:20]!r}... is not a text of at most {TEXT_CHARS_MAX} characters"
             raise ProfileError(f"{where}.{name}", f"{what}; shorten it")
     wholes = [profile.global_batch or 0, profile.steps_per_epoch or 0]
     wholes += [point.gpus for point in profile.speed] + [point.step for point in profile.accuracy]
@@ -182,7 +184,7 @@ def _profile(value: Any, where: str, sources: Mapping[str, Any]) -> Profile:
     accuracy = _rows(table, where, "accuracy", sources, (int, float))
     for name, kind in zip(_PROFILE_FIELDS, (str, str, int, int), strict=True):
         if name in table and type(table[name]) is not kind:
-            raise ProfileError(f"{where}.{name}", f"{table[name]!r} is no {kind.__name__}")
+            raise ProfileError(f"{where}.{name}", f"{table[name]!r} is not of type {kind.__name__}")
     try:
         profile = Profile(
             job_type=table.get("job_type", ""),
@@ -224,7 +226,7 @@ def _rows(
 ) -> list[tuple[Any, ...]]:
     rows = table.get(name, [])
     if not isinstance(rows, list):
-        raise ProfileError(f"{where}.{name}", "is no list; write one row for each figure")
+        raise ProfileError(f"{where}.{name}", "is not a list; write one row for each figure")
     return [_row(row, f"{where}.{name}[{n}]", sources, kinds) for n, row in enumerate(rows)]
 
 
@@ -232,7 +234,9 @@ def _row(
     value: Any, where: str, sources: Mapping[str, Any], kinds: tuple[type, ...]
 ) -> tuple[Any, ...]:
     if not isinstance(value, list) or len(value) not in (len(kinds), len(kinds) + 1):
-        raise ProfileError(where, f"has not {len(kinds)} entries, or one more for the source")
+        raise ProfileError(
+            where, f"must have {len(kinds)} entries, and may have one more for the source"
+        )
     cells: list[Any] = []
     for number, (cell, kind) in enumerate(zip(value, kinds, strict=False)):
         if kind is float:
@@ -240,7 +244,7 @@ def _row(
         elif type(cell) is kind:
             cells.append(cell)
         else:
-            raise ProfileError(f"{where}[{number}]", f"{cell!r} is no {kind.__name__}")
+            raise ProfileError(f"{where}[{number}]", f"{cell!r} is not of type {kind.__name__}")
     return (*cells, _source(value[len(kinds)] if len(value) > len(kinds) else None, sources))
 
 
@@ -250,7 +254,7 @@ def _source(value: Any, sources: Mapping[str, Any]) -> str:
 
 def _number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ProfileError(where, f"{value!r} is no number")
+        raise ProfileError(where, f"{value!r} is not a number")
     try:
         return float(value)
     except OverflowError:
@@ -259,11 +263,11 @@ def _number(value: Any, where: str) -> float:
 
 def _table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ProfileError(where, "is no table of names and values")
+        raise ProfileError(where, "is not a table of names and values")
     return value
 
 
 def _only(table: Mapping[str, Any], where: str, names: tuple[str, ...]) -> None:
     for name in table:
         if name not in names:
-            raise ProfileError(f"{where}.{name}", f"unknown; there are {', '.join(names)}")
+            raise ProfileError(f"{where}.{name}", f"unknown; use one of: {', '.join(names)}")

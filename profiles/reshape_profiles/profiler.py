@@ -29,7 +29,9 @@ def profile(
     """
     wrong = [size for size in sizes if not 1 <= size <= len(devices)]
     if wrong or not sizes:
-        raise RunFailed(f"sizes {wrong or 'are none'}; there are {len(devices)} devices")
+        raise RunFailed(
+            f"cannot run on sizes {wrong or '(none given)'}; {len(devices)} devices are available"
+        )
     batch = script.global_batch
     uneven = [size for size in sizes if batch is not None and batch % size]
     if uneven:

@@ -52,7 +52,9 @@ def parse(text: str, where: str) -> Bundle:
             if cells:
                 _take(found, header, cells, f"{where}: line {reader.line_num}")
     except csv.Error as error:
-        raise ProfileError(f"{where}: line {reader.line_num}", f"is no CSV ({error})") from None
+        raise ProfileError(
+            f"{where}: line {reader.line_num}", f"is not valid CSV ({error})"
+        ) from None
     profiles = tuple(_profile(kind, each, where) for kind, each in found.items())
     return Bundle(profiles)
 
@@ -80,11 +82,13 @@ def _header(cells: list[str], where: str) -> list[str]:
     header = [cell.strip() for cell in cells]
     for name in header:
         if name not in COLUMNS:
-            raise ProfileError(where, f"unknown column {name!r}; there are {', '.join(COLUMNS)}")
+            raise ProfileError(
+                where, f"unknown column {name!r}; known columns: {', '.join(COLUMNS)}"
+            )
         if header.count(name) > 1:
             raise ProfileError(where, f"two columns {name!r}; keep one")
     if "job_type" not in header:
-        raise ProfileError(where, "there is no column job_type; name the columns in line 1")
+        raise ProfileError(where, "the column job_type is missing; name the columns in line 1")
     return header
 
 
@@ -111,7 +115,9 @@ def _take(found: dict[str, _Found], header: list[str], cells: list[str], where: 
         each.accuracy.append(_made(where, AccuracyPoint, *group, source))
     if group := _group(row, COSTS, where):
         if each.overhead is not None:
-            raise ProfileError(where, f"overheads of {row['job_type']} again; keep one row")
+            raise ProfileError(
+                where, f"a second row of overheads of {row['job_type']}; keep one row"
+            )
         each.overhead = _made(where, Overhead, *group, source)
 
 
@@ -134,7 +140,7 @@ def _value(name: str, text: str, where: str) -> Any:
         return int(text) if whole else float(text)
     except ValueError:
         kind = "whole number, for example 2" if whole else "number, for example 0.25"
-        raise ProfileError(where, f"{text[:100]!r} is no {kind}") from None
+        raise ProfileError(where, f"{text[:100]!r} is not a {kind}") from None
 
 
 def _made(where: str, kind: Callable[..., T], *values: Any) -> T:

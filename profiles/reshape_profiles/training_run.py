@@ -102,7 +102,7 @@ def _spec(script: Script, folder: Path) -> AttemptSpec:
     """What a SideCar would be told of a job of this script."""
     words = script.command
     if not words or (len(words) == 1 and Path(words[0]).name.startswith("python")):
-        raise RunFailed("there is no script to run; give a script with its arguments")
+        raise RunFailed("no script is given; give a script with its arguments")
     if words[0].endswith(".py"):
         words = ("python", *words)
     return AttemptSpec(
@@ -155,7 +155,7 @@ def _watched(
     running = [r for r in list(reports) if r.progress.seconds_per_step is not None]
     if not running:
         raise RunFailed(
-            f"the script reported no iteration (exit code {process.poll()}); it has to train with "
+            f"the script reported no iteration (exit code {process.poll()}); it must train with "
             f"Keras, or to use the session API.{_tail(log)}"
         )
     ended = process.poll()
@@ -170,9 +170,7 @@ def _watched(
     try:
         process.wait(KILL_AFTER_S + script.timeout_s)
     except subprocess.TimeoutExpired:
-        raise RunFailed(
-            f"the script did not leave after it was asked to save.{_tail(log)}"
-        ) from None
+        raise RunFailed(f"the script did not stop after the request to save.{_tail(log)}") from None
     stopped_s = time.monotonic() - asked
     last = reports[-1]
     parts = (last.import_s, last.build_s, last.restore_s, last.first_step_s)
@@ -196,4 +194,4 @@ def _steps(reports: list[HookReport]) -> int:
 
 def _tail(log: Path) -> str:
     text = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
-    return f" The script's last words:\n{text}" if text else " The script wrote nothing."
+    return f" The end of its output:\n{text}" if text else " The script wrote no output."

@@ -130,8 +130,8 @@ def publish(
             os.mkdir(temporary)
             write(temporary)
             if os.path.lexists(temporary / MANIFEST_FILE):
-                what = f"what was saved has a {MANIFEST_FILE}, which is Reshape's own name"
-                raise CheckpointError(f"checkpoint of step {step}: {what}; save it under another")
+                what = f"the saved folder contains {MANIFEST_FILE}, a name reserved for Reshape"
+                raise CheckpointError(f"checkpoint of step {step}: {what}; use another name")
             files = tuple(FileEntry(*entry) for entry in durable.sync_and_hash(temporary))
             manifest = Manifest(step, epoch, attempt, generation, files, complete)
             # A file's name may hold bytes that are no text; they pass unchanged.
@@ -166,7 +166,7 @@ def verify(path: Path, process: tuple[int, int] | None = None) -> Manifest:
     try:
         manifest = codec.loads(Manifest, (path / MANIFEST_FILE).read_bytes())
         if match is None or (manifest.step, manifest.attempt) != tuple(map(int, match.group(1, 2))):
-            raise DamagedCheckpoint(f"{path}: the manifest is of another checkpoint")
+            raise DamagedCheckpoint(f"{path}: the manifest belongs to another checkpoint")
         hashed = (manifest.attempt, manifest.generation) == process
         for entry in manifest.files:
             if Path(entry.name).is_absolute() or ".." in Path(entry.name).parts:

@@ -23,7 +23,7 @@ class StaleAttempt(CheckpointError):
         other = f"attempt {holder.attempt}" if belongs_to(holder, job) else f"job {holder.job}"
         super().__init__(
             f"checkpoint folder {folder} is claimed by {other}; attempt {attempt} is an old copy "
-            f"of {job or 'this job'} and may not publish there. Let it stop; {other} goes on."
+            f"of {job or 'this job'} and must not save there. Let it stop; {other} trains on."
         )
 
 

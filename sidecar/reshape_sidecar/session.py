@@ -163,7 +163,9 @@ class Session:
                 time.sleep(SAVE_AGAIN_AFTER_S)
                 continue
             what = f"the end of training, step {self.step}, is not saved; the log says why"
-            raise CheckpointError(f"{what}. Started again, it goes on from the checkpoint before.")
+            raise CheckpointError(
+                f"{what}. After a restart it goes on from the previous checkpoint."
+            )
         self._reporter.update(step=self.step, epoch=self.epoch)
         self._reporter.phase(HookPhase.FINISHED)
         self._reporter.flush()

@@ -12,7 +12,9 @@ from reshape_controller.store.protocol import Store
 from reshape_controller.store.sqlite.store import SqliteStore
 
 
-@pytest.fixture(params=["sqlite", pytest.param("mongo", marks=pytest.mark.mongo)])
+@pytest.fixture(
+    params=["sqlite", pytest.param("mongo", marks=[pytest.mark.mongo, pytest.mark.gate])]
+)
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
     """Opens the same store each time that it is called: twice means a restart."""
     if request.param == "sqlite":

@@ -224,6 +224,6 @@ def test_log_files_are_readable_while_it_runs_and_afterwards(world: Bed) -> None
 
 
 def test_a_launch_that_cannot_be_done_is_one_clear_error(world: Bed) -> None:
-    with pytest.raises(LaunchError, match="cannot be the name of a folder") as caught:
+    with pytest.raises(LaunchError, match="is not a valid folder name") as caught:
         world.launch(world.spec(programs.PLAIN, job="../job-1"))
     assert not caught.value.retryable

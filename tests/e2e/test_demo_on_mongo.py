@@ -87,6 +87,6 @@ def test_the_demo_refuses_a_password_on_its_command_line(bed: Bed, tmp_path: Pat
     uri = "mongodb://ada:s3same@127.0.0.1:9/mine"
     code, said = demo(bed, "--out", str(out), "--store", uri)
     assert code == 2
-    assert "a command line is no secret" in said
+    assert "other users can see the command line" in said
     assert "s3same" not in said
     assert not out.exists()

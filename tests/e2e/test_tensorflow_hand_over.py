@@ -76,6 +76,7 @@ def the_log(bed: Bed) -> list[LogRecord]:
     return asyncio.run(read())
 
 
+@pytest.mark.gate
 def test_a_controller_killed_during_the_hand_over_loses_no_step_and_its_log_replays(
     bed: Bed,
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_controller_killed_during_the_hand_over_loses_no_step_and_its_log_repl
     verify(records)
 
 
+@pytest.mark.gate
 def test_a_killed_init_is_recovered_from_the_newest_checkpoint_in_a_new_container(
     bed: Bed,
 ) -> None:

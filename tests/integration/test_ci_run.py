@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-BUDGETS_MIN = {
-    "test": 8,
-    "test-compiled": 10,
-    "test-tensorflow": 8,
-    "test-pytorch": 5,
-    "test-mongo": 4,
-}
-SCRIPT = Path(__file__).resolve().parents[2] / ".ci" / "run"
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 100.0
+"""For what takes a second on a quiet machine."""
+TIERS = ("test", "test-tensorflow", "test-pytorch", "test-mongo", "kubernetes")
+"""Targets of which the gate runs a part."""
 STAND_IN = """#!/bin/sh
 # "NAME CODE" in the file "ends" says how the part called NAME ends, the file slow-NAME how long it
-# lasts; all others end well, and at once.
-for word in "$@"; do name=$word; done
-echo "$name" >> ran
-[ "$name" = prepare ] && nice > niceness
+# lasts; all others end well, and at once. The file "ran" has a line for each.
+whole=$*
+gate=
+for word in "$@"; do
+  case "$word" in GATE=1) gate=" gate" ;; *) name=$word ;; esac
+done
+echo "$name$gate" >> out/ran
+[ "$name" = prepare ] && nice > out/niceness
 [ "$name" = kubernetes-workers ] && echo 3
-[ -e "slow-$name" ] && sleep "$(cat "slow-$name")"
-code=$(sed -n "s/^$name //p" ends)
+[ "$name" = left ] && echo "$RESHAPE_KUBE_NUMBER" >> out/numbers
+[ -e "out/slow-$name" ] && sleep "$(cat "out/slow-$name")"
+[ -e "out/do-$name" ] && . "out/do-$name"
+code=$(sed -n "s/^$name //p" out/ends)
 [ -z "$code" ] || echo "the remedy of $name"
 exit "${code:-0}"
 """
@@ -34,137 +44,338 @@ exit "${code:-0}"
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A repository with the script and stand-ins for what it calls."""
-    for name in (".ci/run", ".venv/bin/python", "bin/make"):
-        (tmp_path / name).parent.mkdir(parents=True)
-    shutil.copy(SCRIPT, tmp_path / ".ci" / "run")
+    """A repository with .ci and stand-ins for what it calls, recorded as passed."""
+    tree = tmp_path / "tree"
+    shutil.copytree(ROOT / ".ci", tree / ".ci", ignore=shutil.ignore_patterns("__pycache__"))
+    (tree / ".ci" / "passed").unlink(missing_ok=True)
     for name in (".venv/bin/python", "bin/make"):
-        (tmp_path / name).write_text(STAND_IN)
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "ends").touch()
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
-    (tmp_path / ".gitignore").write_text("*\n")
-    return tmp_path
+        (tree / name).parent.mkdir(parents=True)
+        (tree / name).write_text(STAND_IN)
+        (tree / name).chmod(0o755)
+    (tree / "out").mkdir()
+    (tree / "out" / "ends").touch()
+    (tree / ".gitignore").write_text("/out/\n__pycache__/\n")
+    git(tree, "init", "-q")
+    record(tree, commit(tree))
+    return tree
 
 
-def start(tree: Path, *words: str) -> subprocess.Popen[str]:
+def git(tree: Path, *words: str) -> str:
+    who = ("-c", "user.name=Ann", "-c", "user.email=ann@example.org")
+    return subprocess.check_output(["git", *who, "-C", str(tree), *words], text=True).strip()
+
+
+def commit(tree: Path) -> str:
+    git(tree, "add", "-A", "-f", ".", ":!out")
+    git(tree, "commit", "-q", "-m", "ci(test): make a tree")
+    return git(tree, "rev-parse", "HEAD")
+
+
+def record(tree: Path, name: str) -> None:
+    (tree / ".ci" / "passed").write_text(f"{name}\n")
+    commit(tree)
+
+
+def change(tree: Path, name: str) -> None:
+    (tree / name).parent.mkdir(parents=True, exist_ok=True)
+    (tree / name).write_text("changed\n")
+
+
+def start(tree: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
     """The script, as a user starts it."""
     path = f"{tree / 'bin'}:{os.environ['PATH']}"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("CI_")}
+    dropped = ("CI_RUN_ID", "GATE", "MAKEFLAGS", "RESHAPE_KUBE_NUMBER")
+    inherited = {name: value for name, value in os.environ.items() if name not in dropped}
     return subprocess.Popen(
         ["bash", ".ci/run", *words],
         cwd=tree,
-        env=kept | {"PATH": path},
+        env=inherited | {"PATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        **more,
     )
 
 
 def run(tree: Path, *words: str) -> tuple[int, str]:
     """Its exit code and what it said."""
+    (tree / "out" / "ran").unlink(missing_ok=True)
     started = start(tree, *words)
-    said, _ = started.communicate(timeout=120)
+    said, _ = started.communicate(timeout=WAIT_S)
     return started.returncode, said
 
 
 def ran(tree: Path) -> list[str]:
-    return (tree / "ran").read_text().split()
+    path = tree / "out" / "ran"
+    return path.read_text().splitlines() if path.exists() else []
 
 
-def test_everything_is_run_and_each_part_has_its_budget_in_the_summary(tree: Path) -> None:
+def summary(said: str) -> list[str]:
+    return said.partition("== summary")[2].splitlines()
+
+
+def line_of(said: str, target: str) -> str:
+    """The summary's line on a make target."""
+    (line,) = [line for line in summary(said) if f"(make {target})" in line.partition(";")[0]]
+    return line
+
+
+def test_the_gate_runs_every_tier_and_names_the_base_and_what_did_not_run_whole(tree: Path) -> None:
+    base = (tree / ".ci" / "passed").read_text()[:12]
     code, said = run(tree)
     assert code == 0, said
-    assert {"setup", "demo", "test", "kubernetes"} <= {*ran(tree)}
-    summary = said.partition("== summary")[2]
-    for part, minutes in BUDGETS_MIN.items():
-        (line,) = [line for line in summary.splitlines() if f"(make {part})" in line]
-        assert f"of {minutes * 60:4} s" in line
-    assert "of 1500 s  Kubernetes tier" in summary
-    assert "of 5400 s  parts together" in summary
-    assert said.splitlines()[-1] == f"parts: {said.count('== ') - 1} passed, 0 failed"
-    assert (tree / "niceness").read_text().strip() == "19", "it would slow the tests"
+    assert {"setup", "demo", *(f"{tier} gate" for tier in TIERS)} <= {*ran(tree)}
+    assert f"base: {base} (.ci/passed), 0 changed paths" in summary(said)
+    for tier in TIERS:
+        assert "its gate only" in line_of(said, tier)
+    assert "test-compiled" not in ran(tree)
+    assert line_of(said, "test-compiled").startswith("left out")
+    assert summary(said)[-1] == f"parts: {said.count('== ') - 1} passed, 0 failed"
+    assert (tree / "out" / "niceness").read_text().strip() == "19", "it would slow the tests"
+
+
+def test_all_runs_every_part_whole(tree: Path) -> None:
+    code, said = run(tree, "all")
+    assert code == 0, said
+    assert {"setup", "demo", "test-compiled", *TIERS} <= {*ran(tree)}
+    assert not [line for line in ran(tree) if line.endswith(" gate")]
+    assert not [line for line in summary(said) if "left out" in line or "gate only" in line]
+
+
+@pytest.mark.parametrize(
+    ("path", "pulled"),
+    [
+        ("sidecar/reshape_sidecar/hook/fit.py", {"test-tensorflow", "test-pytorch"}),
+        ("deploy/chart/values.yaml", {"kubernetes"}),
+        ("launcher/reshape_launcher/kubernetes/pod.py", {"kubernetes"}),
+        ("controller/reshape_controller/store/mongo.py", {"test-mongo"}),
+        ("controller/reshape_controller/core/model.py", {"test", "test-compiled"}),
+        ("docs/jobs.md", set()),
+    ],
+)
+def test_a_changed_path_pulls_its_tiers_whole_and_no_other(
+    tree: Path, path: str, pulled: set[str]
+) -> None:
+    change(tree, path)
+    if path.endswith(".py"):  # one that is not committed counts as well
+        commit(tree)
+    code, said = run(tree)
+    assert code == 0, said
+    assert {*ran(tree)} & {*TIERS, "test-compiled"} == pulled
+    for target in pulled:
+        assert line_of(said, target).endswith(f"{path} changed")
+    assert {f"{tier} gate" for tier in TIERS} - {*ran(tree)} == {
+        f"{tier} gate" for tier in pulled - {"test-compiled"}
+    }
+
+
+def test_a_file_that_moved_out_of_a_tier_pulls_it(tree: Path) -> None:
+    change(tree, "deploy/a.yaml")
+    record(tree, commit(tree))
+    (tree / "deploy" / "a.yaml").rename(tree / "a.yaml")
+    commit(tree)
+    run(tree)
+    assert "kubernetes" in ran(tree)
+
+
+@pytest.mark.parametrize("path", [".ci/main.py", "requirements.lock", "Makefile"])
+def test_a_change_of_what_every_tier_rests_on_runs_all_of_them_whole(tree: Path, path: str) -> None:
+    with (tree / path).open("a") as file:
+        file.write("\n")
+    code, said = run(tree)
+    assert code == 0, said
+    assert {"test-compiled", *TIERS} <= {*ran(tree)}
+    assert f"{path} is one: every tier runs whole" in said
+
+
+@pytest.mark.parametrize(
+    "case", ["no record", "no commit", "other history", "no ancestor", "no git"]
+)
+def test_without_a_base_every_tier_runs_whole_and_nothing_is_recorded(
+    tree: Path, case: str
+) -> None:
+    passed = tree / ".ci" / "passed"
+    if case == "no record":
+        passed.unlink()
+    elif case == "no commit":
+        passed.write_text("main\n")
+    elif case == "other history":
+        passed.write_text(f"{'0' * 40}\n")
+    elif case == "no ancestor":
+        git(tree, "checkout", "-q", "-b", "side")
+        change(tree, "side")
+        side = commit(tree)
+        git(tree, "checkout", "-q", "-")
+        passed.write_text(f"{side}\n")
+    else:
+        shutil.rmtree(tree / ".git")
+    before = passed.read_text() if passed.exists() else ""
+    code, said = run(tree)
+    assert code == 0, said
+    assert "base: none" in said
+    assert {"test-compiled", *TIERS} <= {*ran(tree)}
+    assert (passed.read_text() if passed.exists() else "") == before
+
+
+def test_only_all_writes_the_record_after_a_pass_on_a_clean_tree(tree: Path) -> None:
+    change(tree, "docs/a.md")
+    new = commit(tree)
+    passed = tree / ".ci" / "passed"
+    old = passed.read_text()
+
+    def after(*words: str) -> str:
+        said = run(tree, *words)[1]
+        assert ("record: not written" in said) is (words == ("all",)), said
+        return passed.read_text()
+
+    assert after() == old
+    assert after("fast") == old
+    (tree / "out" / "ends").write_text("test 1\n")
+    assert after("all") == old
+    (tree / "out" / "ends").write_text("")
+    change(tree, "untracked")
+    assert after("all") == old
+    (tree / "untracked").unlink()
+    code, said = run(tree, "all")
+    assert (code, passed.read_text()) == (0, f"{new}\n"), said
+    assert f"record: {new[:12]} is in .ci/passed now" in said
+    commit(tree)
+    said = run(tree)[1]
+    assert f"base: {new[:12]} (.ci/passed), 0 changed paths" in said
 
 
 def test_fast_leaves_kubernetes_out_and_says_so(tree: Path) -> None:
     code, said = run(tree, "fast")
     assert code == 0, said
-    assert not {"kubernetes", "check", "prepare", "left"} & {*ran(tree)}
-    assert "left out" in said
-    assert "Kubernetes tier" in said
+    assert not {"kubernetes", "kubernetes gate", "check", "prepare", "left"} & {*ran(tree)}
+    assert line_of(said, "kubernetes").startswith("left out")
 
 
 def test_where_no_node_can_be_started_the_run_fails_and_names_the_remedy_first(tree: Path) -> None:
-    (tree / "ends").write_text("check 1\n")
+    (tree / "out" / "ends").write_text("check 1\n")
     code, said = run(tree)
     assert code == 1
     assert said.index("the remedy of check") < said.index("== first README command")
-    assert "FAILED" in said
-    assert "test-tensorflow" in ran(tree), "the other parts are worth their results all the same"
-    assert not {"kubernetes", "prepare"} & {*ran(tree)}
+    assert "test-tensorflow gate" in ran(tree), "the other parts are worth their results"
+    assert not {"kubernetes gate", "prepare"} & {*ran(tree)}
+    assert line_of(said, "kubernetes").startswith("not run")
 
 
-@pytest.mark.parametrize("part", ["test", "prepare", "kubernetes"])
-def test_a_part_that_fails_makes_the_run_fail(tree: Path, part: str) -> None:
-    (tree / "ends").write_text(f"{part} 3\n")
+@pytest.mark.parametrize("part", ["test", "prepare", "kubernetes", "left"])
+def test_a_part_that_fails_makes_the_run_fail_and_is_named(tree: Path, part: str) -> None:
+    if part == "left":
+        (tree / "out" / "do-kubernetes").write_text("echo 'left 3' > out/ends\n")
+    else:
+        (tree / "out" / "ends").write_text(f"{part} 3\n")
     code, said = run(tree)
     assert code == 1
     assert f"the remedy of {part}" in said
-    assert "(exit code 3)" in said
+    (failed,) = [line for line in summary(said) if line.startswith("FAILED")]
+    assert part == "left" or failed.endswith("(exit code 3)")
     assert said.rstrip().endswith(" passed, 1 failed")
 
 
-def test_what_is_left_of_a_cluster_fails_the_run_unless_it_was_there_before(tree: Path) -> None:
-    (tree / "ends").write_text("left 1\n")
+def test_after_a_set_up_that_failed_no_part_runs_and_each_is_named(tree: Path) -> None:
+    (tree / "out" / "ends").write_text("setup 2\n")
+    code, said = run(tree)
+    assert (code, ran(tree)) == (1, ["setup"])
+    for tier in (*TIERS, "demo"):
+        assert line_of(said, tier).startswith("not run")
+
+
+def test_a_cluster_that_was_there_before_stays_and_fails_nothing(tree: Path) -> None:
+    (tree / "out" / "ends").write_text("left 1\n")
     code, said = run(tree)
     assert code == 0
     assert "a cluster was there before this run" in said
-    made = "kubernetes) echo 'left 1' > ends ;;"
-    make = tree / "bin" / "make"
-    make.write_text(STAND_IN.replace("code=", f'case "$name" in {made} esac\ncode=', 1))
-    (tree / "ends").write_text("")
-    code, said = run(tree)
-    assert code == 1
-    assert "the remedy of left" in said
 
 
-def test_the_cluster_of_every_worker_is_looked_for(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RESHAPE_KUBE_NUMBER", raising=False)
-    python = tree / ".venv" / "bin" / "python"
-    python.write_text(STAND_IN.replace("code=", 'echo "$RESHAPE_KUBE_NUMBER" >> numbers\ncode=', 1))
+def test_the_cluster_of_every_worker_is_looked_for(tree: Path) -> None:
     code, said = run(tree)
     assert code == 0, said
-    assert {"0", "1", "2"} <= {*(tree / "numbers").read_text().split()}
+    assert {"0", "1", "2"} <= {*(tree / "out" / "numbers").read_text().split()}
 
 
-def test_a_part_over_its_budget_is_marked_and_does_not_fail(tree: Path) -> None:
-    script = tree / ".ci" / "run"
-    script.write_text(script.read_text().replace("\nTEST_S=480", "\nTEST_S=1"))
-    (tree / "slow-test").write_text("2.2")
-    code, said = run(tree, "fast")
+@pytest.mark.parametrize(
+    ("leaves", "said_of_it"),
+    [("sleep 300 >/dev/null 2>&1 &", "still runs: "), ("echo a > b", "?? b")],
+)
+def test_a_process_or_a_file_that_is_left_fails_the_run(
+    tree: Path, leaves: str, said_of_it: str
+) -> None:
+    (tree / "out" / "do-test").write_text(f"{leaves}\necho $! > out/pid\n")
+    code, said = run(tree)
+    left = (tree / "out" / "pid").read_text().strip()
+    if left:
+        os.kill(int(left), signal.SIGKILL)
+    assert code == 1
+    assert said_of_it in said
+    (failed,) = [line for line in summary(said) if line.startswith("FAILED")]
+    assert failed.endswith("nothing left behind")
+
+
+def test_a_part_over_its_budget_is_marked_and_does_not_fail_and_times_are_in_a_file(
+    tree: Path,
+) -> None:
+    parts = tree / ".ci" / "parts.py"
+    parts.write_text(parts.read_text().replace('make("test"), 8, 8', 'make("test"), 1, 0.001'))
+    (tree / "out" / "slow-test").write_text("1.2")
+    code, said = run(tree)
     assert code == 0
     (marked,) = [line for line in said.splitlines() if "OVER BUDGET" in line]
     assert "(make test)" in marked
+    times = json.loads((tree / "out" / "ci" / "times.json").read_text())
+    (test,) = [part for part in times["parts"] if "(make test)" in part["part"]]
+    assert (test["took_s"] >= 1.2, test["result"], test["whole"]) == (True, "ok", True)
 
 
-def test_an_interrupted_run_ends_what_it_prepares_beside_the_parts(tree: Path) -> None:
-    (tree / "slow-prepare").write_text("600")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_an_interrupted_run_ends_what_it_prepares_beside_the_parts(
+    tree: Path, number: signal.Signals
+) -> None:
+    (tree / "out" / "slow-prepare").write_text("600")
+    interrupted(tree, tree / "out" / "niceness", number)
+
+
+def test_an_interrupted_run_ends_the_part_that_runs(tree: Path) -> None:
+    (tree / "out" / "do-demo").write_text("touch out/begun\nsleep 600\n")
+    interrupted(tree, tree / "out" / "begun", signal.SIGTERM)
+
+
+def interrupted(tree: Path, begun: Path, number: signal.Signals) -> None:
+    """Send the signal as soon as a file is there: no process is left, and the summary says so."""
     started = start(tree)
-    until_s = time.monotonic() + 60
-    while not (tree / "niceness").exists():
-        assert time.monotonic() < until_s
-        time.sleep(0.02)
-    started.terminate()
-    started.communicate(timeout=60)  # its output ends with the last process that holds it
-    assert started.returncode != 0
+    until_s = time.monotonic() + WAIT_S
+    while not begun.exists():
+        assert time.monotonic() < until_s, started.poll()
+        time.sleep(0.001)
+    started.send_signal(number)
+    said, _ = started.communicate(timeout=WAIT_S)  # it ends with the last process that holds it
+    assert started.returncode == 128 + number, said
+    assert f"== interrupted by signal {number}" in said
     assert no_process_in(tree)
+
+
+def test_a_run_whose_starter_ignores_hangups_goes_on(tree: Path) -> None:
+    (tree / "out" / "do-demo").write_text("touch out/begun\nwhile [ ! -e out/go ]; do :; done\n")
+    ignore = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    command = [sys.executable, "-c", f"{ignore}os.execvp('bash', ['bash', '.ci/run'])"]
+    path = f"{tree / 'bin'}:{os.environ['PATH']}"
+    with subprocess.Popen(
+        command, cwd=tree, env=os.environ | {"PATH": path}, stdout=subprocess.DEVNULL
+    ) as started:
+        until_s = time.monotonic() + WAIT_S
+        while not (tree / "out" / "begun").exists():
+            assert time.monotonic() < until_s
+            time.sleep(0.02)
+        started.send_signal(signal.SIGHUP)
+        (tree / "out" / "go").touch()
+        assert started.wait(WAIT_S) == 0
 
 
 def no_process_in(folder: Path) -> bool:
     """Whether no process has ``folder`` as its working directory any more, within a minute."""
-    until_s = time.monotonic() + 60
+    until_s = time.monotonic() + WAIT_S
     while time.monotonic() < until_s:
         found = []
         for link in Path("/proc").glob("[0-9]*/cwd"):
@@ -180,5 +391,44 @@ def no_process_in(folder: Path) -> bool:
 
 def test_a_word_that_it_does_not_know_runs_nothing(tree: Path) -> None:
     code, said = run(tree, "quick")
-    assert (code, said) == (2, "usage: .ci/run [fast]\n")
-    assert not (tree / "ran").exists()
+    assert (code, said) == (2, "usage: .ci/run [all|fast]\n")
+    assert ran(tree) == []
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The table itself."""
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    yield importlib.import_module("parts")
+    sys.modules.pop("parts")
+
+
+def test_the_budgets_add_up_to_no_more_than_those_of_all_parts(parts: Any) -> None:
+    assert sum(part.gate_min for part in parts.PARTS) <= parts.GATE_MIN
+    assert sum(part.all_min for part in parts.PARTS) <= parts.ALL_MIN
+
+
+def test_every_path_of_the_table_is_there(parts: Any) -> None:
+    prefixes = {*parts.EVERYTHING, *(path for part in parts.PARTS for path in part.pulled_by)}
+    for prefix in prefixes:
+        path = ROOT / prefix
+        assert path.is_dir() if prefix.endswith("/") else path.is_file(), prefix
+
+
+def test_what_is_compiled_pulls_the_tests_of_compiled_code(parts: Any) -> None:
+    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    compiled = hooks["targets"]["wheel"]["hooks"]["custom"]["compiled"]
+    (part,) = [part for part in parts.PARTS if part.name == parts.COMPILED]
+    assert [path for path in compiled if not f"{path}/".startswith(part.pulled_by)] == []
+
+
+def test_a_part_comes_after_what_it_needs_and_is_pulled_with_it(parts: Any) -> None:
+    names = [part.name for part in parts.PARTS]
+    assert len(names) == len({*names})
+    for part in parts.PARTS:
+        if not part.after:
+            continue
+        needed = parts.PARTS[names.index(part.after)]
+        assert names.index(needed.name) < names.index(part.name)
+        if needed.gate is parts.Gate.LEFT_OUT:
+            assert {*part.pulled_by} <= {*needed.pulled_by}

@@ -103,7 +103,7 @@ def test_get_shows_a_page_and_names_the_command_for_the_next(bed: Bed) -> None:
     assert second[1].startswith("job-00200")
     last = bed.reshape("get", "--after", "job-09900")
     assert len(last.stdout.splitlines()) == 1 + 99
-    assert "these are the last that have not ended, of 10000 jobs" in last.stderr
+    assert "no further jobs that have not ended; 10000 jobs in all" in last.stderr
 
 
 def test_the_page_as_json_says_where_the_next_one_begins(bed: Bed) -> None:

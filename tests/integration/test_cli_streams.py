@@ -69,7 +69,7 @@ def test_a_full_disk_under_stdout_is_told_as_such(bed: Bed) -> None:
         done = in_shell(bed, f"{words} >/dev/full")
         assert done.returncode == 1
         assert "No space left on device" in done.stderr
-        assert "remedy: make room there" in done.stderr
+        assert "remedy: free space there" in done.stderr
         assert "defect" not in done.stderr
 
 

@@ -264,6 +264,6 @@ def test_with_the_daemon_down_every_command_says_so_and_changes_nothing(
             done = bed.reshape(*words)
             assert done.returncode == 4, words
             assert done.stdout == ""
-            assert "the daemon does not run" in done.stderr
+            assert "the daemon is not running" in done.stderr
             assert "remedy: start it: reshape up" in done.stderr
         assert sorted((p, p.stat().st_mtime_ns) for p in bed.home.rglob("*")) == before

@@ -150,7 +150,7 @@ def test_a_name_that_a_living_job_has_is_rejected(shared: Bed) -> None:
 
 
 COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
-    "no such file": (("submit", "gone.yaml"), 2, "no such file", "gone.yaml", "job record"),
+    "no such file": (("submit", "gone.yaml"), 2, "does not exist", "gone.yaml", "job record"),
     "a folder as file": (("submit", "code"), 2, "cannot be read", "code", "job record"),
     "no such job": (("describe", "nobody"), 3, "'nobody'", "home", "reshape get"),
     "no such job to cancel": (("cancel", "nobody"), 3, "'nobody'", "home", "reshape get"),
@@ -171,9 +171,9 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
     "both kinds of GPUs": (
         ("up", "--simulated-gpus", "1", "--gpus", "1"),
         2,
-        "at once",
+        "cannot be used together",
         "--gpus",
-        "one of them",
+        "one of the two",
     ),
     "no such preset": (
         ("up", "--simulated-gpus", "1", "--preset", "magic"),
@@ -199,7 +199,13 @@ COMMANDS: dict[str, tuple[tuple[str, ...], int, str, str, str]] = {
     ),
     "no span": (("timeline", "--last", "soon"), 2, "'soon'", "--last", "10m"),
     "unknown form": (("get", "-o", "xml"), 2, "'xml'", "flag --output", "json"),
-    "no store to check": (("db", "check", "gone.sqlite"), 3, "no store", "gone.sqlite", "--home"),
+    "no store to check": (
+        ("db", "check", "gone.sqlite"),
+        3,
+        "does not exist",
+        "gone.sqlite",
+        "--home",
+    ),
 }
 
 
@@ -228,7 +234,7 @@ def test_a_home_that_others_may_write_is_refused(shared: Bed) -> None:
     open_home.mkdir()
     open_home.chmod(0o777)
     answer = said(shared, "up", "--simulated-gpus", "1", "--home", "open")
-    answer.must_be(1, "others may write", "open", "chmod 700")
+    answer.must_be(1, "other users can write", "open", "chmod 700")
 
 
 def test_a_token_file_that_others_may_read_is_refused(shared: Bed) -> None:
@@ -256,15 +262,15 @@ def test_without_any_daemon_the_way_to_start_one_is_told(shared: Bed) -> None:
 
 @pytest.mark.skipif(bool(gpu.visible()), reason="this machine has a GPU")
 def test_a_machine_without_gpu_says_so_and_how_to_go_on(shared: Bed) -> None:
-    said(shared, "up", "--home", "none").must_be(1, "shows no GPU", "up", "--simulated-gpus 4")
+    said(shared, "up", "--home", "none").must_be(1, "no GPU found", "up", "--simulated-gpus 4")
 
 
 CONFIGS: dict[str, tuple[str, str, str]] = {
     "unknown setting": ("prot: 1\n", "'prot'", "port"),
     "wrong type": ("port: many\n", "'many'", "port"),
-    "no settings": ("- 1\n", "no settings", "port: 7470"),
+    "no settings": ("- 1\n", "not a list of settings", "port: 7470"),
     "no YAML": ("port: [\n", "read as YAML: line 2", "port: 7470"),
-    "a setting twice": ("port: 1\nport: 2\n", "line 2: 'port' is there twice", "port: 7470"),
+    "a setting twice": ("port: 1\nport: 2\n", "line 2: 'port' appears twice", "port: 7470"),
 }
 
 

@@ -188,7 +188,7 @@ def test_gpus_that_a_later_start_does_not_show_are_left_and_kept_until_one_shows
     assert (less["gpus"], less["failures"], less["steps_lost"]) == (["sim-0", "sim-1"], 0, 0)
     gpus = {gpu["id"]: gpu for gpu in bed.json("gpus")["gpus"]}
     assert [gpus[name]["state"] for name in sorted(gpus)] == ["in use"] * 2 + ["lost"] * 2
-    assert gpus["sim-3"]["reason"].startswith("local does not show it; repair it, or allow more")
+    assert gpus["sim-3"]["reason"].startswith("local does not report it; repair it or raise --gpus")
     assert "gpus-not-found" in bed.log.read_text()
     bed.stop()
     bed.up("--simulated-gpus", "4")
@@ -246,12 +246,14 @@ def test_a_job_that_crashes_at_once_fails_and_its_log_says_why(bed: Bed) -> None
     assert "no such layer" in bed.reshape("logs", "broken").stdout
 
 
-def test_a_halted_job_gives_its_gpus_back_and_resumes_where_it_saved(bed: Bed) -> None:
+def test_a_paused_job_gives_its_gpus_back_and_resumes_where_it_saved(bed: Bed) -> None:
     bed.up()
     job = bed.submit("pausing", steps=100_000)
     bed.reaches(job, "running", size=4)
-    assert bed.reshape("halt", job).returncode == 0
+    done = bed.reshape("pause", job)
+    assert (done.returncode, "pause requested" in done.stdout) == (0, True), done
     bed.reaches(job, "halted", size=0)
+    assert "paused" in bed.reshape("get").stdout
     assert bed.reshape("resume", job).returncode == 0
     bed.reaches(job, "running", size=4)
     log = eventually(lambda: bed.reshape("logs", job).stdout, text="the new container's log")
@@ -309,7 +311,10 @@ def test_secrets_are_for_their_owner_only_and_never_shown(bed: Bed) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "other", "knows"),
-    [("--port", "1", "know port"), ("--bind", "127.0.0.2", "know 127.0.0.1, not 127.0.0.2")],
+    [
+        ("--port", "1", "reach the daemon at port"),
+        ("--bind", "127.0.0.2", "at 127.0.0.1, not 127.0.0.2"),
+    ],
 )
 def test_a_place_that_running_jobs_do_not_know_is_refused(
     bed: Bed, flag: str, other: str, knows: str

@@ -51,7 +51,7 @@ def rule_of(command: Command) -> str:
         return "what if"
     if REPLAY.match(text):
         return "replay"
-    if text in (". .venv/bin/activate", "bash .ci/run", "bash .ci/run fast"):
+    if text in (". .venv/bin/activate", "bash .ci/run", "bash .ci/run all", "bash .ci/run fast"):
         return "ci"
     if text.startswith(".venv/bin/python -m pytest"):
         return "pytest"
@@ -84,7 +84,7 @@ def test_make_knows_the_target_and_ci_runs_it_or_what_it_consists_of(text: str) 
         [*shlex.split(text), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    ci = (ROOT / ".ci" / "run").read_text()
+    ci = (ROOT / ".ci" / "parts.py").read_text()
     base = " ".join(text.split()[:2])
     if base in BY_CI:
         assert re.search(rf"{base}(?![\w-])", ci)
@@ -151,7 +151,7 @@ def test_the_replays_of_the_documents_run_with_fewer_seeds(bed: Bed) -> None:
             for name in folder:
                 _result(bed, name)
         done = bed.reshape(*shlex.split(here)[1:])
-        slow_machine = " --live " in text and "came late" in done.stderr
+        slow_machine = " --live " in text and "steps were late" in done.stderr
         assert done.returncode == 0 or slow_machine, f"{text}\n{done.stderr}"
 
 

@@ -160,7 +160,7 @@ def test_whatever_is_inserted_as_a_request_is_answered_and_stays_nowhere(
     assert all(isinstance(document["error"], str) for document in left)
     danced = {document["error"] for document in left if document["kind"] == "dance"}
     assert len(danced) == 1
-    assert danced.pop().startswith("'dance' is no kind of request; one of: submit, cancel, ")
+    assert danced.pop().startswith("unknown request 'dance'; use one of: submit, cancel, ")
     assert len(left) <= 4 * len(bodies), "what became a rejected job is gone"
 
 
@@ -226,7 +226,7 @@ def test_who_asks_is_told_as_every_table_can_show_it(
         while (row := await store.job(job)) is None or row.state is not JobState.HALTED:
             await asyncio.sleep(0.02)
         assert row.job is not None
-        assert row.job.reason == f"halted by {told}"
+        assert row.job.reason == f"paused by {told}"
         watch.cancel()
         loop.stop()
         await asyncio.gather(work, watch, return_exceptions=True)

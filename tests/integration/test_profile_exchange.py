@@ -101,7 +101,7 @@ def test_a_profile_is_recorded_by_a_plain_insert_and_is_in_three_collections(
     assert overhead["recorded"]["job_stop_s"] == 5.0
     here = {"_id": wrong.inserted_id, "error": {"$exists": True}}
     refused = eventually(lambda: user.inbox.find_one(here))
-    assert "body: profile[0].speed: is no list" in refused["error"]
+    assert "body: profile[0].speed: is not a list" in refused["error"]
     assert bed.reshape("profile", "export", "mine").stdout == loader.write((MINE,))
 
 
@@ -110,15 +110,15 @@ def test_what_cannot_be_imported_or_exported_is_one_error_with_place_and_remedy(
 ) -> None:
     mine = write(bed, "mine.csv", table.write((MINE,)))
     nobody = bed.reshape("profile", "import", mine)
-    assert (nobody.returncode, "no daemon has been started" in nobody.stderr) == (4, True)
+    assert (nobody.returncode, "no daemon has ever run" in nobody.stderr) == (4, True)
     bed.up()
     rows: tuple[tuple[tuple[str, ...], int, str, str], ...] = (
-        (("import", "nowhere.csv"), 2, "cannot be read", "name a file of profiles"),
+        (("import", "nowhere.csv"), 2, "cannot be read", "give a file of profiles"),
         (("import", write(bed, "a.csv", "job_type,gpus\na,two\n")), 2, "'two'", "line 2: gpus"),
-        (("import", write(bed, "e.toml", "")), 2, "there is no profile in it", "[[profile]]"),
+        (("import", write(bed, "e.toml", "")), 2, "the file has no profile", "[[profile]]"),
         (("import", mine, "--part", "x"), 2, "has no parts", "leave 'x' out"),
-        (("export", "nobody"), 3, "no profile of nobody is recorded", "there are"),
-        (("export", "--into", mine), 2, "there is a file already", "another --into"),
+        (("export", "nobody"), 3, "no recorded profile of nobody", "recorded types:"),
+        (("export", "--into", mine), 2, "the file exists already", "another --into"),
         (("export", "--as", "xml"), 2, "xml", "json"),
     )
     for command, code, what, where in rows:

@@ -37,7 +37,7 @@ def test_what_becomes_of_the_queue_is_told_and_nothing_is_changed(bed: Bed) -> N
     there = bed.reshape("replay", "--from-live", "--add-host", "8xB300")
     assert "no profile has speeds of first, second on B300" in there.stderr
     shown = bed.reshape(*words)
-    assert "4 GPUs more on each host" in shown.stdout
+    assert "with 4 GPUs added to each" in shown.stdout
     state = bed.reshape("get", second)
     assert "submitted" in state.stdout
     other = bed.json("replay", "--from-live", "--policy", "default")
@@ -73,10 +73,10 @@ def test_without_a_daemon_a_job_or_a_host_of_that_name_it_says_so(bed: Bed) -> N
     bed.up()
     empty = bed.reshape("replay", "--from-live")
     assert empty.returncode == 1
-    assert "nothing to continue" in empty.stderr
+    assert "no unfinished job" in empty.stderr
     nowhere = bed.reshape("replay", "--from-live", "--drain", "mars")
     assert nowhere.returncode == 2
-    assert "there are local" in nowhere.stderr
+    assert "use one of: local" in nowhere.stderr
 
 
 def test_the_state_that_the_api_gives_has_no_environment_of_a_job(bed: Bed) -> None:

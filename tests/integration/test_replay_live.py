@@ -56,13 +56,13 @@ def test_costs_are_measured_by_reshapes_and_say_where_they_are_from(bed: Bed) ->
     assert len(document["provenance"]["samples_s"]["checkpoint_s"]) == 2
     again = bed.reshape("profile", "costs", "--out", "mine.json")
     assert again.returncode == 2
-    assert "there is a file already" in again.stderr
+    assert "the file exists already" in again.stderr
 
 
 def test_a_workload_is_replayed_and_lived_through_with_inputs_that_were_frozen(bed: Bed) -> None:
     words = ("replay", *LIVE, "--costs", "costs.json", "--live", "live", "-o", "json")
     done = bed.reshape(*words)
-    assert done.returncode == 0 or "came late" in done.stderr, done.stderr
+    assert done.returncode == 0 or "steps were late" in done.stderr, done.stderr
     report = json.loads(done.stdout)
     assert report == json.loads((bed.folder / "live" / "report.json").read_text())
     assert report["costs"] == "guess of costs.json"
@@ -89,7 +89,7 @@ def test_a_workload_is_replayed_and_lived_through_with_inputs_that_were_frozen(b
 
 def test_nothing_that_decides_is_told_the_truth_that_paces_the_run(bed: Bed) -> None:
     done = bed.reshape("replay", *LIVE, "--costs", "costs.json", "--live", "live", "--seed", "5")
-    assert done.returncode == 0 or "came late" in done.stderr, done.stderr
+    assert done.returncode == 0 or "steps were late" in done.stderr, done.stderr
     inputs = bed.folder / "live" / "inputs"
     truth = json.loads((inputs / "device-truth.json").read_text())["seconds_per_step"]
     believed = files.load(inputs / "profiles.json").bundle.of("resnet18-b256-imagenet")

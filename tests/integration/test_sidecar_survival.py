@@ -249,7 +249,7 @@ def test_a_second_init_of_the_same_attempt_gives_way_to_the_first(job: Bed) -> N
     command += ["--job", "job-1", "--attempt", "1", "--", "true"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 3
-    assert "another init holds" in done.stderr
+    assert "another init process holds" in done.stderr
     assert job.status().running
 
 

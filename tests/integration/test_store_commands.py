@@ -65,11 +65,11 @@ def test_check_names_what_was_changed_and_repairs_it(bed: Bed, words: tuple[str,
     assert looked.returncode == 1
     wrong = json.loads(looked.stdout)["wrong"]
     assert [name.partition("-")[0] for name in sorted(wrong)] == ["gpus/sim", "jobs/first"]
-    assert "2 rows do not show what the log says" in looked.stderr
+    assert "2 rows differ from the log" in looked.stderr
     assert "remedy" in looked.stderr
     repaired = bed.reshape("db", "check", *words)
     assert repaired.returncode == 0, repaired.stderr
-    assert "written anew" in repaired.stdout
+    assert "repaired" in repaired.stdout
     assert "gpus/sim-1" in repaired.stdout
     assert bed.json("db", "check", *words)["wrong"] == []
     bed.up(*words)
@@ -81,7 +81,7 @@ def test_a_store_that_a_daemon_has_open_is_checked_and_left_to_it(bed: Bed) -> N
     bed.up()
     found = bed.json("db", "check")
     assert not found["compared"]
-    assert "a daemon has it open" in found["why_not"]
+    assert "a daemon has the store open" in found["why_not"]
     refused = bed.reshape("db", "init")
     assert refused.returncode == 1
     assert "another controller has it open" in refused.stderr
@@ -126,7 +126,7 @@ def test_a_server_that_is_not_there_is_an_error_with_its_address(
     assert refused.stderr.partition("error: ")[2].splitlines()[:3] == [
         "does not answer (127.0.0.1:9: [Errno 111] Connect call failed ('127.0.0.1', 9))",
         "  where:  mongodb://127.0.0.1:9/mine",
-        "  remedy: look whether it runs and can be reached",
+        "  remedy: check that it runs and can be reached",
     ], "one line each, without the driver's own picture of its servers"
     assert "s3same" not in refused.stdout + refused.stderr
 

@@ -159,7 +159,7 @@ def test_jobs_and_hosts_are_controlled_by_a_field_of_their_documents(
     eventually(lambda: user.jobs.find_one({"_id": mine, "state": "running"}))
     user.jobs.update_one({"_id": mine}, {"$set": {"request": "resume"}})
     refused = eventually(lambda: user.jobs.find_one({"_id": mine, "request_error": {"$ne": None}}))
-    assert "not halted" in refused["request_error"]["message"]
+    assert "not paused" in refused["request_error"]["message"]
     pin = {"request": "pin", "request_size": 2, "request_user": "ada"}
     user.jobs.update_one({"_id": mine}, {"$set": pin})
     eventually(lambda: bed.job("long")["pinned"] == 2)

@@ -91,7 +91,7 @@ def test_a_cut_of_a_minute_makes_the_daemon_not_ready_and_touches_no_training(
         assert "meanwhile" not in names, "what was refused was not accepted behind our back"
         assert {"long", "after"} <= names
         untouched(bed, job, pid, started)
-        assert bed.reshape("halt", job).returncode == 0
+        assert bed.reshape("pause", job).returncode == 0
         bed.reaches(job, "halted")
 
 
@@ -163,7 +163,7 @@ def test_a_server_that_lost_acknowledged_records_stops_the_daemon_and_not_the_tr
         said = bed.log.read_text()
         assert f"ends at seq {newest - 2}" in said
         assert "was acknowledged" in said
-        assert "put the right store back" in said
+        assert "restore the right store" in said
         assert started is not None
         assert start_of(pid) == started, "training goes on without a daemon"
         assert log.count_documents({}) == newest - 2

@@ -46,7 +46,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password(
             await store.open()
         assert str(caught.value) == (
             "mongodb://127.0.0.1:9/mine: does not answer (127.0.0.1:9: [Errno 111] Connect call "
-            "failed ('127.0.0.1', 9)); remedy: look whether it runs and can be reached"
+            "failed ('127.0.0.1', 9)); remedy: check that it runs and can be reached"
         )
         with pytest.raises(StoreError, match="not open"):
             await store.last_seq()

@@ -54,8 +54,9 @@ def test_a_request_that_came_while_another_was_answered_is_kept(
 ) -> None:
     async def work(store: MongoStore) -> None:
         await store.project(changes(1, row_of("resnet-1", JobState.RUNNING, 1, "resnet")))
-        user.jobs.update_one({}, {"$set": {"request": "halt"}})
+        user.jobs.update_one({}, {"$set": {"request": "pause"}})
         (halt,) = await store.requests(10)
+        assert halt.kind == "halt", "requests keep the stored word"
         user.jobs.update_one({}, {"$set": {"request": "resume"}})
         await store.acknowledge((halt.id,))
         (resume,) = await store.requests(10)
@@ -135,7 +136,7 @@ def test_a_pin_without_a_whole_size_is_answered_and_does_not_stay(
         found = user.jobs.find_one({})
         assert found is not None
         assert not {"request", "request_size"} & set(found)
-        assert "request_size is no whole number" in found["request_error"]["message"]
+        assert "request_size is not a whole number" in found["request_error"]["message"]
 
     run(address, work)
 
@@ -180,7 +181,7 @@ def test_a_request_field_that_is_none_is_answered_and_does_not_stay(
         found = user.jobs.find_one({"name": "resnet"})
         assert found is not None
         assert "request" not in found
-        assert "cancel, halt, resume, pin, unpin" in found["request_error"]["message"]
+        assert "cancel, pause, resume, pin, unpin" in found["request_error"]["message"]
 
     run(address, work)
 

@@ -56,7 +56,7 @@ def test_a_certificate_that_cannot_be_checked_is_refused_with_what_to_do(
     for uri, words in asked:
         refused = bed.reshape("db", "init", "--store", uri, *words)
         assert refused.returncode == 1, refused.stdout
-        assert "its certificate cannot be accepted" in refused.stderr
+        assert "the server's certificate is not trusted" in refused.stderr
         assert "--store-ca" in refused.stderr
         assert "Traceback" not in refused.stderr
 

@@ -43,7 +43,7 @@ def begin(daemon: PodDaemon, preset: str) -> tuple[str, str, Container]:
     return first, submit(daemon, "job-2", max_wait_s=1), before
 
 
-@pytest.mark.parametrize("preset", ["paper", "adaptive"])
+@pytest.mark.parametrize("preset", ["paper", pytest.param("adaptive", marks=pytest.mark.gate)])
 def test_job_1_gives_way_to_job_2_in_its_living_pod(
     daemon: PodDaemon, one_node: None, preset: str
 ) -> None:

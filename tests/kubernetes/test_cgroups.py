@@ -94,6 +94,7 @@ def go_on(folder: Path) -> bool:
     )
 
 
+@pytest.mark.gate
 def test_processes_and_what_they_start_are_the_node_s_whatever_their_session(family: Path) -> None:
     assert cgroups.pids(NODE) == sorted(int(file.name) for file in family.iterdir())
     assert cgroups.groups(NODE)

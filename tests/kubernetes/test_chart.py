@@ -11,6 +11,7 @@ from tests.kubernetes.running import ClusterError, run
 pytestmark = pytest.mark.kubernetes
 
 
+@pytest.mark.gate
 def test_helm_finds_nothing_wrong_with_the_chart() -> None:
     assert "0 chart(s) failed" in run(helm.provide(), "lint", "--strict", CHART)
 

@@ -53,6 +53,7 @@ def container_of(namespace: Namespace, name: str) -> tuple[str, str, int]:
     return pod["metadata"]["uid"], status["containerID"], status["restartCount"]
 
 
+@pytest.mark.gate
 def test_every_node_is_ready(own_cluster: Grounds) -> None:
     assert cluster.ready() == {node.name: True for node in NODES}
     items = own_cluster.api.get("/api/v1/nodes")["items"]

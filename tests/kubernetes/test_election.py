@@ -69,6 +69,7 @@ def same(before: JobView, after: JobView) -> None:
     assert (after.steps_lost, after.failures, after.process_restarts) == (0, 0, 0)
 
 
+@pytest.mark.gate
 def test_a_killed_leader_is_followed_within_the_lease_and_no_training_notices(
     pair: list[Replica], namespace: Namespace
 ) -> None:

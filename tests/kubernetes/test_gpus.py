@@ -77,6 +77,7 @@ def test_doctor_sees_each_nodes_gpus_and_what_is_missing(gpus: PodDaemon) -> Non
     gpus.nothing_left()
 
 
+@pytest.mark.gate
 def test_jobs_get_gpus_by_uuid_and_none_that_still_holds_memory(
     gpus: PodDaemon, first_node: None
 ) -> None:
@@ -118,7 +119,7 @@ def test_a_gpu_that_dies_is_lost_until_it_is_back_and_its_job_goes_on_without_it
     gpus.trains(job, 2)
     stand_in.has(NODES[0], FIRST, OTHERS)  # that somebody uses one has the node probed each minute
     eventually("the next probe misses it", lambda: '"lost"' in told(gpus, SECOND.uuid))
-    assert "does not show it; repair it" in told(gpus, SECOND.uuid)
+    assert "does not report it; repair it" in told(gpus, SECOND.uuid)
     gpus.trains(job, 1)
     left = gpus.view(job)
     assert left is not None

@@ -117,6 +117,7 @@ def test_a_drained_host_hands_its_job_to_another_from_its_checkpoint(
     daemon.nothing_left()
 
 
+@pytest.mark.gate
 def test_a_pod_that_somebody_deletes_is_launched_again_from_its_newest_checkpoint(
     daemon: PodDaemon,
 ) -> None:

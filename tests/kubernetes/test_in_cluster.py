@@ -110,6 +110,7 @@ def completes_unharmed(controller: ControllerPod, pod: Thing, running: Thing) ->
     assert (found["failures"], found["attempt"], found["process_restarts"]) == (0, 1, 0)
 
 
+@pytest.mark.gate
 def test_a_job_is_submitted_to_the_controllers_pod_and_completes_in_a_pod(
     controller: ControllerPod,
 ) -> None:

@@ -100,6 +100,7 @@ class DryRun:
         return codec.loads(AttemptSpec, base64.b64decode(self.secret["data"]["spec.json"]))
 
 
+@pytest.mark.gate
 def test_a_hostile_text_is_refused_with_its_field_or_arrives_as_it_is(
     namespace: Namespace, tmp_path: Path
 ) -> None:

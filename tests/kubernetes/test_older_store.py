@@ -53,12 +53,12 @@ def test_a_store_that_pods_are_ahead_of_is_refused_until_the_right_one_is_back(
 
     put(daemon, older)
     said = refused(daemon)
-    assert f"the SideCar of job {job} (attempt 1) was told epoch 2 generation" in said, said
-    assert "an older store was put back" in said
+    assert f"the SideCar of job {job} (attempt 1) knows epoch 2 generation" in said, said
+    assert "the store is an older copy" in said
 
     put(daemon, None)
     said = refused(daemon)
-    assert "ahead of this store, so it is an older or another one" in said, said
+    assert "newer than this store, which is old or another one" in said, said
     assert f"{job} (attempt 1)" in said
     assert f"kubectl -n {daemon.namespace.name} delete job " in said
 

@@ -25,7 +25,7 @@ def world(namespace: Namespace, tmp_path: Path) -> Iterator[Bed]:
 def test_an_image_without_the_python_of_the_command_is_refused_with_the_reason(world: Bed) -> None:
     spec = world.spec(programs.PLAIN)
     world.launch(replace(spec, command=("/nowhere/python", "train.py")))
-    assert "the SideCar cannot be put in" in world.gone().reason
+    assert "the SideCar cannot be installed" in world.gone().reason
     assert "/nowhere/python" in world.gone().reason
 
 

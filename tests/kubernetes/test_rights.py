@@ -67,6 +67,7 @@ def kubeconfig(namespace: Namespace, tmp_path: Path) -> Iterator[Path]:
             api.delete(f"{PLACES[document['kind']]}/{document['metadata']['name']}")
 
 
+@pytest.mark.gate
 def test_a_job_is_launched_looked_into_and_removed_with_these_rights_alone(
     namespace: Namespace, kubeconfig: Path, tmp_path: Path
 ) -> None:

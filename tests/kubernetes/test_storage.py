@@ -24,7 +24,7 @@ def test_a_job_on_a_claim_of_one_node_waits_for_that_node_and_says_why(
     daemon.drain(before.node)
     daemon.wait(job, "it saves and is queued", state="submitted", stage="none", attempt=1)
     other = next(node for node in kubernetes.nodes if node != before.node)
-    told = f"{other} is no option: its checkpoints are on the claim {SCRATCH} (ReadWriteOnce)"
+    told = f"{other} is excluded: its checkpoints are on the claim {SCRATCH} (ReadWriteOnce)"
     eventually("explain says why", lambda: told in explained(daemon, job))
     assert daemon.idle_gpus() >= 4, "the other node has room for it"
     assert daemon.reshape("undrain", before.node).returncode == 0

@@ -99,7 +99,7 @@ def test_a_program_that_runs_out_of_memory_is_told_as_that(
     limit = {"memory": "200Mi"}
     job = daemon.submit_program("hungry", EATS_MEMORY, [4], 10, retries=0, resources=limit)
     ended = daemon.wait(job, "it fails", state="failed")
-    assert "memory ran out" in ended.reason or "OOMKilled" in ended.reason, ended.reason
+    assert "out of memory" in ended.reason or "OOMKilled" in ended.reason, ended.reason
 
 
 def test_a_program_may_ask_for_its_user_and_write_to_its_home(

@@ -61,6 +61,7 @@ def after(daemon: PodDaemon, job: str, step: int) -> None:
     eventually(f"steps after {step}", further, TENSORFLOW_S)
 
 
+@pytest.mark.gate
 def test_two_workers_are_reshaped_down_and_up_in_their_living_pods(
     daemon: PodDaemon, one_node: None
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from reshape_controller.live.leadership import Candidate
 from reshape_launcher.leases import LEASE_S, NOBODY, Lease, Seen
+from tests.support.gate import examples
 
 
 @dataclass
@@ -125,7 +126,7 @@ ACT = st.one_of(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.lists(st.floats(-1e6, 1e6), min_size=3, max_size=3),
     st.lists(ACT, max_size=60),

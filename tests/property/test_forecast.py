@@ -27,6 +27,7 @@ from reshape_controller.scheduling.growth import Growth
 from reshape_controller.scheduling.predictor import Predictor
 from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import Cluster, Reference
+from tests.support.gate import examples
 
 LISTED = st.sampled_from([1, 3, 64])
 """How many queued jobs are scheduled one by one; the others are an area."""
@@ -100,7 +101,7 @@ def single_victims(snapshot: Snapshot, newcomer: JobView) -> list[tuple[Target, 
 
 
 @given(snapshot=clusters(queued=3))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
     """The first newcomer decides, or nobody: overdue ones first."""
     late = [job for job in snapshot.queued if job.spec.max_wait_s is not None]
@@ -116,7 +117,7 @@ def test_the_choice_is_that_of_the_full_definition(snapshot: Snapshot) -> None:
 
 
 @given(snapshot=clusters(queued=8), listed=LISTED)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_the_quick_forecast_weighs_every_option_as_the_definition_does(
     snapshot: Snapshot, listed: int
 ) -> None:
@@ -189,7 +190,7 @@ def weigh_far(swept: SweptOptions) -> SweptOptions:
     least=st.sampled_from([1, 100, 5000]),
     listed=LISTED,
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
     snapshot: Snapshot, least: int, listed: int
 ) -> None:
@@ -221,7 +222,7 @@ def test_jobs_are_ruled_out_only_if_none_of_their_options_could_save_enough(
     snapshot=st.one_of(clusters(queued=0), clusters(queued=0, alike=True)),
     least=st.sampled_from([1, 100, 5000]),
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
     snapshot: Snapshot, least: int
 ) -> None:
@@ -237,7 +238,7 @@ def test_jobs_do_not_grow_without_a_look_only_if_no_growth_could_save_enough(
 
 
 @given(snapshot=clusters())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
     forecast = Forecast(snapshot, Predictor(snapshot))
     donors = legal_moves.donors(snapshot)
@@ -249,7 +250,7 @@ def test_brute_force_finds_the_same_single_victims(snapshot: Snapshot) -> None:
 @given(
     left=st.lists(st.integers(1, 60), max_size=8), queue=st.lists(st.integers(1, 60), max_size=8)
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_jobs_of_one_gpu_take_the_gpus_that_are_free_first(
     left: list[int], queue: list[int]
 ) -> None:
@@ -272,7 +273,7 @@ def test_jobs_of_one_gpu_take_the_gpus_that_are_free_first(
 
 
 @given(snapshot=clusters(), steps=st.integers(1, 400))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_no_makespan_falls_when_a_running_job_has_more_left(snapshot: Snapshot, steps: int) -> None:
     """Monotone where it must be: without a queue, every end depends on its own job alone."""
     snapshot = replace(snapshot, queued=())

@@ -14,6 +14,7 @@ from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import GpuState, HostId, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.plan import Plan, Target
 from reshape_sidecar.wire import Observed, OnSaveTimeout
+from tests.support.gate import examples
 from tests.support.world import World
 
 JOBS = ("a", "b", "c", "d")
@@ -270,7 +271,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
     beginning=st.sampled_from(["nothing", "hand_over", "growth"]),

@@ -23,6 +23,7 @@ from reshape_profiles.schema import Overhead, Profile, SpeedPoint
 from reshape_sidecar.wire import Phase
 from tests.property.random_clusters import clusters
 from tests.property.test_handover import JOBS, OFTEN, RARELY, SIZES, SOMETIMES, Chaos
+from tests.support.gate import examples
 
 KINDS = ("quick", "slow", None)
 POLICIES = tuple(make_policy(name) for name in ("adaptive", "paper", "optimus", "default"))
@@ -107,7 +108,7 @@ def same_as_from_nothing(state: State) -> None:
         assert (unseen.targets, unseen.wake_at_s) == (plan.targets, plan.wake_at_s)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
     at_once=st.booleans(),
@@ -132,7 +133,7 @@ IDLE = st.lists(st.integers(0, 8), min_size=3, max_size=3)
 LATER = st.lists(st.tuples(st.floats(0.0, 400.0), IDLE), min_size=2, max_size=5)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=examples(1000), deadline=None)
 @given(
     snapshot=st.one_of(clusters(queued=0), clusters(queued=0, alike=True)),
     later=LATER,

@@ -16,6 +16,7 @@ from reshape_controller.core.plan import Plan, Policy, Snapshot
 from reshape_controller.policies import make_policy
 from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import COSTS, Cluster
+from tests.support.gate import examples
 
 NAMES = ("adaptive", "paper", "optimus", "default")
 POLICIES: dict[str, Policy] = {name: make_policy(name) for name in NAMES}
@@ -85,7 +86,7 @@ def check(snapshot: Snapshot, plan: Plan) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(snapshot=clusters())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_plan_names_only_sizes_of_its_jobs_and_gpus_that_are_there(
     name: str, snapshot: Snapshot
 ) -> None:
@@ -97,7 +98,7 @@ def test_a_plan_names_only_sizes_of_its_jobs_and_gpus_that_are_there(
 
 @pytest.mark.parametrize("name", NAMES)
 @given(snapshot=clusters())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_plan_at_which_nobody_looks_does_the_same(name: str, snapshot: Snapshot) -> None:
     seen = POLICIES[name].decide(snapshot)
     unseen = POLICIES[name].decide(replace(snapshot, explained=False))
@@ -112,7 +113,7 @@ def test_a_plan_at_which_nobody_looks_does_the_same(name: str, snapshot: Snapsho
 
 @pytest.mark.parametrize("name", NAMES)
 @given(snapshot=clusters())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_fixed_set_of_jobs_is_decided_in_finitely_many_plans(
     name: str, snapshot: Snapshot
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_fixed_set_of_jobs_is_decided_in_finitely_many_plans(
 
 
 @given(snapshot=clusters())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_optimus_and_default_never_take_a_gpu_from_a_running_job(snapshot: Snapshot) -> None:
     sizes = {job.id: job.size for job in snapshot.running}
     for name in ("optimus", "default"):
@@ -137,7 +138,7 @@ def test_optimus_and_default_never_take_a_gpu_from_a_running_job(snapshot: Snaps
 
 
 @given(snapshot=clusters())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_a_newcomer_that_fits_on_idle_gpus_is_never_left_waiting(snapshot: Snapshot) -> None:
     plan = POLICIES["adaptive"].decide(snapshot)
     overdue = any(job.spec.max_wait_s is not None for job in snapshot.queued)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reshape_controller.core.model import JobState
 from reshape_controller.store.protocol import Changes
 from reshape_controller.store.sqlite.store import SqliteStore
+from tests.support.gate import examples
 from tests.support.store_values import changes, job_row
 
 STATES = (JobState.SUBMITTED, JobState.RUNNING, JobState.COMPLETED, JobState.REJECTED)
@@ -48,7 +49,7 @@ async def rows_after(writes: list[Changes], folder: Path) -> tuple[object, ...]:
         await store.close()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(log=logs(), data=st.data())
 def test_any_interleaving_of_projections_gives_the_rows_that_the_order_of_the_log_gives(
     log: list[Changes], data: st.DataObject
@@ -66,7 +67,7 @@ def test_any_interleaving_of_projections_gives_the_rows_that_the_order_of_the_lo
         asyncio.run(both(Path(folder)))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(log=logs(), data=st.data())
 def test_a_controller_that_repeats_from_any_stamp_after_a_crash_repairs_the_rows(
     log: list[Changes], data: st.DataObject

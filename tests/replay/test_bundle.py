@@ -100,7 +100,7 @@ def test_two_bundles_differ_in_what_was_changed(made: Path, tmp_path: Path) -> N
 def test_folders_that_are_no_bundles_are_named(made: Path, tmp_path: Path) -> None:
     found = reshape("compare", str(made), str(tmp_path))
     assert str(tmp_path / "config.json") in str(found.exception)
-    assert "1 folder was named" in str(reshape("compare", str(made)).exception)
+    assert "1 folder is given" in str(reshape("compare", str(made)).exception)
 
 
 def test_a_folder_holds_what_one_comparison_wrote(made: Path, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_folder_takes_one_command_at_a_time(words: list[str], tmp_path: Path) 
         error = reshape(*words, "-w", "two", "--jobs", "2", "--out", str(tmp_path)).exception
     assert isinstance(error, CliError)
     (problem,) = error.problems
-    assert problem.what == f"another command writes there (pid {os.getpid()})"
+    assert problem.what == f"another command writes to this folder (pid {os.getpid()})"
     assert not (tmp_path / "runs").exists()
     assert reshape(*words, "-w", "two", "--jobs", "2", "--out", str(tmp_path)).exit_code == 0
 

@@ -140,5 +140,5 @@ def test_a_job_that_is_over_and_whose_container_still_ends_is_no_job_to_run() ->
 def test_a_controller_without_jobs_has_nothing_to_go_on_with() -> None:
     shell = shell_of(scene(JOBS), ADAPTIVE)
     until(shell, 10_000.0)
-    with pytest.raises(ReplayError, match="nothing to continue"):
+    with pytest.raises(ReplayError, match="no unfinished job"):
         continued(shell.engine.state.dump(), ADAPTIVE)

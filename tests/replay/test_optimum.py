@@ -12,6 +12,7 @@ from reshape_controller.replay.bounds import makespan_bound_s
 from reshape_controller.replay.inputs import ReplayError, WorkJob
 from reshape_controller.replay.shell import Scene
 from tests.replay.oracle import optimum_s
+from tests.support.gate import examples
 from tests.support.replay_bed import FREE, ROUND, job, run, scene, with_costs
 
 PRESETS = ("adaptive", "paper", "termination", "default", "adaptive+terminate", "optimus+sidecar")
@@ -48,7 +49,7 @@ def tiny(draw: st.DrawFn) -> Scene:
 
 
 @given(given_scene=tiny(), preset=st.sampled_from(PRESETS))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_policy_beats_the_exact_optimum_nor_the_bound(given_scene: Scene, preset: str) -> None:
     found_s = run(given_scene, preset).metrics.makespan_s
     assert found_s >= optimum_s(given_scene) - ROUNDING_S
@@ -56,7 +57,7 @@ def test_no_policy_beats_the_exact_optimum_nor_the_bound(given_scene: Scene, pre
 
 
 @given(given_scene=tiny())
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_without_costs_the_bound_is_no_better_than_the_optimum(given_scene: Scene) -> None:
     free = with_costs(given_scene, FREE)
     # The first step is within the process start, which takes no less than a step at some size.

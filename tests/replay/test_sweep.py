@@ -175,10 +175,10 @@ def test_savings_are_told_of_the_papers_pairs_or_of_the_first_policy(
 @pytest.mark.parametrize(
     ("label", "what"),
     [
-        ("nobody", "is no preset"),
-        ("nobody+sidecar", "no policy 'nobody'"),
-        ("adaptive+magic", "is no mechanism"),
-        ("optimus", "is no preset"),
+        ("nobody", "unknown preset"),
+        ("nobody+sidecar", "unknown policy 'nobody'"),
+        ("adaptive+magic", "unknown mechanism 'magic'"),
+        ("optimus", "unknown preset"),
     ],
 )
 def test_an_unknown_policy_is_named_with_the_remedy(label: str, what: str) -> None:
@@ -192,7 +192,7 @@ ENDLESS = "99999999999999999999"
 
 @pytest.mark.parametrize("text", ["", "0", "x", "3-1", "1,1", "-2", ENDLESS, f"0-{ENDLESS}"])
 def test_seeds_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(CliError, match="are no seeds"):
+    with pytest.raises(CliError, match="is not a list of"):
         inputs.seeds_of(text)
 
 

@@ -71,5 +71,5 @@ def test_ctrl_c_ends_a_sweep_at_once_and_says_what_is_kept(
     _, said = sweep.communicate(timeout=30)
     assert sweep.returncode == 130
     (line,) = said.splitlines()
-    assert re.fullmatch(r"interrupted: \d+ of 6000 replays are kept in .*goes on from there", line)
+    assert re.fullmatch(r"interrupted: \d+ of 6000 replays are kept in .*resumes from there", line)
     assert all(has_ended(pid, start) for pid, start in workers.items())

@@ -13,6 +13,7 @@ from reshape_controller.replay.inputs import ReplayError, WorkJob
 from reshape_controller.replay.shell import Scene
 from tests.replay.moldable import Way, unshaped_optimum_s, ways
 from tests.replay.oracle import optimum_s
+from tests.support.gate import examples
 from tests.support.replay_bed import FREE, ROUND, job, run, scene
 
 POLICIES = ("default", "adaptive+none", "paper+none", "optimus+none")
@@ -67,7 +68,7 @@ def tiny(draw: st.DrawFn) -> Scene:
 
 
 @given(given_scene=tiny(), policy=st.sampled_from(POLICIES))
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_two_oracles_agree_and_no_policy_without_reshapes_beats_them(
     given_scene: Scene, policy: str
 ) -> None:

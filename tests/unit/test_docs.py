@@ -31,6 +31,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.state import State
 from reshape_sidecar import limits as sidecar_limits
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
+from tests.support.gate import examples
 from tests.support.world import World
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +122,7 @@ def seen() -> Seen:
         context.setattr(State, "put_job", watched_job)
         context.setattr(State, "put_gpu", watched_gpu)
         context.setattr(World, "check", watched_check)
-        for seed in range(CHAOS_RUNS):
+        for seed in range(examples(CHAOS_RUNS)):
             play(random.Random(seed), seen)
     return seen
 
@@ -253,9 +254,10 @@ def anchors(path: Path) -> set[str]:
 
 
 def test_every_test_that_the_documents_name_is_there() -> None:
-    code = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    files = [path for name in ("tests", "examples") for path in (ROOT / name).rglob("*.py")]
+    code = "\n".join(path.read_text() for path in files)
     defined = set(re.findall(r"def (test_\w+)", code))
-    defined |= {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    defined |= {path.stem for path in files if path.stem.startswith("test_")}
     named = {
         (path.name, name)
         for path in documents()

@@ -15,7 +15,7 @@ from reshape_controller.cli.options import HomeOption, OutputOption, form, setti
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.http.openapi import version as version_of
 
-config_app = typer.Typer(help="Settings.", no_args_is_help=True)
+config_app = typer.Typer(help="Settings of the daemon and the commands.", no_args_is_help=True)
 
 
 @dataclass(frozen=True, slots=True)

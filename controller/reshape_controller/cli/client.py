@@ -118,15 +118,15 @@ class Client:
         except codec.CodecError as error:
             raise failed(
                 Exit.FAILED,
-                f"the daemon answers in a way that this command does not know ({error})",
+                f"the daemon's answer does not match this version of reshape ({error})",
                 self.url,
-                "daemon and command are of different versions: start the daemon again",
+                "daemon and command have different versions: restart the daemon",
             ) from None
 
     def _unreachable(self, error: Exception) -> CliError:
         why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
         # Of one that runs a second one would be refused.
-        waits = "it runs, and starts or waits (for its store, say): its log says for what"
+        waits = "it runs, but is still starting or waits for its store: see its log"
         remedy = waits if self._home.has_daemon() else _start_it(self._home)
         return failed(
             Exit.UNREACHABLE,
@@ -142,10 +142,10 @@ class Client:
             found = [body, *body.get("errors", [])][1:] or [body]
             problems = [_problem(entry) for entry in found]
         except (ValueError, AttributeError, TypeError, KeyError):
-            what = f"the answer is no answer of a Reshape daemon (HTTP status {status})"
-            problems = [Problem(what, self.url, "look which program has this port")]
+            what = f"the answer is not from a Reshape daemon (HTTP status {status})"
+            problems = [Problem(what, self.url, "check which program uses this port")]
         if status == 401:
-            remedy = f"the token of {self._home.token_file} is not this daemon's; name its --home"
+            remedy = f"{self._home.token_file} has another daemon's token; give the right --home"
             problems = [Problem("the daemon refuses the token", self.url, remedy)]
         if status != 422:
             here = f"the daemon of {self._home.folder}"
@@ -160,14 +160,14 @@ def connect(home: Home) -> Client:
     if address is None or token is None:
         raise failed(
             Exit.UNREACHABLE,
-            "no daemon has been started on this home",
+            "no daemon has ever run in this home",
             str(home.folder),
-            "start one: reshape up, or name the home of yours: --home DIR, or RESHAPE_HOME",
+            "start one: reshape up; or give another home: --home DIR or RESHAPE_HOME",
         )
     if not home.has_daemon():
         raise failed(
             Exit.UNREACHABLE,
-            "the daemon does not run (jobs go on without it)",
+            "the daemon is not running (running jobs train on)",
             str(home.folder),
             _start_it(home),
         )

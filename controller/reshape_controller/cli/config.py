@@ -45,7 +45,7 @@ DEFAULT_PORT = 7470
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 SETTINGS = (
-    Setting("home", "~/.local/state/reshape", "folder of the daemon: store, token, job folders"),
+    Setting("home", "~/.local/state/reshape", "folder of the daemon: store, token, job files"),
     Setting("secrets", None, "folder with the files token and secret; default: the home"),
     Setting(
         "store",
@@ -54,43 +54,53 @@ SETTINGS = (
         secret=True,
     ),
     Setting("store_credentials", None, "file with USER:PASSWORD of the store's server"),
-    Setting("store_ca", None, "file with the CA certificates of the store's server"),
-    Setting("bind", "127.0.0.1", "address that the daemon listens on (loopback only)"),
-    Setting("port", DEFAULT_PORT, "port of the daemon; 0 is any free one", int, 0, 65535),
+    Setting("store_ca", None, "file with the CA certificates (PEM) of the store's server"),
+    Setting("bind", "127.0.0.1", "loopback address of the HTTP API"),
+    Setting("port", DEFAULT_PORT, "port of the HTTP API; 0: any free port", int, 0, 65535),
     Setting(
         "launcher",
         "local",
         "where containers run: local or kubernetes",
         choices=("local", "kubernetes"),
     ),
-    Setting("kubeconfig", None, "kubeconfig of the cluster; in a pod its service account"),
-    Setting("cluster", None, "file with what every pod of this controller gets"),
+    Setting("kubeconfig", None, "kubeconfig of the cluster; default: as kubectl finds it"),
+    Setting("cluster", None, "cluster file: namespace, image and other settings of all pods"),
     Setting(
         "launch_by",
         "ansible",
-        "what brings pods into the cluster: the playbook (ansible), or the client alone",
+        "how pods are created: ansible (the playbook) or client (Kubernetes API)",
         choices=("ansible", "client"),
     ),
-    Setting("sidecar_bind", None, "ADDRESS:PORT on which pods reach this daemon"),
-    Setting("sidecar_url", None, "URL of that address as pods see it; default: that address"),
-    Setting("lease", None, "name of the Lease by which several controllers elect one"),
-    Setting("preset", "adaptive", "policy and mechanism by one name"),
-    Setting("policy", None, "policy; overrules the preset's"),
+    Setting("sidecar_bind", None, "ADDRESS:PORT on which the daemon listens for pods"),
+    Setting("sidecar_url", None, "URL under which pods reach sidecar_bind; default: that address"),
+    Setting("lease", None, "Kubernetes Lease with which several daemons elect a leader"),
+    Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
+    Setting("policy", None, "policy in place of the preset's"),
     Setting(
         "mechanism",
         None,
-        "sidecar, terminate or none; overrules the preset's",
+        "how jobs reshape, not as the preset: sidecar, terminate or none",
         choices=("sidecar", "terminate", "none"),
     ),
-    Setting("seed", None, "for policies that draw; default: drawn once for a log", int),
-    Setting("gpus", None, "use at most so many of this machine's GPUs", int, 1, 1024),
-    Setting("gpu_type", None, "type of the GPUs, as profiles name it"),
-    Setting("simulated_gpus", None, "use so many simulated GPUs instead", int, 1, 64),
-    Setting("device_truth", None, "file that paces simulated GPUs"),
-    Setting("container_costs", None, "set of costs, with a scale, that containers are slowed by"),
-    Setting("profiles", None, "file of profiles that are recorded at the start"),
-    Setting("output", "table", "table, json or yaml", choices=("table", "json", "yaml")),
-    Setting("log_level", "info", "least level of the daemon's log", choices=LOG_LEVELS),
+    Setting(
+        "seed", None, "random seed for policies that need one; default: drawn once per log", int
+    ),
+    Setting(
+        "gpus", None, "largest number of this machine's GPUs to use; default: all", int, 1, 1024
+    ),
+    Setting("gpu_type", None, "GPU type, as profiles name it; default: as NVML says"),
+    Setting(
+        "simulated_gpus", None, "number of simulated GPUs to use instead of real ones", int, 1, 64
+    ),
+    Setting("device_truth", None, "file with the step times of simulated GPUs"),
+    Setting(
+        "container_costs", None, "SET:SCALE, costs that slow down containers on simulated GPUs"
+    ),
+    Setting("profiles", None, "file of profiles to record at the start"),
+    Setting(
+        "output", "table", "output format: table, json or yaml", choices=("table", "json", "yaml")
+    ),
+    Setting("log_level", "info", "least level to log", choices=LOG_LEVELS),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -174,12 +184,12 @@ def _file(path: Path, named: bool) -> dict[str, object]:
         if named:
             remedy = "create it, or unset RESHAPE_CONFIG"
             raise failed(
-                Exit.USAGE, "the configuration file is not there", str(path), remedy
+                Exit.USAGE, "the configuration file does not exist", str(path), remedy
             ) from None
         return {}
     except (OSError, UnicodeDecodeError) as error:
         raise failed(
-            Exit.USAGE, f"the configuration file cannot be read: {error}", str(path), "correct it"
+            Exit.USAGE, f"the configuration file cannot be read: {error}", str(path), "fix the file"
         ) from None
     try:
         value = strict_yaml.load(text)
@@ -189,13 +199,13 @@ def _file(path: Path, named: bool) -> dict[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        what = "the configuration file holds no settings"
+        what = "the configuration file is not a list of settings"
         raise failed(Exit.USAGE, what, str(path), "write lines like: port: 7470")
     for name in value:
         if name not in _BY_NAME:
             known = ", ".join(_BY_NAME)
             raise failed(
-                Exit.USAGE, f"unknown setting {name!r}", f"file {path}", f"one of: {known}"
+                Exit.USAGE, f"unknown setting {name!r}", f"file {path}", f"use one of: {known}"
             )
     return value
 

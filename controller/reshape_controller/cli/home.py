@@ -78,13 +78,13 @@ class Home:
                 Exit.FAILED,
                 f"the daemon's home cannot be written: {error.strerror}",
                 str(self.folder),
-                "name a folder that you may write: --home DIR, or RESHAPE_HOME",
+                "give a folder that you can write: --home DIR or RESHAPE_HOME",
             ) from None
         mode = stat.S_IMODE(self.folder.stat().st_mode)
         if mode & 0o022:
             raise failed(
                 Exit.FAILED,
-                f"others may write the daemon's home (mode {mode:03o})",
+                f"other users can write the daemon's home (mode {mode:03o})",
                 str(self.folder),
                 f"chmod 700 {self.folder}",
             )
@@ -103,9 +103,9 @@ class Home:
             where = f"{self.folder}" + (f" ({address.url})" if address is not None else "")
             raise failed(
                 Exit.FAILED,
-                f"a daemon already runs on this home (pid {pid})",
+                f"a daemon already runs in this home (pid {pid})",
                 where,
-                "use that one, stop it (kill -TERM), or name another --home",
+                "use it, stop it (kill -TERM PID), or give another --home",
             ) from None
         os.ftruncate(fd, 0)
         with contextlib.suppress(OSError):  # a full disk: the pid is for people alone
@@ -143,7 +143,7 @@ class Home:
                 Exit.UNREACHABLE,
                 f"the token file cannot be read: {error}",
                 str(self.token_file),
-                "run as the user who started the daemon, or name another --home",
+                "run as the user who started the daemon, or give another --home",
             ) from None
 
     def address(self) -> Address | None:
@@ -171,8 +171,10 @@ class Home:
         path = (self.secrets or self.folder) / name
         if not path.exists():
             if self.secrets is not None:
-                what = f"there is no file {name} in the folder of secrets"
-                remedy = f"make it once for all controllers: {TOKEN_BYTES} characters or more"
+                what = f"the file {name} is missing in the folder of --secrets"
+                remedy = (
+                    f"create it with {TOKEN_BYTES} or more characters, the same for all controllers"
+                )
                 raise failed(Exit.FAILED, what, str(self.secrets), remedy)
             self._publish(name, secrets.token_hex(TOKEN_BYTES) + "\n")
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -180,14 +182,16 @@ class Home:
         if mode & (0o077 if self.secrets is None else 0o037):
             raise failed(
                 Exit.FAILED,
-                f"others can read or write the {name} file (mode {mode:03o})",
+                f"other users can read or write the {name} file (mode {mode:03o})",
                 str(path),
                 f"chmod 600 {path}",
             )
         text = path.read_text(encoding="utf-8").strip()
         if len(text) < TOKEN_BYTES:
-            what = f"the {name} file holds no {name}"
-            raise failed(Exit.FAILED, what, str(path), "remove it; the next start makes another")
+            what = f"the {name} file holds no valid {name}"
+            raise failed(
+                Exit.FAILED, what, str(path), "remove the file; the next start creates a new one"
+            )
         return text
 
     def _publish(self, name: str, text: str) -> None:
@@ -203,7 +207,7 @@ class Home:
         except OSError as error:
             temporary.unlink(missing_ok=True)
             what = f"{name} cannot be written in the daemon's home: {error.strerror}"
-            remedy = "free space on its disk, or name another --home"
+            remedy = "free space on its disk, or give another --home"
             raise failed(Exit.FAILED, what, str(self.folder), remedy) from None
 
 

@@ -34,7 +34,7 @@ COMMANDS = {
     "describe": "jobs.commands",
     "logs": "jobs.commands",
     "cancel": "jobs.commands",
-    "halt": "jobs.commands",
+    "pause": "jobs.commands",
     "resume": "jobs.commands",
     "pin": "jobs.pin",
     "unpin": "jobs.pin",
@@ -51,6 +51,8 @@ COMMANDS = {
     "version": "about",
 }
 """The module of each command, in which a function has the command's name."""
+ALIASES = {"halt": "pause"}
+"""Older names of commands, hidden from the help."""
 GROUPS = {
     "profile": "profiles.commands",
     "workload": "replays.workload",
@@ -67,17 +69,20 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
     app = typer.Typer(
         name="reshape",
-        help="Elastic GPU training: change a job's number of GPUs inside its living container.",
+        help="Elastic GPU training: change a job's GPU count without restarting its container.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    wanted = words[0] if words and words[0] in {*COMMANDS, *GROUPS} else None
+    wanted = words[0] if words and words[0] in {*COMMANDS, *ALIASES, *GROUPS} else None
     app.callback()(_keep_the_name if wanted else _module("about").root)
     for name, module in COMMANDS.items():
         if wanted in (None, name):
             app.command(name)(getattr(_module(module), name))
+    for alias, name in ALIASES.items():
+        if wanted in (None, alias):
+            app.command(alias, hidden=True)(getattr(_module(COMMANDS[name]), name))
     for name, module in GROUPS.items():
         if wanted in (None, name):
             app.add_typer(getattr(_module(module), f"{name}_app"), name=name)
@@ -135,12 +140,12 @@ def _no_room(error: Exception) -> CliError | None:
         return None
     what = f"writing failed: {error.strerror}"
     where = str(error.filename or "stdout, or the file that the command writes")
-    return failed(Exit.FAILED, what, where, "make room there, or write elsewhere")
+    return failed(Exit.FAILED, what, where, "free space there, or write elsewhere")
 
 
 def _defect(error: Exception) -> CliError:
     what = f"reshape has a defect: {type(error).__name__}: {error}"
-    remedy = f"report it with what is shown when you run it again with {DEBUG}=1"
+    remedy = f"report it with the output of the same command under {DEBUG}=1"
     return failed(Exit.FAILED, what, " ".join(sys.argv), remedy)
 
 

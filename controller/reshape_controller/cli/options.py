@@ -17,18 +17,34 @@ from reshape_controller.http.views import KEY
 
 HomeOption = Annotated[
     str | None,
-    typer.Option("--home", metavar="DIR", help="Home of the daemon.", show_default=False),
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="Folder of the daemon (store, token, job files).",
+        show_default=False,
+    ),
 ]
 StoreOption = Annotated[
     str | None,
-    typer.Option("--store", metavar="mongodb://HOST:PORT/DATABASE", help="Store on a server."),
+    typer.Option(
+        "--store",
+        metavar="mongodb://HOST:PORT/DATABASE",
+        help="MongoDB server for the store; default: a file in the home.",
+    ),
 ]
 CredentialsOption = Annotated[
     str | None,
-    typer.Option("--store-credentials", metavar="FILE", help="USER:PASSWORD of that server."),
+    typer.Option(
+        "--store-credentials", metavar="FILE", help="File with USER:PASSWORD of the store's server."
+    ),
 ]
 CaOption = Annotated[
-    str | None, typer.Option("--store-ca", metavar="FILE", help="CA of that server; turns TLS on.")
+    str | None,
+    typer.Option(
+        "--store-ca",
+        metavar="FILE",
+        help="CA certificates (PEM) of the store's server; turns TLS on.",
+    ),
 ]
 LauncherOption = Annotated[
     str | None,
@@ -36,37 +52,63 @@ LauncherOption = Annotated[
 ]
 KubeconfigOption = Annotated[
     str | None,
-    typer.Option("--kubeconfig", metavar="FILE", help="Cluster; in a pod its service account."),
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig of the cluster; default: as kubectl finds it.",
+    ),
 ]
 ClusterOption = Annotated[
     str | None,
-    typer.Option("--cluster", metavar="FILE", help="What every pod of this controller gets."),
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        help="Cluster file: namespace, image and other settings of all pods.",
+    ),
 ]
 LaunchByOption = Annotated[
     str | None,
-    typer.Option("--launch-by", metavar="ansible|client", help="What brings pods into it."),
+    typer.Option(
+        "--launch-by",
+        metavar="ansible|client",
+        help="How pods are created: Ansible playbook or Kubernetes client.",
+    ),
 ]
 SidecarBindOption = Annotated[
     str | None,
-    typer.Option("--sidecar-bind", metavar="ADDRESS:PORT", help="Where pods reach this daemon."),
+    typer.Option(
+        "--sidecar-bind",
+        metavar="ADDRESS:PORT",
+        help="Address on which the daemon listens for pods.",
+    ),
 ]
 SidecarUrlOption = Annotated[
-    str | None, typer.Option("--sidecar-url", metavar="URL", help="That address as pods see it.")
+    str | None,
+    typer.Option("--sidecar-url", metavar="URL", help="URL under which pods reach --sidecar-bind."),
 ]
 LeaseOption = Annotated[
     str | None,
-    typer.Option("--lease", metavar="NAME", help="Lease by which several daemons elect one."),
+    typer.Option(
+        "--lease",
+        metavar="NAME",
+        help="Kubernetes Lease with which several daemons elect a leader.",
+    ),
 ]
 SecretsOption = Annotated[
     str | None,
-    typer.Option("--secrets", metavar="DIR", help="Token and secret that they share."),
+    typer.Option(
+        "--secrets",
+        metavar="DIR",
+        help="Folder with the files token and secret; default: the home.",
+    ),
 ]
 SimulatedGpusOption = Annotated[
-    int | None, typer.Option("--simulated-gpus", help="Use so many simulated GPUs.")
+    int | None,
+    typer.Option("--simulated-gpus", help="Number of simulated GPUs to use instead of real ones."),
 ]
 OutputOption = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="table|json|yaml", help="Form of the document."),
+    typer.Option("--output", "-o", metavar="table|json|yaml", help="Output format."),
 ]
 
 
@@ -76,7 +118,9 @@ def one_of(what: str, listed_by: str, where: str) -> Callable[[str | None], str 
     def check(key: str | None) -> str | None:
         if key is not None and not re.fullmatch(KEY, key):
             remedy = f"reshape {listed_by} lists the {what}s"
-            raise failed(Exit.NOT_FOUND, f"no {what} can be called {key!r:.80}", where, remedy)
+            raise failed(
+                Exit.NOT_FOUND, f"{key!r:.80} is not a valid {what} name or id", where, remedy
+            )
         return key
 
     return check
@@ -84,9 +128,7 @@ def one_of(what: str, listed_by: str, where: str) -> Callable[[str | None], str 
 
 JobArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="JOB", help="Id or name of a job.", callback=one_of("job", "get", "JOB")
-    ),
+    typer.Argument(metavar="JOB", help="Job id or name.", callback=one_of("job", "get", "JOB")),
 ]
 
 

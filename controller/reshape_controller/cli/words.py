@@ -65,6 +65,11 @@ def bar(ratio: float, cells: int) -> str:
     return ("█" * full + (BLOCKS[part] if part else "")).ljust(cells, "·")
 
 
+def state_word(state: str) -> str:
+    """A job's state as tables and sentences name it; JSON and the store keep ``halted``."""
+    return "paused" if state == "halted" else state
+
+
 def one_line(text: str) -> str:
     """A text of several lines as its first and its last: what happened, and the error's name."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -152,11 +152,11 @@ def without_container(tx: Transaction, job: Job, reason: str) -> Job:
     over = job.state.terminal
     after = JobState.HALTED if job.halt_wanted else job.after_end
     if job.halt_wanted:
-        reason = "halted on request"
+        reason = "paused on request"
     elsewhere = job.only_host not in (None, job.host)
     stays = job.only_host is not None and (elsewhere or job.started_at_s is not None)
     if stays:
-        reason += f"; it can be on {job.only_host} only: {job.only_host_because}"
+        reason += f"; can run only on {job.only_host}: {job.only_host_because}"
     job = replace(
         job,
         state=job.state if over else after,
@@ -214,9 +214,8 @@ def count_failure(tx: Transaction, job: Job, reason: str) -> Job:
     tx.state.put_job(job)
     tx.note(job, "failure", reason)
     if job.failures > job.spec.retries:
-        return finish(
-            tx, job, JobState.FAILED, f"{reason} (failure {job.failures}; retries are used up)"
-        )
+        used_up = f"failure {job.failures}, no retries left (retries: {job.spec.retries})"
+        return finish(tx, job, JobState.FAILED, f"{used_up}; last error: {reason}")
     return job
 
 

@@ -46,13 +46,13 @@ def put_off(tx: Transaction, held_s: float) -> None:
     for gpu in tuple(tx.state.gpus.values()):
         if gpu.verify_by_s is not None:
             tx.state.put_gpu(replace(gpu, verify_by_s=gpu.verify_by_s + held_s))
-    tx.note(None, "controller-held-up", f"for {held_s:.0f} s; no deadline ran meanwhile")
+    tx.note(None, "controller-held-up", f"for {held_s:.0f} s; all deadlines move by as much")
 
 
 def _job_due(tx: Transaction, job: Job, deadline: Deadline) -> None:
     waited = f"{deadline.length_s:g} s"
     if deadline.kind is not DeadlineKind.RETRY:
-        tx.note(job, "deadline", f"{deadline.kind.value}: {waited} are over")
+        tx.note(job, "deadline", f"{deadline.kind.value}: {waited} have passed")
     match deadline.kind:
         case DeadlineKind.EARLY_INIT:
             reason = f"its SideCar did not initialise within {waited}"
@@ -60,12 +60,12 @@ def _job_due(tx: Transaction, job: Job, deadline: Deadline) -> None:
         case DeadlineKind.SAVE_ANSWER:
             _no_answer(tx, job, deadline)
         case DeadlineKind.STOP:
-            reason = f"its process tree was not gone after {waited}"
+            reason = f"its training processes still ran after {waited}"
             attempts.remove(tx, job, reason, after=job.after_end)
         case DeadlineKind.FIRST_STEP:
-            job_exit.start_hung(tx, job, f"no first step within {waited}{_as_told(job)}")
+            job_exit.start_hung(tx, job, f"no first training step within {waited}{_as_told(job)}")
         case DeadlineKind.INITIALIZED_HOLD:
-            reason = f"no GPUs for it within {waited} of its initialisation"
+            reason = f"no GPUs became free for it within {waited} of its initialisation"
             attempts.remove(tx, job, reason)
         case DeadlineKind.END | DeadlineKind.REMOVE:
             attempts.remove(tx, job, job.reason, after=job.after_end)
@@ -86,7 +86,7 @@ def _no_answer(tx: Transaction, job: Job, deadline: Deadline) -> None:
 
 def _gpu_due(tx: Transaction, gpu: Gpu) -> None:
     newcomer = tx.state.jobs.get(gpu.promised_to) if gpu.promised_to is not None else None
-    reason = gpu.reason or "its release could not be verified in time"
+    reason = gpu.reason or "could not verify in time that no process uses it"
     if newcomer is not None:
         handover_abort.abort(tx, newcomer, f"GPU {gpu.id}: {reason}")
     gpu_ledger.quarantine(tx, tx.state.gpus[gpu.id], reason)

@@ -52,6 +52,12 @@ def gpus(number: int) -> str:
     return f"{number} GPU" if number == 1 else f"{number} GPUs"
 
 
+def each_gpus(numbers: Sequence[int]) -> str:
+    """Several numbers of GPUs: ``4, 2 and 1 GPUs``."""
+    *others, last = numbers
+    return f"{', '.join(map(str, others))} and {last} GPUs" if others else gpus(last)
+
+
 def costs_of(
     plan: Plan, at_s: float, histories: Mapping[JobId, Sequence[HistoryEntry]]
 ) -> tuple[Cost, ...]:
@@ -138,7 +144,7 @@ def _costs_text(costs: Sequence[Cost], name: Callable[[JobId], str]) -> list[str
     ]
     rows.insert(0, ("", "", "predicted", "measured"))
     wide = [max(len(row[column]) for row in rows) for column in range(4)]
-    return ["  what it cost:"] + [
+    return ["  time of each phase:"] + [
         f"     {job:<{wide[0]}}  {phase:<{wide[1]}}  {said:>{wide[2]}}  {took:>{wide[3]}}"
         for job, phase, said, took in rows
     ]
@@ -152,16 +158,16 @@ def _options_text(plan: Plan, name: Callable[[JobId], str]) -> list[str]:
     order = sorted(range(len(plan.options)), key=lambda number: number != plan.chosen)
     shown = sorted(order[:SHOWN_MAX], key=lambda number: _rank(plan.options[number], number))
     weighed = max(plan.weighed, len(plan.options))
-    first = f", the first {len(shown)}" if weighed > len(shown) else ""
+    first = f"; {len(shown)} are shown" if weighed > len(shown) else ""
     counted = "One option was" if weighed == 1 else f"{weighed} options were"
-    lines.append(f"  {counted} weighed{first}:")
+    lines.append(f"  {counted} compared{first}:")
     rows = [_row(plan, number, name) for number in shown]
     widths = [max(len(row[column]) for row in rows) for column in (1, 2)]
     for mark, what, when, why in rows:
         row = f"  {mark:<2} {what:<{widths[0]}}  {when:>{widths[1]}}"
         lines.append(f"{row}  {why}".rstrip())
     if any(option.makespan_s is not None for option in plan.options):
-        lines.append("  time: predicted until all accepted jobs have ended")
+        lines.append("  time: predicted time until all accepted jobs end")
     return lines
 
 
@@ -169,7 +175,7 @@ def _row(plan: Plan, number: int, name: Callable[[JobId], str]) -> tuple[str, st
     option = plan.options[number]
     mark = "->" if number == plan.chosen else ""
     when = duration(option.makespan_s) if option.makespan_s is not None else "-"
-    why = "taken" if mark else option.refused
+    why = "chosen" if mark else option.refused
     return mark, describe(option, name), when, why
 
 

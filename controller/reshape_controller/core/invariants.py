@@ -35,17 +35,17 @@ def _check_gpu(state: State, gpu: Gpu) -> None:
     _require(owned == (gpu.owner is not None), f"{gpu.id}: {gpu.state} with owner {gpu.owner}")
     owner = state.jobs.get(gpu.owner) if gpu.owner is not None else None
     if gpu.state is GpuState.IN_USE:
-        _require(owner is not None and gpu.id in owner.gpus, f"{gpu.id}: in use, not by its owner")
+        _require(owner is not None and gpu.id in owner.gpus, f"{gpu.id}: its owner lacks it")
     if gpu.state is GpuState.RESERVED:
-        _require(owner is not None and _awaits(owner, gpu), f"{gpu.id}: reserved for nothing")
+        _require(owner is not None and _awaits(owner, gpu), f"{gpu.id}: no use of it is planned")
     if gpu.state is GpuState.RELEASING:
         _require(gpu.verify_by_s is not None, f"{gpu.id}: releasing without a deadline")
     free = gpu.state is GpuState.IDLE or gpu.promised_to is not None
-    _require(not (gpu.unseen and free), f"{gpu.id}: to be had, and its host does not show it")
+    _require(not (gpu.unseen and free), f"{gpu.id}: free, but its host lacks it")
     if gpu.promised_to is not None:
         to = state.jobs.get(gpu.promised_to)
         promised = to is not None and to.hand_over is not None and gpu.id in to.hand_over.gpus
-        _require(promised, f"{gpu.id}: promised to {gpu.promised_to}, which does not know")
+        _require(promised, f"{gpu.id}: {gpu.promised_to} does not expect it")
 
 
 def _awaits(owner: Job, gpu: Gpu) -> bool:
@@ -56,32 +56,32 @@ def _awaits(owner: Job, gpu: Gpu) -> bool:
 
 def _check_job(state: State, job: Job) -> None:
     name = f"{job.id} ({job.stage.value})"
-    _require(job.state is not JobState.REJECTED, f"{name}: a rejected record is no job")
+    _require(job.state is not JobState.REJECTED, f"{name}: a rejected record has a job")
     for gpu in job.gpus:
         found = state.gpus[gpu]
         _require(found.state is GpuState.IN_USE and found.owner == job.id, f"{name}: lost {gpu}")
         _require(found.host == job.host, f"{name}: {gpu} is on {found.host}")
-    _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: no size of its own")
-    _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: without GPUs")
-    _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: GPUs without a container")
-    _require(job.stage not in _WAITS or job.deadline is not None, f"{name}: waits for ever")
+    _require(not job.gpus or len(job.gpus) in job.spec.optional_gpus, f"{name}: not its GPU count")
+    _require(bool(job.gpus) or not job.stage.has_gpus, f"{name}: has no GPUs in this stage")
+    _require(job.stage is not Stage.NONE or not job.gpus, f"{name}: has GPUs and no container")
+    _require(job.stage not in _WAITS or job.deadline is not None, f"{name}: has no deadline")
     _require((job.stage is Stage.NONE) == (job.host is None), f"{name}: host {job.host}")
-    _require(not (job.state.terminal and job.stage is Stage.NONE), f"{name}: over, but kept")
+    _require(not (job.state.terminal and job.stage is Stage.NONE), f"{name}: has ended")
     stays = job.only_host in (None, job.host) or job.stage in (Stage.NONE, Stage.ENDING)
-    _require(stays, f"{name}: on {job.host}, and can be on {job.only_host} only")
+    _require(stays, f"{name}: on {job.host}, but can run only on {job.only_host}")
     if job.stage in (Stage.SAVING, Stage.STOPPING):
-        _require(job.change is not None, f"{name}: was not asked for anything")
+        _require(job.change is not None, f"{name}: saves or stops without a request")
     if job.donation is not None:
-        _require(job.stage.has_gpus, f"{name}: gives while it has nothing")
-        _require(all(g in job.gpus for g in job.donation.keeps), f"{name}: keeps what it has not")
+        _require(job.stage.has_gpus, f"{name}: donates GPUs and has none")
+        _require(all(g in job.gpus for g in job.donation.keeps), f"{name}: keeps other GPUs")
         to = state.jobs.get(job.donation.to)
         knows = to is not None and to.hand_over is not None and job.id in to.hand_over.donors
-        _require(knows, f"{name}: gives to {job.donation.to}, which does not know")
+        _require(knows, f"{name}: {job.donation.to} does not expect its GPUs")
     if job.hand_over is not None:
         hosts = {state.gpus[gpu].host for gpu in job.hand_over.gpus}
-        _require(len(hosts) == 1, f"{name}: a hand-over over {len(hosts)} hosts")
+        _require(len(hosts) == 1, f"{name}: a hand-over spans {len(hosts)} hosts")
         _require(len(job.hand_over.gpus) in job.spec.optional_gpus, f"{name}: gets no size")
-        _require(not job.state.terminal, f"{name}: over, but gets GPUs")
+        _require(not job.state.terminal, f"{name}: has ended, but gets GPUs")
 
 
 def _require(holds: bool, what: str) -> None:

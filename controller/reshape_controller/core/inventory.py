@@ -71,7 +71,7 @@ def _host_added(tx: Transaction, host: HostId, gpu_type: str, gpus: tuple[GpuId,
 
 
 def _gpus_seen(tx: Transaction, host: Host, gpus: tuple[GpuId, ...]) -> None:
-    reason = f"{host.id} does not show it; repair it, or allow more GPUs, and start again"
+    reason = f"{host.id} does not report it; repair it or raise --gpus, then restart the daemon"
     shown = frozenset(gpus)
     gone = []
     for gpu in tuple(tx.state.gpus_of_host(host.id)):
@@ -89,7 +89,7 @@ def _called_otherwise(tx: Transaction, host: Host, gpu_type: str) -> None:
     for job in tuple(tx.state.jobs.values()):
         tx.state.put_job(job)  # what a policy sees of it has the type
     tx.state.plan_wanted = True
-    tx.note(None, "host-added", f"{host.id}: its GPUs are {gpu_type}, not {host.gpu_type}")
+    tx.note(None, "host-added", f"{host.id}: GPU type {gpu_type} replaces {host.gpu_type}")
 
 
 def _drain(tx: Transaction, host: Host, user: str) -> None:

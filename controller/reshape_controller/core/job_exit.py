@@ -9,7 +9,7 @@ from __future__ import annotations
 from reshape_controller.core import attempts
 from reshape_controller.core import events as ev
 from reshape_controller.core.coordinator import gpu_ledger, handover, handover_abort
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.explanation import each_gpus, gpus
 from reshape_controller.core.model import (
     ChangeKind,
     DeadlineKind,
@@ -32,9 +32,9 @@ def on_files_found(tx: Transaction, job: Job, event: ev.FilesFound) -> None:
     job = replace(job, only_host=event.host, only_host_because=event.reason)
     tx.state.put_job(job)
     if event.host is not None:
-        tx.note(job, "files-found", f"it can be on {event.host} only: {event.reason}")
+        tx.note(job, "files-found", f"can run only on {event.host}: {event.reason}")
     if elsewhere:
-        reason = f"its files cannot be reached from {job.host}"
+        reason = f"{job.host} cannot reach its files"
         attempts.remove(tx, handover_abort.abort(tx, job, reason), reason)
 
 
@@ -55,7 +55,7 @@ def leave_terminal(tx: Transaction, job: Job) -> None:
 def start_failed(tx: Transaction, job: Job, reason: str) -> None:
     """A start that did not reach its first step (R5): once more, then the size is struck."""
     size = len(job.gpus)
-    tx.note(job, "start-failed", f"at {gpus(size)}: {reason}")
+    tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
     unseen = _unseen(tx, job)
     if unseen:  # no fault of that size
         attempts.end(tx, handover_abort.leave(tx, job), f"queued again: {unseen}")
@@ -64,7 +64,7 @@ def start_failed(tx: Transaction, job: Job, reason: str) -> None:
     failed = job.start_failures.count(size)
     if failed < tx.limits.start_failures_max:
         job = replace(job, process_restarts=job.process_restarts + 1)
-        attempts.start(tx, job, job.gpus, f"starts once more at {gpus(size)}: {reason}")
+        attempts.start(tx, job, job.gpus, f"second start on {gpus(size)}; last error: {reason}")
         return
     exclude_size(tx, job, size, reason)
 
@@ -78,11 +78,12 @@ def exclude_size(tx: Transaction, job: Job, size: int, reason: str) -> None:
     if not reshaped and not job.unfit_on and _tries_elsewhere(tx, job, reason):
         return
     job = replace(job, struck=(*job.struck, size), start_failures=(), unfit_on=())
-    tx.note(job, "size-struck", f"{gpus(size)}: failed to start twice ({reason})")
+    tx.note(job, "size-struck", f"failed to start twice on {gpus(size)}; last error: {reason}")
     if job.sizes:
-        attempts.end(tx, job, f"queued again: {gpus(size)} did not work ({reason})")
+        failed = f"failed to start on {gpus(size)}; last error: {reason}"
+        attempts.end(tx, job, f"queued again: {failed}")
     else:
-        _end_for_good(tx, job, f"no size is left at which it starts ({reason})")
+        _end_for_good(tx, job, f"failed to start on {each_gpus(job.struck)}; last error: {reason}")
 
 
 def unfit(tx: Transaction, job: Job, reason: str) -> None:
@@ -143,7 +144,7 @@ def container_gone(tx: Transaction, job: Job, reason: str, exit_code: int | None
         if job.change is not None and job.change.kind is ChangeKind.GROW:
             job = handover_abort.leave(tx, job)
         if job.halt_wanted:
-            job = handover_abort.abort(tx, job, "halted on request")
+            job = handover_abort.abort(tx, job, "paused on request")
         if job.hand_over is not None:
             kept = tuple(gpu for gpu in job.gpus if gpu in job.hand_over.gpus)
             gpu_ledger.promise(tx, kept, job.id)
@@ -172,14 +173,14 @@ def _tries_elsewhere(tx: Transaction, job: Job, reason: str) -> bool:
         return False
     job = replace(job, unfit_on=tried, start_failures=())
     job = attempts.count_failure(tx, job, f"{job.host}: {reason}")
-    attempts.end(tx, job, f"queued again, for another host: {job.reason}")
+    attempts.end(tx, job, f"queued again for another host; error on {job.reason}")
     return True
 
 
 def _end_for_good(tx: Transaction, job: Job, reason: str) -> None:
     """Halted with its checkpoint, for somebody to look; failed if it never trained."""
     if job.progress.step > 0 or job.progress.checkpoint_step:
-        attempts.end(tx, job, f"{reason}; its checkpoint is kept", after=JobState.HALTED)
+        attempts.end(tx, job, f"paused, checkpoint kept: {reason}", after=JobState.HALTED)
         return
     job = attempts.finish(tx, job, JobState.FAILED, reason)
     attempts.end(tx, job, reason)
@@ -189,7 +190,7 @@ def start_hung(tx: Transaction, job: Job, reason: str) -> None:
     """No first step by the deadline: like a failed start, but something still runs (R5)."""
     size = len(job.gpus)
     job = handover_abort.leave(tx, replace(job, start_failures=(*job.start_failures, size)))
-    tx.note(job, "start-failed", f"at {gpus(size)}: {reason}")
+    tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
     if job.start_failures.count(size) >= tx.limits.start_failures_max:
         exclude_size(tx, job, size, reason)
     else:
@@ -211,7 +212,7 @@ def host_silent(tx: Transaction, host: Host, reason: str) -> None:
     checkpoints. The old copies are fenced by their attempt."""
     tx.state.put_host(replace(host, present=False))
     tx.note(None, "host-silent", f"{host.id}: {reason}")
-    _evict_from_host(tx, host, f"{host.id} is silent: {reason}")
+    _evict_from_host(tx, host, f"{host.id} does not answer: {reason}")
     gpu_ledger.lose(tx, host.id, reason)
 
 
@@ -233,7 +234,7 @@ def leave_unseen(tx: Transaction, job: Job) -> bool:
 
 def _unseen(tx: Transaction, job: Job) -> str:
     gone = [gpu for gpu in job.gpus if tx.state.gpus[gpu].unseen]
-    return f"{job.host} does not show {', '.join(gone)} any more" if gone else ""
+    return f"{job.host} no longer reports {', '.join(gone)}" if gone else ""
 
 
 def _get_none_of(tx: Transaction, job: Job, gone: tuple[GpuId, ...]) -> None:
@@ -243,7 +244,7 @@ def _get_none_of(tx: Transaction, job: Job, gone: tuple[GpuId, ...]) -> None:
         coming += job.change.gpus_after[job.change.size_before :]
     lost = [gpu for gpu in coming if gpu in gone]
     if lost:
-        reason = f"GPU {', '.join(lost)} is not there any more"
+        reason = f"the host no longer reports {', '.join(lost)}"
         handover_abort.abort_request(tx, job, reason)
         handover_abort.abort(tx, tx.state.jobs[job.id], reason)
 

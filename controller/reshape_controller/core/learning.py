@@ -61,7 +61,7 @@ def fitted(tx: Transaction, job_id: JobId | None, job_type: str, curve: Curve) -
     if job is not None:
         tx.state.plan_wanted = tx.state.plan_wanted or job.curve is None
         tx.state.put_job(replace(job, curve=curve))
-        tx.note(job, "curve-fitted", f"through {curve.points} points of its accuracy")
+        tx.note(job, "curve-fitted", f"learning curve through {curve.points} accuracy points")
 
 
 def observe(tx: Transaction, before: Job, seen: Observed) -> None:
@@ -209,11 +209,11 @@ def _judge(tx: Transaction, job: Job, here: Measured, believed_s: float) -> Job:
     ratio = here.seconds_per_step / believed_s
     if not job.straggling and here.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
         job = replace(job, straggling=True)
-        text = f"a step takes {here.seconds_per_step:.3g} s, its profile says {believed_s:.3g}"
+        text = f"a step takes {here.seconds_per_step:.3g} s; its profile says {believed_s:.3g} s"
         tx.note(job, "straggling", text, ratio)
     elif job.straggling and ratio < STRAGGLE_OVER_RATIO:
         job = replace(job, straggling=False)
-        tx.note(job, "straggling-over", "its steps are as fast as its profile says", ratio)
+        tx.note(job, "straggling-over", "its step time matches its profile again", ratio)
     return job
 
 

@@ -62,9 +62,9 @@ def _check(state: State, plan: Plan) -> _Moves:
         else:
             grows.append(target)
     if (grows or shrinks) and state.mechanism is Mechanism.NONE:
-        raise PlanRejected("mechanism none: no running job is reshaped")
+        raise PlanRejected("mechanism none: a plan must not reshape running jobs")
     if shrinks and len(starts) != 1:
-        raise PlanRejected("jobs shrink for exactly one newcomer")
+        raise PlanRejected("a plan may shrink jobs for exactly one starting job")
     return _Moves(
         tuple(_start(state, target, shrinks, idle) for target in starts),
         tuple((target, _growth(state, target, idle)) for target in grows),
@@ -76,17 +76,17 @@ def _named(state: State, target: Target, seen: dict[JobId, None]) -> Job:
     if job is None:
         raise PlanRejected(f"{target.job}: no such job")
     if target.job in seen:
-        raise PlanRejected(f"{target.job}: named twice")
+        raise PlanRejected(f"{target.job}: the plan names it twice")
     seen[target.job] = None
     if job.frozen or not (is_queued(job) or job.stage is Stage.TRAINING):
-        raise PlanRejected(f"{target.job}: is frozen ({job.stage.value})")
+        raise PlanRejected(f"{target.job}: is frozen by an earlier decision ({job.stage.value})")
     if target.size not in job.sizes:
-        raise PlanRejected(f"{target.job}: {target.size} is none of its sizes {job.sizes}")
+        raise PlanRejected(f"{target.job}: {target.size} is not in its GPU counts {job.sizes}")
     host = state.hosts.get(target.host)
     if host is None or not host.present or host.drained:
         raise PlanRejected(f"{target.job}: host {target.host} cannot be used")
     if job.only_host not in (None, target.host):
-        raise PlanRejected(f"{target.job}: can be on {job.only_host} only, not on {target.host}")
+        raise PlanRejected(f"{target.job}: can run only on {job.only_host}, not on {target.host}")
     if not job.reachable:
         raise PlanRejected(f"{target.job}: its SideCar is unreachable")
     return job
@@ -97,7 +97,7 @@ def _start(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> 
     if job.stage is Stage.READY and job.host != target.host:
         raise PlanRejected(f"{job.id}: is initialised on {job.host}, not {target.host}")
     if waits_until(job) > state.now_s:
-        raise PlanRejected(f"{job.id}: waits after a failure")
+        raise PlanRejected(f"{job.id}: waits for its retry after a failure")
     donors, missing = [], target.size
     for shrink in shrinks:
         donor = state.jobs[shrink.job]

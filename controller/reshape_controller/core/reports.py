@@ -68,7 +68,7 @@ def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
     tx.state.plan_wanted = tx.state.plan_wanted or not job.answered
     job = replace(job, answered=True, reachable=False, reason="its SideCar is unreachable")
     tx.state.put_job(job)
-    tx.note(job, "unreachable", "no word of its SideCar; training is not touched")
+    tx.note(job, "unreachable", "its SideCar does not report; training is left running")
     if job.donation is not None:
         newcomer = tx.state.jobs[job.donation.to]
         handover_abort.abort(tx, newcomer, f"the SideCar of {job.spec.name} is unreachable")
@@ -90,7 +90,7 @@ def settle(tx: Transaction, job: Job) -> None:
     if job.halt_wanted:
         job = replace(job, halt_wanted=False)
         tx.state.put_job(job)
-        job_exit.leave(tx, job, "halted on request", after=JobState.HALTED)
+        job_exit.leave(tx, job, "paused on request", after=JobState.HALTED)
     elif drained:
         job_exit.leave(tx, job, f"{job.host} is drained", after=JobState.SUBMITTED)
     elif not job_exit.leave_unseen(tx, job):
@@ -125,7 +125,7 @@ def _initialized(tx: Transaction, job: Job, seen: Observed) -> None:
         reason="initialised; waits for its GPUs" if job.hand_over else job.reason,
     )
     tx.state.put_job(job)
-    tx.note(job, "initialized", "its SideCar is up; no GPU was needed for that")
+    tx.note(job, "initialized", "its SideCar is ready; it holds no GPU yet")
     if job.hand_over is None:
         hold_s = tx.limits.initialized_hold_s
         deadline = attempts.until(tx, DeadlineKind.INITIALIZED_HOLD, hold_s)

@@ -1,4 +1,4 @@
-"""What people ask of a job: cancel, halt, resume, pin (rule R8: events of the same machine).
+"""What people ask of a job: cancel, pause, resume, pin (rule R8: events of the same machine).
 
 Does: starts what was asked as far as the job's stage allows, and remembers it where it has to wait.
 Never: breaks a hand-over past its point of no return. State: fields of the job.
@@ -21,7 +21,7 @@ def take(tx: Transaction, job: Job, event: ev.Event) -> None:
         case ev.CancelRequested(_, user):
             job_exit.cancel(tx, job, f"cancelled by {user or 'unknown'}")
         case ev.HaltRequested(_, user):
-            _halt(tx, job, f"halted by {user or 'unknown'}")
+            _halt(tx, job, f"paused by {user or 'unknown'}")
         case ev.ResumeRequested(_, user):
             _resume(tx, job, f"resumed by {user or 'unknown'}")
         case ev.PinRequested(_, size, user):
@@ -66,5 +66,5 @@ def _pin(tx: Transaction, job: Job, size: int | None, user: str) -> None:
     job = replace(job, pinned=size)
     tx.state.put_job(job)
     tx.state.plan_wanted = True
-    what = "all its sizes" if size is None else f"{gpus(size)} and no other size"
+    what = "may use all its GPU counts" if size is None else f"fixed at {gpus(size)}"
     tx.note(job, "pinned", f"{what}, by {user}")

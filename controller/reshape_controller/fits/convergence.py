@@ -68,7 +68,7 @@ def fit(points: Sequence[Point], weights: Sequence[float] | None = None) -> Curv
         width = (high - low) / (GRID - 1)
         low, high = max(0.0, b2 - width), min(high, b2 + width)
     if not math.isfinite(error) or error > ERROR_MAX:
-        raise FitRefused(f"no curve of the form fits: the mean error in accuracy is {error:.3f}")
+        raise FitRefused(f"no learning curve fits: the mean error in accuracy is {error:.3f}")
     if b0 <= 0.0:
         raise FitRefused("the accuracy does not rise with the steps")
     return Curve(_rounded(b0 / scale), _rounded(b1), _rounded(b2), len(points))
@@ -128,18 +128,18 @@ def _has_target(job: Job) -> bool:
 
 def _refuse_nonsense(points: Sequence[Point]) -> None:
     if len(points) < POINTS_MIN:
-        raise FitRefused(f"{len(points)} points are too few; a curve needs {POINTS_MIN}")
+        raise FitRefused(f"{len(points)} accuracy points are too few; a curve needs {POINTS_MIN}")
     for step, accuracy in points:
         if not (math.isfinite(step) and math.isfinite(accuracy)):
-            raise FitRefused(f"step {step} with accuracy {accuracy} is no point")
+            raise FitRefused(f"step {step} with accuracy {accuracy} is not a valid point")
         if step < 0 or not 0.0 <= accuracy < 1.0:
             raise FitRefused(f"accuracy {accuracy} at step {step} lies outside 0 to 1")
     ordered = [accuracy for _, accuracy in sorted(points)]
     third = max(1, len(ordered) // 3)
     if sum(ordered[-third:]) / third <= sum(ordered[:third]) / third:
-        raise FitRefused("the accuracy falls or stands still; there is nothing to carry on")
+        raise FitRefused("the accuracy does not rise, so no curve can be fitted")
     if len({step for step, _ in points}) < POINTS_MIN:
-        raise FitRefused("several points are at the same step; too few others are left")
+        raise FitRefused("too few accuracy points at different steps")
 
 
 def solve(steps: np.ndarray, gaps: np.ndarray, weight: np.ndarray, b2: np.ndarray) -> np.ndarray:

@@ -126,8 +126,8 @@ def bind(address: str, port: int) -> socket.socket:
         loopback = False
     if not loopback:
         raise CannotListen(
-            f"address {address}: the daemon listens on loopback only, because it has one operator "
-            "token and no identities; beyond loopback anybody who reaches it could try it",
+            f"address {address} is not a loopback address; the daemon listens on loopback only, "
+            "because it has a single token and no user accounts",
             f"use --bind {LOOPBACK} and reach it from elsewhere with: ssh -L PORT:{LOOPBACK}:PORT",
             refused=True,
         )

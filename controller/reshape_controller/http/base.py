@@ -86,13 +86,13 @@ class Gate(tornado.web.RequestHandler):
         self.authorize()
         if len(self.request.body) > self.body_bytes_max:
             size = len(self.request.body)
-            message = f"the body has {size} bytes; at most {self.body_bytes_max} fit"
+            message = f"the body has {size} bytes, more than {self.body_bytes_max}"
             raise ApiError(413, ErrorBody("too-large", message))
 
     def authorize(self) -> None:
         """Who may ask: the operator, by the token of the daemon's token file. Raises ApiError."""
         if not hmac.compare_digest(self.bearer(), self.context.operator_token.encode()):
-            hint = "send the text of the token file in the daemon's home as bearer token"
+            hint = "send the content of the file token in the daemon's home as bearer token"
             self.set_header("WWW-Authenticate", "Bearer")
             message = "the token is missing or wrong"
             raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization", hint))
@@ -112,7 +112,9 @@ class Gate(tornado.web.RequestHandler):
         except ValueError:
             value = float("nan")
         if not least <= value <= most:
-            raise bad_request(f"{text!r} is no number from {least:g} to {most:g}", f"query {name}")
+            raise bad_request(
+                f"{text!r} is not a number from {least:g} to {most:g}", f"query {name}"
+            )
         return value
 
     def count(self, name: str, default: int, least: int = 0, most: int = 2**53) -> int:
@@ -153,7 +155,7 @@ class Gate(tornado.web.RequestHandler):
         """A page in a browser can be led to loopback by DNS; its Host header gives it away."""
         name = _host_name(self.request.headers.get("Host", ""))
         if name not in self.context.host_names:
-            message = f"this daemon is not addressed as {name!r}"
+            message = f"{name!r} is not a host name of this daemon"
             hint = f"use one of: {', '.join(sorted(self.context.host_names))}"
             raise ApiError(403, ErrorBody("wrong-host", message, "header Host", hint))
 
@@ -177,7 +179,7 @@ class Handler(Gate):
         """The job with this id or name. Raises UnknownJob."""
         row = await self.context.control.store.job(key)
         if row is None:
-            raise UnknownJob(f"no job has the id or name {key!r}")
+            raise UnknownJob(f"unknown job {key!r}")
         return row
 
 
@@ -186,7 +188,7 @@ class NotFound(Gate):
 
     async def prepare(self) -> None:  # type: ignore[override]
         super().prepare()
-        body = ErrorBody("not-found", f"no such path: {self.request.path}", "", "/v1/openapi.json")
+        body = ErrorBody("not-found", f"unknown path {self.request.path}", "", "/v1/openapi.json")
         raise ApiError(404, body)
 
 
@@ -214,8 +216,8 @@ def _host_name(header: str) -> str:
 
 def _own_error(status: int, error: object) -> ErrorBody:
     if status == 405:
-        return ErrorBody("method-not-allowed", "this path does not take this method")
+        return ErrorBody("method-not-allowed", "this path does not support this method")
     if isinstance(error, tornado.web.HTTPError) and status < 500:
         return ErrorBody("bad-request", error.log_message or error.reason or "bad request")
-    hint = "this is a defect; the daemon's log has the details"
-    return ErrorBody("internal", "the daemon failed on this request", "", hint)
+    hint = "this is a defect; see the daemon's log for details"
+    return ErrorBody("internal", "the daemon failed to handle this request", "", hint)

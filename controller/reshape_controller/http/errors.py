@@ -72,7 +72,7 @@ def api_error(error: Exception) -> ApiError | None:
         case Refused() | RecordInvalid():
             return rejected(error.errors)
         case ProfileError():
-            hint = "docs/policies.md says how profiles look"
+            hint = "docs/policies.md describes the format of profiles"
             return rejected((FieldError(error.path, error.message, hint),))
         case NotReady():
             return unavailable("not-ready", str(error))
@@ -83,7 +83,7 @@ def api_error(error: Exception) -> ApiError | None:
         case UnknownHost():
             return not_found(str(error), "reshape gpus lists the hosts")
         case UnknownGpu():
-            return not_found(str(error), "reshape gpus lists them")
+            return not_found(str(error), "reshape gpus lists the GPUs")
         case UnknownAttempt():
             return ApiError(410, ErrorBody("unknown-attempt", str(error)))
         case CodecError():

@@ -1,4 +1,4 @@
-"""Jobs over HTTP: submit, list, look at, cancel, halt, resume, pin; history and decisions.
+"""Jobs over HTTP: submit, list, look at, cancel, pause, resume, pin; history and decisions.
 
 Does: parse, hand to the desk, render. Never: decides, or answers before the append. State: none.
 """
@@ -60,10 +60,11 @@ class Jobs(JobHandler):
     def _states(self) -> tuple[JobState, ...]:
         names = [n for text in self.get_query_arguments("state") for n in text.split(",") if n]
         known = {state.value: state for state in JobState}
+        known["paused"] = JobState.HALTED
         unknown = [name for name in names if name not in known]
         if unknown:
             raise bad_request(
-                f"{unknown[0]!r} is no state of a job", "query state", f"one of {', '.join(known)}"
+                f"unknown job state {unknown[0]!r}", "query state", f"use one of {', '.join(known)}"
             )
         return tuple(known[name] for name in names)
 
@@ -74,12 +75,17 @@ class OneJob(JobHandler):
 
 
 class JobAction(JobHandler):
-    """POST cancel, halt or resume."""
+    """POST cancel, pause (older: halt) or resume."""
 
     async def post(self, key: str, action: str) -> None:
         control = self.context.control
-        ask = {"cancel": control.cancel, "halt": control.halt, "resume": control.resume}[action]
-        job = await ask(key, self.user())
+        ask = {
+            "cancel": control.cancel,
+            "pause": control.halt,
+            "halt": control.halt,
+            "resume": control.resume,
+        }
+        job = await ask[action](key, self.user())
         self.answer(self.view(await self.row(job)))
 
 

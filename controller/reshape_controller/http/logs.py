@@ -49,7 +49,7 @@ class JobLogs(Handler):
     async def get(self, key: str) -> None:
         name = self.get_query_argument("file", TRAINING_LOG)
         if not _NAME.fullmatch(name):
-            raise bad_request(f"{name!r} is no name of a log file", "query file", "training.log")
+            raise bad_request(f"{name!r} is not a log file name", "query file", "training.log")
         wait_s = self.number("wait_s", 0.0, 0.0, WAIT_MAX_S)
         tail = self.count("tail", TAIL_LINES, 0, TAIL_LINES_MAX)
         start: int | None = None
@@ -150,12 +150,12 @@ def _no_log(row: JobRow, name: str, folder: Path | None) -> Exception:
         there = ", ".join(sorted(path.name for path in folder.glob("*.log"))) or "none yet"
         return not_found(f"{job.id} has no {name}", f"its log files: {there}")
     if folder is not None and row.state.terminal:
-        what = f"{job.id} has no {name}, for its training did not start: {why}"
+        what = f"{job.id} has no {name}: its training did not start: {why}"
         return not_found(what, f"reshape describe {job.id}")
     if folder is not None or job.attempt == 0:
         what = f"{job.id} has no {name} yet: {why}"
         return not_found(what, f"reshape logs -f {job.id} waits for it")
     return not_found(
         f"{job.id} has no {name} that can be read from here",
-        "it was removed, or is on a claim: storage_folder of the cluster file makes that readable",
+        "it was removed, or is on a volume claim: set storage_folder in the cluster file",
     )

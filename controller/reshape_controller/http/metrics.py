@@ -30,7 +30,7 @@ class Metrics:
         )
         self._latency = prometheus.Histogram(
             "reshape_http_request_seconds",
-            "Time to an answer; a SideCar's long poll waits on purpose",
+            "Time to an answer; includes the waits of SideCars' long polls",
             ["handler"],
             buckets=_LATENCY_BUCKETS_S,
             registry=registry,
@@ -40,19 +40,19 @@ class Metrics:
             "reshape_gpus", "GPUs by host and state", ["host", "state"], registry=registry
         )
         self._seq = prometheus.Gauge(
-            "reshape_log_seq", "Newest record of the log", registry=registry
+            "reshape_log_seq", "Sequence number of the newest log record", registry=registry
         )
         self._ready = prometheus.Gauge(
-            "reshape_ready", "1 while requests are taken", registry=registry
+            "reshape_ready", "1 while the daemon accepts requests", registry=registry
         )
         self._hints = prometheus.Gauge(
             "reshape_store_hints",
-            "1 while the store says at once that something was inserted; 0: polling alone finds it",
+            "1 while the store announces inserts; 0 while the daemon only polls",
             registry=registry,
         )
         self._lease = prometheus.Gauge(
             "reshape_lease_held",
-            "1 while this controller's lease is surely its own, or there is none",
+            "1 while this controller holds the lease, or needs none",
             registry=registry,
         )
         prometheus.ProcessCollector(registry=registry)

@@ -29,6 +29,7 @@ class Operation:
     body: str = ""
     query: tuple[str, ...] = ()
     success: int = 200
+    deprecated: bool = False
 
 
 def version() -> str:
@@ -63,6 +64,8 @@ def document(operations: tuple[Operation, ...], error: type) -> dict[str, Any]:
                 "description": operation.body,
                 "content": {"application/json": {"schema": {"type": "object"}}},
             }
+        if operation.deprecated:
+            entry["deprecated"] = True
         if operation.path == "/healthz":
             entry["security"] = []
         paths.setdefault(operation.path, {})[operation.method] = entry

@@ -82,7 +82,7 @@ class PodsStandby(Alive):
 
     async def prepare(self) -> None:  # type: ignore[override]
         super().prepare()
-        raise ApiError(503, ErrorBody("standby", "this controller does not lead"))
+        raise ApiError(503, ErrorBody("standby", "this controller is a standby"))
 
 
 def _waiting(leadership: Leadership) -> str:

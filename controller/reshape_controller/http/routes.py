@@ -12,7 +12,7 @@ from reshape_controller.http.openapi import Operation, document
 from reshape_controller.http.timeline import Timeline
 from reshape_controller.http.views import HostView, JobView
 
-JOB_ACTIONS = ("cancel", "halt", "resume")
+JOB_ACTIONS = ("cancel", "pause", "resume", "halt")
 
 OPERATIONS = (
     Operation(
@@ -28,62 +28,65 @@ OPERATIONS = (
     ),
     Operation("get", "/v1/jobs/{key}", "Show a job, by id or name", JobView),
     *(
-        Operation("post", f"/v1/jobs/{{key}}/{action}", f"{action.capitalize()} a job", JobView)
-        for action in JOB_ACTIONS
+        Operation("post", f"/v1/jobs/{{key}}/{action}", summary, JobView, deprecated=deprecated)
+        for action, summary, deprecated in (
+            ("cancel", "Cancel a job", False),
+            ("pause", "Pause a job: save a checkpoint and release its GPUs", False),
+            ("resume", "Resume a paused job: queue it again", False),
+            ("halt", "Deprecated alias of pause", True),
+        )
     ),
     Operation(
         "post",
         "/v1/jobs/{key}/pin",
-        "Keep a job to one of its sizes, or (null) let it have all of them again",
+        "Fix a job's GPU count, or (null) allow all its GPU counts again",
         JobView,
         body='{"size": N} or {"size": null}',
     ),
-    Operation(
-        "get", "/v1/jobs/{key}/history", "What happened to a job", views.History, query=("limit",)
-    ),
+    Operation("get", "/v1/jobs/{key}/history", "History of a job", views.History, query=("limit",)),
     Operation(
         "get",
         "/v1/jobs/{key}/decisions",
-        "What was decided about a job, and what was weighed",
+        "Decisions about a job, with the options compared",
         views.Decisions,
         query=("limit",),
     ),
     Operation(
         "get",
         "/v1/jobs/{key}/logs",
-        "A log file: its tail, or bytes from an offset on; can wait for more",
+        "A log file: its tail, or bytes from an offset; can wait for more",
         query=("file", "tail", "offset", "attempt", "wait_s"),
     ),
     Operation("get", "/v1/gpus", "List GPUs", views.GpuList),
-    Operation("post", "/v1/gpus/{gpu}/clear", "Give a quarantined GPU back", views.GpuView),
+    Operation("post", "/v1/gpus/{gpu}/clear", "Return a quarantined GPU to use", views.GpuView),
     Operation("get", "/v1/hosts", "List hosts", views.HostList),
-    Operation("post", "/v1/hosts/{host}/drain", "Empty a host", HostView),
-    Operation("post", "/v1/hosts/{host}/undrain", "Use a host again", HostView),
+    Operation("post", "/v1/hosts/{host}/drain", "Drain a host: its jobs save and leave", HostView),
+    Operation("post", "/v1/hosts/{host}/undrain", "Let jobs start on a host again", HostView),
     Operation(
         "get",
         "/v1/profiles",
-        "What is known of job types: what was recorded, and what running jobs taught",
+        "Profiles of job types: as recorded, and as learned from running jobs",
         views.ProfileList,
     ),
     Operation(
         "post",
         "/v1/profiles",
-        "Record profiles of job types, each in place of what was recorded of its type",
+        "Record profiles; each replaces the recorded profile of its job type",
         views.ProfilesRecorded,
         body='{"profile": [...]}, as in a file of profiles',
     ),
-    Operation("get", "/v1/timeline", "Who held which GPU when", Timeline, query=("from_s",)),
+    Operation("get", "/v1/timeline", "GPUs and jobs over time", Timeline, query=("from_s",)),
     Operation(
         "get",
         "/v1/state",
-        "The controller's state, to continue it in virtual time; of one version only",
+        "The controller's state, for replay --from-live of the same version",
         views.StateView,
     ),
     Operation("get", "/v1/openapi.json", "This document", dict),
     Operation("get", "/metrics", "Prometheus figures"),
-    Operation("get", "/v1/status", "Leader or standby, ready or why not", views.Status),
+    Operation("get", "/v1/status", "Role and readiness of the daemon", views.Status),
     Operation("get", "/healthz", "The process answers (no token needed)", views.Health),
-    Operation("get", "/readyz", "Requests are taken", views.Health),
+    Operation("get", "/readyz", "The daemon accepts requests", views.Health),
 )
 
 

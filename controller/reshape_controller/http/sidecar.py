@@ -28,7 +28,7 @@ class SideCar(Handler):
         worker = self._worker()
         if not self.context.tokens.valid(job, int(attempt), token, worker):
             whose = f"worker {worker} of attempt" if worker else "attempt"
-            message = f"the token is not that of {whose} {attempt} of job {job}"
+            message = f"the token does not belong to {whose} {attempt} of job {job}"
             raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization"))
 
     async def post(self, job: str, attempt: str) -> None:

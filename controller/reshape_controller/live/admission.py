@@ -81,15 +81,17 @@ def size_to_pin(job: Job, size: object) -> int | None:
     if size is None:
         return None
     sizes = replace(job, pinned=None).sizes
-    message = f"{size!r:.40} is none of the numbers of GPUs that {job.id} may have"
+    message = f"{size!r:.40} is not a GPU count of {job.id}"
     if isinstance(size, int) and not isinstance(size, bool):
         if size in sizes:
             return size
         if size in job.struck:
-            message = f"{job.id} failed to start twice on {gpus(size)}; that size is struck"
-    choices = ", ".join(map(str, sizes)) or "no size is left"
+            message = (
+                f"{job.id} failed to start twice on {gpus(size)}; pause and resume it to try again"
+            )
+    choices = ", ".join(map(str, sizes)) or "none"
     raise Refused(
-        (FieldError("size", message, f"one of: {choices}; all of them again: reshape unpin"),)
+        (FieldError("size", message, f"use one of: {choices}; to allow all: reshape unpin"),)
     )
 
 

@@ -33,7 +33,7 @@ class Conflict(ReshapeError):
     def __init__(self, message: str, *, as_asked: bool = False, look: str = "get") -> None:
         super().__init__(message)
         self.as_asked = as_asked
-        self.hint = f"reshape {look} shows what state it is in"
+        self.hint = f"reshape {look} shows its state"
 
 
 class NotReady(ReshapeError):
@@ -76,17 +76,17 @@ class Control:
         return job.id
 
     async def halt(self, key: str, user: str) -> JobId:
-        """Have a job save, give its GPUs back and wait. Raises UnknownJob, Conflict, NotReady."""
-        job = await self._live(key, "halted")
+        """Pause a job: save, then release its GPUs. Raises UnknownJob, Conflict, NotReady."""
+        job = await self._live(key, "paused")
         await self._commit(ev.HaltRequested(job.id, user))
         return job.id
 
     async def resume(self, key: str, user: str) -> JobId:
-        """Queue a halted job again. Raises UnknownJob, Conflict, NotReady."""
+        """Resume a paused job: queue it again. Raises UnknownJob, Conflict, NotReady."""
         job = await self._live(key, "resumed")
         halting = job.halt_wanted or JobState.HALTED in (job.state, job.after_end)
         if not halting:
-            raise Conflict(f"{job.id} is {job.state.value}, not halted; nothing to resume")
+            raise Conflict(f"{job.id} is {job.state.value}, not paused; nothing to resume")
         await self._commit(ev.ResumeRequested(job.id, user))
         return job.id
 
@@ -110,7 +110,7 @@ class Control:
         Conflict, NotReady."""
         known = self._loop.engine.state.gpus.get(GpuId(gpu))
         if known is None:
-            raise UnknownGpu(f"no GPU {gpu!r} in the inventory")
+            raise UnknownGpu(f"unknown GPU {gpu!r}")
         if known.state is not GpuState.QUARANTINED:
             text = f"GPU {gpu} is {known.state.value}, not quarantined; nothing to clear"
             raise Conflict(text, look="gpus")
@@ -165,14 +165,14 @@ class Control:
             return found
         row = await self.store.job(key)
         if row is None:
-            raise UnknownJob(f"no job {key!r}; `reshape get` lists the jobs")
+            raise UnknownJob(f"unknown job {key!r}; `reshape get` lists the jobs")
         text = f"{row.id} is {row.state.value} and cannot be {what}"
         raise Conflict(text, as_asked=row.state.value == what)
 
     def _host(self, host: str) -> HostId:
         if host not in self._loop.engine.state.hosts:
             known = ", ".join(self._loop.engine.state.hosts) or "none"
-            raise UnknownHost(f"no host {host!r} in the inventory (known: {known})")
+            raise UnknownHost(f"unknown host {host!r} (known: {known})")
         return HostId(host)
 
     async def _commit(self, event: ev.Event, settled: Callable[[], object] = bool) -> None:
@@ -187,15 +187,15 @@ class Control:
             async with asyncio.timeout(COMMIT_WAIT_S):
                 shown = await asyncio.shield(posted)
         except Stopped as error:
-            raise NotReady(f"{error}; ask again, after a look at `reshape get`") from error
+            raise NotReady(f"{error}; check with `reshape get`, then try again") from error
         except TimeoutError:
-            why = self.ready()[1].partition("; remedy: ")[0] or "it is slow"
+            why = self.ready()[1].partition("; remedy: ")[0] or "the store is slow"
             raise NotReady(
                 f"the store did not take the request within {COMMIT_WAIT_S:.0f} s ({why}); "
-                "it may still be accepted: look with `reshape get` before asking again"
+                "it may still accept it: check with `reshape get` before you try again"
             ) from None
         if not shown:
             raise NotReady(
-                "the request was accepted and is in the log, but the store cannot show it now: "
-                "look with `reshape get` later, and do not ask again"
+                "the request is in the log, but the store cannot show it now: "
+                "check with `reshape get` later, and do not repeat the request"
             )

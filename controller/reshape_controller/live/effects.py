@@ -196,7 +196,7 @@ class Effects:
                 )
             except Exception as error:
                 log.warning("release-check-failed", job=check.job, error=repr(error))
-                found = ReleaseCheck(False, f"it cannot be checked: {error!r}")
+                found = ReleaseCheck(False, f"the check failed: {error!r}")
             if found.empty:
                 self._post(
                     ev.ReleaseVerified(check.job, check.attempt, check.generation, check.gpus)
@@ -228,13 +228,13 @@ class Effects:
         for old in statuses:
             found = state.jobs.get(JobId(old.job))
             if old.running and found is not None and old.attempt < found.attempt:
-                self._begin_removal(found.id, old.attempt, grace_s, "a later attempt goes on")
+                self._begin_removal(found.id, old.attempt, grace_s, "a later attempt replaced it")
         for key, job in missable.items():
             if key not in there:
                 continue
             status = seen.get(key)
             if status is None:
-                self._begin_removal(job.id, job.attempt, grace_s, "its container is not there")
+                self._begin_removal(job.id, job.attempt, grace_s, "its container does not exist")
             elif not status.running:
                 self._container_gone(job.id, status)
 

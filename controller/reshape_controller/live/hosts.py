@@ -72,7 +72,7 @@ class HostWatch:
             elif known.present:
                 since_s = self._silent_since_s.setdefault(known.id, now_s)
                 if now_s - since_s >= state.limits.host_silent_s:
-                    what = "is not ready" if found is not None else "is not in the cluster any more"
+                    what = "is not ready" if found is not None else "is no longer in the cluster"
                     reason = f"its node {what} for {now_s - since_s:.0f} s"
                     self._post(ev.HostFellSilent(known.id, reason))
 
@@ -111,7 +111,7 @@ class HostWatch:
         before = self._boots.get(found.name, found.boot)
         self._boots[found.name] = found.boot
         if before != found.boot:
-            self._post(ev.HostCleaned(known.id, "its machine was started again"))
+            self._post(ev.HostCleaned(known.id, "its machine was rebooted"))
             return
         if known.present:
             return
@@ -119,7 +119,7 @@ class HostWatch:
         strays = [status for status in left if not _meant(state, status)]
         await self._remove(strays, state.limits.kill_after_s)
         if not left:
-            reason = "its node is back, and nothing of ours runs there"
+            reason = "its node is back and runs no container of this controller"
             self._post(ev.HostCleaned(known.id, reason))
 
     async def _remove(self, strays: Iterable[ContainerStatus], grace_s: float) -> None:

@@ -195,7 +195,7 @@ def _kind(text: str) -> RequestKind:
         return RequestKind(text)
     except ValueError:
         known = ", ".join(RequestKind)
-        raise ValueError(f"{text!r:.40} is no kind of request; one of: {known}") from None
+        raise ValueError(f"unknown request {text!r:.40}; use one of: {known}") from None
 
 
 def _author(body: str) -> tuple[str, str]:

@@ -97,7 +97,7 @@ class Loop:
         self.engine = Engine()
         self.journal = Journal(store)
         self.stopped = asyncio.Event()
-        self.problem = "is starting"
+        self.problem = "the controller is starting"
         """Why it is not ready; empty while it is."""
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()
@@ -156,7 +156,7 @@ class Loop:
     def stop(self) -> None:
         """End ``run`` after the batch under way. No job is touched."""
         self._stopping = True
-        self.problem = "is stopping"
+        self.problem = "the controller is stopping"
         self._wake.set()
 
     def post(self, event: ev.Event) -> None:
@@ -202,7 +202,7 @@ class Loop:
         """Tell the engine, before its deadlines are due, if nothing could be done for long."""
         held_s = round(self._clock.now_s() - since_s, 3)
         if held_s > HELD_UP_S:
-            log.warning("held-up", held_s=held_s, consequence="every deadline is later by it")
+            log.warning("held-up", held_s=held_s, consequence="all deadlines move by as much")
             self._waiting.appendleft(self._entry(ev.ControllerHeldUp(held_s)))
 
     def _drain(self, now_s: float) -> tuple[_Waiting, ...]:
@@ -264,7 +264,7 @@ class Loop:
             what = type(entry.event).__name__
             log.error("engine-failed", taken=codec.dumps(entry.event), error=repr(error))
             if entry.done is not None and not entry.done.done():
-                entry.done.set_exception(CannotTake(f"the engine cannot take {what}: {error!r}"))
+                entry.done.set_exception(CannotTake(f"the engine failed on {what}: {error!r}"))
             raise
 
     def _decide(

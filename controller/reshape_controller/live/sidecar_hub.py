@@ -176,9 +176,11 @@ class SidecarHub:
     def _known(self, job: str, attempt: int, worker: int) -> _Attempt:
         known = self._attempts.get(job)
         if known is None or known.desired.attempt != attempt:
-            raise UnknownAttempt(f"attempt {attempt} of job {job} is not meant to run now")
+            raise UnknownAttempt(f"attempt {attempt} of job {job} must not run now")
         if not 0 <= worker < known.gang.workers:
-            raise UnknownAttempt(f"job {job} has no worker {worker}, but {known.gang.workers}")
+            raise UnknownAttempt(
+                f"job {job} has {known.gang.workers} workers, not a worker {worker}"
+            )
         return known
 
     def _check_order(self, desired: Desired, observed: Observed) -> None:
@@ -186,10 +188,10 @@ class SidecarHub:
         if observed.epoch <= desired.epoch and observed.generation <= desired.generation:
             return
         error = BehindItsJobs(
-            f"the SideCar of job {desired.job} (attempt {desired.attempt}) was told epoch "
-            f"{observed.epoch} generation {observed.generation}, and this log knows epoch "
-            f"{desired.epoch} generation {desired.generation}: an older store was put back, or "
-            "another controller goes on with it"
+            f"the SideCar of job {desired.job} (attempt {desired.attempt}) knows epoch "
+            f"{observed.epoch} generation {observed.generation}; this log has only epoch "
+            f"{desired.epoch} generation {desired.generation}: the store is an older copy, or "
+            "another controller runs this job"
         )
         self._behind.put_nowait(error)
         raise error

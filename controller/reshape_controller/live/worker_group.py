@@ -190,7 +190,9 @@ class WorkerGroup:
             if seen is not None and _is_down(seen) and not _leaves(chief, seen.generation):
                 return seen
         if _left_after_refusal(chief):
-            return replace(chief, phase=Phase.CRASHED, error="it left though it had refused to")
+            return replace(
+                chief, phase=Phase.CRASHED, error="it left after it had refused to leave"
+            )
         return None
 
 

@@ -44,7 +44,9 @@ class Preset:
 
 
 PRESETS: dict[str, Preset] = {
-    "adaptive": Preset("adaptive", Mechanism.SIDECAR, "our scheduler, inside living containers"),
+    "adaptive": Preset(
+        "adaptive", Mechanism.SIDECAR, "this project's scheduler, inside running containers"
+    ),
     "paper": Preset("paper", Mechanism.SIDECAR, "the paper's algorithms 1 and 2 as printed"),
     "termination": Preset(
         "optimus", Mechanism.TERMINATE, "the paper's comparison: only grows, by restarting jobs"
@@ -52,7 +54,7 @@ PRESETS: dict[str, Preset] = {
     "case-study-termination": Preset(
         "paper", Mechanism.TERMINATE, "the paper's case study: shrinks and grows by restarting jobs"
     ),
-    "default": Preset("default", Mechanism.NONE, "a fixed number of GPUs for each job, as without"),
+    "default": Preset("default", Mechanism.NONE, "no reshaping: a fixed GPU count for each job"),
 }
 
 
@@ -69,9 +71,11 @@ def make_policy(text: str, **options: object) -> Policy:
     for entry in filter(None, rest.split(",")):
         option, _, value = entry.partition("=")
         if not option or not value:
-            raise UnknownPolicy(f"policy {text!r}: {entry!r} is no option; write NAME:OPTION=VALUE")
+            raise UnknownPolicy(
+                f"policy {text!r}: {entry!r} is not an option; write NAME:OPTION=VALUE"
+            )
         if option in said:
-            raise UnknownPolicy(f"policy {text!r}: {option} is there twice; keep one")
+            raise UnknownPolicy(f"policy {text!r}: {option} appears twice; keep one")
         said.add(option)
         options[option] = value
     make: Callable[..., Policy] | None = BUILT_IN.get(name)
@@ -79,7 +83,7 @@ def make_policy(text: str, **options: object) -> Policy:
         for found in metadata.entry_points(group=ENTRY_POINT_GROUP, name=name):
             make = found.load()
     if make is None:
-        raise UnknownPolicy(f"no policy {name!r}; there are {', '.join(policy_names())}")
+        raise UnknownPolicy(f"unknown policy {name!r}; use one of {', '.join(policy_names())}")
     taken = signature(make)
     try:
         taken.bind(**options)

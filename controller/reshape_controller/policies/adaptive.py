@@ -72,15 +72,15 @@ class EmptyPlan:
         """Nobody can give the newcomer what it needs."""
         if not self.says_why:
             text = (
-                f"{newcomer.spec.name} waits: no host that takes jobs has the "
-                f"{gpus(newcomer.sizes[0])} that it needs at least, idle or from one running job"
+                f"{newcomer.spec.name} waits: no usable host has the {gpus(newcomer.sizes[0])} "
+                "that it needs at least, idle or taken from one running job"
             )
             self.because(Plan((), "waits-nothing-fits", text, newcomer.id))
 
     def is_kept_for(self, newcomer: JobView) -> None:
         """GPUs are kept for somebody who waited too long, which comes before other reasons."""
         if self._plan.reason_code != HOLDS:
-            text = f"{newcomer.spec.name} waited too long: GPUs that become idle are kept for it"
+            text = f"{newcomer.spec.name} waited past max_wait_s: idle GPUs are reserved for it"
             self.because(Plan((), HOLDS, text, newcomer.id))
 
 
@@ -113,7 +113,9 @@ class Adaptive:
             "max_wait_s": float(max_wait_s),
         }
         if not all(0.0 <= value < math.inf for value in values.values()) or values["gain"] >= 1.0:
-            raise ValueError("gain lies between 0 and 1; cool_down and max_wait_s are not negative")
+            raise ValueError(
+                "gain must lie between 0 and 1; cool_down and max_wait_s must be 0 or more"
+            )
         self._gain_ppm = round(values["gain"] * 1e6)
         self._cool_down, self.max_wait_s = values["cool_down"], values["max_wait_s"]
         usual = {"gain": GAIN, "cool_down": COOL_DOWN, "max_wait_s": MAX_WAIT_S}
@@ -230,7 +232,7 @@ class _Decision:
         chosen = min(better, default=evaluation.base)
         count = found.count + max(1, len(idle))
         if isinstance(chosen, Nothing):
-            text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough"
+            text = f"{newcomer.spec.name} waits for GPUs: no reshape would save enough time"
             self._waits(newcomer, "waits-gain-too-small", text, evaluation, found, count)
             return None
         code = "starts-on-idle"
@@ -288,7 +290,7 @@ class _Decision:
             return evaluation.plan(code, job, found.best, found, swept.count + 1)
         active = found.kept if evaluation.explained else []
         if active:
-            text = "GPUs are idle, but no running job would gain enough from them"
+            text = "GPUs stay idle: no running job would gain enough from them"
             job = self._forecast.running(min(active).job)
             self._waits(job, "keeps-sizes", text, evaluation, found, swept.count + 1)
         return None

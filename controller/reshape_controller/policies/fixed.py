@@ -48,12 +48,12 @@ class Default:
             for host in hosts if size <= most_idle else ():
                 if host.idle >= size:
                     option = Option(legal_moves.start(newcomer, size, host.id), note=self._sizes)
-                    past = f", past {waits} that wait" if waits else ""
+                    past = f", ahead of {waits} waiting jobs" if waits else ""
                     return legal_moves.decided(
                         [option],
                         option,
                         code="starts-fixed",
-                        text=f"{newcomer.spec.name} starts on {gpus(size)} for good{past}",
+                        text=f"{newcomer.spec.name} starts on {gpus(size)} and keeps them{past}",
                         about=newcomer.id,
                         weighed=1,
                     )

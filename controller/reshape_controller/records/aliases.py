@@ -58,7 +58,7 @@ def canonical(record: Mapping[object, object]) -> tuple[dict[str, object], tuple
 def suggestion(name: str, known: tuple[str, ...]) -> str:
     """A remedy for a name that is not among the known."""
     close = difflib.get_close_matches(name[:100], known, n=1)
-    return f"did you mean {close[0]}?" if close else "leave it out; docs/jobs.md has the fields"
+    return f"did you mean {close[0]}?" if close else "leave it out; docs/jobs.md lists the fields"
 
 
 def _field(name: object) -> str | None:

@@ -29,7 +29,7 @@ def split_command(value: object) -> object:
         if _OPERATOR.fullmatch(token):
             raise PydanticCustomError(
                 "command",
-                "needs a shell for {token}, and no shell is used",
+                "uses {token}, which needs a shell; Reshape starts commands without a shell",
                 {
                     "token": token[:40],
                     "hint": "put it into a script of your own, or quote it if it is an argument",

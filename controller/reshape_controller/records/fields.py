@@ -43,13 +43,13 @@ class Resources(BaseModel):
         gt=0,
         le=limits.CPUS_MAX,
         allow_inf_nan=False,
-        description="CPU cores, fractions allowed; `cpus` beside `name` means the same",
+        description="CPU cores, fractions allowed; a top-level `cpus` means the same",
         examples=[4],
     )
     memory: Annotated[Memory, BeforeValidator(memory_bytes)] | None = Field(
         None,
         description="bytes, or a text with a unit (`Ki`, `Mi`, `Gi`, `Ti`, `K`, `M`, `G`, `T`);"
-        " `memory` beside `name` means the same",
+        " a top-level `memory` means the same",
         examples=["8Gi"],
     )
 
@@ -64,7 +64,7 @@ class RecordFields(BaseModel):
         max_length=limits.NAME_LENGTH_MAX,
         pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
         description="required; lower-case letters, digits and `-`, beginning and ending with a"
-        f" letter or digit, at most {limits.NAME_LENGTH_MAX}; no two unfinished jobs of one name",
+        f" letter or digit, at most {limits.NAME_LENGTH_MAX}; unique among unfinished jobs",
         examples=["resnet-cifar"],
     )
     command: Annotated[list[Argument], BeforeValidator(split_command)] | None = Field(
@@ -72,7 +72,7 @@ class RecordFields(BaseModel):
         min_length=1,
         max_length=limits.ARGUMENTS_MAX,
         description="required unless `image` is given; a list, or a text that is split at spaces"
-        " with quotes respected; never given to a shell; `{epochs}` in it becomes the number",
+        " with quotes respected; runs without a shell; `{epochs}` stands for the number of epochs",
         examples=["python train.py --epochs {epochs}"],
     )
     image: Text | None = Field(
@@ -85,16 +85,16 @@ class RecordFields(BaseModel):
         None,
         min_length=1,
         max_length=limits.SIZES_MAX,
-        description="required; the numbers of GPUs with which the job can run, ascending, each"
-        f" once, 1 to {limits.GPUS_MAX}; none larger than the largest known host",
+        description="required; the GPU counts with which the job can run, ascending, each once, 1"
+        f" to {limits.GPUS_MAX}; none larger than the largest known host",
         examples=[[1, 2, 4]],
     )
     epochs: int | None = Field(
         None,
         ge=1,
         le=limits.EPOCHS_MAX,
-        description="length in epochs; at most one of `epochs`, `steps`, `target_accuracy`; none:"
-        " unknown until the first progress report, and until then the job is not grown",
+        description="length in epochs; give at most one of `epochs`, `steps`, `target_accuracy`;"
+        " without one, the job does not grow before its first progress report",
         examples=[10],
     )
     steps: int | None = Field(
@@ -105,14 +105,14 @@ class RecordFields(BaseModel):
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="trains until this accuracy is reached, above 0 and at most 1",
+        description="train until this accuracy is reached, above 0 and at most 1",
         examples=[0.92],
     )
     job_type: Label | None = Field(
         None,
         description=(
-            "profile to predict with, and what jobs of the type teach; default: none: predicted "
-            "from the first measured steps of the job itself"
+            "job type whose profile predicts the speed, shared by jobs of this type; default: "
+            "predictions use only this job's measured steps"
         ),
         examples=["resnet50-cifar10-b128"],
     )
@@ -126,14 +126,14 @@ class RecordFields(BaseModel):
         ge=1,
         le=limits.GLOBAL_BATCH_MAX,
         description="samples per step over all GPUs, for data-parallel jobs; every optional number"
-        " of GPUs must divide it; it stays the same at every size",
+        " of GPUs must divide it; it stays the same at every GPU count",
         examples=[128],
     )
     workers: int | None = Field(
         1,
         ge=1,
         le=limits.WORKERS_MAX,
-        description="workers that share the GPUs equally; it must divide every optional number",
+        description="workers that share the GPUs equally; must divide each of `optional_gpus`",
         examples=[1],
     )
     code: Text | None = Field(
@@ -149,43 +149,43 @@ class RecordFields(BaseModel):
     )
     checkpoints: Text | None = Field(
         None,
-        description="folder for checkpoints; relative to the record's file; default: one of the"
-        " job's own. No two unfinished jobs have the same; what an ended one left there is gone on"
-        " from, and trained no more where that one had finished",
+        description="folder for checkpoints; relative to the record's file; default: a new folder."
+        " Unique among unfinished jobs. A job continues from an ended job's checkpoint there, and"
+        " completes at once if that job had finished",
         examples=["./checkpoints"],
     )
     resources: Resources | None = Field(
         None,
-        description="what the container may use beside its GPUs; default: no limit",
+        description="limits of the container beside its GPUs; default: no limit",
         examples=[{"cpus": 4, "memory": "8Gi"}],
     )
     env: dict[str, EnvValue] | None = Field(
         None,
         max_length=limits.ENV_MAX,
-        description="environment of the training process; names that are Reshape's own, or that"
-        " load code, are refused",
+        description="environment of the training process; names that Reshape reserves, or that load"
+        " code, are refused",
         examples=[{"LEARNING_RATE": "0.1"}],
     )
     retries: int | None = Field(
         RETRIES,
         ge=0,
         le=limits.RETRIES_MAX,
-        description="failures after which the job is started again from its newest checkpoint "
-        "(that its pod is deleted or evicted while it trains is none)",
+        description="how many failures restart the job from its newest checkpoint (the deletion or "
+        "eviction of its pod does not count)",
         examples=[3],
     )
     user: str | None = Field(
         "",
         max_length=limits.NAME_LENGTH_MAX,
         pattern=r"^[^\x00-\x1f\x7f]*$",
-        description="whose job it is; if empty, the user that the request names",
+        description="owner of the job; default: the user who submits it",
         examples=["ada"],
     )
     priority: int | None = Field(
         0,
         ge=-limits.PRIORITY_MAX,
         le=limits.PRIORITY_MAX,
-        description="jobs of a higher one are first in the queue",
+        description="jobs with a higher priority are earlier in the queue",
         examples=[0],
     )
     max_wait_s: float | None = Field(
@@ -193,8 +193,8 @@ class RecordFields(BaseModel):
         ge=0,
         le=limits.MAX_WAIT_MAX_S,
         allow_inf_nan=False,
-        description="seconds in the queue after which it is started at any cost to the makespan;"
-        " default: the policy's",
+        description="seconds in the queue after which the job starts first, even if others then end"
+        " later; default: the policy's",
         examples=[600],
     )
     on_save_timeout: Annotated[OnSaveTimeout, Field(strict=False)] | None = Field(
@@ -207,6 +207,6 @@ class RecordFields(BaseModel):
         None,
         ge=0,
         le=limits.SEED_MAX,
-        description="reaches the script as RESHAPE_SEED",
+        description="random seed, given to the script as RESHAPE_SEED",
         examples=[7],
     )

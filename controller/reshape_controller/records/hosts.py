@@ -18,9 +18,9 @@ def check_against_hosts(spec: JobSpec, hosts: Iterable[Host]) -> tuple[FieldErro
     largest = max(known, key=lambda host: (len(host.gpus), host.id))
     most = len(largest.gpus)
     fitting = [size for size in spec.optional_gpus if size <= most]
-    hint = f"leave out what is larger than {most}, or add a larger host first"
+    hint = f"leave out sizes above {most}, or add a larger host first"
     if not fitting:
-        hint = f"a job of at most {most} GPUs fits, or add a larger host first"
+        hint = f"give at most {most} GPUs, or add a larger host first"
     return tuple(
         FieldError(
             f"optional_gpus[{number}]",

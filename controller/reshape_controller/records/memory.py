@@ -21,6 +21,6 @@ def memory_bytes(value: object) -> object:
     match = _FORM.fullmatch(value.strip())
     if match is None:
         raise PydanticCustomError(
-            "memory", "is no amount of memory", {"hint": "write a number and a unit, as in 8Gi"}
+            "memory", "is not a memory size", {"hint": "write a number and a unit, as in 8Gi"}
         )
     return int(float(match[1]) * _UNITS[match[2] or ""])

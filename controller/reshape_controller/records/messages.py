@@ -25,7 +25,7 @@ _MESSAGES: Mapping[str, _Text] = {
     "list_type": lambda c: "is not a list",
     "dict_type": lambda c: "is not a mapping",
     "model_type": lambda c: "is not a mapping",
-    "enum": lambda c: f"is none of {str(c['expected']).replace(' or ', ', ')}",
+    "enum": lambda c: f"must be one of {str(c['expected']).replace(' or ', ', ')}",
     "greater_than": lambda c: f"must be more than {_number(c['gt'])}",
     "greater_than_equal": lambda c: f"must be at least {_number(c['ge'])}",
     "less_than_equal": lambda c: f"must be at most {_number(c['le'])}",

@@ -47,7 +47,7 @@ def missing_files(
     folder = Path(code)
     if not folder.is_dir():
         if code_given is not None:
-            yield FieldError("code", f"there is no folder {code}", "give the script's folder")
+            yield FieldError("code", f"folder {code} does not exist", "give the script's folder")
         return
     script = script_of(command)
     if script is None or "{" in script:
@@ -56,7 +56,7 @@ def missing_files(
     if not path.is_file():
         yield FieldError(
             "command",
-            f"script missing: there is no file {path}",
+            f"script missing: {path} does not exist",
             "give the script's path within code, or set code to its folder",
         )
 
@@ -120,20 +120,20 @@ def _lengths(
 def _texts(fields: RecordFields) -> Iterator[FieldError]:
     for number, word in enumerate(fields.command or ()):
         if "\0" in word:
-            yield FieldError(f"command[{number}]", "has a zero byte", "take it out")
+            yield FieldError(f"command[{number}]", "contains a zero byte", "remove it")
     if fields.command and not fields.command[0].strip():
         yield FieldError("command[0]", "is empty", "name the program first")
     for name in ("code", "dataset", "checkpoints"):
         value = getattr(fields, name)
         if value is not None and "\0" in value:
-            yield FieldError(name, "has a zero byte", "take it out")
+            yield FieldError(name, "contains a zero byte", "remove it")
 
 
 def _env(fields: RecordFields) -> Iterator[FieldError]:
     for name, value in (fields.env or {}).items():
         path = f"env.{name[:60]}"
         if not _ENV_NAME.fullmatch(name):
-            yield FieldError(path, "is no name of a variable", "use letters, digits and _")
+            yield FieldError(path, "is not a variable name", "use letters, digits and _")
         elif name.startswith(RESERVED_PREFIXES):
             prefix = next(prefix for prefix in RESERVED_PREFIXES if name.startswith(prefix))
             yield FieldError(
@@ -142,7 +142,7 @@ def _env(fields: RecordFields) -> Iterator[FieldError]:
                 "set it inside the script, or choose another name",
             )
         elif "\0" in value:
-            yield FieldError(path, "has a zero byte", "take it out")
+            yield FieldError(path, "contains a zero byte", "remove it")
 
 
 def _these(numbers: list[int]) -> str:

@@ -81,7 +81,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"{shown(key)} is there twice")
+            raise ValueError(f"{shown(key)} appears twice")
         found[key] = value
     return found
 

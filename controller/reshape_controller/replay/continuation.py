@@ -122,9 +122,7 @@ def continued(parts: Sequence[str], what: QueueChange, at_s: float = 0.0) -> Con
     state.drain_changes()
     over = {job.id for job in state.jobs.values() if job.state.terminal}  # their containers end yet
     if not state.jobs.keys() - over:
-        raise ReplayError(
-            "the controller has no job that is to be run; there is nothing to continue"
-        )
+        raise ReplayError("the controller has no unfinished job that could run")
     now_s = ticks_up(state.now_s)
     works, assumed = _works(state)
     shell = _shell(state, what, now_s)

@@ -62,7 +62,7 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
     types = dict(bundle.sets).get(assumed.job_set)
     if types is None:
         names = ", ".join(known for known, _ in bundle.sets)
-        raise ReplayError(f"no job set {assumed.job_set!r}; there are {names}")
+        raise ReplayError(f"unknown job set {assumed.job_set!r}; use one of: {names}")
     book = ProfileBook({profile.job_type: profile for profile in bundle.profiles})
     if not any(book.knows_speed(kind, assumed.gpu_type) for kind in types):
         raise ReplayError(f"job set {assumed.job_set} has no speeds on {assumed.gpu_type}")
@@ -100,7 +100,7 @@ def convert(text: str, name: str, columns: Columns, bundle: Bundle, assumed: Ass
         found.append((submit_s, JobSpec(key, COMMAND, tuple(sorted(sizes)), length, job_type=kind)))
     if not found:
         why = "; ".join(f"{count} {reason}" for reason, count in sorted(left_out.items()))
-        raise ReplayError(f"{name}: no row is a job that can be replayed ({why or 'no rows'})")
+        raise ReplayError(f"{name}: no row can be replayed ({why or 'no rows'})")
     first_s = min(submit_s for submit_s, _ in found)
     jobs = tuple(
         WorkJob(submit_s - first_s, spec)
@@ -139,17 +139,17 @@ def _rows(text: str, name: str, columns: Columns) -> list[tuple[int, dict[str, s
         for column in (columns.submit, columns.gpus, columns.duration, columns.name):
             if column is not None and column not in known:
                 raise ReplayError(
-                    f"{name}: line 1: no column {column!r}; there are {', '.join(known)}"
+                    f"{name}: line 1: no column {column!r}; columns: {', '.join(known)}"
                 )
         rows = []
         for row in reader:
             if None in row or None in row.values():
                 raise ReplayError(
-                    f"{name}: line {reader.line_num}: has another number of cells than the head"
+                    f"{name}: line {reader.line_num}: must have as many cells as line 1"
                 )
             rows.append((reader.line_num, row))
     except csv.Error as error:
-        raise ReplayError(f"{name}: line {reader.line_num}: is no CSV ({error})") from None
+        raise ReplayError(f"{name}: line {reader.line_num}: is not valid CSV ({error})") from None
     return rows
 
 

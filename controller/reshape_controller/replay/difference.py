@@ -45,7 +45,7 @@ def difference(first: Path, second: Path) -> Difference:
     try:
         return _difference(first, second)
     except (AttributeError, KeyError, TypeError):
-        raise ReplayError(f"{first} or {second} holds other files than {WRITES} writes") from None
+        raise ReplayError(f"{first} or {second} was not written by {WRITES}") from None
 
 
 def _difference(first: Path, second: Path) -> Difference:
@@ -99,9 +99,9 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         workloads = [str(one.parent) for one in sorted(path.parent.glob("*/config.json"))]
-        remedy = f"name folders that {WRITES} has written"
+        remedy = f"give folders that {WRITES} has written"
         if workloads:
-            remedy = f"name one of the workloads there: {', '.join(workloads)}"
+            remedy = f"give one of their workloads: {', '.join(workloads)}"
         raise ReplayError(f"{path} cannot be read ({error.strerror}); {remedy}") from None
     except ValueError as error:
-        raise ReplayError(f"{path} is no JSON ({error})") from None
+        raise ReplayError(f"{path} is not valid JSON ({error})") from None

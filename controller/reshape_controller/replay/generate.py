@@ -67,7 +67,7 @@ def generate(
     types = dict(bundle.sets).get(recipe.job_set)
     if types is None:
         names = ", ".join(name for name, _ in bundle.sets)
-        raise ReplayError(f"no job set {recipe.job_set!r}; there are {names}")
+        raise ReplayError(f"unknown job set {recipe.job_set!r}; use one of: {names}")
     count = recipe.jobs if jobs is None else jobs
     if count < 1 or last_s < 0.0:
         raise ReplayError("a workload needs at least one job, and times from 0 on")

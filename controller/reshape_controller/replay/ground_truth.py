@@ -128,7 +128,7 @@ class Truth:
         curve = dict(self.curves).get(spec.job_type or "")
         if curve is None:
             raise ReplayError(
-                f"job {spec.name}: nobody knows when it reaches its target; give the profile of "
+                f"job {spec.name}: its time to the target is unknown; give the profile of "
                 f"{spec.job_type} accuracies that rise, at five steps or more"
             )
         draw = 2.0 * drawn(self.seed, spec.name, "curve") - 1.0

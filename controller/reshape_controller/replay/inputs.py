@@ -58,8 +58,8 @@ def cluster_of(text: str) -> Cluster:
         found = _HOST.fullmatch(rest.strip())
         if found is None or (star and not re.fullmatch(r"[1-9]\d{0,5}", count.strip())):
             raise ReplayError(
-                f"cluster {text!r}: {part.strip()!r} is no host; write GPUsxTYPE, for several "
-                "alike COUNT*GPUsxTYPE, as in 8xV100+8xP100 or 2*8xV100"
+                f"cluster {text!r}: {part.strip()!r} is not a host; write GPUSxTYPE, or "
+                "COUNT*GPUSxTYPE for several, as in 8xV100+8xP100 or 2*8xV100"
             )
         for _ in range(int(count) if star else 1):
             host = HostId(f"host-{len(hosts):04d}")

@@ -258,8 +258,8 @@ class Shell:
         if left:
             named = ", ".join(f"{job.spec.name} ({job.reason})" for job in left[:3])
             raise ReplayError(
-                f"{len(left)} jobs never end under {self.policy.name}: {named}; their sizes "
-                "may fit on no host of the cluster"
+                f"{len(left)} jobs never end under {self.policy.name}: {named}; perhaps "
+                "no host of the cluster has enough GPUs"
             )
         failed = [job for job in self.account.ended if job.state != JobState.COMPLETED]
         if failed:

@@ -38,7 +38,7 @@ def scaled(scene: Scene, speed_up: float, step_s: float = STEP_S) -> Scaled:
         raise ReplayError(f"a speed-up of {speed_up:g}; give one from 1 to {SPEED_UP_MAX:g}")
     if len(scene.cluster.hosts) != 1:
         raise ReplayError(
-            f"cluster {scene.cluster.text}: a live run is on this machine alone; name one host, as "
+            f"cluster {scene.cluster.text}: a live run uses this machine only; give one host, as "
             "in --cluster 8xV100"
         )
     host = scene.cluster.hosts[0]
@@ -80,8 +80,8 @@ def _job(
     truth = scene.truth.of(spec)
     if truth.accuracy is not None:
         raise ReplayError(
-            f"job {spec.name}: has a target accuracy, and the paced program of a live run learns "
-            "nothing; give its length in epochs or steps"
+            f"job {spec.name}: has a target accuracy, which the paced program of a live run "
+            "never reaches; give its length in epochs or steps"
         )
     sizes = tuple(size for size in spec.optional_gpus if size <= host.gpus)
     if not sizes:

@@ -51,8 +51,8 @@ def parse(text: str, name: str, types: Iterable[str], *, jsonl: bool) -> Workloa
         job = _job(fields, where, number, known)
         first = lines.setdefault(job.spec.name, line)
         if first != line:
-            what = f"the job is called {job.spec.name!r}, as that of line {first}"
-            raise ReplayError(f"{where}: {what}; give each a name of its own, or none any")
+            what = f"the job name {job.spec.name!r} is also in line {first}"
+            raise ReplayError(f"{where}: {what}; give all jobs different names, or none")
         jobs.append(job)
     return Workload(name, tuple(sorted(jobs, key=lambda job: job.submit_s)), f"trace {name}")
 
@@ -100,19 +100,19 @@ def _lines(text: str, name: str, jsonl: bool) -> Iterator[tuple[int, Fields]]:
     try:
         twice = _twice(reader.fieldnames or ())
         if twice:
-            raise ReplayError(f"{name}: line 1: column {twice[0]!r} is there twice; keep one")
+            raise ReplayError(f"{name}: line 1: column {twice[0]!r} appears twice; keep one")
         unknown = [column for column in reader.fieldnames or () if column not in COLUMNS]
         if unknown:
             raise ReplayError(
-                f"{name}: line 1: unknown column {unknown[0]!r}; there are {', '.join(COLUMNS)}"
+                f"{name}: line 1: unknown column {unknown[0]!r}; known: {', '.join(COLUMNS)}"
             )
         for row in reader:
             where = f"{name}: line {reader.line_num}"
             if None in row or None in row.values():
-                raise ReplayError(f"{where}: has another number of cells than the head")
+                raise ReplayError(f"{where}: must have as many cells as line 1")
             yield reader.line_num, {key: value for key, value in row.items() if value != ""}
     except csv.Error as error:
-        raise ReplayError(f"{name}: line {reader.line_num}: is no CSV ({error})") from None
+        raise ReplayError(f"{name}: line {reader.line_num}: is not valid CSV ({error})") from None
 
 
 def _twice(names: Iterable[str]) -> list[str]:
@@ -129,14 +129,14 @@ def _object(line: str, where: str) -> Fields:
     try:
         value = json.loads(line, object_pairs_hook=once)
     except (ValueError, RecursionError) as error:
-        raise ReplayError(f"{where}: is no JSON ({error})") from None
+        raise ReplayError(f"{where}: is not valid JSON ({error})") from None
     if not isinstance(value, dict):
-        raise ReplayError(f"{where}: is no object of names and values")
+        raise ReplayError(f"{where}: is not an object of names and values")
     if twice:
-        raise ReplayError(f"{where}: {twice[0]!r} is there twice; keep one")
+        raise ReplayError(f"{where}: {twice[0]!r} appears twice; keep one")
     for key in value:
         if key not in COLUMNS:
-            raise ReplayError(f"{where}: unknown name {key!r}; there are {', '.join(COLUMNS)}")
+            raise ReplayError(f"{where}: unknown name {key!r}; known: {', '.join(COLUMNS)}")
     return {key: entry for key, entry in value.items() if entry is not None}
 
 

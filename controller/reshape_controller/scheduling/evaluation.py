@@ -393,7 +393,7 @@ class Evaluation:
             reshaped = [forecast.running(entry.job)]
         better = bool(reshaped) and entry[:2] < self.base[:2]
         too_little = better and not self.worth(entry, reshaped)
-        refused = "would save too little" if too_little else ""
+        refused = "saves too little time" if too_little else ""
         return Option(entry.targets, makespan_s, "", total_s, refused)
 
     def plan(self, code: str, job: JobView, chosen: Rank, found: Evaluated, weighed: int) -> Plan:
@@ -429,7 +429,7 @@ class Evaluation:
             otherwise = "if it waited" if waits else "otherwise"
             text += f" instead of {duration(base.makespan_ms / 1000)} {otherwise}"
         elif sooner > 0:
-            text += f" either way, but {duration(sooner / 1000)} sooner in sum"
+            text += f" either way; their completion times sum to {duration(sooner / 1000)} less"
         return text + " (predicted)."
 
     def _what(self, job: JobView, chosen: Rank) -> str:

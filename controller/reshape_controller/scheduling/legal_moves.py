@@ -63,11 +63,11 @@ def with_unusable_hosts(plan: Plan, job: Job | None, hosts: tuple[HostView, ...]
         because = job.only_host_because
     else:
         others = [host.id for host in hosts if host.id in job.unfit_on]
-        because = "it could not start there"
+        because = "it failed to start there"
     if not others:
         return plan
     said = f"{len(others)} hosts are" if len(others) > 1 else f"{others[0]} is"
-    return replace(plan, text=f"{plan.text}; {said} no option: {because}")
+    return replace(plan, text=f"{plan.text}; {said} excluded: {because}")
 
 
 def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:

@@ -63,9 +63,7 @@ def page_limit(limit: int) -> int:
 
 def unknown_page(after: str) -> UnknownPage:
     """The error of a page after a job that is not there."""
-    return UnknownPage(
-        f"there is no job {after!r} to go on after; remedy: start again at the first page"
-    )
+    return UnknownPage(f"unknown job {after!r} in `after`; remedy: start again at the first page")
 
 
 def other_version(what: str, error: CodecError) -> StoreError:
@@ -78,7 +76,7 @@ def other_version(what: str, error: CodecError) -> StoreError:
             "the backup from before it"
         )
     return StoreError(
-        f"{what} is whole but was written by another version ({error}); "
+        f"{what} was written by another version of Reshape ({error}); "
         "nothing was changed; remedy: use that version"
     )
 
@@ -86,10 +84,10 @@ def other_version(what: str, error: CodecError) -> StoreError:
 def check_parts(seq: int, parts: tuple[str, ...]) -> None:
     """Raise StoreError for a snapshot that must not be kept."""
     if not parts:
-        raise StoreError(f"snapshot {seq} has no parts; remedy: none, this is a defect")
+        raise StoreError(f"snapshot {seq} has no parts; remedy: report this defect")
     longest = max(len(part.encode()) for part in parts)
     if longest > SNAPSHOT_PART_BYTES_MAX:
         raise StoreError(
             f"snapshot {seq} has a part of {longest} bytes, more than {SNAPSHOT_PART_BYTES_MAX}; "
-            "remedy: none, this is a defect"
+            "remedy: report this defect"
         )

@@ -68,17 +68,17 @@ class StoreBehind(StoreLost):
     def __init__(self, last_seq: int, expected_seq: int) -> None:
         what = f"ends at seq {last_seq}"
         if last_seq >= expected_seq:
-            what = f"has another record at seq {expected_seq}, so the next does not continue it"
+            what = f"has another record at seq {expected_seq}"
         super().__init__(
             f"the store {what}, but seq {expected_seq} was acknowledged; "
-            "remedy: put the right store back, then start the controller again"
+            "remedy: restore the right store, then restart the controller"
         )
         self.last_seq = last_seq
         self.expected_seq = expected_seq
 
 
 class RequestKind(StrEnum):
-    """What somebody may ask for through the inbox."""
+    """Requests that the inbox accepts. ``pause`` is read as ``halt``."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
@@ -89,6 +89,10 @@ class RequestKind(StrEnum):
     UNDRAIN = "undrain"
     CLEAR = "clear"
     PROFILE = "profile"
+
+    @classmethod
+    def _missing_(cls, value: object) -> RequestKind | None:
+        return cls.HALT if value == "pause" else None
 
 
 def request_key(request: str) -> str:

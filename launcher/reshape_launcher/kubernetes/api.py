@@ -199,7 +199,7 @@ class ApiCluster:
         }
         review = {"spec": {"resourceAttributes": {k: v for k, v in asked.items() if v}}}
         ask = client.AuthorizationV1Api(self._api).create_self_subject_access_review
-        return bool(_call("rights cannot be asked for", ask, review).status.allowed)
+        return bool(_call("rights cannot be checked", ask, review).status.allowed)
 
     def dry_run_job(self, manifest: Manifest) -> tuple[str, ...]:
         """What the API server warns of when a Job is created as a dry run."""
@@ -230,7 +230,7 @@ class ApiCluster:
         try:
             socket.run_forever(timeout=RUN_S)
             if socket.is_open():
-                raise ApiTrouble(f"a command in pod {pod}", 0, f"not within {RUN_S:g} s")
+                raise ApiTrouble(f"a command in pod {pod}", 0, f"no result within {RUN_S:g} s")
             code = _exit_code(pod, socket)
             output, errors = str(socket.read_stdout()), str(socket.read_stderr())
         finally:

@@ -29,9 +29,9 @@ def call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T
         raise ApiTrouble(what, 0, f"the API server does not answer: {error}") from None
     except (ValueError, TypeError, RecursionError) as error:  # as the client's parser ends
         first = str(error).partition("\n")[0]
-        raise ApiTrouble(what, 0, f"the answer is no document of the API: {first}") from None
+        raise ApiTrouble(what, 0, f"the API server's answer is not valid: {first}") from None
     if found is None:
-        raise ApiTrouble(what, 0, "the answer is no document of the API: null")
+        raise ApiTrouble(what, 0, "the API server's answer is not valid: null")
     return found
 
 

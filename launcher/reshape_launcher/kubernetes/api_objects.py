@@ -16,7 +16,7 @@ LASTING = ("InvalidImageName", "ErrImageNeverPull")
 """Reasons of a waiting container that neither waiting nor another attempt cures."""
 NO_SUCH_IMAGE = "code = NotFound"
 """In the message of a failed pull: the registry answered, and has no such image."""
-IN_ORDER = "it ended in order, as after a deletion or an eviction"
+IN_ORDER = "it ended normally, as after a deletion or an eviction"
 """What is left to say of a Job whose pod is gone and had saved."""
 MESSAGE_CHARS_MAX = 600
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -128,7 +128,7 @@ def _end_reason(meta: Any, status: Any, ended: Any, placer: Any) -> str:
     placed = placer.state.terminated if placer is not None and placer.state else None
     if placed is not None and placed.exit_code != 0:
         said = placed.message or placed.reason or f"exit code {placed.exit_code}"
-        return f"the SideCar cannot be put in: {said.strip()}"[:MESSAGE_CHARS_MAX]
+        return f"the SideCar cannot be installed: {said.strip()}"[:MESSAGE_CHARS_MAX]
     if status.reason or status.message:
         return _text(status.reason, status.message)
     disrupted = _condition(status, "DisruptionTarget")

@@ -103,7 +103,9 @@ class Directly:
 
     def __call__(self, objects: Objects, build: Build | None) -> None:
         if build is not None:
-            raise LaunchError("the job's image has to be built, and only the playbook does that")
+            raise LaunchError(
+                "only the playbook builds images; set `image`, or use --launch-by ansible"
+            )
         try:
             apply(self._cluster, objects)
         except ApiTrouble as trouble:

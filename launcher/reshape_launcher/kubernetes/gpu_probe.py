@@ -119,8 +119,12 @@ class ProbedDevices:
         if seen is not None and seen.over:
             found = told(seen)
         elif now_s - probe.begun_s >= PROBE_S:
-            why = seen.trouble if seen is not None else "no pod was made; see kubectl describe job"
-            found = Inventory((), f"{why or 'it does not end'} ({probe.name})")
+            why = (
+                seen.trouble
+                if seen is not None
+                else "Kubernetes created no pod; see kubectl describe job"
+            )
+            found = Inventory((), f"{why or 'the probe does not end'} ({probe.name})")
         else:
             return
         cluster.delete_job(probe.name)
@@ -150,7 +154,7 @@ def told(seen: PodSeen) -> Inventory:
     try:
         return codec.loads(Inventory, seen.message)
     except codec.CodecError:
-        return Inventory((), f"the probe failed: {seen.reason or seen.message or 'no word'}")
+        return Inventory((), f"the probe failed: {seen.reason or seen.message or 'no message'}")
 
 
 def offer(found: Inventory) -> NodeGpus:

@@ -32,7 +32,7 @@ class Build:
 def checked(image: str) -> str:
     """The name, if it can be an image's. Raises RecordRefused."""
     if not _IMAGE.match(image):
-        raise RecordRefused("image", f"{image!r} is no image name", "write REGISTRY/NAME:TAG")
+        raise RecordRefused("image", f"{image!r} is not an image name", "write REGISTRY/NAME:TAG")
     return image
 
 
@@ -42,7 +42,7 @@ def chosen(spec: LaunchSpec, settings: PodSettings) -> str:
     if image is None:
         raise RecordRefused(
             "image",
-            "the record names no image, and this controller has none for such records",
+            "the record has no image, and the cluster file has no default",
             "set `image` in the job record, or in the controller's cluster file",
         )
     return checked(image)
@@ -56,7 +56,7 @@ def wanted(spec: LaunchSpec, settings: PodSettings) -> tuple[LaunchSpec, Build |
     if settings.image is None:
         raise RecordRefused(
             "image",
-            "one is to be built, and there is none to build on",
+            "an image must be built, and there is no base image",
             "set `image` in the controller's cluster file, or in the job record",
         )
     key = naming.key_of(settings.controller, spec.job)

@@ -108,8 +108,8 @@ class KubernetesLauncher:
                 while not await _on(self._changes, self._ended, job, attempt, grace_s):
                     await asyncio.sleep(REMOVE_POLL_S)
         except TimeoutError:
-            what = f"the pod of attempt {attempt} of {job} is still there after {give_up_s:g} s"
-            raise LaunchError(f"{what}; look at its node", retryable=True) from None
+            what = f"the pod of attempt {attempt} of {job} still exists after {give_up_s:g} s"
+            raise LaunchError(f"{what}; check its node", retryable=True) from None
 
     async def containers(self) -> tuple[ContainerStatus, ...]:
         """Every attempt whose Job is there. Raises OSError while that cannot be told."""
@@ -231,7 +231,7 @@ class KubernetesLauncher:
         try:
             return [int(pid) for pid in json.loads(answer)["pids"]]
         except (ValueError, KeyError, TypeError) as error:
-            raise ApiTrouble(f"pod {seen.name}", 0, f"it answers {answer[:100]!r}") from error
+            raise ApiTrouble(f"pod {seen.name}", 0, f"bad answer {answer[:100]!r}") from error
 
     def _hosts(self) -> tuple[HostSeen, ...]:
         nodes = self._cluster.nodes(self._settings.node_selector)

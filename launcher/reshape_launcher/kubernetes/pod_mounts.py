@@ -81,7 +81,7 @@ def checkpoints(spec: LaunchSpec, settings: PodSettings, mounts: list[ClaimMount
         if settings.storage_claim is None:
             raise RecordRefused(
                 "checkpoints",
-                "the record names none, and this controller has no volume claim for them",
+                "the record has none, and the cluster file has no `storage_claim`",
                 "write `checkpoints: claim:NAME/FOLDER`, or set `storage_claim` in the"
                 " controller's cluster file",
             )
@@ -91,8 +91,8 @@ def checkpoints(spec: LaunchSpec, settings: PodSettings, mounts: list[ClaimMount
     placed = _placed("checkpoints", text, CHECKPOINTS, mounts)
     kept = [mount.path for mount in settings.mounts if not mount.read_only]
     if placed != CHECKPOINTS and not any(PurePosixPath(placed).is_relative_to(p) for p in kept):
-        what = f"{text!r} would be lost with the pod"
-        raise RecordRefused("checkpoints", what, "name a volume claim: claim:NAME/FOLDER")
+        what = f"{text!r} is in the pod and would be lost with it"
+        raise RecordRefused("checkpoints", what, "give a volume claim: claim:NAME/FOLDER")
     return placed
 
 
@@ -111,10 +111,10 @@ def _placed(
     folder = PurePosixPath(text)
     if not folder.is_absolute() or ".." in folder.parts or "\0" in text:
         what = f"{text!r} is neither a volume claim nor an absolute path in the image"
-        raise RecordRefused(field, what, "write claim:NAME/FOLDER, or /a/path")
+        raise RecordRefused(field, what, "write claim:NAME/FOLDER or /a/path")
     if folder.is_relative_to(RESERVED):
-        what = f"{text!r} is below {RESERVED}, which is Reshape's own"
-        raise RecordRefused(field, what, "name another folder")
+        what = f"{text!r} is in {RESERVED}, which is reserved for Reshape"
+        raise RecordRefused(field, what, "give another folder")
     return text
 
 
@@ -124,5 +124,5 @@ def _claim(field: str, text: str) -> ClaimMount:
     fits = all(_FOLDER.match(part) and part != ".." for part in parts)
     if not _CLAIM.match(name) or not fits:
         remedy = "write claim:NAME/FOLDER with the claim's name and plain folder names"
-        raise RecordRefused(field, f"{text!r} is no volume claim", remedy)
+        raise RecordRefused(field, f"{text!r} is not a volume claim", remedy)
     return ClaimMount(name, "", "/".join(parts))

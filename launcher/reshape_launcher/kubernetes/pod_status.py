@@ -49,7 +49,7 @@ def _said(cluster: Cluster, kind: str, name: str) -> str:
     except ApiTrouble as trouble:
         if kind == "Pod":  # most take a moment: no trouble of theirs is known
             return ""
-        return f"and why cannot be seen ({trouble}); `kubectl describe job {name}` says it"
+        return f"reason unknown ({trouble}); see `kubectl describe job {name}`"
 
 
 class Troubles:
@@ -83,7 +83,7 @@ with the cluster's words."""
 BEREFT_GRACE_S = 10
 """A worker's pod is gone: the others have so long, for they cannot go on without it."""
 UNSCHEDULED = "it cannot be scheduled"
-UNMADE = "Kubernetes makes no pod for it"
+UNMADE = "Kubernetes creates no pod for it"
 UNSTARTED = "its node does not start it"
 
 
@@ -145,7 +145,7 @@ def _status(job: JobSeen, pods: list[PodSeen]) -> ContainerStatus:
         host = next((pod.node for pod in alive if pod.node), None)
         return ContainerStatus(job.job, job.attempt, True, reason=reason, host=host)
     if job.over is None and not pods:
-        reason = "its Job is not released yet" if job.suspended else "its pod is not there yet"
+        reason = "its Job is not released yet" if job.suspended else "its pod does not exist yet"
         return ContainerStatus(job.job, job.attempt, True, reason=reason)
     failed = [pod for pod in pods if pod.exit_code]
     last = (failed or pods)[-1] if pods else None

@@ -88,7 +88,7 @@ def _gpus(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> It
     if name is not None:
         there = cluster.has_runtime_class(name)
         remedy = "" if there else "install the GPUs' container runtime, or correct `runtime_class`"
-        detail = f"{name} is {'' if there else 'not '}there"
+        detail = f"{name} {'exists' if there else 'does not exist'}"
         yield Finding("runtime class", there, detail, remedy)
     nodes = tuple(n for n in cluster.nodes(settings.node_selector) if n.ready and n.schedulable)
     until_s = time.monotonic() + PROBES_S
@@ -97,20 +97,20 @@ def _gpus(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -> It
     for node in nodes:
         has = known.get(node.name)
         if has is None:
-            detail, why = "its probe has not ended yet", "pods that start there"
+            detail, why = "its probe has not ended yet", "see its pods"
         else:
             listed = ", ".join(has.gpus)
             detail, why = f"{len(has.gpus)} {has.gpu_type} GPUs: {listed}", has.trouble
             detail = detail if has.gpus else "none"
         good = has is not None and bool(has.gpus)
-        detail += f"; left out: {why}" if good and why else ""
-        remedy = "" if good else f"look at the node's driver and container runtime: {why}"
+        detail += f"; not used: {why}" if good and why else ""
+        remedy = "" if good else f"check the node's driver and container runtime: {why}"
         yield Finding(f"GPUs of {node.name}", good, detail, remedy)
 
 
 def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
     if settings.storage_claim is None:
-        detail = "none for checkpoints: every record has to name its own"
+        detail = "no claim for checkpoints: every job record must name its own"
         yield Finding("claim", True, detail)
     wanted = {mount.claim: not mount.read_only for mount in settings.mounts}
     if settings.storage_claim is not None:
@@ -119,10 +119,10 @@ def _claims(cluster: ApiCluster, settings: PodSettings) -> Iterator[Finding]:
         claim = cluster.claim(name)
         modes = ", ".join(claim.modes) if claim is not None else ""
         if claim is None:
-            yield Finding(f"claim {name}", False, "it is not there", f"make the claim {name}")
+            yield Finding(f"claim {name}", False, "does not exist", f"create the claim {name}")
         elif not volume_affinity.many(claim, written=written):
-            detail = f"{modes}: a job stays on the node that it came to first"
-            remedy = f"use a claim with {volume_affinity.MANY_WRITERS}, or one node only"
+            detail = f"{modes}: a job stays on the node of its first start"
+            remedy = f"use a claim with {volume_affinity.MANY_WRITERS}, or a single node"
             yield Finding(f"claim {name}", False, detail, remedy)
         else:
             yield Finding(f"claim {name}", True, modes)
@@ -158,7 +158,7 @@ def _manifest(cluster: ApiCluster, settings: PodSettings, devices: PodDevices) -
         make = f"kubectl create namespace {name}, or correct `namespace` in the cluster file"
         yield Finding(f"namespace {name}", False, str(trouble), make)
         return
-    yield Finding(f"namespace {name}", True, "is there")
-    remedy = "" if not warnings else "the cluster's admission rules would refuse its pods"
+    yield Finding(f"namespace {name}", True, "exists")
+    remedy = "" if not warnings else "change the cluster's admission rules, which would reject pods"
     detail = "; ".join(warnings) or "a Job is accepted without a warning (dry run)"
     yield Finding("manifest", not warnings, detail, remedy)

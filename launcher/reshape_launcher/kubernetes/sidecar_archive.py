@@ -46,7 +46,7 @@ def build() -> Archive:
                 _add(into, name, path.read_bytes())
     data = packed.getvalue()
     if len(data) > BYTES_MAX:
-        raise ValueError(f"the SideCar's archive has {len(data)} bytes; at most {BYTES_MAX} fit")
+        raise ValueError(f"the SideCar's archive has {len(data)} bytes; more than {BYTES_MAX}")
     return Archive(data)
 
 

@@ -154,7 +154,9 @@ class LocalLauncher:
             try:
                 Path(spec.code).mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
-                raise start.NotStarted(f"no folder {spec.code}: {error.strerror}") from None
+                raise start.NotStarted(
+                    f"folder {spec.code} cannot be created: {error.strerror}"
+                ) from None
 
     # --- what runs
 
@@ -185,14 +187,14 @@ class LocalLauncher:
         left = [entry for marker in alive for entry in processes.kill(marker)]
         if left:
             pids = ", ".join(str(entry.proc.pid) for entry in left)
-            reason = f"init is gone; processes {pids} do not end"
+            reason = f"its init process is gone; processes {pids} do not end"
             return ContainerStatus(job, number, running=True, reason=reason)
         try:
             path = folder_of(first).run / EXIT_FILE
             end = codec.loads(ExitFile, path.read_bytes())
             status = ContainerStatus(job, number, False, end.exit_code, end.reason)
         except (FileNotFoundError, codec.CodecError):
-            reason = "init was killed or the machine restarted; nothing of it is left"
+            reason = "its init process was killed or the machine restarted; no process is left"
             status = ContainerStatus(job, number, False, None, reason)
         self._gone[job, number] = status
         return status
@@ -208,7 +210,7 @@ class LocalLauncher:
         for reading in gpu.use(devices):
             if reading.memory_used_bytes > gpu.FREE_MEMORY_BYTES:
                 used_mib = reading.memory_used_bytes >> 20
-                return ReleaseCheck(False, f"GPU {reading.uuid} still holds {used_mib} MiB")
+                return ReleaseCheck(False, f"GPU {reading.uuid} still has {used_mib} MiB in use")
         for uuid, why in gpu.unreadable(devices):
             return ReleaseCheck(False, f"GPU {uuid} cannot be read: {why}")
         return ReleaseCheck(True)

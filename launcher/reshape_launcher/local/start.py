@@ -60,7 +60,7 @@ def wait_until_up(folder: Folder, pid: int) -> None:
         ended = not proc.alive(pid, proc.start_time(pid))
         # Another init may hold the folder: one that a controller started just before it died.
         if (ended and not _held(folder)) or time.monotonic() >= give_up_s:
-            raise NotStarted(f"init did not come up; see {folder.logs / INIT_LOG}")
+            raise NotStarted(f"its init process did not start; see {folder.logs / INIT_LOG}")
         time.sleep(POLL_S)
 
 

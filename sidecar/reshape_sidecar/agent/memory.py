@@ -95,7 +95,7 @@ class MemoryFile:
         except FileNotFoundError:
             old = Memory()
         except codec.CodecError as error:
-            log.error("%s is damaged and begins anew: %s", self._path, error)
+            log.error("%s is damaged and starts empty: %s", self._path, error)
             with contextlib.suppress(OSError):
                 os.replace(self._path, self._path.with_suffix(".damaged"))
             old = Memory()

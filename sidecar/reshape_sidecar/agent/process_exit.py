@@ -103,9 +103,9 @@ def _error(folder: Folder, training: TrainingProcess, code: int, memory_ran_out:
         return training.error
     first = f"training ended with exit code {code}"
     if code == EXIT_SAVED:
-        first += " (saved and left) without being asked to"
+        first += " (saved and left), although no stop was requested"
     elif memory_ran_out and code == SIGNAL_BASE + signal.SIGKILL:
-        first += ": memory ran out, and the kernel killed it (resources.memory is the limit)"
+        first += ": out of memory (limit: resources.memory)"
     elif code - SIGNAL_BASE in set(signal.Signals):
         first += f" ({signal.Signals(code - SIGNAL_BASE).name})"
     tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes)

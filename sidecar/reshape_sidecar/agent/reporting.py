@@ -88,9 +88,9 @@ def refusal_of(spec: AttemptSpec, old: Desired | None, new: Desired) -> str | No
     if new.epoch < old.epoch or new.generation < old.generation:
         return (
             f"epoch {new.epoch} generation {new.generation} is refused: "
-            f"epoch {old.epoch} generation {old.generation} was taken up before"
+            f"epoch {old.epoch} generation {old.generation} is already in effect"
         )
     other = (new.mode, new.devices) != (old.mode, old.devices)
     if new.generation == old.generation and other:
-        return f"generation {new.generation} was taken up with another mode or other devices"
+        return f"generation {new.generation} is in effect with another mode or other devices"
     return None

@@ -31,7 +31,7 @@ def fault(spec: AttemptSpec, folder: Folder, env: Mapping[str, str]) -> str | No
 
 def _code_fault(spec: AttemptSpec) -> str | None:
     if not Path(spec.code).is_dir():
-        return f"code folder {spec.code} is not there; correct `code` in the job record"
+        return f"code folder {spec.code} does not exist; correct `code` in the job record"
     script = environment.script(spec)
     if script is not None and not Path(spec.code, script).is_file():
         return (
@@ -52,7 +52,9 @@ def _program_fault(spec: AttemptSpec, env: Mapping[str, str]) -> str | None:
         exists = shutil.which(word, path=env.get("PATH", os.defpath)) is not None
     if exists:
         return None
-    return f"program {word} is not there or not executable; correct `command` in the job record"
+    return (
+        f"program {word} does not exist or is not executable; correct `command` in the job record"
+    )
 
 
 def _folder_fault(what: str, path: Path) -> str | None:
@@ -72,7 +74,7 @@ def _folder_fault(what: str, path: Path) -> str | None:
 def _data_fault(spec: AttemptSpec) -> str | None:
     if spec.dataset is None or Path(spec.dataset).exists():
         return None
-    return f"dataset {spec.dataset} is not there; correct `dataset` in the job record"
+    return f"dataset {spec.dataset} does not exist; correct `dataset` in the job record"
 
 
 def _gpu_fault(spec: AttemptSpec) -> str | None:

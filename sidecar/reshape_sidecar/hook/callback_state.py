@@ -76,7 +76,9 @@ def _fill(callback: Any, entry: dict[str, Any], reader: Reader) -> None:
             _put(callback, name, reader.decode(value))
     lost = [] if of_keras(type(callback)) else entry["lost"]
     if lost:
-        _complain_once(f"attributes of {_class(callback)} that begin anew: {', '.join(lost)}")
+        _complain_once(
+            f"attributes of {_class(callback)} that were not restored: {', '.join(lost)}"
+        )
 
 
 @functools.cache

@@ -21,8 +21,8 @@ from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.training import Training
 
 DONE_AGAIN = (
-    "reshape: asked to save and leave, but no `fit` is under way: steps of `train_on_batch` since "
-    "the last one ({}) are not saved, the next process does them again\n"
+    "reshape: a stop was requested, but no `fit` is running: steps of `train_on_batch` since the "
+    "last one ({}) are not saved; the next process repeats them\n"
 )
 
 

@@ -38,8 +38,8 @@ def split_cpu(tensorflow: Any, count: int) -> None:
 
 TRAINER_MODULE = "keras.src.backend.tensorflow.trainer"
 OTHER_KERAS = (
-    "a `fit` is saved with Keras 3 on TensorFlow alone, and {} was imported: after a reshape it "
-    "begins anew. Set {}, or save on SIGTERM"
+    "Reshape saves a `fit` only with Keras 3 on TensorFlow, but {} was imported: after a reshape "
+    "training starts from the beginning. Set {}, or save on SIGTERM"
 )
 
 

@@ -200,7 +200,7 @@ class Training:
         number: int,
     ) -> Any:
         """Run a call that ended by an exception again: the script expects that exception."""
-        complain(f"`fit` number {number + 1} had ended by an exception: it is run again, unsaved")
+        complain(f"`fit` number {number + 1} had ended with an exception: it runs again, unsaved")
         done = saved_state.resume_point.finished[number]
         self.finished.append(done)
         self.step = saved_state.resume_point.step

@@ -149,8 +149,8 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
             raise StateMismatch(
                 f"variable {state.name} of the checkpoint ({state.group}, shape "
                 f"{state.values[0].shape}) meets {name} ({group}, shape {_shape(variable)}). The "
-                "script changed since: restore the old one, or start in an empty `checkpoints` "
-                "folder."
+                "script changed since: restore the old script, or start in an empty "
+                "`checkpoints` folder."
             )
     for state, (_, _, variable) in zip(stored, targets, strict=True):
         _assign(variable, state.how, state.values)

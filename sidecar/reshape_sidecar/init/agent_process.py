@@ -54,7 +54,7 @@ class AgentProcess:
             self._backoff_s = limits.AGENT_BACKOFF_MIN_S
         self.due_s = now_s + self._backoff_s
         self._backoff_s = min(self._backoff_s * 2, limits.AGENT_BACKOFF_MAX_S)
-        return f"the agent ended with exit code {code}; training is not touched"
+        return f"the agent ended with exit code {code}; training goes on"
 
     def end(self, now_s: float) -> bool:
         """Send SIGTERM, later SIGKILL; True once there is no agent."""

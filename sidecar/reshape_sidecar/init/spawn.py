@@ -98,7 +98,7 @@ def _hint(program: str, error: BaseException) -> str:
     if error.errno == errno.ENOEXEC:
         return "; the first line of a script names its program, as in #!/bin/sh"
     if error.errno == errno.ENOENT and os.path.exists(program):
-        return "; it is there, but not the program that its first line names (Windows line ends?)"
+        return "; it exists, but the program on its first line does not (Windows line ends?)"
     return ""
 
 

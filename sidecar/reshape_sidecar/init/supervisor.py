@@ -70,7 +70,7 @@ class Supervisor:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise AlreadyRunning(f"another init holds {self._run / LOCK_FILE}") from None
+            raise AlreadyRunning(f"another init process holds {self._run / LOCK_FILE}") from None
         me = os.getpid()
         self._status = InitStatus(me, processes.start_time(me))
         self._sent_status = self._status

@@ -15,6 +15,7 @@ from tests.support.pytorch_bed import STEPS, PyTorchBed, losses, near, straight
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
 
+@pytest.mark.gate
 def test_it_is_reshaped_and_makes_every_step_once_as_on_one_device(bed: Bed) -> None:
     assert PyTorchBed(bed, "train.py").reshaped() == near(straight("train.py"))
 

@@ -12,6 +12,7 @@ import pytest
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.wire import EXIT_SAVED
+from tests.support.gate import GATE
 from tests.support.hook_bed import Ended, Job, plain
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
@@ -43,12 +44,16 @@ RESUMED = {
     "read_back": [{"STOP_AT": "12"}, {"STOP_AT": "11"}],
 }
 
+GATED = "arrays"
+"""The case that the gate runs."""
+
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Ended]:
     """Each case run straight and without the hook, all in one process."""
     cache = str(tmp_path_factory.mktemp("straight") / "cache")
-    ended = plain(CASES, *RESUMED, PLAIN_DEVICES="2", CACHE=cache)
+    cases = [GATED] if GATE else RESUMED
+    ended = plain(CASES, *cases, PLAIN_DEVICES="2", CACHE=cache)
     assert ended.code == 0, ended.err
     parts = ended.out.split("CASE ")[1:]
     return {part.split("\n", 1)[0]: Ended(0, part, "") for part in parts}
@@ -83,7 +88,14 @@ def assert_same(got: list[str], wanted: list[str], text: str) -> None:
         assert values == pytest.approx(values_wanted, rel=RELATIVE_MAX, abs=1e-7), text
 
 
-@pytest.mark.parametrize("case", [case for case in RESUMED if RESUMED[case]])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.gate] if case == GATED else [])
+        for case in RESUMED
+        if RESUMED[case]
+    ],
+)
 def test_a_stopped_script_goes_on_with_the_same_steps(
     tmp_path: Path, straight: dict[str, Ended], case: str
 ) -> None:

@@ -109,11 +109,13 @@ def test_steps_of_train_on_batch_after_a_fit_are_told_lost_and_done_once_more(
     [
         (
             "keras",
-            "and Keras 3.9.9 on jax was imported: after a reshape it begins anew. Set KERAS_B",
+            "but Keras 3.9.9 on jax was imported: after a reshape "
+            "training starts from the beginning. Set KERAS_B",
         ),
         (
             "tf_keras",
-            "and tf_keras (Keras 2) was imported: after a reshape it begins anew. Set TF_US",
+            "but tf_keras (Keras 2) was imported: after a reshape "
+            "training starts from the beginning. Set TF_US",
         ),
     ],
 )

@@ -70,7 +70,7 @@ def test_a_request_before_the_first_step_ends_the_process_as_the_system_would(jo
         ended = process.wait()
     assert ended.code == -signal.SIGTERM
     assert steps(ended) == []
-    assert "reshape: asked to save and leave, but no `fit`" in ended.err
+    assert "reshape: a stop was requested, but no `fit`" in ended.err
 
 
 def test_a_kill_during_saves_leaves_a_checkpoint_to_go_on_from(job: Job) -> None:

@@ -25,6 +25,7 @@ def bed(tmp_path: Path) -> Iterator[Bed]:
     yield from make_bed(tmp_path)
 
 
+@pytest.mark.gate
 def test_two_workers_are_reshaped_down_and_up_and_every_step_is_made_once(bed: Bed) -> None:
     truth = bed.folder / "truth.json"
     truth.write_text(TRUTH)

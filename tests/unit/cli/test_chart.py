@@ -93,6 +93,6 @@ def test_without_matplotlib_the_remedy_is_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(CliError, match="pictures need matplotlib") as caught:
+    with pytest.raises(CliError, match="charts need matplotlib") as caught:
         chart.save(TIMELINE, tmp_path / "one.svg", "a title")
     assert "pip install 'reshape-gpu[figures]'" in caught.value.text()

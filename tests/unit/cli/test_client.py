@@ -60,13 +60,13 @@ def asked(data: bytes, folder: Path) -> CliError:
     [
         (b"SSH-2.0-OpenSSH_9.6\r\n", Exit.UNREACHABLE, "cannot be reached"),
         (b"", Exit.UNREACHABLE, "cannot be reached"),
-        (answer(200, "<html>"), Exit.FAILED, "does not know"),
-        (answer(200, '{"status": 1}'), Exit.FAILED, "does not know"),
-        (answer(404, "<html>not found</html>"), Exit.NOT_FOUND, "no answer of a Reshape daemon"),
-        (answer(500, '{"code": "internal"}'), Exit.FAILED, "no answer of a Reshape daemon"),
+        (answer(200, "<html>"), Exit.FAILED, "does not match this version"),
+        (answer(200, '{"status": 1}'), Exit.FAILED, "does not match this version"),
+        (answer(404, "<html>not found</html>"), Exit.NOT_FOUND, "not from a Reshape daemon"),
+        (answer(500, '{"code": "internal"}'), Exit.FAILED, "not from a Reshape daemon"),
         (answer(503, '{"message": "not ready: starts"}'), Exit.UNREACHABLE, "not ready"),
         (answer(409, '{"message": "is completed"}'), Exit.REJECTED, "is completed"),
-        (answer(302, ""), Exit.FAILED, "no answer of a Reshape daemon"),
+        (answer(302, ""), Exit.FAILED, "not from a Reshape daemon"),
     ],
 )
 def test_every_bad_answer_becomes_words_and_an_exit_code(
@@ -106,7 +106,7 @@ def test_the_token_is_not_sent_to_whoever_has_the_port_of_a_dead_daemon(tmp_path
     os.close(home.lock())
     with server(answer(200, "{}")) as (url, heard):
         home.write_address(Address(url, 1, "0"))
-        with pytest.raises(CliError, match="does not run") as error:
+        with pytest.raises(CliError, match="is not running") as error:
             connect(home)
         assert heard == []
     assert error.value.code is Exit.UNREACHABLE
@@ -116,6 +116,6 @@ def test_a_daemon_that_runs_and_does_not_answer_is_not_to_be_started(tmp_path: P
     assert "start it: reshape up" in asked(b"", tmp_path).problems[0].remedy
     lock = Home(tmp_path).lock()
     try:
-        assert "its log says for what" in asked(b"", tmp_path).problems[0].remedy
+        assert "see its log" in asked(b"", tmp_path).problems[0].remedy
     finally:
         os.close(lock)

@@ -47,7 +47,7 @@ def test_without_a_file_the_defaults_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_named_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(CliError, match="is not there") as refused:
+    with pytest.raises(CliError, match="does not exist") as refused:
         load({}, {"RESHAPE_CONFIG": str(tmp_path / "gone.yaml")})
     assert refused.value.code is Exit.USAGE
 
@@ -76,7 +76,7 @@ def test_a_wrong_value_in_the_file_names_the_file(env: dict[str, str], text: str
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("port: 1\nhome: x\nport: 2\n", "line 3: 'port' is there twice"),
+        ("port: 1\nhome: x\nport: 2\n", "line 3: 'port' appears twice"),
         ("port: [", "line 1: "),
         ("port: 1\n---\nport: 2\n", "line 2: a second document begins"),
         ("home: 2026-13-45\n", "month must be in 1..12"),
@@ -104,4 +104,4 @@ def test_the_remedy_for_a_bad_value_says_what_the_setting_is_for(env: dict[str, 
     with pytest.raises(CliError) as caught:
         load({"simulated_gpus": 0}, env)
     (problem,) = caught.value.problems
-    assert problem.remedy == "simulated_gpus: use so many simulated GPUs instead"
+    assert problem.remedy == "simulated_gpus: number of simulated GPUs to use instead of real ones"

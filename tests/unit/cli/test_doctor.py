@@ -59,7 +59,7 @@ def test_doctor_looks_at_the_settings_that_no_option_of_it_has(
     monkeypatch.setenv("RESHAPE_POLICY", "nope")
     ok, said = doctors_findings(tmp_path / "home", capsys)["settings"]
     assert not ok
-    assert "no policy 'nope'" in said
+    assert "unknown policy 'nope'" in said
 
 
 def test_doctor_looks_for_the_secrets_that_several_daemons_share(
@@ -69,7 +69,7 @@ def test_doctor_looks_for_the_secrets_that_several_daemons_share(
     shared.mkdir()
     found = doctors_findings(tmp_path / "home", capsys, secrets=str(shared))
     for name in ("token", "secret"):
-        missing = f"there is no file {name} in the folder of secrets ({shared})"
+        missing = f"the file {name} is missing in the folder of --secrets ({shared})"
         assert found[f"shared {name}"] == (False, missing)
         (shared / name).write_text("x" * 64)
         (shared / name).chmod(0o600)

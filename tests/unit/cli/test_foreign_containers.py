@@ -64,7 +64,7 @@ def test_a_living_container_that_the_log_has_not_come_to_is_refused_by_name(
 ) -> None:
     home = Home(tmp_path)
     container(home, 2, generation=5)
-    with pytest.raises(CliError, match=r"ahead of this store.*a \(attempt 2\)") as refused:
+    with pytest.raises(CliError, match=r"newer than this store.*a \(attempt 2\)") as refused:
         asyncio.run(any_lives(LocalLauncher(home.jobs), home, state))
     assert f"kill -TERM {os.getpid()}" in refused.value.text()
 
@@ -90,7 +90,7 @@ def pods_are_taken(state: State, *, node: str = "node1") -> None:
 
 @pytest.mark.parametrize("state", [State(), knows(SPEC.attempt - 1, 9, job=SPEC.job)])
 def test_a_pod_that_the_log_has_not_come_to_is_refused_with_what_ends_it(state: State) -> None:
-    with pytest.raises(CliError, match="ahead of this store") as refused:
+    with pytest.raises(CliError, match="newer than this store") as refused:
         pods_are_taken(state)
     text = refused.value.text()
     assert f"{SPEC.job} (attempt {SPEC.attempt})" in text
@@ -106,5 +106,5 @@ def test_what_is_left_on_a_node_that_is_away_waits_until_it_is_back() -> None:
     state = State()
     state.put_host(Host(HostId("node2"), "simulated", (), present=False))
     pods_are_taken(state, node="node2")
-    with pytest.raises(CliError, match="ahead of this store"):
+    with pytest.raises(CliError, match="newer than this store"):
         pods_are_taken(state, node="node1")

@@ -36,7 +36,7 @@ def test_secrets_are_made_once_and_only_their_owner_may_read_them(home: Home) ->
 def test_a_secret_that_others_can_read_or_write_is_not_used(home: Home, mode: int) -> None:
     home.token()
     home.token_file.chmod(mode)
-    with pytest.raises(CliError, match="others can read or write") as refused:
+    with pytest.raises(CliError, match="other users can read or write") as refused:
         home.token()
     assert "chmod 600" in refused.value.text()
 
@@ -44,7 +44,7 @@ def test_a_secret_that_others_can_read_or_write_is_not_used(home: Home, mode: in
 def test_an_empty_secret_is_not_used(home: Home) -> None:
     home.token_file.write_text("\n")
     home.token_file.chmod(0o600)
-    with pytest.raises(CliError, match="holds no token"):
+    with pytest.raises(CliError, match="holds no valid token"):
         home.token()
 
 
@@ -53,7 +53,7 @@ def test_one_daemon_at_a_time(home: Home, monkeypatch: pytest.MonkeyPatch) -> No
     assert not home.has_daemon()
     held = home.lock()
     assert home.has_daemon()
-    with pytest.raises(CliError, match=f"already runs on this home .pid {os.getpid()}"):
+    with pytest.raises(CliError, match=f"already runs in this home .pid {os.getpid()}"):
         home.lock()
     os.close(held)
     assert not home.has_daemon()

@@ -50,7 +50,7 @@ def problem(**flags: object) -> str:
 
 def test_the_local_launcher_has_no_cluster_and_refuses_its_settings() -> None:
     assert place() is None
-    assert "is for --launcher kubernetes" in problem(sidecar_url="http://x")
+    assert "needs --launcher kubernetes" in problem(sidecar_url="http://x")
 
 
 def test_a_whole_setting_is_a_place(cluster: Path, kubeconfig: Path) -> None:
@@ -65,30 +65,30 @@ def test_without_simulated_gpus_the_nodes_say_what_they_have(
 ) -> None:
     flags = {**GIVEN, "cluster": str(cluster), "kubeconfig": str(kubeconfig)}
     del flags["simulated_gpus"]
-    assert "the cluster file names no image" in problem(**flags)
+    assert "the cluster file has no" in problem(**flags)
     cluster.write_text("namespace: training\nimage: base:1\nruntime_class: nvidia\n")
     found = place(**flags)
     assert found is not None
     assert isinstance(found.devices, ProbedDevices)
     assert found.devices.runtime_class == "nvidia"
     assert "runtime class nvidia; no device plugin" in found.devices.mode
-    assert "the nodes say what they have" in problem(**flags, gpus=2)
+    assert "nodes report their own GPUs" in problem(**flags, gpus=2)
 
 
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"cluster": None}, "no cluster file is named"),
+        ({"cluster": None}, "needs a cluster file"),
         ({"cluster": None}, "--cluster FILE (docs/kubernetes.md)"),
         ({"cluster": "/nowhere.yaml"}, "cannot be read"),
-        ({"sidecar_bind": None}, "pods cannot reach this daemon yet"),
-        ({"sidecar_bind": "host:1"}, "is no ADDRESS:PORT"),
-        ({"sidecar_bind": "192.0.2.7"}, "is no ADDRESS:PORT"),
-        ({"sidecar_bind": "192.0.2.7:0"}, "is no ADDRESS:PORT"),
-        ({"sidecar_bind": "0.0.0.0:1"}, "pods need one of them"),
-        ({"sidecar_url": "ftp://x"}, "is no URL"),
-        ({"kubeconfig": "/nowhere"}, "there is no kubeconfig"),
-        ({"container_costs": "paper"}, "pods are real ones"),
+        ({"sidecar_bind": None}, "needs an address on which the daemon listens"),
+        ({"sidecar_bind": "host:1"}, "is not ADDRESS:PORT"),
+        ({"sidecar_bind": "192.0.2.7"}, "is not ADDRESS:PORT"),
+        ({"sidecar_bind": "192.0.2.7:0"}, "is not ADDRESS:PORT"),
+        ({"sidecar_bind": "0.0.0.0:1"}, "pods need a specific one"),
+        ({"sidecar_url": "ftp://x"}, "is not an http(s) URL"),
+        ({"kubeconfig": "/nowhere"}, "does not exist"),
+        ({"container_costs": "paper"}, "applies to --launcher local only"),
     ],
 )
 def test_what_is_missing_or_wrong_is_named_with_its_remedy(
@@ -138,7 +138,7 @@ def test_the_cluster_file_says_everything_that_every_pod_gets(cluster: Path) -> 
         ("namespace: a\nnode_labels: {a: 'b,c=d'}", "node_labels.a"),
         ("- a", "the file"),
         ("a: [", "line 1"),
-        ("namespace: a\nnamespace: b", "line 2: 'namespace' is there twice"),
+        ("namespace: a\nnamespace: b", "line 2: 'namespace' appears twice"),
     ],
 )
 def test_a_wrong_cluster_file_names_the_field(cluster: Path, text: str, field: str) -> None:

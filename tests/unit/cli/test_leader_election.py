@@ -32,9 +32,9 @@ def test_with_a_server_and_shared_secrets_it_is_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "what", "remedy"),
     [
-        ({"secrets": "/x"}, "is a file of one", "--store mongodb://"),
-        ({"store": SERVER}, "tokens of its own", "--secrets DIR"),
-        ({"store": SERVER, "secrets": "/x", "lease": "No Name"}, "'No Name'", "small letters"),
+        ({"secrets": "/x"}, "is a file of a single controller", "--store mongodb://"),
+        ({"store": SERVER}, "must share token and secret", "--secrets DIR"),
+        ({"store": SERVER, "secrets": "/x", "lease": "No Name"}, "'No Name'", "lower-case letters"),
     ],
 )
 def test_what_several_controllers_lack_is_named(
@@ -53,11 +53,11 @@ def test_shared_secrets_are_read_and_never_made(tmp_path: Path) -> None:
     shared = tmp_path / "secrets"
     shared.mkdir()
     home = Home(tmp_path / "home", shared)
-    with pytest.raises(CliError, match="there is no file token"):
+    with pytest.raises(CliError, match="the file token is missing"):
         home.token()
     (shared / "token").write_text("t" * 32)
     (shared / "token").chmod(0o440)
     assert home.token() == home.read_token() == "t" * 32
     (shared / "token").chmod(0o444)
-    with pytest.raises(CliError, match="others can read"):
+    with pytest.raises(CliError, match="other users can read"):
         home.token()

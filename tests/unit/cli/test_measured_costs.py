@@ -41,7 +41,7 @@ def test_each_phase_lies_between_two_entries_of_the_history() -> None:
 
 
 def test_a_phase_that_was_never_seen_is_no_zero() -> None:
-    with pytest.raises(CliError, match="checkpoint_s was not seen"):
+    with pytest.raises(CliError, match="checkpoint_s was not measured"):
         samples_of([events(*HISTORY[:4], *HISTORY[-2:])])
 
 
@@ -63,10 +63,10 @@ def test_costs_of_a_file_are_named_after_set_and_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        (None, "no costs"),
+        (None, "unknown set of costs"),
         ('{"costs": {}}', "has 0 sets"),
         (f'{{"costs": {{"here": {{{COST}}}}}}}', "job_stop_s missing"),
-        ("{", "is no JSON"),
+        ("{", "is not valid JSON"),
     ],
 )
 def test_what_is_no_file_of_one_set_is_refused(tmp_path: Path, text: str | None, what: str) -> None:

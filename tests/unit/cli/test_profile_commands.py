@@ -49,29 +49,33 @@ def test_a_plot_is_text_or_a_picture(tmp_path: Path) -> None:
     [
         (["show", "bert"], Exit.NOT_FOUND, "no profile of bert"),
         (["show", "--file", "/nowhere.toml"], Exit.USAGE, "cannot be read"),
-        (["plot", "--gpu-type", "TPU", "--svg", "x.svg"], Exit.NOT_FOUND, "no speeds on TPU"),
+        (
+            ["plot", "--gpu-type", "TPU", "--svg", "x.svg"],
+            Exit.NOT_FOUND,
+            "no profile has speeds on TPU",
+        ),
         (
             ["run", "--type", "a", "--sizes", "1,two", "--simulated-gpus", "2", "--", "x.py"],
             Exit.USAGE,
-            "'1,two' are no numbers of GPUs",
+            "'1,two' is not a list of GPU counts",
         ),
         (
             ["run", "--type", "a", "--sizes", "1,4", "--simulated-gpus", "2", "--", "x.py"],
             Exit.USAGE,
-            "4 GPUs asked for; there are 2",
+            "--sizes asks for 4 GPUs; 2 are available",
         ),
         (
             ["run", "--type", "a", "--sizes", "2", "--batch", "3", "--simulated-gpus", "2", "x.py"],
             Exit.USAGE,
             "a global batch of 3 cannot be split evenly over 2 GPUs",
         ),
-        (["plot", "--svg", "/nowhere/x.svg"], Exit.FAILED, "the picture cannot be written"),
+        (["plot", "--svg", "/nowhere/x.svg"], Exit.FAILED, "the chart cannot be written"),
         (
             ["run", "--type", "a/b", "--simulated-gpus", "1", "--", "x.py"],
             Exit.USAGE,
-            "no file can be written there",
+            "the file cannot be written",
         ),
-        (["costs", "--out", "/nowhere/costs.json"], Exit.USAGE, "no file can be written there"),
+        (["costs", "--out", "/nowhere/costs.json"], Exit.USAGE, "the file cannot be written"),
     ],
 )
 def test_a_mistake_is_one_message_with_a_remedy(words: list[str], code: Exit, what: str) -> None:
@@ -107,7 +111,7 @@ def test_a_run_writes_a_file_that_can_be_recorded(
     assert (gpu_type, devices, sizes) == ("simulated", ("sim-0", "sim-1"), (1, 2))
     assert files.load(target).bundle.profiles[0].job_type == "mine"
     again = refused("run", *options, "--into", str(target), "--", "train.py")
-    assert again.problems[0].what == "there is a file already"
+    assert again.problems[0].what == "the file exists already"
 
 
 def test_a_run_that_fails_says_what_the_script_said(

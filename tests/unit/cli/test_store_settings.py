@@ -48,7 +48,7 @@ def test_the_database_has_a_default_name(tmp_path: Path) -> None:
 
 
 def test_a_password_on_the_command_line_is_refused_and_not_repeated(tmp_path: Path) -> None:
-    with pytest.raises(CliError, match="command line is no secret") as refused:
+    with pytest.raises(CliError, match="can see the command line") as refused:
         store_place(config(tmp_path, {"store": f"mongodb://ada:{ENCODED}@db/mine"}))
     assert refused.value.code is Exit.USAGE
     assert "s3same" not in refused.value.text()
@@ -76,7 +76,7 @@ def test_credentials_come_from_a_private_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mode", "problem"),
     [
-        (f"ada:{PASSWORD}", 0o644, "others can read or write"),
+        (f"ada:{PASSWORD}", 0o644, "other users can read or write"),
         ("ada", 0o600, "not one line USER:PASSWORD"),
         (":x", 0o600, "not one line USER:PASSWORD"),
         ("a:b\nc:d", 0o600, "not one line USER:PASSWORD"),
@@ -113,7 +113,7 @@ def test_a_configuration_file_with_a_password_must_be_private(tmp_path: Path) ->
     file.parent.mkdir()
     file.write_text(f"store: mongodb://ada:{ENCODED}@db/mine\n")
     file.chmod(0o644)
-    with pytest.raises(CliError, match="others can read or write") as refused:
+    with pytest.raises(CliError, match="other users can read or write") as refused:
         store_place(config(tmp_path))
     assert "s3same" not in refused.value.text()
     file.chmod(0o600)
@@ -132,7 +132,7 @@ def test_a_certificate_authority_turns_tls_on(tmp_path: Path) -> None:
     "option", ["tlsInsecure", "tlsAllowInvalidCertificates", "tlsAllowInvalidHostnames"]
 )
 def test_a_certificate_that_is_not_checked_is_refused(tmp_path: Path, option: str) -> None:
-    with pytest.raises(CliError, match="not to check the server's certificate"):
+    with pytest.raises(CliError, match="turns off the check of the server's certificate"):
         store_place(config(tmp_path, {"store": f"mongodb://db/m?tls=true&{option}=true"}))
 
 

@@ -52,6 +52,14 @@ def test_a_job_is_one_row_whatever_it_has_to_say() -> None:
     assert "exit code 1" in shown[2]
 
 
+def test_a_halted_job_is_shown_as_paused() -> None:
+    paused = job(state="halted", stage="none", reason="paused by ada")
+    for shown in (job_tables.jobs_table((paused,), NOW_S), job_tables.describe(paused, (), NOW_S)):
+        text = "\n".join(lines(shown))
+        assert "paused" in text
+        assert "halted" not in text
+
+
 def test_a_very_long_id_is_not_cut_and_leaves_room_for_the_rest() -> None:
     long = "x" * 63 + "-00000000"
     shown = lines(job_tables.jobs_table((job(id=long, size=2),), NOW_S))

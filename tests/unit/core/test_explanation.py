@@ -26,10 +26,10 @@ def test_a_decision_reads_as_what_was_done_why_and_what_else_was_weighed() -> No
         "12:00:00  job2 starts on 2 GPUs of a; job1 goes from 4 to 2. "
         "All jobs end in 20 min 0 s instead of 45 min 20 s if it waited (predicted).\n"
         "  decided by policy adaptive, reason shrinks-for-newcomer\n"
-        "  2 options were weighed:\n"
-        "  -> vgg on 2 GPUs of a, resnet down to 2   20 min 0 s  taken\n"
+        "  2 options were compared:\n"
+        "  -> vgg on 2 GPUs of a, resnet down to 2   20 min 0 s  chosen\n"
         "     wait                                  45 min 20 s\n"
-        "  time: predicted until all accepted jobs have ended"
+        "  time: predicted time until all accepted jobs end"
     )
 
 
@@ -64,12 +64,12 @@ def test_an_option_that_was_better_but_not_enough_says_so() -> None:
     assert plan.targets == ()
     assert plan.reason_code == "keeps-sizes"
     assert explain_text(plan, at="now", policy="adaptive", names={}).splitlines() == [
-        "now  GPUs are idle, but no running job would gain enough from them",
+        "now  GPUs stay idle: no running job would gain enough from them",
         "  decided by policy adaptive, reason keeps-sizes",
-        "  2 options were weighed:",
-        "     job on 4 GPUs of a   16 min 0 s  would save too little",
+        "  2 options were compared:",
+        "     job on 4 GPUs of a   16 min 0 s  saves too little time",
         "     change nothing      16 min 40 s",
-        "  time: predicted until all accepted jobs have ended",
+        "  time: predicted time until all accepted jobs end",
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_job_that_waits_is_told_why() -> None:
     cluster = Cluster().runs("job1", 4, left=2000).waits("job2", speed={2: 1.0}, left=100)
     plan = make_policy("adaptive").decide(cluster.snapshot())
     text = explain_text(plan, at="now", policy="adaptive", names={})
-    assert text.splitlines()[0] == "now  job2 waits for GPUs: no reshape would save enough"
+    assert text.splitlines()[0] == "now  job2 waits for GPUs: no reshape would save enough time"
     assert "reason waits-gain-too-small" in text
 
 
@@ -86,8 +86,8 @@ def test_a_job_that_nothing_fits_is_told_what_it_needs() -> None:
     plan = make_policy("adaptive").decide(cluster.snapshot())
     assert plan.reason_code == "waits-nothing-fits"
     assert plan.text == (
-        "job2 waits: no host that takes jobs has the 4 GPUs that it needs at least,"
-        " idle or from one running job"
+        "job2 waits: no usable host has the 4 GPUs that it needs at least,"
+        " idle or taken from one running job"
     )
 
 
@@ -97,9 +97,9 @@ def test_of_many_options_the_best_are_shown_and_the_number_of_all() -> None:
         cluster.runs(f"job{number}", 4, speed=PAPER, left=800 + number)
     plan = make_policy("adaptive").decide(cluster.waits("new", speed=PAPER).snapshot())
     text = explain_text(plan, at="now", policy="adaptive", names={})
-    assert "17 options were weighed, the first 8:" in text
+    assert "17 options were compared; 8 are shown:" in text
     assert sum("down to" in line for line in text.splitlines()[1:]) == 8
-    assert text.count("taken") == 1
+    assert text.count("chosen") == 1
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_what_a_decision_cost_is_told_beside_what_was_predicted() -> None:
     plan = decision()
     costs = costs_of(plan, 10.0, {JobId("job1"): DONOR, JobId("job2"): NEWCOMER})
     text = explain_text(plan, at="12:00:00", policy="adaptive", names=NAMES, costs=costs)
-    assert text.partition("have ended\n")[2] == (
-        "  what it cost:\n"
+    assert text.partition("accepted jobs end\n")[2] == (
+        "  time of each phase:\n"
         "                            predicted  measured\n"
         "     vgg     job start          3.0 s     0.9 s\n"
         "             process start      6.0 s     9.0 s\n"

@@ -38,7 +38,7 @@ def test_its_first_host_is_its_only_one() -> None:
     job = world.job("a")
     assert (job.only_host, job.only_host_because) == (HOST, "its files are on host-0")
     assert "files-found" in world.kinds
-    with pytest.raises(PlanRejected, match="can be on host-0 only, not on host-1"):
+    with pytest.raises(PlanRejected, match="can run only on host-0, not on host-1"):
         world.plan(("a", 4), host=OTHER)
     world.plan(("a", 4))
     assert world.job("a").host == HOST
@@ -51,10 +51,10 @@ def test_drained_it_saves_waits_for_its_host_and_says_why() -> None:
     world.settle()
     job = world.job("a")
     assert (job.state, job.stage, job.only_host) == (JobState.SUBMITTED, Stage.NONE, HOST)
-    assert job.reason.endswith("; it can be on host-0 only: its files are on host-0")
+    assert job.reason.endswith("; can run only on host-0: its files are on host-0")
     plan = decide(world)
     assert plan.targets == ()
-    assert plan.text.endswith("; host-1 is no option: its files are on host-0")
+    assert plan.text.endswith("; host-1 is excluded: its files are on host-0")
     assert world.job("a").reason == plan.text
     world.submit("b", 2)
     assert decide(world).about == "b", "who comes after it is not held up"

@@ -28,7 +28,10 @@ def test_an_idle_gpu_that_is_not_there_any_more_is_nobodys_and_says_why() -> Non
     shows(world, *ALL[:3])
     gone = world.engine.state.gpus[ALL[3]]
     assert states(world) == ["idle"] * 3 + ["lost"]
-    assert gone.reason == "host-0 does not show it; repair it, or allow more GPUs, and start again"
+    assert (
+        gone.reason
+        == "host-0 does not report it; repair it or raise --gpus, then restart the daemon"
+    )
     assert world.kinds[-1] == "gpu-lost"
     world.submit("a", 4)
     with pytest.raises(PlanRejected, match="4 idle GPUs on host-0, not 3"):
@@ -100,7 +103,7 @@ def test_a_job_on_it_saves_and_goes_on_with_others() -> None:
     shows(world, *ALL[:2])
     a = world.job("a")
     assert (a.state, a.stage, a.failures, a.steps_lost) == (JobState.SUBMITTED, Stage.NONE, 0, 0)
-    assert "host-0 does not show GPU-0-2, GPU-0-3 any more" in a.reason
+    assert "host-0 no longer reports GPU-0-2, GPU-0-3" in a.reason
     assert states(world) == ["idle", "idle", "lost", "lost"]
     world.plan(("a", 2))
     assert world.job("a").gpus == ALL[:2]

@@ -159,8 +159,27 @@ def test_a_victim_with_no_size_left_is_halted_with_its_checkpoint() -> None:
     world.container("a").crashes = True
     world.crash("a")
     assert world.job("a").state is JobState.HALTED
-    assert "checkpoint is kept" in world.job("a").reason
+    assert world.job("a").reason == (
+        "paused, checkpoint kept: failed to start on 4 GPUs; last error: exit code 1"
+    )
     assert world.gpu_states() == ["idle"] * 4
+
+
+def test_a_job_that_starts_at_none_of_its_sizes_names_them_all_and_the_last_error() -> None:
+    world = World().boot()
+    world.running("a", 4, 1, 2, 4)
+    world.train("a", 10)
+    world.container("a").crashes = True
+    world.new_containers[JobId("a")] = {"crashes": True}
+    world.crash("a")
+    for size in (2, 1):
+        assert world.job("a").reason.startswith(f"queued again: failed to start on {size * 2} GPUs")
+        world.wait(60)
+        world.plan(("a", size))
+    assert world.job("a").struck == (4, 2, 1)
+    assert world.job("a").reason == (
+        "paused, checkpoint kept: failed to start on 4, 2 and 1 GPUs; last error: exit code 1"
+    )
 
 
 def test_a_save_that_is_not_answered_in_time_is_refused_and_nothing_is_taken() -> None:
@@ -169,7 +188,7 @@ def test_a_save_that_is_not_answered_in_time_is_refused_and_nothing_is_taken() -
     assert_given_back(world)
     b = world.job("b")
     assert b.stage is Stage.READY
-    assert "refused" in b.reason
+    assert b.reason == "a did not save in time and keeps its GPUs"
     with pytest.raises(PlanRejected, match="refused"):
         world.plan(("b", 2), ("a", 2))
 

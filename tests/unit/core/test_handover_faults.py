@@ -165,7 +165,7 @@ def test_a_container_killed_in_training_is_launched_again_from_its_checkpoint() 
     world.kill_container("a")
     a = world.job("a")
     assert (a.state, a.failures, a.steps_lost) == (JobState.SUBMITTED, 1, 7)
-    with pytest.raises(PlanRejected, match="waits after a failure"):
+    with pytest.raises(PlanRejected, match="waits for its retry after a failure"):
         world.plan(("a", 4))
     world.wait(world.limits.retry_backoff_s + 0.1)
     world.plan(("a", 4))
@@ -291,7 +291,9 @@ def test_a_first_step_that_never_comes_is_a_failed_start() -> None:
     world.wait(world.limits.first_step_s + 1)
     assert world.job("a").stage is Stage.ENDING
     assert "start-failed" in world.kinds
-    assert world.job("a").reason.endswith("no first step within 120 s: no room for its checkpoints")
+    assert world.job("a").reason.endswith(
+        "no first training step within 120 s: no room for its checkpoints"
+    )
 
 
 def test_an_unfit_container_fails_the_job_with_the_cause() -> None:

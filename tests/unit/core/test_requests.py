@@ -86,10 +86,10 @@ def test_who_asked_is_the_reason_while_a_job_leaves_and_afterwards() -> None:
     world.running("b", 2, 2)
     world.auto = False
     world.event(ev.HaltRequested(A, "ann"))
-    assert world.job("a").reason == "halted by ann"
+    assert world.job("a").reason == "paused by ann"
     world.auto = True
     world.settle()
-    assert world.job("a").reason == "halted by ann"
+    assert world.job("a").reason == "paused by ann"
     world.event(ev.HostDrained(HostId("host-0"), "op"))
     assert world.job("b").reason == "host-0 is drained"
 

@@ -68,7 +68,9 @@ def test_a_job_starts_on_another_host_than_that_of_its_failed_self_check(policy:
         world = two_hosts("a")
         world.plan(("a", 4), host=first)
         unfit(world, "a")
-        assert world.job("a").reason == f"queued again, for another host: {first}: {MISSING}"
+        assert (
+            world.job("a").reason == f"queued again for another host; error on {first}: {MISSING}"
+        )
         backed_off(world)
         assert starts(world, policy) == {HOST, OTHER} - {first}
 
@@ -84,7 +86,7 @@ def test_a_job_that_waits_for_another_host_says_why() -> None:
     plan = make_policy("adaptive").decide(snapshot)
     assert plan.targets == ()
     text = legal_moves.with_unusable_hosts(plan, world.job("a"), snapshot.hosts).text
-    assert text.endswith("; host-0 is no option: it could not start there")
+    assert text.endswith("; host-0 is excluded: it failed to start there")
 
 
 def test_what_no_host_has_fails_the_job_as_soon_as_each_was_tried() -> None:
@@ -130,7 +132,7 @@ def test_a_job_that_does_not_start_on_one_host_trains_on_another_at_all_of_its_s
     does_not_start(world, "a", HOST)
     job = world.job("a")
     assert (job.state, job.struck, job.unfit_on) == (JobState.SUBMITTED, (), (HOST,))
-    assert job.reason == "queued again, for another host: host-0: exit code 1"
+    assert job.reason == "queued again for another host; error on host-0: exit code 1"
     world.new_containers.clear()
     backed_off(world)
     assert starts(world, "adaptive") == {OTHER}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from reshape_controller.fits.convergence import solve
+from tests.support.gate import examples
 
 
 @given(
@@ -20,7 +21,7 @@ from reshape_controller.fits.convergence import solve
     ),
     b2=st.floats(0.0, 0.1),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_the_closed_form_is_the_non_negative_least_squares(
     points: list[tuple[float, float, float]], b2: float
 ) -> None:

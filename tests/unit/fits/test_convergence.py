@@ -21,6 +21,7 @@ from reshape_controller.core.profile_book import Curve
 from reshape_controller.fits.convergence import FitRefused, Refits, fit
 from reshape_profiles import loader
 from reshape_profiles.schema import AccuracyPoint, Profile
+from tests.support.gate import examples
 from tests.support.world import World
 
 
@@ -36,7 +37,7 @@ STEPS = [0, 100, 200, 400, 700, 1000, 1500, 2000]
     b1=st.floats(1.2, 3.0),
     b2=st.floats(0.0, 0.15),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_known_curve_predicts_the_step_of_a_target_again(b0: float, b1: float, b2: float) -> None:
     truth = Curve(b0, b1, b2)
     found = fit(on(truth, STEPS))
@@ -63,12 +64,12 @@ def test_coefficients_are_rounded_to_nine_digits() -> None:
     ("points", "why"),
     [
         ([(1, 0.1), (2, 0.2), (3, 0.3), (4, 0.4)], "too few"),
-        ([(k, 0.9 - k / 100) for k in range(10)], "falls"),
-        ([(k, 0.5) for k in range(10)], "stands still"),
-        ([(1, 0.1), (2, 0.2), (3, math.nan), (4, 0.4), (5, 0.5)], "is no point"),
+        ([(k, 0.9 - k / 100) for k in range(10)], "does not rise"),
+        ([(k, 0.5) for k in range(10)], "does not rise"),
+        ([(1, 0.1), (2, 0.2), (3, math.nan), (4, 0.4), (5, 0.5)], "is not a valid point"),
         ([(1, 0.1), (2, 0.2), (3, 1.2), (4, 0.4), (5, 0.5)], "outside 0 to 1"),
-        ([(1, 0.1), (1, 0.2), (1, 0.3), (4, 0.4), (4, 0.5)], "same step"),
-        ([(0, 0.0), (1, 0.9), (2, 0.1), (3, 0.8), (4, 0.2), (5, 0.9)], "no curve of the form"),
+        ([(1, 0.1), (1, 0.2), (1, 0.3), (4, 0.4), (4, 0.5)], "different steps"),
+        ([(0, 0.0), (1, 0.9), (2, 0.1), (3, 0.8), (4, 0.2), (5, 0.9)], "no learning curve fits"),
     ],
 )
 def test_nonsense_is_refused(points: list[tuple[float, float]], why: str) -> None:

@@ -161,7 +161,7 @@ def test_the_state_of_callbacks_comes_back_and_what_is_lost_is_named(
     reader = Reader(tmp_path)
     callback_state.restore(after, reader.document["callbacks"], reader)
     assert capsys.readouterr().err == "".join(
-        f"reshape: attributes of {__name__}.{name} that begin anew: lock\n"
+        f"reshape: attributes of {__name__}.{name} that were not restored: lock\n"
         for name in ("Callback", "CSVLogger")
     )
     assert (after[0].wait, after[0].best) == (3, np.float32(0.5))

@@ -28,7 +28,9 @@ def test_a_quarantined_gpu_comes_back_only_on_an_operators_word(tmp_path: Path) 
             it.launcher.occupied = True
             await it.post("/v1/jobs/first/cancel")
             found = await states(it, {"quarantined"})
-            assert {gpu["reason"] for gpu in found} == {"its release could not be verified in time"}
+            assert {gpu["reason"] for gpu in found} == {
+                "could not verify in time that no process uses it"
+            }
             await it.post("/v1/jobs", {**RECORD, "name": "second", "optional_gpus": [2]})
             for gpu in ("gpu-0", "gpu-1"):
                 assert (await it.get("/v1/jobs/second")).json["state"] != "running"
@@ -49,6 +51,6 @@ def test_a_gpu_that_is_not_quarantined_is_not_cleared(tmp_path: Path) -> None:
             assert "reshape gpus" in idle.json["hint"]
             unknown = await it.post("/v1/gpus/gpu-9/clear")
             assert (unknown.code, unknown.json["code"]) == (404, "not-found")
-            assert "no GPU 'gpu-9'" in unknown.json["message"]
+            assert "unknown GPU 'gpu-9'" in unknown.json["message"]
 
     asyncio.run(test())

@@ -174,14 +174,21 @@ def test_pages_follow_each_other_without_gap(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_halt_and_resume_and_drain_are_answered_with_the_new_state(tmp_path: Path) -> None:
+@pytest.mark.parametrize("verb", ["pause", "halt"])
+def test_pause_and_resume_and_drain_are_answered_with_the_new_state(
+    tmp_path: Path, verb: str
+) -> None:
     async def test(it: Api) -> None:
         await it.post("/v1/jobs", RECORD)
         await it.reaches("job", "running")
         refused = await it.post("/v1/jobs/job/resume")
         assert (refused.code, refused.json["code"]) == (409, "conflict")
-        assert (await it.post("/v1/jobs/job/halt")).code == 200
+        assert (await it.post(f"/v1/jobs/job/{verb}")).code == 200
         await it.reaches("job", "halted")
+        for word in ("paused", "halted"):
+            (found,) = (await it.get(f"/v1/jobs?state={word}")).json["jobs"]
+            assert (found["name"], found["state"]) == ("job", "halted"), word
+        assert (await it.get("/v1/jobs?state=running")).json["jobs"] == []
         drained = await it.post("/v1/hosts/local/drain")
         assert (drained.code, drained.json["drained"]) == (200, True)
         assert (await it.post("/v1/jobs/job/resume")).code == 200

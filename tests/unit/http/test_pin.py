@@ -40,9 +40,7 @@ def test_a_pinned_job_is_kept_to_its_size_and_an_unpinned_one_grows_again(tmp_pa
         running = await it.reaches("job", "running")
         assert running["size"] == 2
         events = (await it.get("/v1/jobs/job/history")).json["events"]
-        assert [e["text"] for e in events if e["kind"] == "pinned"] == [
-            "2 GPUs and no other size, by ada"
-        ]
+        assert [e["text"] for e in events if e["kind"] == "pinned"] == ["fixed at 2 GPUs, by ada"]
         bigger = await it.post("/v1/jobs/job/pin", {"size": 4})
         assert bigger.json["pinned"] == 4
         await until(it, "job", lambda job: job["size"] == 4 and job["state"] == "running")
@@ -59,7 +57,7 @@ def test_a_job_that_is_kept_to_one_gpu_says_so_in_words(tmp_path: Path) -> None:
         await it.post("/v1/jobs", {**RECORD, "optional_gpus": [1, 2]})
         await it.post("/v1/jobs/job/pin", {"size": 1}, Reshape_User="ada")
         events = (await it.get("/v1/jobs/job/history")).json["events"]
-        assert "1 GPU and no other size, by ada" in [event["text"] for event in events]
+        assert "fixed at 1 GPU, by ada" in [event["text"] for event in events]
 
     run(tmp_path, test)
 
@@ -72,7 +70,7 @@ def test_a_size_that_the_job_cannot_have_is_refused_with_those_that_it_can(
         await it.post("/v1/jobs", RECORD)
         answer = await it.post("/v1/jobs/job/pin", {"size": size})
         assert (answer.code, answer.json["code"], answer.json["path"]) == (422, "rejected", "size")
-        assert answer.json["hint"] == "one of: 2, 4; all of them again: reshape unpin"
+        assert answer.json["hint"] == "use one of: 2, 4; to allow all: reshape unpin"
         assert (await it.get("/v1/jobs/job")).json["pinned"] is None
 
     run(tmp_path, test)

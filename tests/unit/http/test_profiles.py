@@ -76,7 +76,7 @@ def test_a_running_job_is_not_touched_by_another_profile_of_its_type(tmp_path: P
     ("body", "code", "path", "what"),
     [
         ("{", 400, "body", "not valid JSON"),
-        ([], 422, "body", "is no table"),
+        ([], 422, "body", "is not a table"),
         ({"profiles": []}, 422, "body.profiles", "unknown"),
         ({"profile": [{"job_type": "a/b"}]}, 422, "body: profile[0].job_type", "'a/b'"),
         ({"profile": [{"job_type": "a", "speed": [["V", "1", 1]]}]}, 422, "speed[0][1]", "'1'"),

@@ -138,7 +138,7 @@ def test_a_removal_calls_off_a_launch_that_still_waits() -> None:
         launch = asyncio.create_task(launcher.launch(SPEC, "token"))
         await asyncio.sleep(0.05)
         await launcher.remove("a", 1, 0.0)
-        with pytest.raises(LaunchError, match="called off"):
+        with pytest.raises(LaunchError, match="was cancelled"):
             await asyncio.wait_for(launch, 10.0)
         assert await launcher.containers() == ()
 

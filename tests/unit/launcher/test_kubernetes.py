@@ -161,7 +161,7 @@ def test_no_pod_is_forgotten_by_the_api_while_its_processes_may_run(
     cluster: FakeCluster, launcher: KubernetesLauncher
 ) -> None:
     launch(launcher)
-    with pytest.raises(LaunchError, match="look at its node") as caught:
+    with pytest.raises(LaunchError, match="check its node") as caught:
         asyncio.run(launcher.remove(SPEC.job, 1, 0.0))
     assert caught.value.retryable
     assert ("delete_pod", f"{NAME}-x {module.GRACE_MIN_S}") in cluster.calls

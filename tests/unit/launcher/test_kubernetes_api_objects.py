@@ -92,7 +92,7 @@ def test_an_image_without_python_is_named_as_that() -> None:
         }
     )
     assert seen.over
-    assert seen.reason == "the SideCar cannot be put in: exec: python3: not found"
+    assert seen.reason == "the SideCar cannot be installed: exec: python3: not found"
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def test_an_answer_that_is_no_document_tells_nothing_now(
 ) -> None:
     with (
         api(tmp_path, lambda method, path: (200, body)) as cluster,
-        pytest.raises(ApiTrouble, match="the answer is no document of the API: ") as caught,
+        pytest.raises(ApiTrouble, match="the API server's answer is not valid: ") as caught,
     ):
         CALLS[what](cluster)
     assert caught.value.away, "it is asked again, and nothing is concluded from it"

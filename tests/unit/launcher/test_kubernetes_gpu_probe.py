@@ -162,7 +162,7 @@ def test_a_node_whose_probe_finds_nothing_says_why(
 def test_a_probe_that_does_not_come_up_is_given_up_and_begun_again(world: World) -> None:
     world.look()
     world.now_s = gpu_probe.PROBE_S
-    assert "no pod was made" in world.look()["node1"].trouble
+    assert "Kubernetes created no pod" in world.look()["node1"].trouble
     world.now_s += gpu_probe.AGAIN_S
     world.look()
     assert len(set(world.probes())) == 2

@@ -179,15 +179,20 @@ def test_one_claim_used_twice_is_one_volume() -> None:
 @pytest.mark.parametrize(
     ("field", "changes", "settings", "what"),
     [
-        ("checkpoints", {"checkpoints": "/data/c"}, SETTINGS, "would be lost with the pod"),
-        ("checkpoints", {}, replace(SETTINGS, storage_claim=None), "no volume claim for them"),
-        ("image", {}, replace(SETTINGS, image=None), "the record names no image"),
-        ("image", {"image": "-it"}, SETTINGS, "is no image name"),
-        ("image", {"code": "/here"}, replace(BUILDING, image=None), "there is none to build on"),
+        (
+            "checkpoints",
+            {"checkpoints": "/data/c"},
+            SETTINGS,
+            "is in the pod and would be lost with it",
+        ),
+        ("checkpoints", {}, replace(SETTINGS, storage_claim=None), "cluster file has no"),
+        ("image", {}, replace(SETTINGS, image=None), "the record has no image"),
+        ("image", {"image": "-it"}, SETTINGS, "is not an image name"),
+        ("image", {"code": "/here"}, replace(BUILDING, image=None), "there is no base image"),
         ("code", {"code": "work"}, SETTINGS, "neither a volume claim nor an absolute path"),
-        ("code", {"code": "/reshape/attempt"}, SETTINGS, "is Reshape's own"),
-        ("code", {"code": "claim:x/../y"}, SETTINGS, "is no volume claim"),
-        ("dataset", {"dataset": "claim:UPPER"}, SETTINGS, "is no volume claim"),
+        ("code", {"code": "/reshape/attempt"}, SETTINGS, "is reserved for Reshape"),
+        ("code", {"code": "claim:x/../y"}, SETTINGS, "is not a volume claim"),
+        ("dataset", {"dataset": "claim:UPPER"}, SETTINGS, "is not a volume claim"),
     ],
 )
 def test_what_cannot_be_launched_is_refused_before_and_at_its_launch(

@@ -157,7 +157,7 @@ def test_a_gpu_that_still_holds_memory_is_not_released(
     assert asyncio.run(launcher.check_release("job-1", 1, 1, ("GPU-a",))).empty
     check = asyncio.run(launcher.check_release("job-1", 1, 1, ("GPU-a", "GPU-b")))
     assert not check.empty
-    assert check.reason == "GPU GPU-b still holds 512 MiB"
+    assert check.reason == "GPU GPU-b still has 512 MiB in use"
 
 
 def test_the_environment_of_a_container_has_nothing_of_another_reshape(tmp_path: Path) -> None:

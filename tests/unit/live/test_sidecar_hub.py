@@ -80,7 +80,7 @@ def test_a_report_from_beyond_the_logs_end_is_not_believed_and_stops_the_control
         seen = Observed("a", 1, generation, 1, Phase.RUNNING, epoch=epoch, devices=desired.devices)
         asyncio.run(link.exchange("a", 1, seen, 0.0))
 
-    with pytest.raises(BehindItsJobs, match="an older store was put back"):
+    with pytest.raises(BehindItsJobs, match="the store is an older copy"):
         says(desired.epoch + epochs, desired.generation + generations)
     assert posted == []
     with pytest.raises(BehindItsJobs, match="job a "):

@@ -20,6 +20,7 @@ from reshape_sidecar.wire import (
     Phase,
     Progress,
 )
+from tests.support.gate import examples
 
 GPUS = ("a", "b", "c", "d")
 
@@ -251,7 +252,7 @@ def test_another_controller_goes_on_with_the_addresses_that_some_started_with() 
     assert workers[1].started[2] == workers[0].started[2]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     workers=st.integers(2, 4),
     turns=st.lists(

@@ -127,7 +127,9 @@ def test_of_rows_for_the_same_figures_one_part_is_chosen(tmp_path: Path) -> None
         loader.ProfileError, match=r"rows of cluster, model.*choose one with --part"
     ):
         files.load(both)
-    with pytest.raises(loader.ProfileError, match="none of 'other'; there are cluster, model"):
+    with pytest.raises(
+        loader.ProfileError, match="no rows of part 'other'; use one of: cluster, model"
+    ):
         files.load(both, "other")
     first, _ = files.load(both, "model").bundle.profiles
     assert first.speed[0].source == "measured: both.json, model"
@@ -141,23 +143,23 @@ def test_what_the_form_of_throughputs_cannot_say_is_named() -> None:
     assert json.loads(text)["K80"] == {"('mine-b64 (batch size 32)', 2)": {"null": 6.0}}
     assert left_out == (
         "mine-b64: all but its speeds",
-        "odd: a global batch of 6 on 4 GPUs cannot be said there",
+        "odd: the format cannot express a global batch of 6 on 4 GPUs",
     )
 
 
 DEEP = "[" * 100_000
 JOB = "('TinyNet (batch size 16)', 1)"
 WRONG: list[tuple[str, object, str, str]] = [
-    ("a.csv", "", "line 1", "no column job_type"),
+    ("a.csv", "", "line 1", "column job_type is missing"),
     ("a.csv", "job_type,colour\n", "line 1", "unknown column 'colour'"),
     ("a.csv", "job_type,gpus,gpus\n", "line 1", "two columns 'gpus'"),
-    ("a.csv", "job_type,gpus\na,two\n", "line 2: gpus", "'two' is no whole number"),
+    ("a.csv", "job_type,gpus\na,two\n", "line 2: gpus", "'two' is not a whole number"),
     ("a.csv", "job_type,gpus\na,1\n", "line 2", "gpu_type, seconds_per_step missing"),
     ("a.csv", "job_type,text\n,x\n", "line 2: job_type", "is empty"),
     ("a.csv", "job_type,text\na,x,y\n", "line 2", "3 cells for 2 columns"),
     ("a.csv", "job_type,text\na,x\na,y\n", "line 3: text", "'y', and was 'x' above"),
     ("a.csv", "job_type,step,accuracy\na,1,1.5\n", "line 2", "between 0 and 1"),
-    ("a.csv", 'job_type,text\na,"x\n', "line 2", "is no CSV"),
+    ("a.csv", 'job_type,text\na,"x\n', "line 2", "is not valid CSV"),
     (
         "a.csv",
         "job_type,gpu_type,gpus,seconds_per_step\na,V,1,nan\n",
@@ -165,15 +167,15 @@ WRONG: list[tuple[str, object, str, str]] = [
         "between 1e-09 and",
     ),
     ("a.csv", "job_type,gpu_type,gpus,seconds_per_step\na,V,1,1\na,V,1,2\n", "a", "two speeds"),
-    ("a.csv", "job_type\na/b\n", "job_type", "'a/b' is no name of a job type"),
+    ("a.csv", "job_type\na/b\n", "job_type", "'a/b' is not a job type name"),
     ("a.csv", f"job_type,global_batch\na,{10**30}\n", "a", "too large"),
-    ("a.json", "{", "", "is no JSON"),
+    ("a.json", "{", "", "is not valid JSON"),
     ("a.json", DEEP, "", "nested too deeply"),
-    ("a.json", "[]", "", "is no table"),
-    ("a.json", '{"profile": [{"job_type": "a", "speed": 3}]}', "speed", "is no list"),
-    ("a.json", '{"profile": [{"job_type": "\\ud800"}]}', "job_type", "is no name"),
-    ("a.json", '{"profile": [{"job_type": "a", "text": "\\ud800"}]}', "text", "is no text"),
-    ("a.json", '{"sets": {"one": 3}}', "sets.one", "is no list"),
+    ("a.json", "[]", "", "is not a table"),
+    ("a.json", '{"profile": [{"job_type": "a", "speed": 3}]}', "speed", "is not a list"),
+    ("a.json", '{"profile": [{"job_type": "\\ud800"}]}', "job_type", "is not a job type name"),
+    ("a.json", '{"profile": [{"job_type": "a", "text": "\\ud800"}]}', "text", "is not a text"),
+    ("a.json", '{"sets": {"one": 3}}', "sets.one", "is not a list"),
     (
         "a.json",
         f'{{"profile": [{{"job_type": "a", "speed": [["V", {10**30}, 1]]}}]}}',
@@ -187,18 +189,18 @@ WRONG: list[tuple[str, object, str, str]] = [
         "too large a number",
     ),
     ("a.toml", "a = " + DEEP, "", "nested too deeply"),
-    ("a.json", {"v100": {JOB: {"null": "fast"}}}, JOB, "'fast' is no number of steps"),
+    ("a.json", {"v100": {JOB: {"null": "fast"}}}, JOB, "'fast' is not a number of steps"),
     ("a.json", {"v100": {JOB: {"null": -1}}}, JOB, "-1 steps per second"),
-    ("a.json", {"v100": {JOB: 7}}, JOB, "is no job with its rates"),
+    ("a.json", {"v100": {JOB: 7}}, JOB, "is not a job with its rates"),
     ("a.json", {"columns": ["a"], "rows": []}, "columns", "the columns are not file, model"),
-    ("a.json", {**rows(), "rows": [["a", "b"]]}, "rows[0]", "has not 6 entries"),
+    ("a.json", {**rows(), "rows": [["a", "b"]]}, "rows[0]", "must have 6 entries"),
     (
         "a.json",
         {**rows(), "rows": [["a", "b", 1, "c", 0, 1]]},
         "rows[0]: num_gpus",
-        "0 is no whole",
+        "0 is not a whole",
     ),
-    ("a.json", {**rows(), "rows": [["a", 1, 1, "c", 1, 1]]}, "rows[0]: model", "1 is no name"),
+    ("a.json", {**rows(), "rows": [["a", 1, 1, "c", 1, 1]]}, "rows[0]: model", "1 is not a name"),
     ("a.json", rows("a", "a"), "rows[3]", "a second rate of TinyNet on 1 v100"),
 ]
 
@@ -221,7 +223,7 @@ def test_a_file_that_is_no_text_or_too_large_is_refused(
 ) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(loader.ProfileError, match="is no UTF-8 text"):
+    with pytest.raises(loader.ProfileError, match="is not UTF-8 text"):
         files.load(path)
     monkeypatch.setattr(files, "FILE_BYTES_MAX", 10)
     path.write_text("job_type,text\n")

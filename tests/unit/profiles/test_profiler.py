@@ -98,7 +98,7 @@ def test_the_python_of_the_command_runs_the_script_and_finds_the_session_api(
 
 def test_a_command_without_a_script_is_refused(tmp_path: Path) -> None:
     for command in ((), ("python",), ("python3",), ("/usr/bin/python3.11",)):
-        with pytest.raises(RunFailed, match="there is no script to run"):
+        with pytest.raises(RunFailed, match="no script is given"):
             run(Script(command, tmp_path, "mine"), ["d0"])
 
 
@@ -149,7 +149,7 @@ def test_a_script_that_is_too_slow_is_stopped_with_the_remedy(tmp_path: Path) ->
 
 
 def test_sizes_without_devices_or_an_even_batch_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFailed, match=r"sizes \[4\]; there are 2 devices"):
+    with pytest.raises(RunFailed, match=r"sizes \[4\]; 2 devices are available"):
         profiler.profile(script(tmp_path), "simulated", ["a", "b"], (1, 4), COSTS)
     wanted = script(tmp_path, global_batch=64)
     with pytest.raises(RunFailed, match=r"a global batch of 64 cannot be split over \[3\]"):

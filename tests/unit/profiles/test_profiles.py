@@ -93,7 +93,7 @@ def test_the_case_study_durations_follow_from_the_papers_costs() -> None:
 
 
 def test_costs_without_a_name_that_is_known_are_refused() -> None:
-    with pytest.raises(loader.ProfileError, match="there are paper, local"):
+    with pytest.raises(loader.ProfileError, match="use one of: paper, local"):
         loader.bundled().with_costs("cloud")
 
 
@@ -121,8 +121,8 @@ def test_a_profile_that_is_written_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "where", "what"),
     [
-        ("nonsense", "", "is no TOML"),
-        ("profile = 3", "profile", "is no list"),
+        ("nonsense", "", "is not valid TOML"),
+        ("profile = 3", "profile", "is not a list"),
         ("[[profile]]\ntext = 'x'", "profile[0]", "job_type is empty"),
         ("[[profile]]\njob_type = 'a'\ncolour = 'red'", "colour", "unknown"),
         ("[[profile]]\njob_type = 'a'\nspeed = [['V100', 1]]", "speed[0]", "entries"),
@@ -132,7 +132,7 @@ def test_a_profile_that_is_written_is_read_back(tmp_path: Path) -> None:
             "between 1e-09 and",
         ),
         ("[[profile]]\njob_type = 'a'\nspeed = [['V100', 0, 1]]", "profile[0]", "at least 1"),
-        ("[[profile]]\njob_type = 'a'\nspeed = [[1, 1, 1]]", "speed[0][0]", "is no str"),
+        ("[[profile]]\njob_type = 'a'\nspeed = [[1, 1, 1]]", "speed[0][0]", "is not of type str"),
         ("[[profile]]\njob_type = 'a'\nspeed = [['V', 1, nan]]", "profile[0]", "between 1e-09 and"),
         (
             "[[profile]]\njob_type = 'a'\nspeed = [['V', 1, 1], ['V', 1, 2]]",

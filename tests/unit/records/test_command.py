@@ -57,7 +57,7 @@ def test_what_needs_a_shell_is_refused_and_named(text: str, token: str) -> None:
     with pytest.raises(RecordInvalid) as caught:
         command_of(text)
     (error,) = caught.value.errors
-    assert f"needs a shell for {token}, and no shell is used" in error.message
+    assert f"uses {token}, which needs a shell" in error.message
     assert "script" in error.hint
 
 
@@ -100,11 +100,11 @@ def submit(folder: Path, **fields: object) -> list[tuple[str, str]]:
 def test_a_script_that_is_not_there_is_found_before_anything_starts(tmp_path: Path) -> None:
     ((path, message),) = submit(tmp_path)
     assert path == "command"
-    assert f"script missing: there is no file {tmp_path / 'train.py'}" in message
+    assert f"script missing: {tmp_path / 'train.py'} does not exist" in message
     (tmp_path / "train.py").touch()
     assert submit(tmp_path) == []
     ((_, message),) = submit(tmp_path, command="python /nowhere/train.py")
-    assert "script missing: there is no file /nowhere/train.py" in message
+    assert "script missing: /nowhere/train.py does not exist" in message
     assert submit(tmp_path, command="python -m train") == []
 
 
@@ -138,6 +138,6 @@ def test_the_code_is_beside_the_record_unless_it_says_otherwise(tmp_path: Path) 
 def test_a_relative_code_folder_must_be_there_and_a_far_one_need_not(tmp_path: Path) -> None:
     ((path, message),) = submit(tmp_path, code="absent")
     assert path == "code"
-    assert f"there is no folder {tmp_path / 'absent'}" in message
+    assert f"folder {tmp_path / 'absent'} does not exist" in message
     assert submit(tmp_path, code="/absent/on/this/machine") == []
     assert submit(tmp_path, code="claim:code/mnist") == []

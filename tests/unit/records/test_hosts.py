@@ -19,13 +19,13 @@ def test_a_number_larger_than_every_known_host_is_an_error_that_names_the_larges
     (error,) = check_against_hosts(job(1, 2, 16), [host("small", 2), host("large", 8)])
     assert error.path == "optional_gpus[2]"
     assert error.message == "16 GPUs are more than any known host has (large has 8)"
-    assert "leave out what is larger than 8" in error.hint
+    assert "leave out sizes above 8" in error.hint
 
 
 def test_every_number_that_fits_nowhere_is_named() -> None:
     found = check_against_hosts(job(4, 8), [host("small", 2)])
     assert [error.path for error in found] == ["optional_gpus[0]", "optional_gpus[1]"]
-    assert "a job of at most 2 GPUs fits" in found[0].hint
+    assert "give at most 2 GPUs" in found[0].hint
 
 
 def test_while_no_host_is_known_nothing_is_refused() -> None:

@@ -26,8 +26,8 @@ def test_a_document_is_its_plain_value(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("text", "path", "message"),
     [
-        ("a: 1\nb: 2\na: 3", "job.yaml, line 3", "'a' is there twice"),
-        ("env:\n  A: 1\n  A: 2", "job.yaml, line 3", "'A' is there twice"),
+        ("a: 1\nb: 2\na: 3", "job.yaml, line 3", "'a' appears twice"),
+        ("env:\n  A: 1\n  A: 2", "job.yaml, line 3", "'A' appears twice"),
         ("a: 1\nb: c: d", "job.yaml, line 2", "mapping values are not allowed"),
         ("a: [1, 2\nb: 3", "job.yaml, line 2", "expected ',' or ']'"),
         ("a: 1\n---\nb: 2", "job.yaml, line 2", "a second document begins"),

@@ -60,8 +60,8 @@ def test_rows_that_cannot_be_replayed_are_counted_by_reason() -> None:
         ("a,0,1,60\nb,2017-10-03,1,60\n", "line 3: at is '2017-10-03', and others are of another"),
         ("a,1,1,1e308\n", "line 2: seconds is 1e+308, and must be at most 1e+10 seconds"),
         ("a,1,1,inf\n", "line 2: seconds is 'inf'"),
-        ("a,1,1\n", "line 2: has another number of cells"),
-        ("a,1,0,60\n", "no row is a job that can be replayed (1 without a whole GPU)"),
+        ("a,1,1\n", "line 2: must have as many cells as line 1"),
+        ("a,1,0,60\n", "no row can be replayed (1 without a whole GPU)"),
         ("a,inf,1,60\n", "line 2: at is 'inf', and must be seconds, at most 1e+10"),
         ("a,1700000000000,1,60\n", "line 2: at is '1700000000000', and must be seconds"),
         ("a,1,1,60\na,2,1,60\n", "line 3: id is 'a', as in line 2; name a column"),
@@ -74,9 +74,9 @@ def test_what_is_wrong_is_said_with_its_line(rows: str, what: str) -> None:
 
 
 def test_columns_job_sets_and_gpu_types_that_are_not_there_are_named() -> None:
-    with pytest.raises(ReplayError, match="no column 'gpus'; there are id, at"):
+    with pytest.raises(ReplayError, match="no column 'gpus'; columns: id, at"):
         convert("id,at\n", "t.csv", COLUMNS, bundled(), Assumed())
-    with pytest.raises(ReplayError, match="no job set 'nine'"):
+    with pytest.raises(ReplayError, match="unknown job set 'nine'"):
         converted("a,0,1,60\n", Assumed(job_set="nine"))
     with pytest.raises(ReplayError, match="has no speeds on H100"):
         converted("a,0,1,60\n", Assumed(gpu_type="H100"))

@@ -72,5 +72,5 @@ def test_what_no_comparison_wrote_is_told_as_such(
 
 def test_of_a_folder_of_all_workloads_one_is_to_be_named(tmp_path: Path) -> None:
     one = bundle(tmp_path / "one", [0], 1.0, 2.0)
-    with pytest.raises(ReplayError, match=f"name one of the workloads there: {one}"):
+    with pytest.raises(ReplayError, match=f"give one of their workloads: {one}"):
         difference(tmp_path, tmp_path)

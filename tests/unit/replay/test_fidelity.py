@@ -48,7 +48,7 @@ def test_sizes_that_the_host_does_not_have_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("given", "speed_up", "what"),
     [
-        (scene([job("a", 0.0, 9)], cluster="4xV100+4xP100"), 2.0, "this machine alone"),
+        (scene([job("a", 0.0, 9)], cluster="4xV100+4xP100"), 2.0, "this machine only"),
         (scene([job("a", 0.0, 9)]), 0.5, "speed-up of 0.5"),
         (scene([job("a", 0.0, 9, (8,))]), 2.0, "fits on no host"),
     ],

@@ -56,8 +56,8 @@ def test_json_lines_and_csv_hold_the_same_jobs() -> None:
         ("1,a,1025,5,,", "line 2: optional_gpus is '1025'"),
         (f"1,a,{'9' * 5000},5,,", "line 2: optional_gpus is '999"),
         ("1,a,1,1e308,,", "line 2: steps is 1e+308, and must be at most 1e+12"),
-        ("1,a,1,5", "line 2: has another number of cells"),
-        ("1,a,1,5,,,,", "line 2: has another number of cells"),
+        ("1,a,1,5", "line 2: must have as many cells as line 1"),
+        ("1,a,1,5,,,,", "line 2: must have as many cells as line 1"),
     ],
 )
 def test_a_line_that_is_no_job_is_named(row: str, what: str) -> None:
@@ -69,12 +69,12 @@ def test_a_line_that_is_no_job_is_named(row: str, what: str) -> None:
 def test_unknown_columns_broken_lines_and_empty_files_are_refused() -> None:
     with pytest.raises(ReplayError, match="unknown column 'gpu'"):
         parse("submit_s,gpu\n", "t", TYPES, jsonl=False)
-    with pytest.raises(ReplayError, match="line 1: is no JSON"):
+    with pytest.raises(ReplayError, match="line 1: is not valid JSON"):
         parse("{", "t", TYPES, jsonl=True)
     with pytest.raises(ReplayError, match="no jobs"):
         parse(HEAD, "t", TYPES, jsonl=False)
     twice = '{"name": "x", "submit_s": 1, "job_type": "a", "steps": 5}\n' * 2
-    with pytest.raises(ReplayError, match="line 2: the job is called 'x', as that of line 1"):
+    with pytest.raises(ReplayError, match="line 2: the job name 'x' is also in line 1"):
         parse(twice, "t", TYPES, jsonl=True)
 
 
@@ -108,18 +108,18 @@ def test_a_value_that_no_job_can_have_is_named_with_its_line(
 
 
 def test_a_line_that_is_too_deep_is_no_json() -> None:
-    with pytest.raises(ReplayError, match="line 1: is no JSON"):
+    with pytest.raises(ReplayError, match="line 1: is not valid JSON"):
         parse("[" * 100_000, "t", TYPES, jsonl=True)
 
 
 def test_a_column_that_is_there_twice_is_refused_instead_of_the_first_one_ignored() -> None:
-    with pytest.raises(ReplayError, match="line 1: column 'steps' is there twice"):
+    with pytest.raises(ReplayError, match="line 1: column 'steps' appears twice"):
         parse("submit_s,job_type,steps,steps\n1,a,5,6\n", "t", TYPES, jsonl=False)
 
 
 def test_a_name_that_is_twice_in_a_line_is_refused_instead_of_the_first_one_ignored() -> None:
     line = '{"submit_s": 1, "job_type": "a", "steps": 5, "steps": 6}'
-    with pytest.raises(ReplayError, match="line 1: 'steps' is there twice; keep one"):
+    with pytest.raises(ReplayError, match="line 1: 'steps' appears twice; keep one"):
         parse(line, "t", TYPES, jsonl=True)
 
 

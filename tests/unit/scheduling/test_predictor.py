@@ -21,6 +21,7 @@ from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Progress
 from tests.property.random_clusters import clusters
 from tests.support.clusters import COSTS, Cluster
+from tests.support.gate import examples
 
 
 def one(snapshot: Snapshot) -> JobView:
@@ -175,7 +176,7 @@ def test_measured_speeds_of_a_job_count_more_than_its_profile() -> None:
 
 
 @given(snapshot=clusters())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_the_quick_totals_are_the_sums_of_the_phases(snapshot: Snapshot) -> None:
     predictor = Predictor(snapshot)
     for job in snapshot.running:

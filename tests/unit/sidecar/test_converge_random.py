@@ -24,6 +24,7 @@ from reshape_sidecar.agent.memory import Memory, ProcessExit
 from reshape_sidecar.agent.process_exit import reached_end
 from reshape_sidecar.init.values import InitStatus, TrainingProcess
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Outcome, OutcomeKind
+from tests.support.gate import examples
 
 STEPS_MAX = 40
 
@@ -144,7 +145,7 @@ EVENTS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(events=st.lists(EVENTS, max_size=STEPS_MAX), saving=st.booleans())
 def test_any_order_of_wishes_ends_and_deadlines_keeps_the_rules(
     events: list[tuple[object, ...]], saving: bool

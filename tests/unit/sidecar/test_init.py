@@ -139,7 +139,7 @@ def test_a_program_that_cannot_be_executed_is_one_clear_error(
 @pytest.mark.parametrize(
     ("first_line", "hint"),
     [
-        (b"#!/bin/sh\r\n", r"No such file .*; it is there, but not the program that .* \(Windows"),
+        (b"#!/bin/sh\r\n", r"No such file .*; it exists, but the program on its .* \(Windows"),
         (b"echo hello\n", r"Exec format error.*; the first line of a script names its program"),
     ],
 )

@@ -101,7 +101,7 @@ def test_a_file_with_the_manifests_name_is_refused_and_the_older_checkpoint_stay
 
     checkpoints.claim(tmp_path, 1)
     publish(tmp_path, 3)
-    with pytest.raises(CheckpointError, match=r"manifest\.json.*save it under another"):
+    with pytest.raises(CheckpointError, match=r"manifest\.json.*use another name"):
         checkpoints.publish(tmp_path, step=4, epoch=0, attempt=1, generation=1, write=write)
     assert newest_step(tmp_path) == 3
     assert names(tmp_path) == {"claim.json", "step-0000000003-a1"}

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape_sidecar import checkpoints
+from tests.support.gate import examples
 
 OPERATIONS = ("mkdir", "rename", "replace", "fsync", "open", "listdir", "unlink", "rmdir")
 
@@ -51,7 +52,7 @@ def publish(folder: Path, step: int, content: bytes) -> None:
     checkpoints.publish(folder, step=step, epoch=0, attempt=1, generation=1, write=write(content))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     before=st.integers(min_value=0, max_value=3),
     again=st.booleans(),

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from reshape_sidecar import checkpoints
 from reshape_sidecar.claims import StaleAttempt
 from reshape_sidecar.takeover import take_over
+from tests.support.gate import examples
 from tests.unit.sidecar_checkpoints.test_crash import OPERATIONS, Crash, Fuse
 
 
@@ -140,7 +141,7 @@ def test_files_are_copied_where_they_cannot_have_a_second_name(tmp_path: Path) -
     assert state(tmp_path) == b"20/2"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(operations=st.integers(min_value=0, max_value=80))
 def test_a_crash_while_a_folder_is_taken_over_loses_nothing(operations: int) -> None:
     with tempfile.TemporaryDirectory() as name:

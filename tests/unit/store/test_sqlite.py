@@ -139,7 +139,7 @@ def test_a_plain_insert_of_bytes_that_are_no_text_is_handed_out_and_can_be_ackno
 
 def test_an_api_request_that_breaks_the_schema_says_what_is_wrong(tmp_path: Path) -> None:
     async def work(store: SqliteStore) -> None:
-        with pytest.raises(StoreError, match="value is refused"):
+        with pytest.raises(StoreError, match="value violates the schema"):
             await store.put_request(InboxItem("", "submit", "{}"))
 
     run(tmp_path / "reshape.db", work)
@@ -361,7 +361,7 @@ def test_a_log_without_its_database_is_not_played_into_a_new_one(tmp_path: Path)
     stray.write_bytes(b"somebody removed the database beside me")
 
     async def main() -> None:
-        with pytest.raises(StoreError, match=r"its write-ahead log .* is there; remedy"):
+        with pytest.raises(StoreError, match=r"its write-ahead log .* exists; remedy"):
             await SqliteStore(path).open()
 
     asyncio.run(main())

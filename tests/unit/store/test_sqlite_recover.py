@@ -197,9 +197,9 @@ def test_recovery_overwrites_nothing_and_says_when_there_is_nothing_to_save(
     path.write_bytes(b"no database at all" * 1000)
     with pytest.raises(StoreError, match=r"nothing can be read.*backup"):
         recover(path, into)
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         recover(tmp_path / "absent.db", into)
-    with pytest.raises(StoreError, match="is not there"):
+    with pytest.raises(StoreError, match="does not exist"):
         check(tmp_path / "absent.db")
     assert not into.exists()
 

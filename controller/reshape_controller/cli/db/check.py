@@ -38,7 +38,7 @@ from reshape_controller.store.sqlite.recover import check as check_file
 
 SHOWN_MAX = 20
 FileArgument = Annotated[
-    str | None, typer.Argument(metavar="[FILE]", help="A store; default: that of the home.")
+    str | None, typer.Argument(metavar="[FILE]", help="Store file; default: the store of the home.")
 ]
 
 
@@ -69,17 +69,19 @@ def check(
     store_credentials: CredentialsOption = None,
     store_ca: CaOption = None,
     repair: Annotated[
-        bool, typer.Option("--repair/--no-repair", help="Write rows anew that differ.")
+        bool, typer.Option("--repair/--no-repair", help="Rewrite rows that differ from the log.")
     ] = True,
     output: OutputOption = None,
 ) -> None:
-    """Read a store whole, compare what it shows with its log, and repair that. Exit code 1 if the
-    log is damaged, or if something differs and was not repaired."""
+    """Check a store: verify its log, compare all rows with it, and repair rows that differ.
+    Exit code 1 if the log is damaged or rows still differ."""
     config = load(locals())  # each option is called as its setting
     place = of_file(Path(file).absolute()) if file else store_place(config)
     if place.file is not None and not place.file.exists():
-        what = "there is no store"
-        raise failed(Exit.NOT_FOUND, what, place.text, "name the file, or its --home DIR")
+        what = "the store does not exist"
+        raise failed(
+            Exit.NOT_FOUND, what, place.text, "give the store's file, or its home: --home DIR"
+        )
     try:
         checked = check_file(place.file) if place.file is not None else None
         report = asyncio.run(_compare(place, checked, repair))
@@ -100,7 +102,7 @@ async def _compare(place: StorePlace, checked: Checked | None, repair: bool) -> 
             await store.open()
             found = await audit(store, repair=repair)
         except StoreInUse:
-            why_not = "a daemon has it open, and repairs it itself at each start"
+            why_not = "a daemon has the store open; it repairs rows at each start"
         except StoreCorrupt as error:
             damage, why_not = (str(error).partition("; remedy: ")[0],), "the log is damaged"
         except StoreError as error:
@@ -139,14 +141,14 @@ def _report(
 
 def _complain(report: Report, place: StorePlace) -> None:
     if report.problems:
-        remedy = "put a backup in its place (mongorestore)"
+        remedy = "restore a backup (mongorestore)"
         if place.file is not None:
             remedy = f"stop the daemon, then: reshape db recover {place.file}"
         raise CliError(Exit.FAILED, *(Problem(p, place.text, remedy) for p in report.problems[:1]))
     differing = len(report.wrong) + len(report.extra)
     if differing and not report.repaired:
-        what = f"{differing} rows do not show what the log says"
-        raise failed(Exit.FAILED, what, place.text, "run it again without --no-repair")
+        what = f"{differing} rows differ from the log"
+        raise failed(Exit.FAILED, what, place.text, "run the command again without --no-repair")
 
 
 def _text(report: Report) -> str:
@@ -158,12 +160,12 @@ def _text(report: Report) -> str:
         *(f"  {problem}" for problem in report.problems),
     ]
     if not report.compared:
-        return "\n".join([*lines, f"what it shows was not compared with the log: {report.why_not}"])
+        return "\n".join([*lines, f"rows were not compared with the log: {report.why_not}"])
     named = [f"  {name}: missing or different" for name in report.wrong]
     named += [f"  {name}: not in the log" for name in report.extra]
     if not named:
-        return "\n".join([*lines, f"all {report.rows} rows show what the log says"])
-    done = "written anew" if report.repaired else "NOT repaired"
-    lines.append(f"{len(named)} of {report.rows} rows did not show what the log says; {done}:")
+        return "\n".join([*lines, f"all {report.rows} rows match the log"])
+    done = "repaired" if report.repaired else "NOT repaired"
+    lines.append(f"{len(named)} of {report.rows} rows differ from the log; {done}:")
     more = [f"  and {len(named) - SHOWN_MAX} more"] if len(named) > SHOWN_MAX else []
     return "\n".join([*lines, *named[:SHOWN_MAX], *more])

@@ -23,7 +23,7 @@ from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.recover import Recovered
 from reshape_controller.store.sqlite.recover import recover as recover_file
 
-db_app = typer.Typer(help="The store.", no_args_is_help=True)
+db_app = typer.Typer(help="The store: create, check, recover.", no_args_is_help=True)
 db_app.command("init")(db_init.init)
 db_app.command("check")(db_check.check)
 
@@ -37,7 +37,7 @@ def recover(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Write what can be read and proven of a store into a new file."""
+    """Recover a damaged store: copy its intact records to a new file."""
     config = settings(home, output)
     path = _path(file, config.home)
     target = Path(into).absolute() if into else path.with_name(path.name + ".recovered")
@@ -51,8 +51,10 @@ def recover(
 def _path(file: str | None, home: Path) -> Path:
     path = Path(file).absolute() if file else Home(home).store
     if not path.exists():
-        what = "there is no store"
-        raise failed(Exit.NOT_FOUND, what, str(path), "name the file, or its --home DIR")
+        what = "the store does not exist"
+        raise failed(
+            Exit.NOT_FOUND, what, str(path), "give the store's file, or its home: --home DIR"
+        )
     return path
 
 
@@ -68,10 +70,10 @@ def _shown(found: Recovered) -> object:
 
 def _recovered_text(path: Path, found: Recovered) -> str:
     lines = [
-        f"records {found.first_seq} to {found.last_seq} and {found.requests} requests are in "
+        f"wrote records {found.first_seq} to {found.last_seq} and {found.requests} requests to "
         f"{found.into}",
         f"lost: {found.lost}" if found.lost else "nothing was lost",
-        "to go on with it, while no daemon runs:",
+        "to use the new file, stop the daemon and run:",
         f"  mv {path} {path}.damaged && rm -f {path}-wal {path}-shm && mv {found.into} {path}",
     ]
     return "\n".join(lines)

@@ -66,11 +66,12 @@ def init(
     store_credentials: CredentialsOption = None,
     store_ca: CaOption = None,
     profiles: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Profiles to record beside the bundled ones.")
+        str | None,
+        typer.Option(metavar="FILE", help="File of profiles to record beside the bundled ones."),
     ] = None,
     output: OutputOption = None,
 ) -> None:
-    """Make a store: tables or collections, indexes, the bundled profiles. May be repeated."""
+    """Create a store with its tables, indexes and the bundled profiles. Safe to repeat."""
     config = load(locals())  # each option is called as its setting
     start_logging("warning")
     place = store_place(config)

@@ -35,7 +35,7 @@ STYLES = {
 def gpus_table(gpus: tuple[GpuView, ...]) -> RenderableType:
     """The inventory with who has what, and who gets it next."""
     if not gpus:
-        return Text("no GPUs in the inventory")
+        return Text("no GPUs in the inventory; add a host: reshape up")
     table = grid("HOST", "GPU", "ID", "TYPE", "STATE", "JOB", "NEXT", "WHY", rest="WHY")
     for gpu in gpus:
         table.add_row(
@@ -53,7 +53,7 @@ def gpus_table(gpus: tuple[GpuView, ...]) -> RenderableType:
 
 HostArgument = Annotated[
     str,
-    typer.Argument(metavar="HOST", help="Name of a host.", callback=one_of("host", "gpus", "HOST")),
+    typer.Argument(metavar="HOST", help="Host name.", callback=one_of("host", "gpus", "HOST")),
 ]
 GpuArgument = Annotated[
     str,
@@ -64,7 +64,7 @@ GpuArgument = Annotated[
 
 
 def gpus(home: HomeOption = None, output: OutputOption = None) -> None:
-    """List GPUs: who has them, and who gets them next."""
+    """List GPUs with their state, owner and next owner."""
     config = settings(home, output)
     found = client(config).get(GpuList, "/v1/gpus")
     emit(found, form(config), lambda: gpus_table(found.gpus))
@@ -75,14 +75,14 @@ def clear(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Give a quarantined GPU back. Look first: nothing may run on it any more."""
+    """Return a quarantined GPU to use. First check that no process runs on it."""
     config = settings(home, output)
     view = client(config).post(GpuView, f"/v1/gpus/{gpu}/clear")
     emit(view, form(config), lambda: f"{view.id} on {view.host} is {view.state}")
 
 
 def drain(host: HostArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Empty a host: its jobs save and leave, nothing starts there."""
+    """Drain a host: its jobs save and leave, and no job starts there."""
     config = settings(home, output)
     view = client(config).post(HostView, f"/v1/hosts/{host}/drain")
     emit(view, form(config), lambda: f"{view.id} is drained; its jobs save and leave")
@@ -92,11 +92,11 @@ def undrain(host: HostArgument, home: HomeOption = None, output: OutputOption = 
     """Let jobs start on a host again."""
     config = settings(home, output)
     view = client(config).post(HostView, f"/v1/hosts/{host}/undrain")
-    emit(view, form(config), lambda: f"{view.id} is used again")
+    emit(view, form(config), lambda: f"{view.id} accepts jobs again")
 
 
 def status(home: HomeOption = None, output: OutputOption = None) -> None:
-    """Show whether the daemon leads or stands by, and whether it takes requests."""
+    """Show the daemon's role (leader or standby) and readiness."""
     config = settings(home, output)
     found = client(config).get(Status, "/v1/status")
     emit(found, form(config), lambda: _told(found))
@@ -108,5 +108,5 @@ def _told(found: Status) -> str:
         lines.append(f"epoch {found.epoch}, newest record {found.seq}")
     if found.name:
         held = "held" if found.lease_held else "not held"
-        lines.append(f"lease {held} by {found.name}; its holder is {found.leader or 'nobody'}")
+        lines.append(f"lease {held} by {found.name}; current holder: {found.leader or 'none'}")
     return "\n".join(lines)

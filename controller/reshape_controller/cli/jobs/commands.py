@@ -1,4 +1,4 @@
-"""Commands about jobs: get, describe, logs, cancel, halt, resume.
+"""Commands about jobs: get, describe, logs, cancel, pause, resume.
 
 Does: asks the daemon and prints. Never: decides, or touches the store. State: none.
 """
@@ -26,7 +26,7 @@ from reshape_controller.cli.options import (
 )
 from reshape_controller.cli.output import Output, console, emit, note
 from reshape_controller.cli.signals import ended_in_order
-from reshape_controller.cli.words import one_line
+from reshape_controller.cli.words import one_line, state_word
 from reshape_controller.http.views import History, JobPage, JobView
 
 LIVE_STATES = "submitted,initialized,running,adjusting,halted"
@@ -40,22 +40,30 @@ FOLLOW_WAIT_S = 20.0
 def get(
     job: Annotated[
         str | None,
-        typer.Argument(metavar="[JOB]", help="Id or name.", callback=one_of("job", "get", "JOB")),
+        typer.Argument(
+            metavar="[JOB]",
+            help="Job id or name; default: all jobs.",
+            callback=one_of("job", "get", "JOB"),
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep showing it.")] = False,
-    every: Annotated[bool, typer.Option("--all", "-a", help="All jobs, however many.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="List all jobs, without the limit of 200.")
+    ] = False,
     after: Annotated[
         str | None,
         typer.Option(
             metavar="ID",
-            help="The next ones after this job.",
+            help="List the jobs that follow this one.",
             callback=one_of("job", "get", "--after"),
         ),
     ] = None,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List jobs, or one."""
+    """List all jobs, or show one."""
     config = settings(home, output)
     asked = client(config)
     if watch and form(config) is Output.TABLE:
@@ -72,7 +80,7 @@ def get(
 
 
 def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Show everything about a job."""
+    """Show everything about a job: GPUs, progress, errors, history."""
     config = settings(home, output)
     asked = client(config)
     view = asked.get(JobView, f"/v1/jobs/{job}")
@@ -85,14 +93,18 @@ def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = N
 
 def logs(
     job: JobArgument,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until its end.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Follow the log until the job ends.")
+    ] = False,
     tail: Annotated[
-        int, typer.Option("--tail", "-n", min=0, help="Begin with so many lines.")
+        int, typer.Option("--tail", "-n", min=0, help="Number of lines to begin with.")
     ] = 200,
-    file: Annotated[str, typer.Option("--file", help="Which of its log files.")] = "training.log",
+    file: Annotated[
+        str, typer.Option("--file", help="Log file to show; agent.log is the SideCar's.")
+    ] = "training.log",
     home: HomeOption = None,
 ) -> None:
-    """Show a job's log, also of one that has ended or crashed."""
+    """Show the log of a job, also after it ended or crashed."""
     asked = client(settings(home))
     query: dict[str, object] = {"file": file, "tail": tail}
     asked.patience_s = PATIENCE_S if follow else 0.0
@@ -112,24 +124,27 @@ def logs(
 
 
 def cancel(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Cancel a job."""
+    """Cancel a job for good. Its checkpoints stay."""
     _act("cancel", job, home, output)
 
 
-def halt(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Have a job save, give its GPUs back and wait."""
-    _act("halt", job, home, output)
+def pause(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
+    """Pause a job: save a checkpoint and release its GPUs."""
+    _act("pause", job, home, output)
 
 
 def resume(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Queue a halted job again."""
+    """Resume a paused job from its checkpoint: queue it again."""
     _act("resume", job, home, output)
 
 
 def _act(action: str, job: str, home: str | None, output: str | None) -> None:
     config = settings(home, output)
     view = client(config).post(JobView, f"/v1/jobs/{job}/{action}")
-    emit(view, form(config), lambda: f"{view.id}: {one_line(view.reason) or view.state}")
+    text = one_line(view.reason) or state_word(view.state)
+    if action == "pause" and view.state != "halted":  # its reason may be an older one
+        text = f"pause requested; now {view.state}: {text}"
+    emit(view, form(config), lambda: f"{view.id}: {text}")
 
 
 def _list(asked: Client, every: bool, after: str | None) -> JobPage:
@@ -151,7 +166,7 @@ def _what_else(page: JobPage, after: str | None) -> str:
             f"the next: reshape get --after {page.next_after}; all: reshape get --all"
         )
     if after is not None:
-        return f"these are the last that have not ended, of {page.total} jobs"
+        return f"no further jobs that have not ended; {page.total} jobs in all"
     return f"{page.total - len(page.jobs)} ended jobs are not shown; --all shows them"
 
 

@@ -18,7 +18,7 @@ from reshape_controller.cli.options import (
     settings,
 )
 from reshape_controller.cli.output import emit, grid
-from reshape_controller.cli.words import clock, one_line
+from reshape_controller.cli.words import clock, one_line, state_word
 from reshape_controller.http.views import Decisions, DecisionView, JobView
 
 
@@ -28,11 +28,12 @@ def explanation_of(
     """The newest decision in full (all of them with ``every``), the earlier ones in a line each."""
     parts: list[RenderableType] = [
         Text.assemble(
-            (job.id, "bold"), f"  {job.state}: {one_line(job.reason) or 'nothing is pending'}"
+            (job.id, "bold"),
+            f"  {state_word(job.state)}: {one_line(job.reason) or 'nothing is pending'}",
         )
     ]
     if not decisions:
-        parts += [Text(), Text("no decision about it was made yet")]
+        parts += [Text(), Text("the policy has not decided about this job yet")]
         return Group(*parts)
     full = decisions if every else decisions[-1:]
     earlier = decisions[: len(decisions) - len(full)]
@@ -55,11 +56,13 @@ def _lines(decisions: tuple[DecisionView, ...]) -> Table:
 
 def explain(
     job: JobArgument,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Every decision in full.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Show every decision in full.")
+    ] = False,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show why a job has its GPUs: the decisions about it and what was weighed."""
+    """Explain a job's GPU count: decisions and compared options."""
     config = settings(home, output)
     asked = client(config)
     view = asked.get(JobView, f"/v1/jobs/{job}")

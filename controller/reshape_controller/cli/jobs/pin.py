@@ -1,4 +1,4 @@
-"""The commands pin and unpin: keep a job to one number of GPUs. Ask the daemon. State: none."""
+"""The commands pin and unpin: fix a job's GPU count. Ask the daemon. State: none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from reshape_controller.cli.output import emit
 from reshape_controller.core.explanation import gpus
 from reshape_controller.http.views import JobView
 
-SizeArgument = Annotated[int, typer.Argument(metavar="SIZE", help="One of its optional_gpus.")]
+SizeArgument = Annotated[
+    int, typer.Argument(metavar="SIZE", help="GPU count; one of the job's optional_gpus.")
+]
 
 
 def pin(
@@ -27,12 +29,12 @@ def pin(
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Keep a job to one of its numbers of GPUs."""
+    """Fix a job's GPU count."""
     _pin(job, size, home, output)
 
 
 def unpin(job: JobArgument, home: HomeOption = None, output: OutputOption = None) -> None:
-    """Let a job have all its numbers of GPUs again."""
+    """Undo pin: let a job use all its GPU counts again."""
     _pin(job, None, home, output)
 
 
@@ -45,6 +47,6 @@ def _pin(job: str, size: int | None, home: str | None, output: str | None) -> No
 def _said(view: JobView) -> str:
     if view.pinned is None:
         *fewer, most = view.optional_gpus
-        return "may have " + " or ".join([*map(str, fewer), gpus(most)])
+        return "may use " + " or ".join([*map(str, fewer), gpus(most)])
     now = f"; it has {view.size} now" if view.size not in (0, view.pinned) else ""
-    return f"is kept to {gpus(view.pinned)}{now}"
+    return f"is fixed at {gpus(view.pinned)}{now}"

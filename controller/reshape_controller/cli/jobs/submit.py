@@ -19,7 +19,7 @@ from reshape_controller.cli.exits import CliError, Exit, Problem, failed
 from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import Output, emit, note
-from reshape_controller.cli.words import one_line
+from reshape_controller.cli.words import one_line, state_word
 from reshape_controller.http.views import JobView
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
@@ -28,14 +28,16 @@ WAIT_POLL_S = 0.5
 
 
 def submit(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Job record; - reads stdin.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Job record (YAML or JSON); - reads stdin.")
+    ],
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end; exit 1 if it fails.")
+        bool, typer.Option("--wait", help="Wait until the job ends; exit 1 if it fails.")
     ] = False,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Submit a job."""
+    """Submit a job record and print the job's id."""
     config = settings(home, output)
     record = read_record(file)
     asked = client(config)
@@ -50,7 +52,7 @@ def submit(
         job = _until_ended(asked, job)
     emit(job if form(config) is not Output.TABLE else job.id, form(config), lambda: job.id)
     if wait and job.state != "completed":
-        what = f"{job.id} is {job.state}: {one_line(job.reason)}"
+        what = f"{job.id} is {state_word(job.state)}: {one_line(job.reason)}"
         raise failed(Exit.FAILED, what, job.log_folder or job.id, _after_failure(job))
 
 
@@ -61,12 +63,14 @@ def read_record(file: str) -> Any:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         text = data.decode("utf-8")
     except FileNotFoundError:
-        raise failed(Exit.USAGE, "there is no such file", file, "name a job record") from None
+        raise failed(Exit.USAGE, "the file does not exist", file, "give a job record") from None
     except UnicodeDecodeError:
-        raise failed(Exit.REJECTED, "the record is not UTF-8 text", source, "save it so") from None
+        raise failed(
+            Exit.REJECTED, "the record is not UTF-8 text", source, "save it as UTF-8"
+        ) from None
     except OSError as error:
         what = f"the file cannot be read: {error.strerror}"
-        raise failed(Exit.USAGE, what, file, "name a job record that you may read") from None
+        raise failed(Exit.USAGE, what, file, "give a job record that you can read") from None
     folder = Path.cwd() if file == "-" else Path(file).absolute().parent
     try:
         value = load_yaml(text, source=source)

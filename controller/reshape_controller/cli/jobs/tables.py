@@ -9,7 +9,16 @@ from rich.table import Table
 from rich.text import Text
 
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
-from reshape_controller.cli.words import bar, clock, duration, figure, moment, one_line, size
+from reshape_controller.cli.words import (
+    bar,
+    clock,
+    duration,
+    figure,
+    moment,
+    one_line,
+    size,
+    state_word,
+)
 from reshape_controller.core.explanation import gpus
 from reshape_controller.http.views import EventView, JobView
 
@@ -54,7 +63,7 @@ class JobsTable:
             shaped = f"▲{job.reshape_ups} ▼{job.reshape_downs}"
             table.add_row(
                 job.id,
-                Text(job.state, STATE_STYLES.get(job.state, "")),
+                Text(state_word(job.state), STATE_STYLES.get(job.state, "")),
                 gpus_text(job),
                 progress_text(job, BAR_CELLS if wide else 0),
                 *((shaped, duration(age_s(job, self.now_s))) if wide else ()),
@@ -99,7 +108,7 @@ def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> Rende
     title = Text.assemble(
         (job.id, "bold"),
         "  ",
-        (job.state, STATE_STYLES.get(job.state, "")),
+        (state_word(job.state), STATE_STYLES.get(job.state, "")),
         "  ",
         one_line(job.reason),
     )
@@ -109,9 +118,9 @@ def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> Rende
         return Group(*parts)
     parts.append(_facts(job, now_s))
     if job.error and job.state != "completed":
-        parts += [Text(), Text("newest error", "bold"), Text(_indented(job.error))]
+        parts += [Text(), Text("last error", "bold"), Text(_indented(job.error))]
     if any(value is not None for value in _phases(job).values()):
-        parts += [Text(), Text("newest start or reshape", "bold"), _phase_line(job)]
+        parts += [Text(), Text("last start or reshape", "bold"), _phase_line(job)]
     if job.gpu_use:
         parts += [Text(), Text("GPU memory (NVML)", "bold")]
         parts += [
@@ -151,7 +160,7 @@ def _facts(job: JobView, now_s: float) -> Table:
 
 
 def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
-    struck = f"; struck: {', '.join(map(str, job.struck))}" if job.struck else ""
+    struck = f"; failed to start on: {', '.join(map(str, job.struck))}" if job.struck else ""
     here = f" on {job.host}" if job.host else ""
     process = f"{job.phase}, pid {job.pid}" if job.pid else (job.phase or "")
     return [
@@ -160,7 +169,7 @@ def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
         ("command", " ".join(job.command)),
         ("code", job.code or ""),
         ("checkpoints", job.checkpoints or ""),
-        ("length", job.length or "not said"),
+        ("length", job.length or "unknown"),
         ("GPUs", f"{gpus_text(job)}{here}{struck}"),
         ("which", ", ".join(job.gpus)),
         ("next", _next(job)),

@@ -29,7 +29,9 @@ from reshape_profiles.loader import Bundle
 from reshape_profiles.schema import Profile
 from reshape_profiles.training_run import RunFailed, Script
 
-profile_app = typer.Typer(help="What is known of job types.", no_args_is_help=True)
+profile_app = typer.Typer(
+    help="Profiles of job types: speeds, accuracies and costs.", no_args_is_help=True
+)
 profile_app.command("costs")(costs)
 profile_app.command("import")(profile_exchange.import_)
 profile_app.command("export")(profile_exchange.export)
@@ -38,13 +40,14 @@ TypeArgument = Annotated[
     list[str] | None, typer.Argument(metavar="[TYPE]...", help="Job types; default: all.")
 ]
 FileOption = Annotated[
-    str | None, typer.Option("--file", metavar="FILE", help="Profiles; default: those bundled.")
+    str | None,
+    typer.Option("--file", metavar="FILE", help="File of profiles; default: the bundled ones."),
 ]
 
 
 @profile_app.command("show")
 def show(types: TypeArgument = None, file: FileOption = None, output: OutputOption = None) -> None:
-    """Show the figures of job types, each with its source."""
+    """Show the profiles of job types, each figure with its source."""
     config = settings(None, output)
     found = _chosen(file, types)
     emit(found, form(config), lambda: "\n\n".join(shown.show(profile) for profile in found))
@@ -54,12 +57,12 @@ def show(types: TypeArgument = None, file: FileOption = None, output: OutputOpti
 def plot(
     types: TypeArgument = None,
     file: FileOption = None,
-    gpu_type: Annotated[str, typer.Option(help="GPU type of the picture.")] = "V100",
+    gpu_type: Annotated[str, typer.Option(help="With --svg: GPU type to plot.")] = "V100",
     svg: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write a picture instead of text.")
+        str | None, typer.Option(metavar="FILE", help="Write an SVG file instead of text.")
     ] = None,
 ) -> None:
-    """Plot training speed against the number of GPUs."""
+    """Plot training speed by GPU count."""
     found = [profile for profile in _chosen(file, types) if profile.speed]
     if svg is None:
         typer.echo("\n\n".join(shown.plot_text(profile) for profile in found))
@@ -67,46 +70,61 @@ def plot(
     drawn = [p for p in found if gpu_type in shown.gpu_types(p)]
     if not drawn:
         known = sorted({kind for profile in found for kind in shown.gpu_types(profile)})
-        remedy = f"there are {', '.join(known) or 'none'}"
-        raise failed(Exit.NOT_FOUND, f"no speeds on {gpu_type}", "--gpu-type", remedy)
+        remedy = f"use one of: {', '.join(known) or 'none'}"
+        raise failed(Exit.NOT_FOUND, f"no profile has speeds on {gpu_type}", "--gpu-type", remedy)
     try:
         Path(svg).write_text(shown.plot_svg(drawn, gpu_type), encoding="utf-8")
     except OSError as error:
-        what = f"the picture cannot be written: {error.strerror}"
-        raise failed(Exit.FAILED, what, svg, "name a file in a folder that is there") from None
-    note(f"{len(drawn)} job types on {gpu_type} are in {svg}")
+        what = f"the chart cannot be written: {error.strerror}"
+        raise failed(Exit.FAILED, what, svg, "name a file in an existing folder") from None
+    note(f"plotted {len(drawn)} job types on {gpu_type} to {svg}")
 
 
 @profile_app.command("run", context_settings={"ignore_unknown_options": True})
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...")],
-    job_type: Annotated[str, typer.Option("--type", metavar="TYPE", help="Name of the job type.")],
-    sizes: Annotated[str, typer.Option(metavar="1,2,4", help="Numbers of GPUs.")] = "1",
-    batch: Annotated[int | None, typer.Option(help="Global batch; sizes divide it.")] = None,
-    steps: Annotated[int, typer.Option(min=5, help="Iterations that are watched.")] = 30,
-    timeout_s: Annotated[float, typer.Option(help="Seconds that one run may take.")] = 600.0,
-    simulated_gpus: Annotated[int | None, typer.Option(help="Use so many simulated GPUs.")] = None,
-    device_truth: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND...", help="Training script with arguments.")
+    ],
+    job_type: Annotated[
+        str, typer.Option("--type", metavar="TYPE", help="Name of the job type to measure.")
+    ],
+    sizes: Annotated[
+        str, typer.Option(metavar="1,2,4", help="GPU counts to measure, separated by commas.")
+    ] = "1",
+    batch: Annotated[
+        int | None, typer.Option(help="Global batch size; each GPU count must divide it.")
     ] = None,
-    gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
+    steps: Annotated[
+        int, typer.Option(min=5, help="Iterations to measure on each GPU count.")
+    ] = 30,
+    timeout_s: Annotated[float, typer.Option(help="Time limit of each run in seconds.")] = 600.0,
+    simulated_gpus: Annotated[
+        int | None, typer.Option(help="Number of simulated GPUs to use instead of real ones.")
+    ] = None,
+    device_truth: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File with the step times of simulated GPUs.")
+    ] = None,
+    gpu_type: Annotated[
+        str | None, typer.Option(help="GPU type, as the profile shall name it.")
+    ] = None,
     framework: Annotated[
-        Framework, typer.Option(help="As in a job record; pytorch and other use the session API.")
+        Framework,
+        typer.Option(help="Framework, as in a job record; pytorch and other use the session API."),
     ] = Framework.KERAS,
     into: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where to; default: TYPE.profile.json.")
+        str | None, typer.Option(metavar="FILE", help="File to write; default: TYPE.profile.json.")
     ] = None,
 ) -> None:
-    """Measure a script for a few iterations on each number of GPUs; writes a profile."""
+    """Measure a script for a few iterations on each GPU count and write its profile."""
     numbers = _numbers(sizes)
     devices = device_finder.find(simulated_gpus, None, gpu_type)
     most = len(devices.gpus)
     if max(numbers) > most:
-        what = f"{gpus(max(numbers))} asked for; there are {most}"
-        raise failed(Exit.USAGE, what, "--sizes", f"give numbers up to {most}")
+        what = f"--sizes asks for {gpus(max(numbers))}; {most} are available"
+        raise failed(Exit.USAGE, what, "--sizes", f"give GPU counts up to {most}")
     if batch is not None and any(batch % size for size in numbers):
         what = f"a global batch of {batch} cannot be split evenly over {sizes} GPUs"
-        raise failed(Exit.USAGE, what, "--batch", "choose one that every number divides")
+        raise failed(Exit.USAGE, what, "--batch", "choose a batch that every GPU count divides")
     target = Path(into or f"{job_type}.profile.json")
     profile_files.new_file(target, "--into")
     script = Script(
@@ -127,11 +145,11 @@ def run(
                 script, devices.gpu_type, devices.gpus, numbers, fallback, note
             )
     except RunFailed as error:
-        remedy = "run the script by itself first, and see that it trains"
+        remedy = "run the script by itself first and check that it trains"
         raise failed(Exit.FAILED, str(error), shlex.join(command), remedy) from None
     target.write_text(loader.write((found,)), encoding="utf-8")
     typer.echo(shown.show(found))
-    note(f"written to {target}; reshape profile import {target} records it")
+    note(f"wrote {target}; import it: reshape profile import {target}")
 
 
 def _chosen(file: str | None, types: list[str] | None) -> tuple[Profile, ...]:
@@ -142,9 +160,9 @@ def _chosen(file: str | None, types: list[str] | None) -> tuple[Profile, ...]:
     if missing:
         known = ", ".join(profile.job_type for profile in bundle.profiles)
         what = f"no profile of {', '.join(missing)}"
-        remedy = f"there are {known}"
+        remedy = f"known types: {known}"
         if file is None:
-            remedy += "; what a daemon has recorded: reshape profile export"
+            remedy += "; for a daemon's profiles: reshape profile export"
         raise failed(Exit.NOT_FOUND, what, file or "bundled profiles", remedy)
     return tuple(profile for profile in bundle.profiles if profile.job_type in types)
 
@@ -163,4 +181,6 @@ def _numbers(sizes: str) -> tuple[int, ...]:
 
 
 def _bad_sizes(sizes: str) -> CliError:
-    return failed(Exit.USAGE, f"{sizes!r} are no numbers of GPUs", "--sizes", "for example 1,2,4")
+    return failed(
+        Exit.USAGE, f"{sizes!r} is not a list of GPU counts", "--sizes", "for example 1,2,4"
+    )

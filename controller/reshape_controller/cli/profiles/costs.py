@@ -36,16 +36,22 @@ OWN_FIELDS = (
 def costs(
     record: Annotated[
         str | None,
-        typer.Option("--record", metavar="FILE", help="Job to measure; default: a paced program."),
+        typer.Option(
+            "--record",
+            metavar="FILE",
+            help="Job record to measure; default: a program with fixed step times.",
+        ),
     ] = None,
-    name: Annotated[str, typer.Option("--set", metavar="NAME", help="Name of the set.")] = "local",
-    rounds: Annotated[int, typer.Option(min=1, help="Times that the job shrinks and grows.")] = 5,
+    name: Annotated[
+        str, typer.Option("--set", metavar="NAME", help="Name of the set of costs.")
+    ] = "local",
+    rounds: Annotated[int, typer.Option(min=1, help="How often the job shrinks and grows.")] = 5,
     into: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="Where to; for --costs of a replay.")
+        Path, typer.Option("--out", metavar="FILE", help="File to write, for --costs of a replay.")
     ] = Path("costs.json"),
     output: OutputOption = None,
 ) -> None:
-    """Measure what starts, saves and stops of a job cost under the local launcher."""
+    """Measure how long starts, saves and stops of a job take (local launcher)."""
     shown = form(settings(None, output))
     new_file(into, "--out")
     before = os.getloadavg()
@@ -57,9 +63,11 @@ def costs(
         into.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         what = f"{into} cannot be written: {error.strerror}"
-        raise failed(Exit.USAGE, what, "--out", "name a file in a folder of yours") from None
+        raise failed(
+            Exit.USAGE, what, "--out", "name a file in a folder that you can write"
+        ) from None
     emit(document, shown, lambda: _table(found))
-    note(f"written to {into}; reshape replay --costs {into} takes it")
+    note(f"wrote {into}; use it: reshape replay --costs {into}")
 
 
 def program_name(file: str | None) -> str:

@@ -32,18 +32,23 @@ class Form(StrEnum):
 
 
 def import_(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Profiles: .toml, .json or .csv.")],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="File of profiles: .toml, .json or .csv.")
+    ],
     part: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Which rows, of several for the same.")
+        str | None,
+        typer.Option(metavar="NAME", help="Part of the file to read, if it has several."),
     ] = None,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Record the profiles of a file: predictions go by them from then on."""
+    """Import profiles from a file; the daemon predicts with them from then on."""
     config = settings(home, output)
     profiles = load_file(file, "FILE", part).bundle.profiles
     if not profiles:
-        raise failed(Exit.USAGE, "there is no profile in it", file, "write [[profile]] above each")
+        raise failed(
+            Exit.USAGE, "the file has no profile", file, "write [[profile]] above each one"
+        )
     ask = client(config)
     recorded: list[str] = []
     unchanged: list[str] = []
@@ -59,13 +64,13 @@ def export(
     types: Annotated[
         list[str] | None, typer.Argument(metavar="[TYPE]...", help="Job types; default: all.")
     ] = None,
-    as_: Annotated[Form, typer.Option("--as", help="Form of the file.")] = Form.JSON,
+    as_: Annotated[Form, typer.Option("--as", help="File format.")] = Form.JSON,
     into: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Where to; default: stdout.")
+        str | None, typer.Option(metavar="FILE", help="File to write; default: stdout.")
     ] = None,
     home: HomeOption = None,
 ) -> None:
-    """Write the recorded profiles as a file that import reads."""
+    """Export the daemon's profiles to a file that import reads."""
     known = client(settings(home)).get(ProfileList, "/v1/profiles").profiles
     chosen = _chosen([row.profile for row in known if row.profile is not None], types)
     text, left_out = _written(chosen, as_)
@@ -79,11 +84,11 @@ def export(
             target.write(text)
     except FileExistsError:
         remedy = "give another --into FILE"
-        raise failed(Exit.USAGE, "there is a file already", into, remedy) from None
+        raise failed(Exit.USAGE, "the file exists already", into, remedy) from None
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
         raise failed(Exit.FAILED, what, into, "give another --into FILE") from None
-    note(f"{len(chosen)} profiles are in {into}")
+    note(f"wrote {len(chosen)} profiles to {into}")
 
 
 def _requests(profiles: Sequence[Profile]) -> Iterator[list[Profile]]:
@@ -106,8 +111,10 @@ def _chosen(known: list[Profile], types: list[str] | None) -> list[Profile]:
     by_type = {profile.job_type: profile for profile in known}
     missing = [kind for kind in types if kind not in by_type]
     if missing:
-        what = f"no profile of {', '.join(missing)} is recorded"
-        raise failed(Exit.NOT_FOUND, what, "TYPE", f"there are {', '.join(by_type) or 'none'}")
+        what = f"no recorded profile of {', '.join(missing)}"
+        raise failed(
+            Exit.NOT_FOUND, what, "TYPE", f"recorded types: {', '.join(by_type) or 'none'}"
+        )
     return [by_type[kind] for kind in types]
 
 
@@ -124,5 +131,5 @@ def _written(profiles: list[Profile], kind: Form) -> tuple[str, tuple[str, ...]]
 def _said(done: ProfilesRecorded) -> str:
     lines = [f"recorded: {', '.join(done.recorded) or 'nothing'}"]
     if done.unchanged:
-        lines.append(f"recorded before, and the same: {', '.join(done.unchanged)}")
+        lines.append(f"unchanged: {', '.join(done.unchanged)}")
     return "\n".join(lines)

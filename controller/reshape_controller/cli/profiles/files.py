@@ -48,7 +48,7 @@ def load_file(name: str, where: str, part: str | None = None) -> Loaded:
         what = f"profiles cannot be read: {path}: {error.strerror}"
         raise failed(Exit.USAGE, what, where, FORMS) from None
     except ProfileError as error:
-        remedy = "correct it there; docs/policies.md says how a file of profiles looks"
+        remedy = "fix the file; docs/policies.md describes the format"
         raise failed(Exit.USAGE, error.message, error.path, remedy) from None
     for text in found.notes:
         note(f"{path.name}: {text}")
@@ -63,7 +63,7 @@ def new_file(path: Path, option: str) -> None:
         path.open("x").close()
         path.unlink()
     except FileExistsError:
-        raise failed(Exit.USAGE, "there is a file already", str(path), remedy) from None
+        raise failed(Exit.USAGE, "the file exists already", str(path), remedy) from None
     except OSError as error:
-        what = f"no file can be written there: {error.strerror}"
+        what = f"the file cannot be written: {error.strerror}"
         raise failed(Exit.USAGE, what, str(path), remedy) from None

@@ -83,8 +83,10 @@ def samples_of(histories: Sequence[Sequence[EventView]]) -> Measured:
     for name, (begins, end) in PHASES.items():
         values = [s for events in histories for s in _spans(events, begins, end)]
         if not values:
-            what = f"{name} was not seen: the job was never shrunk, or never ended"
-            raise failed(Exit.FAILED, what, "its history", "give a record whose job saves and ends")
+            what = f"{name} was not measured: the job never shrank or never ended"
+            raise failed(
+                Exit.FAILED, what, "its history", "give a job record whose script saves and ends"
+            )
         found[name] = tuple(round(value, 4) for value in values)
     return Measured(found)
 
@@ -119,9 +121,11 @@ def _until(client: Client, holds: Callable[[dict[str, JobView]], bool], what: st
         for job in jobs.values():
             if job.state in ENDED and (job.state != "completed" or job.name == "long"):
                 reason = f"{job.name} is {job.state}: {job.reason}"
-                raise failed(Exit.FAILED, reason, job.log_folder or job.id, "its log says why")
+                raise failed(Exit.FAILED, reason, job.log_folder or job.id, "see its log")
         if holds(jobs):
             return
         if time.monotonic() > end_s:
-            raise failed(Exit.FAILED, f"within {ROUND_MAX_S:.0f} s not seen that {what}", "the run")
+            raise failed(
+                Exit.FAILED, f"timed out after {ROUND_MAX_S:.0f} s; expected that {what}", "the run"
+            )
         time.sleep(POLL_S)

@@ -60,9 +60,16 @@ def replay(
     workloads: WorkloadOption = None,
     policies: Annotated[
         list[str] | None,
-        typer.Option("--policy", "-p", help="Preset, or POLICY+MECHANISM; default: adaptive."),
+        typer.Option(
+            "--policy",
+            "-p",
+            metavar="PRESET|POLICY+MECHANISM",
+            help="Policy to replay; default: adaptive.",
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of arrivals, job types and real speeds.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of arrivals, job types and real speeds.")
+    ] = 0,
     cluster: ClusterOption = None,
     costs: CostsOption = "paper",
     profiles: ProfilesOption = None,
@@ -85,7 +92,7 @@ def replay(
     out: OutOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Replay a workload under a policy in virtual time, on the engine that also runs live."""
+    """Replay a workload under a policy in virtual time. The live controller's engine decides."""
     config = settings(home, output)
     workload, policy = _hold_together(context, workloads, policies)
     if from_live:
@@ -150,27 +157,27 @@ def _means_nothing(
 ) -> tuple[str, str]:
     """What speaks against an option beside the others, and the remedy; empty: nothing."""
     if "from_live" in flags:
-        what = f"{flag} means nothing here: jobs, GPUs and costs are those of the daemon"
+        what = f"{flag} cannot be used with --from-live: the daemon sets jobs, GPUs and costs"
         return ("", "") if name in GOES_ON else (what, f"leave out {flag}, or --from-live")
     if workload == case_study.NAME and name not in OF_CASE_STUDY:
-        what = (
-            f"{flag} means nothing here: the case study has its own jobs, GPUs, costs and policies"
-        )
-        return what, f"leave out {flag}, or name another workload"
+        what = f"{flag} cannot be used here: the case study sets its jobs, GPUs, costs and policies"
+        return what, f"leave out {flag}, or give another --workload"
     if name in CHANGES:
-        what = f"{flag} changes the GPUs of a running daemon"
-        return what, "add --from-live, or give the hosts with --cluster"
+        what = f"{flag} needs --from-live: it changes the GPUs of a running daemon"
+        return what, "add --from-live, or set the hosts with --cluster"
     if name in OF_LIVE and "live" not in flags:
-        return f"{flag} is for live runs", f"add --live FOLDER, or leave out {flag}"
+        return f"{flag} needs --live", f"add --live FOLDER, or leave out {flag}"
     for other in ("live", "hindsight"):
         if other in flags and name in ("hindsight", "out") and name != other:
-            return f"{flag} means nothing beside --{other}", f"leave out {flag}, or --{other}"
+            return f"{flag} cannot be used with --{other}", f"leave out {flag}, or --{other}"
     return "", ""
 
 
 def _measured(costs: str) -> None:
     """The costs of a live run are those of its program on this machine. Raises CliError."""
     if costs in dict(bundled().costs):
-        what = "a live run starts real processes here, which do not cost what those of that set did"
-        remedy = "reshape profile costs --out costs.json, then --costs costs.json"
+        what = (
+            "a live run starts real processes on this machine, so a bundled set of costs is wrong"
+        )
+        remedy = "measure them: reshape profile costs --out costs.json, then --costs costs.json"
         raise failed(Exit.USAGE, what, f"--costs {costs}", remedy)

@@ -78,16 +78,23 @@ class Comparisons:
 def compare(
     context: typer.Context,
     bundles: Annotated[
-        list[Path] | None, typer.Argument(metavar="[A B]", help="Two bundles: what differs.")
+        list[Path] | None, typer.Argument(metavar="[A B]", help="Two result folders (--out).")
     ] = None,
     workloads: Annotated[
         list[str] | None,
-        typer.Option("--workload", "-w", metavar="one|two|three|four|all|FILE"),
+        typer.Option(
+            "--workload",
+            "-w",
+            metavar="one|two|three|four|all|FILE",
+            help="Workload to replay; default: one.",
+        ),
     ] = None,
-    policies: Annotated[str, typer.Option(help="Presets or POLICY+MECHANISM, with commas.")] = (
-        POLICIES
-    ),
-    seeds: Annotated[str, typer.Option(metavar="30|5-9|1,4", help="How many, or which.")] = "30",
+    policies: Annotated[
+        str, typer.Option(metavar="A,B", help="Presets or POLICY+MECHANISM, separated by commas.")
+    ] = POLICIES,
+    seeds: Annotated[
+        str, typer.Option(metavar="30|5-9|1,4", help="Number of seeds, or a list.")
+    ] = ("30"),
     cluster: ClusterOption = None,
     costs: CostsOption = "paper",
     profiles: ProfilesOption = None,
@@ -97,21 +104,24 @@ def compare(
     spread: SpreadOption = None,
     device_truth: TruthOption = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; default: all cores.")
+        int | None, typer.Option(min=1, help="Worker processes; default: all cores.")
     ] = None,
     assumptions: Annotated[
-        bool, typer.Option("--sensitivity", help="With each assumption 25 % lower and higher.")
+        bool,
+        typer.Option("--sensitivity", help="Repeat with each assumption 25 % lower and higher."),
     ] = False,
     out: OutOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Compare policies over seeds: medians with 95 % intervals; or two bundles."""
+    """Compare policies over seeds, or two result folders. Shows medians with 95 % intervals."""
     shown = form(settings(None, output))
     if bundles:
         for name, flag in given(context).items():
             if name != "output":
-                what = f"{flag} means nothing here: the two bundles are compared as they are"
-                remedy = f"leave out {flag}, or the bundles"
+                what = (
+                    f"{flag} cannot be used with two result folders: they are compared as they are"
+                )
+                remedy = f"leave out {flag}, or the folders"
                 raise failed(Exit.USAGE, what, flag, remedy)
         _compare_bundles(bundles, shown)
         return
@@ -119,15 +129,15 @@ def compare(
     labels = inputs.labels_of(policies)
     contenders = [inputs.contender(label, "--policies") for label in labels]
     if len(set(labels)) < len(labels):
-        raise failed(Exit.USAGE, "a policy is named twice", f"--policies {policies}")
+        raise failed(Exit.USAGE, "--policies names a policy twice", f"--policies {policies}")
     asked = inputs.Asked(
         workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
     )
     chosen = inputs.seeds_of(seeds)
     if assumptions:
         if len(contenders) < 2 or workload == ALL:
-            what = "it says what the first policy saves against the others, on one workload"
-            remedy = "name one workload" if workload == ALL else "name two policies or more"
+            what = "--sensitivity compares the first policy with the others on one workload"
+            remedy = "give one --workload" if workload == ALL else "give two or more --policies"
             raise failed(Exit.USAGE, what, "--sensitivity", remedy)
         setup = sensitivity.variable(inputs.setup_of(asked))
         with held(out, *asked.files):
@@ -212,8 +222,8 @@ def _keep_report(out: Path, found: Sequence[tuple[Setup, list[Run], Comparison]]
 
 def _compare_bundles(bundles: Sequence[Path], shown: Output) -> None:
     if len(bundles) != 2:
-        what = "1 folder was named" if len(bundles) == 1 else f"{len(bundles)} folders were named"
-        raise failed(Exit.USAGE, what, "compare", "name two bundles, or none and options instead")
+        what = "1 folder is given" if len(bundles) == 1 else f"{len(bundles)} folders are given"
+        raise failed(Exit.USAGE, what, "compare", "give two result folders, or none")
     try:
         found = difference(bundles[0], bundles[1])
     except ReplayError as error:

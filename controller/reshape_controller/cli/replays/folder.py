@@ -42,12 +42,12 @@ def _own(out: Path, read: list[Path]) -> None:
     if not out.exists():
         return
     if any(out.iterdir()) and not (out / LOCK).exists():
-        what = f"{out} has files that no command of this kind wrote, and some could be replaced"
-        raise failed(Exit.USAGE, what, f"--out {out}", "name a new folder, or an empty one")
+        what = f"{out} has files of other programs, which could be overwritten"
+        raise failed(Exit.USAGE, what, f"--out {out}", "give a new or an empty folder")
     for path in read:
         if path.is_file() and path.resolve().parent == out.resolve():
-            what = f"{path} is read, and lies where results are written"
-            raise failed(Exit.USAGE, what, f"--out {out}", "name another folder")
+            what = f"the input {path} is in the folder for results"
+            raise failed(Exit.USAGE, what, f"--out {out}", "give another folder")
 
 
 def _lock(lock: int, out: Path) -> None:
@@ -57,8 +57,8 @@ def _lock(lock: int, out: Path) -> None:
         os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     except BlockingIOError:
         pid = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-        what = f"another command writes there (pid {pid})"
-        remedy = "wait until it has ended, or name another folder"
+        what = f"another command writes to this folder (pid {pid})"
+        remedy = "wait until it has ended, or give another folder"
         raise failed(Exit.USAGE, what, f"--out {out}", remedy) from None
     except OSError as error:
         raise unwritable(error, out) from None
@@ -67,4 +67,6 @@ def _lock(lock: int, out: Path) -> None:
 def unwritable(error: OSError, out: Path | None) -> CliError:
     """The folder cannot be written to; a disk that is full names no file."""
     what = f"{error.filename or out}: {error.strerror}"
-    return failed(Exit.USAGE, what, "--out", "name a folder to write to, or make room there")
+    return failed(
+        Exit.USAGE, what, "--out", "give a folder that you can write, or free space there"
+    )

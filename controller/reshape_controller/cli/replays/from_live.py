@@ -76,7 +76,7 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
     hosts = client.get(HostList, "/v1/hosts").hosts
     if asked.drain is not None and asked.drain not in {host.id for host in hosts}:
         known = ", ".join(host.id for host in hosts)
-        raise failed(Exit.USAGE, f"no host {asked.drain!r} there", "--drain", f"there are {known}")
+        raise failed(Exit.USAGE, f"unknown host {asked.drain!r}", "--drain", f"use one of: {known}")
     views = {job.id: job for job in jobs_of(client).values()}
     parts = client.get(StateView, "/v1/state").parts
     try:
@@ -88,11 +88,11 @@ def show(client: Client, asked: Asked, shown: Output) -> None:
     except ReplayError as error:
         raise failed(Exit.FAILED, str(error), "--from-live") from None
     except PlanRejected as error:
-        raise failed(Exit.FAILED, f"a plan was rejected: {error}", "the policy") from None
+        raise failed(Exit.FAILED, f"the engine rejected a plan: {error}", "the policy") from None
     except codec.CodecError as error:
-        remedy = "daemon and command are of different versions: start the daemon again"
+        remedy = "daemon and command have different versions: restart the daemon"
         raise failed(
-            Exit.FAILED, f"its state cannot be read: {error}", client.url, remedy
+            Exit.FAILED, f"the daemon's state cannot be read: {error}", client.url, remedy
         ) from None
     _tell_guessed_speeds(state, then)
     found = WhatIf(
@@ -108,7 +108,7 @@ def _as_it_is(state: State) -> QueueChange:
     try:
         return QueueChange(make_policy(state.policy), state.mechanism)
     except UnknownPolicy as error:
-        remedy = "install the package that the daemon has it from"
+        remedy = "install here the package that has the daemon's policy"
         raise failed(Exit.FAILED, str(error), "the daemon's policy", remedy) from None
 
 
@@ -140,7 +140,7 @@ def _tell_guessed_speeds(state: State, then: QueueChange) -> None:
         ]
         if guessed:
             note(
-                f"no profile has speeds of {inputs.some_of(guessed)} on {gpu_type}: taken to be "
+                f"no profile has speeds of {inputs.some_of(guessed)} on {gpu_type}: assumed to be "
                 "those that are known on other GPUs"
             )
 
@@ -148,8 +148,8 @@ def _tell_guessed_speeds(state: State, then: QueueChange) -> None:
 def _changes(asked: Asked) -> str:
     texts = [
         f"policy {asked.policy}" if asked.policy else "",
-        f"{asked.add_host} more" if asked.add_host else "",
-        f"{asked.add_gpus} GPUs more on each host" if asked.add_gpus else "",
+        f"with {asked.add_host} added" if asked.add_host else "",
+        f"with {asked.add_gpus} GPUs added to each host" if asked.add_gpus else "",
         f"without {asked.drain}" if asked.drain else "",
     ]
     return ", ".join(text for text in texts if text) or "nothing"
@@ -199,7 +199,9 @@ def _table(found: WhatIf) -> RenderableType:
     columns = ("GPUS", "AS IT IS", "WHAT IF", "RESHAPES")
     jobs = grid("JOB", "STATE", *columns, "WHY", right=columns, rest="WHY")
     for line in found.jobs:
-        why = line.reason or ("length not known: an hour on one GPU" if line.length_assumed else "")
+        why = line.reason or (
+            "unknown length: assumed an hour on one GPU" if line.length_assumed else ""
+        )
         ends = (_seconds(line.as_it_is_s), _seconds(line.what_if_s))
         jobs.add_row(line.job, line.state, str(line.gpus), *ends, str(line.reshapes), why)
     figures = ("LAST END", "MEAN END", "NEVER END")
@@ -208,7 +210,7 @@ def _table(found: WhatIf) -> RenderableType:
         ends = (_seconds(course.makespan_s), _seconds(course.mean_end_s))
         sums.add_row(name, course.policy, *ends, str(course.unending))
     head = (
-        f"seconds from now until the jobs end, as the controller believes; changed: {found.changes}"
+        f"seconds from now until the jobs end, as the controller predicts; changed: {found.changes}"
     )
     return Group(Text(head, style="bold"), sums, Text(""), jobs)
 

@@ -46,10 +46,10 @@ def contender(label: str, option: str = "--policy") -> Contender:
         raise failed(Exit.USAGE, str(error), f"{option} {label}") from None
     except ValueError:
         ways = ", ".join(mechanism.value for mechanism in Mechanism)
-        what = f"{way!r} is no mechanism; there are {ways}"
+        what = f"unknown mechanism {way!r}; use one of: {ways}"
         raise failed(Exit.USAGE, what, f"{option} {label}") from None
-    what = f"{label!r} is no preset; there are {', '.join(PRESETS)}"
-    remedy = f"or a policy with a mechanism, as in {policy_names()[0]}+terminate"
+    what = f"unknown preset {label!r}; use one of: {', '.join(PRESETS)}"
+    remedy = f"or give a policy with a mechanism, such as {policy_names()[0]}+terminate"
     raise failed(Exit.USAGE, what, option, remedy)
 
 
@@ -77,7 +77,7 @@ def seeds_of(text: str) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or len(found) > SEEDS_MAX or min(found) < 0 or len(set(found)) < len(found):
-        what = f"{text!r} are no seeds, each once, or more than {SEEDS_MAX}"
+        what = f"{text!r} is not a list of at most {SEEDS_MAX} different seeds"
         raise failed(Exit.USAGE, what, "--seeds", "for example 30, or 5-9, or 1,4,7")
     return found
 
@@ -89,7 +89,7 @@ def sizes_of(text: str) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or found[0] < 1 or found[-1] > GPUS_MAX:
-        what = f"{text!r} are no numbers of GPUs from 1 to {GPUS_MAX}"
+        what = f"{text!r} is not a list of GPU counts from 1 to {GPUS_MAX}"
         raise failed(Exit.USAGE, what, "--sizes", "for example 1,2,4")
     return found
 
@@ -128,8 +128,12 @@ def costs_of(bundle: Bundle, name: str) -> Costs:
     if len(found) == 1:
         return Costs(f"{found[0][0]} of {path.name}", found[0][1])
     known = ", ".join(known for known, _ in bundle.costs)
-    what = f"{name} has {len(found)} sets of costs" if path.is_file() else f"no costs {name!r}"
-    remedy = f"one of {known}, or a file with one set, as reshape profile costs writes it"
+    what = (
+        f"{name} has {len(found)} sets of costs"
+        if path.is_file()
+        else f"unknown set of costs {name!r}"
+    )
+    remedy = f"use one of {known}, or a file of reshape profile costs"
     raise failed(Exit.USAGE, what, "--costs", remedy)
 
 
@@ -140,16 +144,16 @@ def trace_of(name: str, bundle: Bundle) -> Workload:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        more = "replay also takes case-study, compare all"
-        remedy = f"a trace file, or one of {', '.join(RECIPES)}; {more}"
+        more = "replay also accepts case-study, compare also all"
+        remedy = f"give a trace file, or one of {', '.join(RECIPES)}; {more}"
         raise unreadable(name, error, f"--workload {name}", remedy) from None
     except UnicodeDecodeError:
-        what = f"{name} is no text in UTF-8"
+        what = f"{name} is not UTF-8 text"
         raise failed(Exit.USAGE, what, "--workload", "save it as UTF-8") from None
     try:
         return traces.parse(text, path.name, known, jsonl=path.suffix in (".jsonl", ".json"))
     except ReplayError as error:
-        raise failed(Exit.USAGE, str(error), name, "docs/replay.md has the columns") from None
+        raise failed(Exit.USAGE, str(error), name, "docs/replay.md describes the columns") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +184,13 @@ def setup_of(asked: Asked) -> Setup:
     drawn = (("--jobs", asked.jobs), ("--last", asked.last_s), ("--sizes", asked.sizes))
     for name, value in drawn:
         if trace is not None and value is not None:
-            what = f"{name} is for generated workloads"
+            what = f"{name} applies to generated workloads only"
             raise failed(Exit.USAGE, what, f"--workload {asked.workload}")
     if asked.device_truth is not None and asked.spread is not None:
-        what = "--spread means nothing here: the device truth says how fast each job is"
+        what = "--spread cannot be used with --device-truth, which sets the speed of each job"
         raise failed(Exit.USAGE, what, f"--spread {asked.spread:g}", "leave out one of the two")
     if asked.last_s is not None and not 0.0 <= asked.last_s <= SECONDS_MAX:
-        what = f"the last job cannot come after {asked.last_s:g} s"
+        what = f"--last is {asked.last_s:g} s, which is out of range"
         remedy = f"give seconds from 0 to {SECONDS_MAX:g}"
         raise failed(Exit.USAGE, what, f"--last {asked.last_s:g}", remedy)
     own = recipe.cluster if recipe is not None else WIDEST_CLUSTER
@@ -220,7 +224,7 @@ def _tell_guessed_speeds(scene: Scene) -> None:
     blank = [kind for kind in kinds if kind not in profiled]
     if blank:
         note(
-            f"no profile has any speed of {some_of(blank)}: a step on one GPU is taken to last "
+            f"no profile has a speed of {some_of(blank)}: assumed that a step on one GPU takes "
             f"{DEFAULT_SECONDS_PER_STEP:g} s; give speeds with --profiles"
         )
     for gpu_type in sorted({host.gpu_type for host in scene.cluster.hosts}):
@@ -229,8 +233,8 @@ def _tell_guessed_speeds(scene: Scene) -> None:
         ]
         if guessed:
             note(
-                f"no profile has speeds of {some_of(guessed)} on {gpu_type}: taken to "
-                "be those of the slowest GPUs that it has"
+                f"no profile has speeds of {some_of(guessed)} on {gpu_type}: assumed as "
+                "fast as the slowest GPU type in its profile"
             )
 
 

@@ -91,7 +91,7 @@ def _table(found: Hindsight, judged: list[Judged], text: str) -> RenderableType:
         table.add_row(f"{line.at_s:,.0f}", line.what, *costs)
     if not found.reshapes:
         return Text(f"{text}, {found.policy}, seed {found.seed}: no job was reshaped")
-    head = f"{text}, {found.policy}, seed {found.seed}: seconds against leaving it out"
+    head = f"{text}, {found.policy}, seed {found.seed}: seconds gained or lost by each reshape"
     told = []
     for one in judged[:SHOWN_MAX]:
         if one.makespan_s > 0.0:

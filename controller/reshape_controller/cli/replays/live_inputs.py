@@ -58,7 +58,7 @@ class Frozen:
         if changed:
             what = f"{', '.join(changed)} changed during the run"
             raise failed(
-                Exit.FAILED, what, str(self.folder), "the figures say nothing: run it again"
+                Exit.FAILED, what, str(self.folder), "the results are not valid: run it again"
             )
 
 

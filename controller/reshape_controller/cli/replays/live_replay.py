@@ -32,8 +32,8 @@ from reshape_controller.replay.setup import Contender, Setup
 from reshape_controller.replay.shell import replay
 
 LATE_REMEDY = (
-    "more than 5 % of the steps came late: the machine was too busy for the pace, and these runs "
-    "say nothing; run it again with a smaller --speed-up, or with less beside it"
+    "more than 5 % of the steps were late: the machine was too busy, and these results are not "
+    "valid; run it again with a smaller --speed-up, or with fewer other programs"
 )
 
 
@@ -73,7 +73,7 @@ def show(
 ) -> None:
     """Replay, run, compare, print. Raises CliError."""
     if folder.exists() and any(folder.iterdir()):
-        raise failed(Exit.USAGE, "the folder is not empty", str(folder), "name a new one")
+        raise failed(Exit.USAGE, "the folder is not empty", str(folder), "give a new folder")
     load = os.getloadavg()[0]
     try:
         frozen = live_inputs.freeze(folder / "inputs", setup.scene(seed), pace, record)

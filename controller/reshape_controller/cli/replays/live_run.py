@@ -87,12 +87,12 @@ def _until_ended(
         wrong = [v for v in views if is_over(v) and v.state != "completed"]
         if wrong:
             what = f"{wrong[0].name} is {wrong[0].state}: {wrong[0].reason}"
-            raise failed(Exit.FAILED, what, wrong[0].log_folder or wrong[0].id, "its log says why")
+            raise failed(Exit.FAILED, what, wrong[0].log_folder or wrong[0].id, "see its log")
         if len(views) == count and all(map(is_over, views)):
             return views
         time.sleep(POLL_S)
     left = ", ".join(v.name for v in jobs_of(client).values() if not is_over(v))
-    remedy = "is the machine too busy? a smaller --speed-up leaves it more time"
+    remedy = "if the machine is too busy, give a smaller --speed-up"
     raise failed(Exit.FAILED, f"{left} did not end within {limit_s:.0f} s", "the run", remedy)
 
 

@@ -18,64 +18,90 @@ WorkloadOption = Annotated[
         "--workload",
         "-w",
         metavar="one|two|three|four|case-study|FILE",
-        help="What to replay; default: one.",
+        help="Workload to replay; default: one.",
     ),
 ]
 ClusterOption = Annotated[
-    str | None, typer.Option(metavar="8xV100+8xP100", help="Hosts; default: the workload's own.")
+    str | None,
+    typer.Option(
+        metavar="8xV100+8xP100", help="Hosts and GPUs of the cluster; default: the workload's own."
+    ),
 ]
 CostsOption = Annotated[
-    str, typer.Option(metavar="SET|FILE", help="Costs of starts, saves and stops.")
+    str,
+    typer.Option(
+        metavar="SET|FILE", help="Times of starts, saves and stops: name of a set, or a file."
+    ),
 ]
 ProfilesOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Profiles over the bundled ones.")
+    str | None,
+    typer.Option(
+        metavar="FILE", help="File of profiles that replace bundled ones of the same job type."
+    ),
 ]
 SizesOption = Annotated[
-    str | None, typer.Option(metavar="1,2,4,8", help="Optional numbers of GPUs of generated jobs.")
+    str | None, typer.Option(metavar="1,2,4,8", help="GPU counts that generated jobs may use.")
 ]
-JobsOption = Annotated[int | None, typer.Option(min=1, help="So many generated jobs.")]
+JobsOption = Annotated[int | None, typer.Option(min=1, help="Number of generated jobs.")]
 LastOption = Annotated[
     float | None,
-    typer.Option("--last", metavar="SECONDS", help="When the last generated job comes."),
+    typer.Option("--last", metavar="SECONDS", help="Submission time of the last generated job."),
 ]
 SpreadOption = Annotated[
     float | None,
-    typer.Option(min=0.0, max=SPREAD_MAX, help="Real speeds lie so far around the profiles."),
+    typer.Option(
+        min=0.0,
+        max=SPREAD_MAX,
+        help="How far real speeds differ from profiles: 0.2 means up to 20 %.",
+    ),
 ]
 TruthOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Device truth that the world follows.")
+    str | None,
+    typer.Option(metavar="FILE", help="File with real step times, in place of drawn ones."),
 ]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Keep everything there; resumes.")
+    Path | None,
+    typer.Option(
+        "--out", metavar="FOLDER", help="Folder for all results; the same command resumes there."
+    ),
 ]
 HindsightOption = Annotated[
-    bool, typer.Option("--hindsight", help="Which reshapes cost or saved most.")
+    bool, typer.Option("--hindsight", help="Show which reshapes cost or saved most time.")
 ]
 LiveOption = Annotated[
     Path | None,
     typer.Option(
-        "--live", metavar="FOLDER", help="Also on the real controller, paced; how far off?"
+        "--live", metavar="FOLDER", help="Also run it on a real controller, and compare the times."
     ),
 ]
-SpeedUpOption = Annotated[float, typer.Option(help="Of --live: so many times as fast.")]
-RepeatsOption = Annotated[int, typer.Option(min=1, help="Of --live: live runs.")]
+SpeedUpOption = Annotated[float, typer.Option(help="With --live: speed-up of the live runs.")]
+RepeatsOption = Annotated[int, typer.Option(min=1, help="With --live: number of live runs.")]
 RecordOption = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Of --live: run this instead of a paced program."),
+    typer.Option(
+        metavar="FILE", help="With --live: job record to run in place of the paced program."
+    ),
 ]
 StepOption = Annotated[
     float,
-    typer.Option("--step", min=0.01, max=3600.0, help="Of --live: seconds of the fastest steps."),
+    typer.Option(
+        "--step", min=0.01, max=3600.0, help="With --live: seconds per step of the fastest job."
+    ),
 ]
 FromLiveOption = Annotated[
-    bool, typer.Option("--from-live", help="Go on from a running daemon's queue: what if?")
+    bool,
+    typer.Option(
+        "--from-live", help="Replay the current queue of a running daemon, with changes (what if)."
+    ),
 ]
 AddHostOption = Annotated[
-    str | None, typer.Option(metavar="8xV100", help="Of --from-live: hosts more.")
+    str | None, typer.Option(metavar="8xV100", help="With --from-live: hosts to add.")
 ]
-AddGpusOption = Annotated[int, typer.Option(min=0, help="Of --from-live: GPUs more on each host.")]
+AddGpusOption = Annotated[
+    int, typer.Option(min=0, help="With --from-live: GPUs to add to each host.")
+]
 DrainOption = Annotated[
-    str | None, typer.Option(metavar="HOST", help="Of --from-live: without this host.")
+    str | None, typer.Option(metavar="HOST", help="With --from-live: host to remove.")
 ]
 
 
@@ -108,5 +134,5 @@ def asked_once(values: list[str] | None, flag: str, remedy: str) -> str | None:
     """The value of an option that was not written down twice. Raises CliError."""
     if values is not None and len(values) > 1:
         where = " ".join(f"{flag} {value}" for value in values)
-        raise failed(Exit.USAGE, f"{flag} is there {len(values)} times", where, remedy)
+        raise failed(Exit.USAGE, f"{flag} appears {len(values)} times", where, remedy)
     return values[0] if values else None

@@ -53,15 +53,15 @@ def swept(
     except KeyboardInterrupt:
         if out is not None and count:
             kept = f"{count} of {total} replays are kept in {out}"
-            note(f"interrupted: {kept}, and the same command goes on from there")
+            note(f"interrupted: {kept}; the same command resumes from there")
         raise
     except ReplayError as error:
         raise inputs.as_usage(error) from None
     except PlanRejected as error:
-        raise failed(Exit.FAILED, f"a plan was rejected: {error}", "the policy") from None
+        raise failed(Exit.FAILED, f"the engine rejected a plan: {error}", "the policy") from None
     except BrokenProcessPool:
-        what = "a worker process was killed, for example because memory ran out"
-        remedy = "again with fewer --workers; replays that --out has are not done again"
+        what = "a worker process was killed, perhaps for lack of memory"
+        remedy = "run it again with fewer --workers; replays in --out are not repeated"
         raise failed(Exit.FAILED, what, f"workload {setup.name}", remedy) from None
     except OSError as error:
         raise unwritable(error, out) from None

@@ -52,11 +52,11 @@ class Sensitivity:
 def variable(setup: Setup) -> Setup:
     """The same setup, if its assumptions can be changed. Raises CliError."""
     if setup.device is not None:
-        what = "a device truth is no assumption: nothing of the world would change"
+        what = "--sensitivity cannot be used with --device-truth, which leaves nothing to vary"
         raise failed(Exit.USAGE, what, "--sensitivity", "leave out --device-truth")
     most = SPREAD_MAX / (1.0 + CHANGE)
     if setup.spread > most:
-        what = f"25 % more than a spread of {setup.spread:g} is more than {SPREAD_MAX:g}"
+        what = f"--spread {setup.spread:g} plus 25 % exceeds {SPREAD_MAX:g}"
         raise failed(Exit.USAGE, what, "--sensitivity", f"give a --spread of at most {most:g}")
     return setup
 

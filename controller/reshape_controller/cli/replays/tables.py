@@ -117,7 +117,7 @@ def differences(found: Difference) -> RenderableType:
         inputs.add_row("", "second", second)
     head = Text(f"{found.first} and {found.second}", style="bold")
     parts: list[RenderableType] = [head]
-    parts += [inputs, Text("")] if found.inputs else [Text("the inputs are alike")]
+    parts += [inputs, Text("")] if found.inputs else [Text("the inputs are the same")]
     parts.append(Fitting(_changes(found), _changes(found, values=False)))
     for name, alone in ((found.first, found.only_first), (found.second, found.only_second)):
         if alone:

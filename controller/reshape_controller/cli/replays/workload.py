@@ -26,7 +26,7 @@ from reshape_controller.replay import traces
 from reshape_controller.replay.generate import RECIPES
 from reshape_controller.replay.inputs import ReplayError, Workload
 
-workload_app = typer.Typer(help="Files of jobs for replays.", no_args_is_help=True)
+workload_app = typer.Typer(help="Workloads: files of jobs for replays.", no_args_is_help=True)
 
 
 class Form(StrEnum):
@@ -34,9 +34,9 @@ class Form(StrEnum):
     JSONL = "jsonl"
 
 
-FormOption = Annotated[Form, typer.Option("--format", help="CSV or JSON lines.")]
+FormOption = Annotated[Form, typer.Option("--format", help="File format: CSV or JSON lines.")]
 FileOption = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="Write there instead of to stdout.")
+    Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: stdout.")
 ]
 
 
@@ -44,9 +44,11 @@ FileOption = Annotated[
 def generate(
     workloads: Annotated[
         list[str] | None,
-        typer.Option("--workload", "-w", help="one, two, three or four; default: one."),
+        typer.Option(
+            "--workload", "-w", help="Workload of the paper: one, two, three or four; default: one."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     cluster: ClusterOption = None,
     profiles: ProfilesOption = None,
     sizes: SizesOption = None,
@@ -55,11 +57,11 @@ def generate(
     form: FormOption = Form.CSV,
     out: FileOption = None,
 ) -> None:
-    """Draw one of the paper's workloads from a seed."""
+    """Generate one of the paper's workloads from a random seed."""
     workload = workload_of(workloads, "a command for each")
     if workload not in RECIPES:
-        what = f"{workload!r} is no workload of the paper"
-        raise failed(Exit.USAGE, what, "--workload", f"one of {', '.join(RECIPES)}")
+        what = f"{workload!r} is not a workload of the paper"
+        raise failed(Exit.USAGE, what, "--workload", f"use one of {', '.join(RECIPES)}")
     asked = inputs.Asked(
         workload, cluster, profiles=profiles, sizes=sizes, jobs=jobs, last_s=last_s
     )
@@ -77,24 +79,35 @@ def write(workload: Workload, form: Form, out: Path | None) -> None:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise failed(Exit.USAGE, f"{out} cannot be written: {error.strerror}", "--out") from None
-    note(f"{len(workload.jobs)} jobs written to {out}")
+    note(f"wrote {len(workload.jobs)} jobs to {out}")
 
 
 @workload_app.command("convert")
 def convert(
-    trace: Annotated[Path, typer.Argument(metavar="CSV", help="A trace with a row for each job.")],
-    submit: Annotated[str, typer.Option(help="Column of the submission.")] = "submit_time",
-    gpus: Annotated[str, typer.Option(help="Column of the number of GPUs.")] = "gpu_num",
-    duration: Annotated[str, typer.Option(help="Column of the seconds.")] = "duration",
-    name: Annotated[str | None, typer.Option(help="Column of a unique name.")] = None,
-    job_set: Annotated[str, typer.Option(help="Job set to draw types from.")] = "one",
-    gpu_type: Annotated[str, typer.Option(help="GPU type of the durations.")] = "V100",
-    largest: Annotated[int, typer.Option(min=1, max=GPUS_MAX, help="Most GPUs of a host.")] = 8,
+    trace: Annotated[Path, typer.Argument(metavar="CSV", help="Trace with a row for each job.")],
+    submit: Annotated[str, typer.Option(help="Column with the submission time.")] = "submit_time",
+    gpus: Annotated[str, typer.Option(help="Column with the GPU count.")] = "gpu_num",
+    duration: Annotated[
+        str, typer.Option(help="Column with the duration in seconds.")
+    ] = "duration",
+    name: Annotated[
+        str | None, typer.Option(help="Column with a unique job name; default: numbered names.")
+    ] = None,
+    job_set: Annotated[str, typer.Option(help="Job set from which job types are drawn.")] = "one",
+    gpu_type: Annotated[
+        str, typer.Option(help="GPU type on which the durations were measured.")
+    ] = "V100",
+    largest: Annotated[
+        int,
+        typer.Option(
+            min=1, max=GPUS_MAX, help="Largest GPU count of a job; larger jobs are left out."
+        ),
+    ] = 8,
     profiles: ProfilesOption = None,
     form: FormOption = Form.CSV,
     out: FileOption = None,
 ) -> None:
-    """Turn a public trace (GPUs and duration of each job) into a workload."""
+    """Convert a public trace (GPU count and duration of each job) to a workload."""
     try:
         text = trace.read_text(encoding="utf-8-sig")
         found = conversion.convert(
@@ -107,7 +120,7 @@ def convert(
     except OSError as error:
         raise inputs.unreadable(str(trace), error, "convert") from None
     except UnicodeDecodeError:
-        raise failed(Exit.USAGE, f"{trace} is no text", "convert") from None
+        raise failed(Exit.USAGE, f"{trace} is not UTF-8 text", "convert") from None
     except ReplayError as error:
         raise failed(Exit.USAGE, str(error), str(trace), "docs/replay.md has an example") from None
     for line in found.assumptions:

@@ -69,7 +69,9 @@ def read(path: Path) -> PodSettings:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         what = f"the cluster file cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise failed(Exit.USAGE, what, str(path), "name a file with `namespace: NAME`") from None
+        raise failed(
+            Exit.USAGE, what, str(path), "give a YAML file with at least `namespace: NAME`"
+        ) from None
     try:
         value = strict_yaml.load(text)
     except NotYaml as error:
@@ -81,7 +83,7 @@ def read(path: Path) -> PodSettings:
         found = error.errors(include_url=False)
         raise CliError(Exit.USAGE, *(_problem(path, one) for one in found)) from None
     if not naming.is_label(file.controller):
-        what = f"controller: {file.controller!r} cannot be a label"
+        what = f"controller: {file.controller!r} is not a valid Kubernetes label"
         raise failed(Exit.USAGE, what, str(path), "use letters, digits and -")
     return _settings(file)
 
@@ -110,4 +112,4 @@ def _problem(path: Path, error: object) -> Problem:
     assert isinstance(error, dict)
     field = ".".join(str(part) for part in error["loc"]) or "the file"
     known = ", ".join(ClusterFile.model_fields)
-    return Problem(f"{field}: {error['msg']}", str(path), f"the fields are: {known}")
+    return Problem(f"{field}: {error['msg']}", str(path), f"known fields: {known}")

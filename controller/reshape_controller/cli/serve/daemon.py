@@ -232,13 +232,13 @@ async def serve(settings: DaemonSettings) -> None:
     except StoreError as error:
         raise store_error(error, settings.store.text) from None
     except Fenced as error:
-        remedy = "one controller for one store: stop the other"
+        remedy = "a store has one controller: stop the other one"
         if settings.lease is not None:
-            remedy = "start this one again: it then stands by for the other"
+            remedy = "restart this one: it then stands by"
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
     except BehindItsJobs as error:
         remedy = (
-            "put the right store back; or, if this is to be the store, end that container first "
+            "restore the right store; or end that container and keep this store "
             "(docs/operations.md, Backup and restore); or stop the other controller"
         )
         raise failed(Exit.FAILED, str(error), settings.store.text, remedy) from None
@@ -250,7 +250,7 @@ async def serve(settings: DaemonSettings) -> None:
         log.exception("stopped-by-a-defect")
         raise failed(
             Exit.FAILED,
-            f"the daemon stopped by a defect, jobs go on without it: {error!r}",
+            f"the daemon stopped because of a defect; jobs train on: {error!r}",
             str(home.folder),
             "start it again; if it stops again, report it with the log above",
         ) from None

@@ -40,9 +40,9 @@ def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devic
     if simulated is not None and most is not None:
         raise failed(
             Exit.USAGE,
-            "real and simulated GPUs are asked for at once",
+            "real and simulated GPUs cannot be used together",
             "--gpus and --simulated-gpus",
-            "give one of them",
+            "give one of the two",
         )
     if simulated is not None:
         names = tuple(f"{SIMULATED_PREFIX}{number}" for number in range(simulated))
@@ -51,17 +51,17 @@ def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devic
     if not found:
         raise failed(
             Exit.FAILED,
-            "this machine shows no GPU (NVML finds none, or its binding nvidia-ml-py is missing)",
+            "no GPU found: NVML reports none, or its binding nvidia-ml-py is not installed",
             "reshape up",
-            "try it with simulated ones: reshape up --simulated-gpus 4; "
-            "with a GPU: install the driver and reshape-gpu[sidecar]",
+            "install the GPU driver and reshape-gpu[sidecar], "
+            "or use simulated GPUs: reshape up --simulated-gpus 4",
         )
     if most is not None and most > len(found):
         raise failed(
             Exit.USAGE,
-            f"{most} GPUs are asked for; this machine shows {len(found)}",
+            f"--gpus asks for {most} GPUs; this machine has {len(found)}",
             "--gpus",
-            f"give at most {len(found)}, or leave it out",
+            f"give at most {len(found)}, or leave out --gpus",
         )
     return Devices(DeviceMode.POOL, gpu_type or gpu.inventory().gpus[0].gpu_type, found[:most])
 

@@ -73,7 +73,7 @@ def doctor(
     simulated_gpus: SimulatedGpusOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Check what `up` with these settings needs; exit 1 if something is missing."""
+    """Check the requirements of `reshape up`; exit 1 if a check fails."""
     config = load(locals())  # each option is called as its setting
     found = tuple(_all(config))
     report = Report(all(finding.ok for finding in found), found)
@@ -137,7 +137,11 @@ def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
             )
         )
         playbook = ansible.playbooks() / ansible.PLAYBOOK
-        found.append(_there(f"playbook {playbook.name}", playbook.is_file(), "install it again"))
+        found.append(
+            _there(
+                f"playbook {playbook.name}", playbook.is_file(), "reinstall reshape-gpu[ansible]"
+            )
+        )
     if place.pods.registry is not None:
         builder = shutil.which("buildah")
         found.append(_there("buildah", builder is not None, "install buildah; it builds images"))
@@ -154,7 +158,7 @@ def _address(place: KubernetesPlace) -> Finding:
 
 
 def _there(check: str, ok: bool, remedy: str) -> Finding:
-    return Finding(check, ok, "is there" if ok else "is not there", "" if ok else remedy)
+    return Finding(check, ok, "found" if ok else "not found", "" if ok else remedy)
 
 
 def _attempt(check: str, detail: str, look: object) -> Finding:

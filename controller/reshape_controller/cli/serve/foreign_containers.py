@@ -30,8 +30,8 @@ async def any_lives(launcher: Launcher, home: Home, state: State) -> bool:
     try:
         statuses = await launcher.containers()
     except OSError as error:
-        what = f"what runs in this home cannot be looked at: {error}"
-        raise failed(Exit.FAILED, what, str(home.jobs), "mend that, and start again") from None
+        what = f"the job folders of this home cannot be read: {error}"
+        raise failed(Exit.FAILED, what, str(home.jobs), "fix that and start again") from None
     found = [
         status
         for status in statuses
@@ -93,9 +93,9 @@ def _refused(found: Sequence[ContainerStatus], where: str, end_them: str) -> Cli
     more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
     return failed(
         Exit.FAILED,
-        "containers live here that are ahead of this store, so it is an older or another one, and "
-        f"their GPUs would be given out under them: {names}{more}",
+        "running containers are newer than this store, which is old or another one; their "
+        f"GPUs would be given to other jobs: {names}{more}",
         where,
-        "put the right store back; or, if this is to be the store, end them, which lets them save, "
+        "restore the right store; or keep this one, end these containers (they save first), "
         f"and start again: {end_them}",
     )

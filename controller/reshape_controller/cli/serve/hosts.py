@@ -88,7 +88,7 @@ class Nodes:
             gpus = tuple(GpuId(name) for name in host.gpus)
             await loop.commit(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))
         if not seen:
-            log.warning("no-node-is-ready", remedy="kubectl get nodes; they are added when ready")
+            log.warning("no-node-is-ready", remedy="see kubectl get nodes; ready nodes are added")
 
     async def watch(self, state: Callable[[], State]) -> None:
         await self._watch.watch(state)
@@ -101,17 +101,17 @@ async def check_inventory(devices: Devices, launcher: str, store: Store, home: H
     if kind:
         raise failed(
             Exit.FAILED,
-            f"the inventory of this home has {kind} GPUs, and others are asked for now",
+            f"this home was used with {kind} GPUs; the settings now ask for others",
             str(home.folder),
-            f"start it with {kind} GPUs as before, or name another --home",
+            f"start with {kind} GPUs as before, or give another --home",
         )
     before = {"local" if gpu.host == HOST else "kubernetes" for gpu in known}
     if before - {launcher}:
         raise failed(
             Exit.FAILED,
-            f"the inventory of this home is of the launcher {min(before - {launcher})}",
+            f"this home was used with --launcher {min(before - {launcher})}",
             str(home.folder),
-            "start it with that launcher as before, or name another --home",
+            "start with that launcher as before, or give another --home",
         )
     if launcher == "local":
         await _check_containers(store, home)
@@ -126,8 +126,8 @@ async def _check_containers(store: Store, home: Home) -> None:
     if started and not here:
         job = started[0].id
         remedy = (
-            "start it with that home (--home); or, if that is lost and nothing of it runs any "
-            f"more, say so: mkdir -p {home.jobs / job}"
+            "start with that home (--home); or, if it is lost and none of its containers run, "
+            f"confirm that: mkdir -p {home.jobs / job}"
         )
         what = f"job {job} of this store has a container of another home, which may still run"
         raise failed(Exit.FAILED, what, str(home.folder), remedy)

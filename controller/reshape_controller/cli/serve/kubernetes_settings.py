@@ -55,7 +55,7 @@ class KubernetesPlace:
         try:
             return connect(self.kubeconfig, self.pods.namespace)
         except CannotConnect as error:
-            remedy = "name a kubeconfig that kubectl can use: --kubeconfig FILE"
+            remedy = "give a kubeconfig that kubectl can use: --kubeconfig FILE"
             raise failed(Exit.FAILED, str(error), "--kubeconfig", remedy) from None
 
     def launcher(self) -> KubernetesLauncher:
@@ -83,23 +83,23 @@ def kubernetes_place(config: Config) -> KubernetesPlace | None:
     if config.text("launcher") != "kubernetes":
         for name in ONLY_KUBERNETES:
             if config.text(name) is not None:
-                what = f"{name} is for --launcher kubernetes, and the launcher is local"
-                remedy = "add --launcher kubernetes, or leave it out"
+                what = f"{name} needs --launcher kubernetes; the launcher is local"
+                remedy = f"add --launcher kubernetes, or leave out {name}"
                 raise failed(Exit.USAGE, what, config.source(name), remedy)
         return None
     if config.text("container_costs") is not None:
-        what = "container costs are declared where no containers are, and pods are real ones"
+        what = "container_costs applies to --launcher local only"
         raise failed(Exit.USAGE, what, config.source("container_costs"), "leave it out")
     file = config.text("cluster")
     if file is None:
-        remedy = "name a file with `namespace: NAME`: --cluster FILE (docs/kubernetes.md)"
-        raise failed(Exit.USAGE, "no cluster file is named", "--cluster", remedy)
+        remedy = "give a file with `namespace: NAME`: --cluster FILE (docs/kubernetes.md)"
+        raise failed(Exit.USAGE, "--launcher kubernetes needs a cluster file", "--cluster", remedy)
     path = Path(file).expanduser().absolute()
     address, port = _listen(config)
     pods = cluster_file.read(path)
     by_playbook = config.text("launch_by") == "ansible"
     if pods.registry is not None and not by_playbook:
-        what = "the cluster file names a registry, and only the playbook builds images"
+        what = "the cluster file sets `registry`, and only the playbook builds images"
         raise failed(Exit.USAGE, what, config.source("launch_by"), "use --launch-by ansible")
     return KubernetesPlace(
         _kubeconfig(config),
@@ -121,14 +121,14 @@ def _devices(config: Config, pods: PodSettings) -> PodDevices:
     of_machine = {"gpus": config.number("gpus"), "gpu_type": config.text("gpu_type")}
     for name, value in of_machine.items():
         if value is not None:
-            what = f"{name} is about the GPUs of this machine; the nodes say what they have"
+            what = f"{name} applies to --launcher local only; nodes report their own GPUs"
             raise failed(Exit.USAGE, what, config.source(name), "leave it out")
     if pods.image is None:
-        what = "the cluster file names no image, and a node's GPUs are seen by a pod of it"
-        remedy = "add `image`; or use simulated GPUs, so many on each node: --simulated-gpus 4"
+        what = "the cluster file has no `image`; the pod that reads a node's GPUs needs it"
+        remedy = "add `image`, or use simulated GPUs on each node: --simulated-gpus 4"
         raise failed(Exit.USAGE, what, config.source("cluster"), remedy)
     if importlib.util.find_spec("pynvml") is None:
-        what = "nvidia-ml-py is not installed; it is brought into the pods"
+        what = "nvidia-ml-py is not installed; the daemon copies it into pods"
         raise failed(
             Exit.FAILED, what, "--launcher kubernetes", 'pip install "reshape-gpu[sidecar]"'
         )
@@ -142,8 +142,8 @@ def _kubeconfig(config: Config) -> Path | None:
     name = name or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
     path = Path(name).expanduser().absolute()
     if not path.is_file():
-        what = f"there is no kubeconfig {path}"
-        raise failed(Exit.USAGE, what, config.source("kubeconfig"), "name one: --kubeconfig FILE")
+        what = f"the kubeconfig {path} does not exist"
+        raise failed(Exit.USAGE, what, config.source("kubeconfig"), "give one: --kubeconfig FILE")
     return path
 
 
@@ -152,7 +152,12 @@ def _listen(config: Config) -> tuple[str, int]:
     text, where = config.text("sidecar_bind"), config.source("sidecar_bind")
     remedy = "give an address of this machine that pods reach: --sidecar-bind 192.0.2.7:7471"
     if text is None:
-        raise failed(Exit.USAGE, "pods cannot reach this daemon yet", "--sidecar-bind", remedy)
+        raise failed(
+            Exit.USAGE,
+            "--launcher kubernetes needs an address on which the daemon listens for pods",
+            "--sidecar-bind",
+            remedy,
+        )
     address, colon, port = text.rpartition(":")
     address = address.strip("[]")
     try:
@@ -160,7 +165,7 @@ def _listen(config: Config) -> tuple[str, int]:
     except ValueError:
         colon = ""
     if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise failed(Exit.USAGE, f"{text!r} is no ADDRESS:PORT", where, remedy)
+        raise failed(Exit.USAGE, f"{text!r} is not ADDRESS:PORT", where, remedy)
     return address, int(port)
 
 
@@ -168,12 +173,14 @@ def _url(config: Config, address: str, port: int) -> str:
     text = config.text("sidecar_url")
     if text is None:
         if ipaddress.ip_address(address).is_unspecified:
-            what = f"{address} is every address of this machine, and pods need one of them"
-            remedy = "say which: --sidecar-url http://ADDRESS:PORT"
+            what = f"{address} stands for all addresses of this machine; pods need a specific one"
+            remedy = "give it: --sidecar-url http://ADDRESS:PORT"
             raise failed(Exit.USAGE, what, config.source("sidecar_bind"), remedy)
         return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     parts = urllib.parse.urlsplit(text)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         remedy = "write http://ADDRESS:PORT"
-        raise failed(Exit.USAGE, f"{text!r} is no URL", config.source("sidecar_url"), remedy)
+        raise failed(
+            Exit.USAGE, f"{text!r} is not an http(s) URL", config.source("sidecar_url"), remedy
+        )
     return text.rstrip("/")

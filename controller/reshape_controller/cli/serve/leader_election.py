@@ -53,15 +53,17 @@ def lease_name(config: Config, store: StorePlace) -> str | None:
         return None
     where = config.source("lease")
     if not NAME.fullmatch(name):
-        remedy = "use small letters, digits, - and ."
-        raise failed(Exit.USAGE, f"lease: {name!r} is no name of a Lease", where, remedy)
+        remedy = "use lower-case letters, digits, - and ."
+        raise failed(Exit.USAGE, f"lease: {name!r} is not a valid Lease name", where, remedy)
     if store.server is None:
-        what = f"a lease is for several controllers, and the store {store.text} is a file of one"
+        what = f"--lease needs a store on a server; {store.text} is a file of a single controller"
         remedy = "add --store mongodb://HOST:PORT/DATABASE, or run one controller without --lease"
         raise failed(Exit.USAGE, what, where, remedy)
     if config.secrets is None:
-        what = "a lease is for several controllers, and each would make tokens of its own"
-        remedy = "name a folder with the files token and secret, the same for all: --secrets DIR"
+        what = "--lease needs --secrets: several controllers must share token and secret"
+        remedy = (
+            "give all controllers the same folder with the files token and secret: --secrets DIR"
+        )
         raise failed(Exit.USAGE, what, where, remedy)
     return name
 

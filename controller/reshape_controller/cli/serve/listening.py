@@ -56,13 +56,13 @@ def _before(settings: DaemonSettings) -> urllib.parse.SplitResult | None:
 
 def _elsewhere(before: urllib.parse.SplitResult, address: str, port: int | None) -> CliError:
     """It is to listen where the SideCars of its jobs do not ask."""
-    what = "jobs of this home run, and their SideCars know"
+    what = "running jobs of this home reach the daemon at"
     if address != before.hostname:
         what = f"{what} {before.hostname}, not {address}"
-        remedy = f"give --bind {before.hostname} until they have ended"
+        remedy = f"give --bind {before.hostname} until these jobs have ended"
         return failed(Exit.FAILED, what, f"--bind {address}", remedy)
     what = f"{what} port {before.port}, not {port}"
-    remedy = f"leave --port out, or give --port {before.port}, until they have ended"
+    remedy = f"leave out --port, or give --port {before.port}, until these jobs have ended"
     return failed(Exit.FAILED, what, f"--port {port}", remedy)
 
 

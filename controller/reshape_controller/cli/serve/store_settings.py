@@ -53,7 +53,7 @@ def store_place(config: Config) -> StorePlace:
     if uri is None:
         for name in ("store_credentials", "store_ca"):
             if config.text(name) is not None:
-                what = f"{name} is for a server, and the store is a file"
+                what = f"{name} needs a store on a server; the store is a file"
                 remedy = "add --store mongodb://HOST:PORT/DATABASE, or leave it out"
                 raise failed(Exit.USAGE, what, config.source(name), remedy)
         return of_file(Home(config.home).store)
@@ -63,9 +63,12 @@ def store_place(config: Config) -> StorePlace:
     except StoreError as error:
         raise store_error(error, where, Exit.USAGE) from None
     if address.secrets and where.startswith("flag"):
-        what = "the store's address holds a secret, and a command line is no secret"
+        what = "--store holds a password, and other users can see the command line"
         raise failed(
-            Exit.USAGE, what, where, "put it into RESHAPE_STORE or a --store-credentials FILE"
+            Exit.USAGE,
+            what,
+            where,
+            "put the password into RESHAPE_STORE or a --store-credentials FILE",
         )
     if address.secrets and where.startswith("file "):
         _private(Path(where.removeprefix("file ")), "the configuration file with the password")
@@ -92,12 +95,12 @@ def _credentials(config: Config) -> Credentials | None:
             text = file.read(CREDENTIALS_BYTES_MAX).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         what = f"the store's credentials cannot be read: {error}"
-        remedy = "name a file with one line USER:PASSWORD, mode 0600"
+        remedy = "give a file with one line USER:PASSWORD, mode 0600"
         raise failed(Exit.USAGE, what, config.source("store_credentials"), remedy) from None
     user, colon, password = text.partition(":")
     if not (user and colon and password) or "\n" in text:
-        what = "the store's credentials are not one line USER:PASSWORD"
-        raise failed(Exit.USAGE, what, str(path), "write that line, nothing else, nothing encoded")
+        what = "the credentials file is not one line USER:PASSWORD"
+        raise failed(Exit.USAGE, what, str(path), "write only that line, without URL encoding")
     return Credentials(user, password)
 
 
@@ -110,7 +113,7 @@ def _ca(config: Config) -> Path | None:
         path.read_bytes()
     except OSError as error:
         what = f"the CA certificates cannot be read: {path}: {error.strerror}"
-        remedy = "name the PEM file of the CA that signed the server's certificate"
+        remedy = "give the PEM file of the CA that signed the server's certificate"
         raise failed(Exit.USAGE, what, config.source("store_ca"), remedy) from None
     return path
 
@@ -119,5 +122,5 @@ def _private(path: Path, what: str) -> None:
     """Raise CliError, OSError if others than the owner may read or write a file."""
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
-        text = f"others can read or write {what} (mode {mode:03o})"
+        text = f"other users can read or write {what} (mode {mode:03o})"
         raise failed(Exit.FAILED, text, str(path), f"chmod 600 {path}")

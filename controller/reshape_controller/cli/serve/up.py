@@ -56,7 +56,7 @@ def truth_file(config: Config) -> Path | None:
         return None
     where = config.source("device_truth")
     if config.number("simulated_gpus") is None:
-        what = "a device truth paces simulated GPUs, and none are asked for"
+        what = "device_truth needs simulated GPUs"
         raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
     path = Path(name).expanduser().absolute()
     try:
@@ -74,7 +74,7 @@ def container_costs(config: Config) -> ContainerCosts | None:
         return None
     where = config.source("container_costs")
     if config.number("simulated_gpus") is None:
-        what = "container costs are declared for simulated GPUs, and none are asked for"
+        what = "container_costs needs simulated GPUs"
         raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
     name, _, scale = text.partition(":")
     try:
@@ -86,9 +86,11 @@ def container_costs(config: Config) -> ContainerCosts | None:
             f"assumed:{text}", overhead.job_init_s * factor, overhead.job_stop_s * factor
         )
     except ProfileError as error:
-        raise failed(Exit.USAGE, str(error), where, "name a set of costs") from None
+        raise failed(
+            Exit.USAGE, str(error), where, "give SET:SCALE with a known set of costs"
+        ) from None
     except ValueError:
-        what = f"{text!r} is no set of costs with a scale from 0 to 1"
+        what = f"{text!r} is not SET:SCALE with a scale from 0 to 1"
         raise failed(Exit.USAGE, what, where, "for example paper:0.1") from None
 
 
@@ -98,10 +100,18 @@ def up(
     store: StoreOption = None,
     store_credentials: CredentialsOption = None,
     store_ca: CaOption = None,
-    port: Annotated[int | None, typer.Option(help="Port; 0 is any free one.")] = None,
-    bind: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Loopback address.")] = None,
-    gpus: Annotated[int | None, typer.Option(help="Use at most so many GPUs.")] = None,
-    gpu_type: Annotated[str | None, typer.Option(help="Type of the GPUs.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port of the HTTP API; 0: any free port.")
+    ] = None,
+    bind: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Loopback address of the HTTP API.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="Largest number of this machine's GPUs to use; default: all.")
+    ] = None,
+    gpu_type: Annotated[
+        str | None, typer.Option(help="GPU type, as profiles name it; default: as NVML says.")
+    ] = None,
     simulated_gpus: SimulatedGpusOption = None,
     launcher: LauncherOption = None,
     kubeconfig: KubeconfigOption = None,
@@ -110,29 +120,41 @@ def up(
     sidecar_bind: SidecarBindOption = None,
     sidecar_url: SidecarUrlOption = None,
     lease: LeaseOption = None,
-    preset: Annotated[str | None, typer.Option(help="Policy and mechanism by one name.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Preset of policy and mechanism, such as adaptive.")
+    ] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="Policy, instead of the preset's; options follow: NAME:OPTION=VALUE."),
+        typer.Option(help="Policy in place of the preset's, with options: NAME:OPTION=VALUE,..."),
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="sidecar, terminate or none, instead of the preset's.")
+        str | None,
+        typer.Option(help="How jobs reshape, not as the preset: sidecar, terminate or none."),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="For policies that draw; default: drawn once and logged.")
+        int | None, typer.Option(help="Random seed of the policy; default: drawn once, logged.")
     ] = None,
     device_truth: Annotated[
-        str | None, typer.Option(metavar="FILE", help="What paces simulated GPUs.")
+        str | None, typer.Option(metavar="FILE", help="File with the step times of simulated GPUs.")
     ] = None,
     container_costs: Annotated[
-        str | None, typer.Option(metavar="SET:SCALE", help="Slower containers, as declared.")
+        str | None,
+        typer.Option(
+            metavar="SET:SCALE",
+            help="Slow down containers on simulated GPUs by a set of costs, such as paper:0.1.",
+        ),
     ] = None,
     profiles: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Profiles to record at the start.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="File of profiles to record at the start, beside the bundled ones."
+        ),
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="Least level to log: debug, info, warning or error.")
+    ] = None,
 ) -> None:
-    """Start the daemon; it runs until SIGTERM or Ctrl-C, which touch no job."""
+    """Start the daemon. SIGTERM or Ctrl-C stops it; running jobs train on without it."""
     config = load(locals())  # each option is called as its setting
     start_logging(config.text("log_level") or "info")
     from reshape_controller.cli.serve.daemon import serve
@@ -195,13 +217,13 @@ def _policy(config: Config) -> tuple[Policy, Mechanism]:
     name = config.text("preset") or ""
     preset = PRESETS.get(name)
     if preset is None:
-        what = f"there is no preset {name!r}"
-        known = f"one of {', '.join(PRESETS)}"
+        what = f"unknown preset {name!r}"
+        known = f"use one of {', '.join(PRESETS)}"
         raise failed(Exit.USAGE, what, config.source("preset"), known)
     mechanism = config.text("mechanism")
     try:
         policy = make_policy(config.text("policy") or preset.policy)
     except UnknownPolicy as error:
         source = config.source("policy" if config.text("policy") else "preset")
-        raise failed(Exit.USAGE, str(error), source, "name one of these") from None
+        raise failed(Exit.USAGE, str(error), source, "use one of these") from None
     return policy, Mechanism(mechanism) if mechanism is not None else preset.mechanism

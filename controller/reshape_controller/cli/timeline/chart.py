@@ -51,7 +51,7 @@ LOOKS = {
     "initializing": Look("container starts", "oo"),
     "initialized": Look("initialised, waits for GPUs", "--"),
     "queued": Look("queued", "", "0.6"),
-    "halted": Look("halted", "++"),
+    "halted": Look("paused", "++"),
     "ending": Look("container ends", "||"),
     "quarantined": Look("quarantined or lost", "**"),
     "lost": Look("quarantined or lost", "**"),
@@ -85,7 +85,7 @@ def new_figure(rows: int, height_inches: float, ratios: list[float] | None = Non
     except ImportError:
         raise failed(
             Exit.FAILED,
-            "pictures need matplotlib, which is not installed",
+            "charts need matplotlib, which is not installed",
             "reshape timeline --chart",
             "install it: pip install 'reshape-gpu[figures]'",
         ) from None
@@ -100,17 +100,17 @@ def write(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
     if path.suffix not in SUFFIXES:
-        what = f"{path.name!r} is neither SVG nor PNG"
-        raise failed(Exit.USAGE, what, str(path), f"end it with {' or '.join(SUFFIXES)}")
+        what = f"the chart file {path.name!r} is neither .svg nor .png"
+        raise failed(
+            Exit.USAGE, what, str(path), f"give a name that ends with {' or '.join(SUFFIXES)}"
+        )
     metadata: dict[str, Any] = {"Date": None} if path.suffix == ".svg" else {}
     try:
         with rc_context(STYLE):
             figure.savefig(path, dpi=PNG_DPI, metadata=metadata)
     except OSError as error:
-        what = f"the picture cannot be written: {error.strerror}"
-        raise failed(
-            Exit.FAILED, what, str(path), "name a file in a folder that is there"
-        ) from None
+        what = f"the chart cannot be written: {error.strerror}"
+        raise failed(Exit.FAILED, what, str(path), "name a file in an existing folder") from None
 
 
 def begin_of(timeline: Timeline) -> float:

@@ -26,23 +26,24 @@ COLUMNS_MAX = 160
 
 def timeline(
     last: Annotated[
-        str | None, typer.Option("--last", metavar="SPAN", help="Only the last 90s, 10m, 2h, 3d.")
+        str | None,
+        typer.Option("--last", metavar="SPAN", help="Show only the last 90s, 10m, 2h or 3d."),
     ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--chart", metavar="FILE", help="Draw it: .svg or .png.")
+        Path | None, typer.Option("--chart", metavar="FILE", help="Write a chart: .svg or .png.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Trace Event JSON, for Perfetto.")
+        Path | None, typer.Option(metavar="FILE", help="Write a Trace Event file for Perfetto.")
     ] = None,
     home: HomeOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Show who held which GPU when, and how each job spent its time."""
+    """Show which job held each GPU over time, and each job's phases."""
     config = settings(home, output)
     asked = client(config)
     found = asked.get(Timeline, "/v1/timeline", from_s=from_s(last, asked))
     if picture is not None:
-        chart.save(found, picture, "Who held which GPU when")
+        chart.save(found, picture, "GPUs by job over time")
     if trace is not None:
         _write(trace, to_json(trace_events(found, {}), indent=1) + "\n")
     unicode = takes_unicode()
@@ -54,10 +55,8 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        what = f"it cannot be written: {error.strerror}"
-        raise failed(
-            Exit.FAILED, what, str(path), "name a file in a folder that is there"
-        ) from None
+        what = f"the file cannot be written: {error.strerror}"
+        raise failed(Exit.FAILED, what, str(path), "name a file in an existing folder") from None
 
 
 def from_s(last: str | None, asked: Client) -> float | None:
@@ -66,7 +65,7 @@ def from_s(last: str | None, asked: Client) -> float | None:
         return None
     span_s = seconds_of(last)
     if span_s is None:
-        raise failed(Exit.USAGE, f"{last!r} is no span of time", "--last", "for example 10m or 2h")
+        raise failed(Exit.USAGE, f"{last!r} is not a time span", "--last", "for example 10m or 2h")
     asked.get(Status, "/v1/status")  # for the time that it is there
     return max(0.0, asked.now_s - span_s)
 

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from reshape_controller.cli.output import WIDE_COLUMNS, grid
 from reshape_controller.cli.timeline.lanes import Lane, Scale, fill, runs, tick_step_s
-from reshape_controller.cli.words import duration, moment
+from reshape_controller.cli.words import duration, moment, state_word
 from reshape_controller.core.explanation import gpus
 from reshape_controller.http.timeline import JobLane, Span, Timeline
 
@@ -56,7 +56,7 @@ MARKS = {
     "initialized": Mark("●", "@", "initialised, waits for its GPUs"),
     "queued": Mark("·", ".", "queued"),
     "ending": Mark("╴", "_", "its container ends"),
-    "halted": Mark("=", "=", "halted"),
+    "halted": Mark("=", "=", "paused"),
     "quarantined": Mark("!", "!", "quarantined or lost"),
     "lost": Mark("!", "!", "quarantined or lost"),
 }
@@ -227,7 +227,7 @@ def _sums(
         letter = Text(key.letter, key.colour)
         if wide:
             name = Text.assemble(letter, f" {job.id}")
-            table.add_row(name, job.state, *cells, str(job.steps_lost))
+            table.add_row(name, state_word(job.state), *cells, str(job.steps_lost))
         else:
             table.add_row(letter, *cells)
     return table

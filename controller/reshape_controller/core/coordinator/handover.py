@@ -57,7 +57,7 @@ def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -
     gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
     donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
     tx.state.put_job(replace(newcomer, hand_over=HandOver(gpus, donors)))
-    tx.note(newcomer, "replanned", f"takes idle GPUs; {donor.spec.name} keeps its own")
+    tx.note(newcomer, "replanned", f"takes idle GPUs instead; {donor.spec.name} keeps its GPUs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def on_stopped(tx: Transaction, job: Job) -> None:
     """The process tree of the request's generation is gone (stage STOPPING)."""
     change = job.change
     assert change is not None
-    tx.note(job, "stopped", "training process tree is gone")
+    tx.note(job, "stopped", "all its training processes have ended")
     if job.mode is Mode.EXIT:
         wait_s = tx.limits.end_s + tx.limits.kill_after_s
         job = replace(
@@ -233,7 +233,7 @@ def _grant(tx: Transaction, job: Job, hand_over: HandOver) -> None:
 
 def _what_was_saved(job: Job, outcome: Outcome) -> str:
     if outcome.saved_step is None and not job.progress.step:
-        return "no checkpoint, and no step was ever told: what it kept itself is not known"
+        return "no checkpoint; the script reported no step, so the lost work is unknown"
     saved = "no checkpoint" if outcome.saved_step is None else f"step {outcome.saved_step} saved"
     return f"{saved}, {outcome.lost_steps} steps lost"
 

@@ -117,14 +117,14 @@ def on_refused(tx: Transaction, job: Job, change: Change, devices: tuple[str, ..
         change=None,
         after_end=JobState.SUBMITTED,
         refused_until_s=tx.now_s + wait_s,
-        reason="" if change.withdrawn else "did not save in time and refused to stop",
+        reason="" if change.withdrawn else "did not save in time, so it trains on",
         deadline=None if change.withdrawn else attempts.until(tx, DeadlineKind.RETRY, wait_s),
     )
     tx.state.put_job(job)
-    tx.note(job, "refused", "nothing was stopped; training goes on at its size")
+    tx.note(job, "refused", "did not stop; it trains on with the same GPUs")
     newcomer = tx.state.jobs.get(change.for_job) if change.for_job is not None else None
     if newcomer is not None:
-        abort(tx, newcomer, f"{job.spec.name} refused to save in time")
+        abort(tx, newcomer, f"{job.spec.name} did not save in time and keeps its GPUs")
     tx.state.plan_wanted = True
 
 

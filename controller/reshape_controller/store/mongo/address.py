@@ -74,8 +74,8 @@ def parse(uri: str, credentials: Credentials | None = None, ca: Path | None = No
     for name, value in _query(uri):
         if name.lower() in _UNCHECKED_OPTIONS and value.lower() != "false":
             raise StoreError(
-                f"the store's address asks not to check the server's certificate ({name}); "
-                "remedy: leave it out, and name the CA's file"
+                f"the store's address turns off the check of the server's certificate ({name}); "
+                "remedy: leave that out, and give the CA: --store-ca FILE"
             )
     if credentials is not None and parsed["username"]:
         raise StoreError(

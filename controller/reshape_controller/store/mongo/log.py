@@ -62,9 +62,7 @@ async def append(database: Database, record: LogRecord) -> None:
     except DuplicateKeyError:
         found = await database.log.find_one({"_id": seq})
         if found is None:
-            raise StoreError(
-                f"record {seq} was there and is gone; remedy: look at the server"
-            ) from None
+            raise StoreError(f"record {seq} has disappeared; remedy: check the server") from None
         raise SeqTaken(_decode(found)) from None
 
 

@@ -34,10 +34,11 @@ _UNPIN = "unpin"
 WORDS: dict[str, tuple[str, ...]] = {
     "jobs": (
         RequestKind.CANCEL,
-        RequestKind.HALT,
+        "pause",
         RequestKind.RESUME,
         RequestKind.PIN,
         _UNPIN,
+        RequestKind.HALT,
     ),
     "hosts": (RequestKind.DRAIN, RequestKind.UNDRAIN),
     "gpus": (RequestKind.CLEAR,),
@@ -64,7 +65,7 @@ async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
             subject = subject if collection == "jobs" else identity
             refusal = _wrong(words, word, size)
             if subject is None:
-                refusal = "this document is no job's; write into the one that has its state"
+                refusal = "this document is not a job's; write into the document that has its state"
             if refusal:
                 await _answer(database, collection, identity, word, None, refusal)
                 continue
@@ -74,7 +75,7 @@ async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
             place = [collection, identity, word, size if word == RequestKind.PIN else None]
             yield InboxItem(
                 PREFIX + json_util.dumps(place, json_options=EXACT),
-                RequestKind.PIN.value if word == _UNPIN else str(word),
+                RequestKind.PIN.value if word == _UNPIN else RequestKind(str(word)).value,
                 json.dumps(body, default=str),
             )
 
@@ -82,11 +83,11 @@ async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
 def _wrong(words: tuple[str, ...], word: object, size: object) -> str:
     """Why this is no request; empty if it is one."""
     if word not in list(words):
-        return f"no request; one of: {', '.join(words)}"
+        return f"unknown request; use one of: {', '.join(words)}"
     # Some clients write every number as a double.
     whole = isinstance(size, (int, float)) and not isinstance(size, bool) and size % 1 == 0
     if word == RequestKind.PIN and not whole:
-        return "request_size is no whole number; set it to one of the job's optional_gpus"
+        return "request_size is not a whole number; set it to one of the job's optional_gpus"
     return ""
 
 

@@ -61,10 +61,10 @@ _LENIENT: CodecOptions[dict[str, Any]] = CodecOptions(
 )
 _CERTIFICATE = "certificate verify failed"
 _REMEDIES = {
-    13: "it refuses the user this; remedy: give the user readWrite on the database",
-    18: "it refuses the user or password; remedy: correct the credentials",
-    8000: "it refuses the user or password; remedy: correct the credentials",
-    14031: "its disk is full; remedy: free space there",
+    13: "the server denies this to the user; remedy: grant the user readWrite on the database",
+    18: "the server rejects the user or password; remedy: correct the credentials",
+    8000: "the server rejects the user or password; remedy: correct the credentials",
+    14031: "the server's disk is full; remedy: free space there",
 }
 
 
@@ -224,7 +224,7 @@ class MongoStore:
 
     def _database(self) -> Database:
         if self._client is None:
-            raise StoreError(f"{self.location}: is not open; remedy: none, this is a defect")
+            raise StoreError(f"{self.location}: is not open; remedy: report this defect")
         return self._client.get_database(self._address.database, codec_options=_LENIENT)
 
     async def _on(
@@ -251,7 +251,7 @@ class MongoStore:
     def _translated(self, error: Exception) -> StoreError:
         """An error of the protocol in place of one of the driver."""
         if isinstance(error, Damaged):
-            remedy = "put a backup in its place (mongorestore)"
+            remedy = "restore a backup (mongorestore)"
             return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
         if isinstance(error, OtherVersion):
             return error.at(self.location)
@@ -262,13 +262,13 @@ class MongoStore:
             text = "its address or certificates cannot be used; remedy: correct the settings"
         elif isinstance(error, AutoReconnect) and _CERTIFICATE in str(error):
             text = (
-                "its certificate cannot be accepted; remedy: name the file of the CA that signed "
-                "it (--store-ca), and the host as the certificate does"
+                "the server's certificate is not trusted; remedy: give the CA that signed it "
+                "(--store-ca), and the host name of the certificate"
             )
         elif isinstance(error, AutoReconnect):
-            text = "does not answer; remedy: look whether it runs and can be reached"
+            text = "does not answer; remedy: check that it runs and can be reached"
         elif isinstance(error, DocumentTooLarge):
-            text = "a document is too large for it; remedy: make it smaller"
+            text = "a document is too large for the server; remedy: make it smaller"
         elif code in _REMEDIES:
             text = _REMEDIES[code]
         else:

@@ -88,8 +88,8 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None] | None = None)
     if stray.exists():
         # SQLite would play it into the new file.
         raise StoreError(
-            f"{path}: is gone, but its write-ahead log {stray} is there; "
-            "remedy: put the file back, or move the log away to begin anew"
+            f"{path}: is missing, but its write-ahead log {stray} exists; "
+            "remedy: put the file back, or move the log away to start an empty store"
         )
     fresh = path.with_name(path.name + ".new")
     for suffix in ("", "-wal", "-shm", "-journal"):

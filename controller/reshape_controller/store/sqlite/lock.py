@@ -78,7 +78,7 @@ def filesystem_of(folder: Path, mounts: str) -> str:
 def _private(path: Path, mode: str) -> None:
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
         raise StoreError(
-            f"{path}: others can read or write it, and it holds job records and their environment; "
+            f"{path}: other users can read or write it, and it holds job records; "
             f"remedy: chmod {mode} {path}"
         )
 
@@ -104,7 +104,7 @@ class ProcessLock:
             os.close(fd)
             raise StoreInUse(
                 f"{self._path.with_suffix('')}: another controller has it open (pid {pid}); "
-                "remedy: talk to that one, or stop it first"
+                "remedy: use that one, or stop it first"
             ) from None
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)

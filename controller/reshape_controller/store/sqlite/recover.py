@@ -95,7 +95,7 @@ def recover(path: Path, into: Path) -> Recovered:
     Raises StoreError if ``into`` exists, or nothing can be read at all.
     """
     if into.exists():
-        raise StoreError(f"{into}: exists already; remedy: name a file that does not")
+        raise StoreError(f"{into}: exists already; remedy: give a new file")
     lock.prepare(into)
     with _Source(path) as source:
         try:
@@ -103,7 +103,7 @@ def recover(path: Path, into: Path) -> Recovered:
             begin, end, lost = _longest(source)
         except (Damaged, *ERRORS) as error:
             raise StoreError(
-                f"{path}: nothing can be read ({error}); remedy: put a backup in its place"
+                f"{path}: nothing can be read ({error}); remedy: restore a backup"
             ) from None
         requests = 0
 
@@ -132,7 +132,7 @@ class _Source:
 
     def __enter__(self) -> sqlite3.Connection:
         if not self._path.is_file():
-            raise StoreError(f"{self._path}: is not there; remedy: name the store's file")
+            raise StoreError(f"{self._path}: does not exist; remedy: give the store's file")
         try:
             self._connection = file.connect_readonly(self._path)
         except (sqlite3.Error, OSError) as error:
@@ -145,7 +145,7 @@ class _Source:
         self._connection.close()
         if isinstance(error, ERRORS):
             raise StoreError(
-                f"{self._path}: cannot be read now ({error}); remedy: look at its disk, try again"
+                f"{self._path}: cannot be read now ({error}); remedy: check its disk"
             ) from None
 
 

@@ -40,11 +40,11 @@ _REMEDIES = {
     sqlite3.SQLITE_BUSY: "another program keeps it locked; remedy: end that program's transaction",
     sqlite3.SQLITE_LOCKED: "another program keeps it locked; remedy: end that program's"
     " transaction",
-    sqlite3.SQLITE_IOERR: "reading or writing failed; remedy: look at its disk (quota, limits,"
+    sqlite3.SQLITE_IOERR: "reading or writing failed; remedy: check its disk (quota, limits,"
     " kernel messages)",
-    sqlite3.SQLITE_CONSTRAINT: "a value is refused; remedy: see the rules in its schema",
+    sqlite3.SQLITE_CONSTRAINT: "a value violates the schema; remedy: see the schema's rules",
     sqlite3.SQLITE_TOOBIG: "a value is too large; remedy: make it smaller",
-    sqlite3.SQLITE_NOMEM: "memory is exhausted; remedy: give the controller more",
+    sqlite3.SQLITE_NOMEM: "memory is exhausted; remedy: give the controller more memory",
 }
 
 
@@ -210,7 +210,7 @@ class SqliteStore:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            raise StoreError(f"{self.path}: is not open; remedy: none, this is a defect")
+            raise StoreError(f"{self.path}: is not open; remedy: report this defect")
         return self._connection
 
     async def _on(
@@ -223,7 +223,7 @@ class SqliteStore:
 
     async def _run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._thread is None:
-            raise StoreError(f"{self.path}: is not open; remedy: none, this is a defect")
+            raise StoreError(f"{self.path}: is not open; remedy: report this defect")
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._thread, lambda: self._translated(lambda: function(*args, **kwargs))
@@ -245,7 +245,7 @@ class SqliteStore:
             raise self._explained(error) from None
         except OSError as error:
             raise StoreError(
-                f"{self.path}: {error.strerror}; remedy: look at the file and its folder"
+                f"{self.path}: {error.strerror}; remedy: check the file and its folder"
             ) from None
 
     def _explained(self, error: Exception) -> Exception:

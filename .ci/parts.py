@@ -1,0 +1,129 @@
+"""The table of what .ci/run runs: each part, its budget, and the paths that pull it whole.
+
+Does: holds values. Never: runs anything. State: none. docs/dev/ci.md explains the columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+GATE_MIN = 25
+"""Minutes of the gate on two free cores, if no tier is pulled whole."""
+ALL_MIN = 50
+"""Minutes of `.ci/run all` on two free cores."""
+
+EVERYTHING = (".ci/", "Makefile", "requirements.lock", "tests/conftest.py", "tests/support/gate.py")
+"""A change below one of these runs every tier whole."""
+DECIDING = (
+    "controller/reshape_controller/core/",
+    "controller/reshape_controller/policies/",
+    "controller/reshape_controller/replay/",
+    "controller/reshape_controller/scheduling/",
+    "tests/golden/",
+    "tests/property/",
+    "tests/replay/",
+)
+HOOK = "sidecar/reshape_sidecar/hook/"
+
+
+class Gate(Enum):
+    """How much of a part the gate runs, if no changed path pulls the part whole."""
+
+    WHOLE = "whole"
+    MARKED = "its gate only"
+    """`GATE=1`: the tests marked `gate`, and a third of the generated examples."""
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One line of the summary. Budgets are minutes on two free cores; 0 is none."""
+
+    name: str
+    command: tuple[str, ...]
+    gate_min: float = 0
+    all_min: float = 0
+    gate: Gate = Gate.WHOLE
+    pulled_by: tuple[str, ...] = ()
+    """Prefixes of paths. A change below one of them runs the part whole."""
+    after: str = ""
+    """The part that must have passed before."""
+    beside: bool = False
+    """Started, niced, as soon as `after` has passed; waited for in its turn."""
+    kubernetes: bool = False
+    """`.ci/run fast` leaves it out."""
+
+
+def make(target: str) -> tuple[str, ...]:
+    return ("make", target)
+
+
+def python(*words: str) -> tuple[str, ...]:
+    return (".venv/bin/python", *words)
+
+
+SETUP = "set-up (make setup)"
+DEMO = "first README command (make demo)"
+COMPILED = "compiled code (make test-compiled)"
+NODES = "Kubernetes can be started"
+PREPARED = "Kubernetes prepared beside the parts above: the wait for it"
+
+PARTS = (
+    Part(SETUP, make("setup"), 1, 1),
+    Part(NODES, python("-m", "tests.kubernetes.grounds", "check"), after=SETUP, kubernetes=True),
+    Part(DEMO, make("demo"), 4, 4, after=SETUP),
+    Part("the demo lost nothing", python(".ci/check_demo.py"), after=DEMO),
+    Part(
+        "second README command (make test)", make("test"), 8, 8,
+        gate=Gate.MARKED, pulled_by=DECIDING, after=SETUP,
+    ),
+    Part(
+        COMPILED, make("test-compiled"), 0, 8,
+        gate=Gate.LEFT_OUT, after=SETUP,
+        pulled_by=(
+            *DECIDING, "hatch_build.py", "native/", "pyproject.toml",
+            "profiles/reshape_profiles/schema.py", "sidecar/reshape_sidecar/wire.py",
+            "tests/compiled/",
+        ),
+    ),
+    Part(
+        "TensorFlow tier (make test-tensorflow)", make("test-tensorflow"), 3, 6,
+        gate=Gate.MARKED, after=SETUP,
+        pulled_by=(HOOK, "examples/", "tests/e2e/", "tests/integration/tensorflow/"),
+    ),
+    Part(
+        "PyTorch tier (make test-pytorch)", make("test-pytorch"), 2, 4,
+        gate=Gate.MARKED, after=SETUP,
+        pulled_by=(
+            HOOK, "examples/pytorch/", "requirements-pytorch.lock", "tests/integration/pytorch/",
+        ),
+    ),
+    Part(
+        "MongoDB tier (make test-mongo)", make("test-mongo"), 1, 3,
+        gate=Gate.MARKED, after=SETUP,
+        pulled_by=(
+            "controller/reshape_controller/store/", "examples/demo/", "tests/contract/",
+            "tests/e2e/", "tests/support/mongo/",
+        ),
+    ),
+    Part("wheel in empty environments", python("tests/wheel/check.py"), 2, 2, after=SETUP),
+    Part(
+        "compiled wheel in empty environments",
+        python("-m", "tests.wheel.compiled", "dist/*-cp*.whl"), 0, 1,
+        gate=Gate.LEFT_OUT, pulled_by=("hatch_build.py", "native/", "pyproject.toml"),
+        after=COMPILED,
+    ),
+    Part(
+        PREPARED, python("-m", "tests.kubernetes.grounds", "prepare"),
+        after=NODES, beside=True, kubernetes=True,
+    ),
+    Part(
+        "Kubernetes tier (make kubernetes)", make("kubernetes"), 4, 13,
+        gate=Gate.MARKED, after=PREPARED, kubernetes=True,
+        pulled_by=(
+            "deploy/", "launcher/reshape_launcher/kubernetes/", "playbooks/", "tests/kubernetes/",
+        ),
+    ),
+)  # fmt: skip
+"""In the order in which they run."""
