@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What the controller needs, and no TensorFlow: there in seconds.
+CONTROLLER := .venv-controller
 # PyTorch is for its own tests alone, and large.
 TORCH := .venv-pytorch
 # The compiled code, installed where nothing but the targets that name it finds it.
@@ -17,7 +19,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup demo test check quick test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers compiled test-compiled bench-replay bench-kubernetes clean
+.PHONY: help setup setup-controller demo test check quick test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers compiled test-compiled bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -30,8 +32,16 @@ $(VENV)/.ready: requirements.lock pyproject.toml .ci/environment.py
 
 setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.lock
 
-demo: setup  ## Set up and run the case study: two TensorFlow jobs, four presets (PRESET= COSTS= REPEATS= STORE=)
-	$(BIN)/python examples/demo/demo.py $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(STORE:%=--store '%')
+setup-controller: $(CONTROLLER)/.ready  ## Prepare .venv-controller with requirements-controller.lock: all but the tests, pictures and TensorFlow
+
+$(CONTROLLER)/.ready: requirements-controller.lock
+	$(PYTHON) -m venv $(CONTROLLER)
+	$(CONTROLLER)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-controller.lock
+	@touch $@
+
+demo:  ## Replay the case study while the rest installs, then run it: two TensorFlow jobs, two presets (PRESETS=all PRESET= COSTS= REPEATS= STORE=)
+	@$(PYTHON) examples/demo/prepare.py
+	@$(BIN)/python examples/demo/demo.py $(PRESETS:%=--presets %) $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(STORE:%=--store '%')
 
 test: setup  ## Set up and run the checks and all tests that need no TensorFlow, PyTorch, MongoDB or Kubernetes
 	$(MAKE) check
@@ -91,4 +101,4 @@ bench-kubernetes: setup  ## Reshape in a living pod against a restarted pod; wri
 	$(BIN)/python benchmarks/kubernetes_reshape.py
 
 clean:  ## Remove what the targets made
-	rm -rf $(VENV) $(TORCH) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(CONTROLLER) $(TORCH) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

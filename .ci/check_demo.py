@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 SUMMARY = Path(__file__).resolve().parents[1] / "out" / "demo" / "summary.json"
-PRESETS = ("default", "case-study-termination", "termination", "adaptive")
+PRESETS = ("termination", "adaptive")
 METRICS = (
     "makespan_s", "mean_jct_s", "median_jct_s", "p95_jct_s", "mean_wait_s", "gpu_use_ratio",
     "gpu_idle_s", "gpu_unallocated_s", "gpu_reserved_s", "gpu_starting_s", "gpu_stopping_s",
@@ -36,7 +36,7 @@ def main() -> int:
     if not problems and summary["valid"] is not True:
         print(f"NOTE    {late_of(summary)}")
     if not problems:
-        print("ok      four presets, reshaped down and up, 0 steps lost, every promise kept")
+        print("ok      both presets, reshaped down and up, 0 steps lost, every promise kept")
     return 1 if problems else 0
 
 
@@ -46,7 +46,7 @@ def late_of(summary: Any) -> str:
 
 
 def problems_of(summary: Any) -> list[str]:
-    """Everything that a summary of all presets lacks."""
+    """Everything that a summary of `make demo` lacks; more presets than its two may be there."""
     try:
         measured = summary["costs"]["measured"]["presets"]
         problems = [f"no figures of {name}" for name in PRESETS if name not in measured]
@@ -54,9 +54,8 @@ def problems_of(summary: Any) -> list[str]:
             problems.append("paced and late_steps do not say what was paced")
         for name, figures in measured.items():
             problems += [f"{name}: {problem}" for problem in of_preset(figures)]
-        changed = [measured[name] for name in ("case-study-termination", "adaptive")]
         for what in ("reshape_downs", "reshape_ups"):
-            if not any(figures[what] for figures in changed):
+            if not any(figures[what] for figures in measured.values()):
                 problems.append(f"{what} is 0 everywhere: nothing was reshaped")
         if measured["adaptive"]["container_restarts"] != 0:
             problems.append("adaptive restarted a container")

@@ -3,7 +3,7 @@
     python benchmarks/loop_throughput.py [--jobs 1000] [--rounds 40]
 
 Does: brings the jobs to train in the real engine, then lets every SideCar report progress through
-the real link and loop onto a real SQLite file, and measures each part of a batch. Prints one JSON
+the real hub and loop onto a real SQLite file, and measures each part of a batch. Prints one JSON
 document. Never: starts a process of a job, or a policy that decides anything.
 """
 
@@ -51,17 +51,17 @@ class FirstFit:
 
 
 class Nothing:
-    """Effects without effect; the link alone hears what is desired."""
+    """Effects without effect; the hub alone gets the desired states."""
 
     def __init__(self) -> None:
-        self.link: SidecarHub | None = None
+        self.hub: SidecarHub | None = None
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
-        assert self.link is not None
+        assert self.hub is not None
         for job in engine.state.jobs.values():
             desired = engine.desired(job.id)
             if desired is not None:
-                self.link.tell(desired)
+                self.hub.set_desired(desired)
 
 
 def report(job: Job, sequence: int, phase: Phase, step: int = 0) -> Observed:
@@ -87,7 +87,7 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
         clock, effects = WallClock(), Nothing()
         loop = Loop(store, Settings(FirstFit()), clock)
         clock_s = [0.0]
-        link = effects.link = SidecarHub(loop.post, lambda: clock_s[0], clock.now_s)
+        hub = effects.hub = SidecarHub(loop.post, lambda: clock_s[0], clock.now_s)
         await loop.start(effects)
         work = asyncio.create_task(loop.run())
         gpus = tuple(GpuId(f"gpu-{n}") for n in range(jobs))
@@ -107,7 +107,7 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
         figures: dict[str, object] = {"jobs": jobs, "cpus": os.cpu_count()}
         figures["invariants_ms"] = timed_ms(lambda: invariants.check(state))
         figures["dump_ms"] = timed_ms(state.dump, 3)
-        before = grown(loop, link)
+        before = grown(loop, hub)
         batches, heartbeats = [], []
         for n in range(rounds):
             clock_s[0] += 11.0
@@ -115,7 +115,7 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
             begin_s, busy_s = time.perf_counter(), time.process_time()
             for job in some:
                 seen = report(job, 1000 + n * 10, Phase.RUNNING, 10 + n)
-                await link.exchange(job.id, job.attempt, seen, 0.0)
+                await hub.exchange(job.id, job.attempt, seen, 0.0)
             heartbeats.append((time.perf_counter() - begin_s) / len(some))
             await loop.commit(ev.HostAdded(HOST, "V100", gpus[:1]))
             busy_s = time.process_time() - busy_s
@@ -127,7 +127,7 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
         figures["batch_of_100_reports_cpu_ms"] = round(
             statistics.median(c for _, c in batches) * 1e3, 1
         )
-        figures["before"], figures["after"] = before, grown(loop, link)
+        figures["before"], figures["after"] = before, grown(loop, hub)
         loop.stop()
         await work
         await store.close()
@@ -136,7 +136,7 @@ async def main(jobs: int, rounds: int) -> dict[str, object]:
 
 async def settled(loop: Loop) -> None:
     """Wait until nothing waits for the loop and it has planned all it wants."""
-    while loop._waiting or loop.engine.wants_plan():
+    while loop._queue or loop.engine.wants_plan():
         await asyncio.sleep(0.01)
     await loop.commit(ev.HostUndrained(HOST))
 
@@ -152,15 +152,15 @@ def timed_ms(work: object, times: int = 20) -> float:
     return round(statistics.median(took) * 1e3, 2)
 
 
-def grown(loop: Loop, link: SidecarHub) -> dict[str, int]:
+def grown(loop: Loop, hub: SidecarHub) -> dict[str, int]:
     """Sizes of what could grow with time."""
     state = loop.engine.state
     return {
         "due": len(state._due),
         "ended": len(state.ended),
         "views": len(state.views),
-        "link": len(link.jobs()),
-        "waiting": len(loop._waiting),
+        "link": len(hub.jobs()),
+        "waiting": len(loop._queue),
         "memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
     }
 

@@ -1,7 +1,7 @@
-"""The demo: two real TensorFlow jobs share four simulated GPUs, once under each of four presets.
+"""The demo: two real TensorFlow jobs share four simulated GPUs, once under each preset.
 
-    python examples/demo/demo.py [--out out/demo] [--preset NAME]... [--costs paper] [--repeats N]
-                                 [--store mongodb://HOST:PORT]
+    python examples/demo/demo.py [--out out/demo] [--presets all] [--preset NAME]... [--costs paper]
+                                 [--repeats N] [--store mongodb://HOST:PORT]
 
 Does what a user would do: starts a daemon on a fresh home, submits Job 1, then Job 2, and looks at
 both until they have ended; then the next preset. Prints what happens, then who had which GPU when
@@ -20,11 +20,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-from figures import draw_all
+from figures import ALL_PRESETS, draw_all
 from observed import Run
 from rich.console import Console
 from run import Server, clear, run, server_of
-from scenario import COST_SET, GPUS, PRESETS, Costs, Preset, assumed, measured
+from scenario import (
+    COMPARED,
+    COST_SET,
+    GPUS,
+    PIPE_COLUMNS,
+    PRESETS,
+    SETS,
+    Costs,
+    Preset,
+    assumed,
+    measured,
+)
 from summary import summarize
 from tables import comparison, is_kept, kept, order
 from watch import RunFailed
@@ -32,7 +43,6 @@ from watch import RunFailed
 from reshape_controller.cli.exits import CliError
 from reshape_controller.cli.timeline import gantt
 
-PIPE_COLUMNS = 100
 INTERRUPTED = 130
 """The exit code that shells give a program that Ctrl-C ended."""
 LATE_REMEDY = (
@@ -56,7 +66,8 @@ def main() -> int:
         print(error.text(), file=sys.stderr)
         return int(error.code)
     clear(options.out)
-    presets = [preset for preset in PRESETS if preset.name in (options.preset or [preset.name])]
+    names = options.preset or SETS[options.presets]
+    presets = [preset for preset in PRESETS if preset.name in names]
     console.print(
         f"[bold]Reshape demo[/bold]: two real TensorFlow jobs on {GPUS} simulated GPUs of this "
         f"host, under {len(presets)} preset{'s' if len(presets) > 1 else ''}.\n"
@@ -82,12 +93,18 @@ def main() -> int:
     first = {label: {name: r[0] for name, r in found.items()} for label, found in runs.items()}
     pictures = draw_all(first, summary, options.out)
     _show(console, runs, summary)
-    console.print(f"\nwritten: {options.out / 'summary.json'}; logs and checkpoints beside it")
-    console.print(f"pictures: {pictures[-1]} and {len(pictures) - 1} more; .png beside each .svg,")
-    console.print(".trace.json for ui.perfetto.dev")
+    console.print(f"\npicture: {_png(pictures)}", soft_wrap=True)
+    console.print(f"all {len(pictures)} pictures, as .svg and .png: {options.out / 'figures'}")
+    console.print(f"every figure: {options.out / 'summary.json'}; logs and checkpoints beside it")
     if not summary["valid"]:
         console.print(f"[bold]invalid[/bold]: {LATE_REMEDY}", soft_wrap=True)
     return 0 if summary["valid"] and is_kept(summary) else 1
+
+
+def _png(pictures: list[Path]) -> Path:
+    """The picture with all presets where there is one; else the first."""
+    found = [path for path in pictures if path.stem == ALL_PRESETS] or pictures
+    return found[0].with_suffix(".png")
 
 
 def _options() -> argparse.Namespace:
@@ -95,6 +112,12 @@ def _options() -> argparse.Namespace:
         description="Two real TensorFlow jobs on four simulated GPUs, under each preset."
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), help="emptied first")
+    parser.add_argument(
+        "--presets",
+        choices=list(SETS),
+        default="compared",
+        help=f"compared (the default): {' and '.join(COMPARED)}; all: every preset",
+    )
     parser.add_argument(
         "--preset",
         action="append",
@@ -131,17 +154,19 @@ def _all_runs(
 ) -> dict[str, list[Run]]:
     """Each preset in turn, then all of them again: a slow moment does not meet one alone."""
     found: dict[str, list[Run]] = {preset.name: [] for preset in presets}
-    total = len(presets) * options.repeats
-    for repeat in range(1, options.repeats + 1):
-        for preset in presets:
-            number = sum(map(len, found.values())) + 1
-            console.rule(f"{number} of {total}: {preset.name} ({costs.label} costs)", align="left")
-            console.print(preset.text)
-            folder = options.out / costs.label / preset.name
-            folder = folder / str(repeat) if options.repeats > 1 else folder
-            begin_s = time.monotonic()
-            found[preset.name].append(run(preset, costs, folder, server, console))
-            console.print(f"took {time.monotonic() - begin_s:.0f} s\n")
+    order = [(repeat, preset) for repeat in range(1, options.repeats + 1) for preset in presets]
+    total = len(order)
+    for number, (repeat, preset) in enumerate(order, 1):
+        console.rule(f"{number} of {total}: {preset.name} ({costs.label} costs)", align="left")
+        console.print(preset.text)
+        folder = options.out / costs.label / preset.name
+        folder = folder / str(repeat) if options.repeats > 1 else folder
+        coming = "the same with assumed costs" if options.costs else "the table and the pictures"
+        if number < total:
+            coming = f"the run of {order[number][1].name}"
+        begin_s = time.monotonic()
+        found[preset.name].append(run(preset, costs, folder, server, console, coming))
+        console.print(f"took {time.monotonic() - begin_s:.0f} s\n")
     return found
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LINES = (("black", "-"), ("0.45", (0, (3, 1.5))), ("0.6", ":"))
 """Shade and dashes of a job's line, in order of submission."""
+ALL_PRESETS = "all-presets"
+"""Name of the picture with every preset of a run, one below the other."""
 LANES_INCHES, RATES_INCHES, MARGIN_INCHES = 1.9, 1.7, 1.2
 
 
@@ -41,7 +43,7 @@ def draw_all(runs: Mapping[str, Mapping[str, Run]], summary: Any, out: Path) -> 
             trace = trace_events(run.timeline, {"preset": name, "costs": said, "paced": "true"})
             (folder / f"{name}.trace.json").write_text(json.dumps(trace) + "\n")
         if len(presets) > 1:
-            written.append(_draw_runs(presets, said, folder / "all-presets"))
+            written.append(_draw_runs(presets, said, folder / ALL_PRESETS))
             written.append(
                 _draw_bars(summary["costs"][label]["presets"], said, folder / "compared")
             )

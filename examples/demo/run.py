@@ -42,8 +42,13 @@ def server_of(flag: str | None) -> Server:
     return {variable: text for variable, text in found if text is not None}
 
 
-def run(preset: Preset, costs: Costs, folder: Path, server: Server, console: Console) -> Run:
-    """Run both jobs. Raises RunFailed; no process of the run is left either way."""
+def run(
+    preset: Preset, costs: Costs, folder: Path, server: Server, console: Console, coming: str
+) -> Run:
+    """Run both jobs; ``coming`` is what follows the run.
+
+    Raises RunFailed; no process of the run is left either way.
+    """
     home = Home((folder / "home").absolute())
     if STORE in server:
         # A server has no fresh home: a database of the run's own.
@@ -61,9 +66,14 @@ def run(preset: Preset, costs: Costs, folder: Path, server: Server, console: Con
         for name, record in RECORDS.items():
             due_s = begin_s + SUBMIT_AT_S[name]
             if time.monotonic() < due_s:
-                watch.until(lambda _, due_s=due_s: time.monotonic() >= due_s)  # type: ignore[misc]
+                watch.until(
+                    lambda _, due_s=due_s: time.monotonic() >= due_s,  # type: ignore[misc]
+                    f"{name} comes at {SUBMIT_AT_S[name]:.0f} s",
+                )
             _submit(home, record)
-        watch.until(lambda jobs: len(jobs) == len(RECORDS) and all(map(is_over, jobs.values())))
+        watch.until(
+            lambda jobs: len(jobs) == len(RECORDS) and all(map(is_over, jobs.values())), coming
+        )
         watch.read_all()
         timeline = client.get(Timeline, "/v1/timeline")
     facts = read_log(place.make())

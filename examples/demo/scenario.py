@@ -13,6 +13,8 @@ from pathlib import Path
 from reshape_profiles.loader import bundled
 
 HERE = Path(__file__).parent
+PIPE_COLUMNS = 100
+"""The width of what is printed where the output is no terminal."""
 GPUS = 4
 RECORDS = {"job-1": HERE / "job-1.yaml", "job-2": HERE / "job-2.yaml"}
 SUBMIT_AT_S = {"job-1": 0.0, "job-2": 18.0}
@@ -51,6 +53,10 @@ PRESETS = (
         "weighs every option; reshapes inside the living container",
     ),
 )
+
+COMPARED = ("termination", "adaptive")
+"""What a run without an option compares: ending containers, and reshaping in the living one."""
+SETS = {"compared": COMPARED, "all": tuple(preset.name for preset in PRESETS)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What the daemon says of the jobs while they run, printed as it happens.
 
-Does: looks five times a second, prints news as lines and, on a terminal, a bar for each job. Never:
+Does: looks five times a second and prints news as lines. Where each job is, and what comes next, it
+shows all the time: on a terminal as bars, elsewhere as a line after each few silent seconds. Never:
 changes anything. State: what it has seen.
 """
 
@@ -19,6 +20,18 @@ from reshape_controller.http.views import EventView, History, JobPage, JobView
 
 POLL_S = 0.2
 """Iterations per second are made of what is seen, so it is looked at often."""
+SILENT_S = 5.0
+"""After so long without a line there is one that says how far the jobs are."""
+STAGES = {
+    "none": "is queued",
+    "launching": "starts its container",
+    "ready": "is initialised and waits for its GPUs",
+    "starting": "starts",
+    "training": "trains",
+    "saving": "saves",
+    "stopping": "stops",
+    "ending": "ends its container",
+}
 RUN_WAIT_S = 900.0
 """A run that takes longer than this has failed."""
 QUIET = (
@@ -50,14 +63,21 @@ class Watch:
         self._seqs: dict[str, int] = {}
         """The newest record about a job whose history was read."""
         self._begin_s: float | None = None
+        self._printed_at_s = time.monotonic()
 
-    def until(self, holds: Callable[[dict[str, JobView]], bool]) -> None:
-        """Look, and print what is new, until ``holds(jobs by name)``. Raises RunFailed."""
+    def until(self, holds: Callable[[dict[str, JobView]], bool], coming: str) -> None:
+        """Look, and print what is new, until ``holds(jobs by name)``; ``coming`` is what follows.
+
+        Raises RunFailed.
+        """
         end_s = time.monotonic() + RUN_WAIT_S
         with _bars(self._console) as progress:
             while True:
                 self._look()
-                _draw(progress, self.jobs)
+                if self._console.is_terminal:
+                    _draw(progress, self.jobs, coming)
+                elif time.monotonic() > self._printed_at_s + SILENT_S:
+                    self._print_progress(coming)
                 if self.jobs and holds(self.jobs):
                     return
                 failed = [job for job in self.jobs.values() if job.state in ENDED[1:]]
@@ -97,7 +117,26 @@ class Watch:
         if event.kind not in QUIET:
             when = f"{event.at_s - self._begin_s:6.1f} s"
             line = f"{when}  [bold]{name}[/bold]  {event.kind:<14} {event.text}"
-            self._console.print(line, soft_wrap=True, highlight=False)
+            self._print(line)
+
+    def _print_progress(self, coming: str) -> None:
+        since_s = time.time() - (self._begin_s or time.time())
+        jobs = "; ".join(f"{name} {progress_of(job)}" for name, job in self.jobs.items())
+        self._print(f"{since_s:6.1f} s  … {jobs or 'the daemon starts'}; next: {coming}")
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, highlight=False)
+        self._printed_at_s = time.monotonic()
+
+
+def progress_of(job: JobView) -> str:
+    """Where a job is: its stage, GPUs and steps."""
+    if job.state in ENDED:
+        return f"is {job.state}"
+    text = STAGES.get(job.stage, job.stage)
+    if job.size and job.stage in ("starting", "training"):
+        text += f" on {job.size} GPU{'s' if job.size > 1 else ''}"
+    return f"{text}, step {job.step} of {job.total_steps}" if job.step else text
 
 
 def _bars(console: Console) -> Progress:
@@ -105,18 +144,20 @@ def _bars(console: Console) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} steps  {task.fields[what]}"),
+        TextColumn("{task.fields[what]}"),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
 
 
-def _draw(progress: Progress, jobs: dict[str, JobView]) -> None:
+def _draw(progress: Progress, jobs: dict[str, JobView], coming: str) -> None:
     """Bring the bars up to date."""
     known = {task.description: task.id for task in progress.tasks}
     for name, job in jobs.items():
-        what = f"{job.state}, {job.size} GPUs" if job.size else job.state
+        what = progress_of(job)
+        if job is list(jobs.values())[-1]:
+            what += f"   (next: {coming})"
         if name not in known:
             known[name] = progress.add_task(name, total=1, what=what)
         total = job.total_steps or max(job.step, 1)

@@ -74,7 +74,7 @@ def test_what_is_missing_differs_or_never_was_is_named_and_repaired(
         history, decisions = await store.history(None), await store.decisions(None)
         running = await store.job("job-0")
         assert running is not None
-        names = [name async for name in store.shown()]
+        names = [name async for name in store.row_names()]
         lost = tuple(name for name in names if name.startswith(("history/", "jobs/job-1")))
         await store.forget(lost)
         wrong = replace(running, user="mallory", seq=end)
@@ -132,14 +132,14 @@ def test_what_comes_while_rows_are_listed_is_not_taken_for_a_stray(
     """A daemon goes on: a check would have removed what it had just shown."""
 
     async def work(store: Store) -> None:
-        listed = store.shown
+        listed = store.row_names
 
         async def meanwhile() -> AsyncIterator[str]:
             await submitted(store, "late")
             async for name in listed():
                 yield name
 
-        setattr(store, "shown", meanwhile)  # noqa: B010
+        setattr(store, "row_names", meanwhile)  # noqa: B010
         found = await audit(store, repair=True)
         assert (found.wrong, found.extra) == ((), ())
         assert await store.job("late") is not None

@@ -75,10 +75,13 @@ def test_a_seq_that_exists_is_refused_and_the_record_there_is_handed_back(
         await fill(store, (first, second))
         with pytest.raises(SeqTaken) as own:
             await store.append(second)
-        assert own.value.found == second
+        assert own.value.existing == second
         with pytest.raises(SeqTaken) as foreign:
             await store.append(other)
-        assert (foreign.value.found.writer, foreign.value.found.digest) == ("w", second.digest)
+        assert (foreign.value.existing.writer, foreign.value.existing.digest) == (
+            "w",
+            second.digest,
+        )
         assert await read_all(store) == [first, second]
 
     run(make, work)

@@ -121,7 +121,7 @@ def test_jobs_are_filtered_by_state_and_user(make: Callable[[], Store]) -> None:
 
 def test_a_page_after_a_job_that_never_was_is_an_error(make: Callable[[], Store]) -> None:
     async def work(store: Store) -> None:
-        with pytest.raises(StoreError, match=r"no job 'nonsense'.*remedy"):
+        with pytest.raises(StoreError, match=r"unknown job 'nonsense'.*remedy"):
             await store.jobs(after="nonsense")
 
     run(make, work)

@@ -25,7 +25,7 @@ from tests.support.daemon_bed import DEADLINE_S, Bed, eventually
 from tests.support.daemon_bed import bed as make_bed
 from tests.support.docs_commands import ROOT, Command, commands, commands_of, session
 
-SESSIONS = ("README.md", "docs/getting-started.md")
+SESSIONS = ("docs/getting-started.md",)
 """Documents whose `reshape` commands are one session with a daemon and TensorFlow jobs."""
 TENSORFLOW_S = 200.0
 MAKE = re.compile(r"make [a-z-]+( [A-Z]+=\S+)*")
@@ -47,6 +47,10 @@ def rule_of(command: Command) -> str:
         return "session"
     if MAKE.fullmatch(text):
         return "make"
+    if command.document == "README.md" and text.startswith(("reshape ", "ADDRESS=")):
+        return "journey"  # tests/journeys/test_journeys.py compares them
+    if text in ('pip install ".[kubernetes,ansible]"', "kubectl apply -f deploy/kubernetes.yaml"):
+        return "elsewhere"  # tests/wheel/check.py; tests/kubernetes/test_in_cluster.py, by the API
     if text.startswith(WHAT_IF):
         return "what if"
     if REPLAY.match(text):

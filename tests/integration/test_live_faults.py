@@ -15,8 +15,8 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuState, JobId, Stage
 from reshape_controller.core.record import LogRecord
-from reshape_controller.live import control as desk_module
-from reshape_controller.live import effects as executor_module
+from reshape_controller.live import control as control_module
+from reshape_controller.live import effects as effects_module
 from reshape_controller.live import inbox
 from reshape_controller.live import leadership as leadership_module
 from reshape_controller.live import loop as loop_module
@@ -226,7 +226,7 @@ def test_a_job_that_is_in_the_log_and_not_shown_yet_is_not_said_to_be_unknown(
 def test_a_name_is_taken_for_as_long_as_its_job_may_still_be_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk_module, "COMMIT_WAIT_S", 0.2)
+    monkeypatch.setattr(control_module, "COMMIT_WAIT_S", 0.2)
 
     async def scenario() -> None:
         launcher = FakeLauncher()
@@ -301,7 +301,7 @@ def test_a_leader_that_lost_its_lease_stops_at_anothers_record_and_not_before(
         await asyncio.sleep(0.3)
         assert not task.done(), "without another's record the lease is of no consequence"
         successor = Loop(daemon.loop.store, Settings(GiveHalf()), WallClock())
-        await successor.start(daemon.executor)
+        await successor.start(daemon.effects)
         with pytest.raises(Fenced, match=r"epoch 2.*another controller took over"):
             await asyncio.wait_for(task, 30.0)
         await daemon.die()
@@ -409,7 +409,7 @@ def test_a_clock_begins_where_the_log_ended_if_that_is_later() -> None:
     clock.not_before(5000.0)
     steady[0] += 10.0
     assert clock.now_s() >= 5009.0, "a deadline of the log would wait until the clock caught up"
-    assert executor_module.RELEASE_POLL_S < executor_module.RELEASE_ROUND_S
+    assert effects_module.RELEASE_POLL_S < effects_module.RELEASE_ROUND_S
 
 
 def test_an_inserted_record_that_the_engine_cannot_take_ends_one_daemon_at_most(

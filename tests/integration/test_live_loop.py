@@ -68,8 +68,8 @@ class GiveHalf:
 @dataclass
 class Daemon:
     loop: Loop
-    link: SidecarHub
-    executor: Effects
+    hub: SidecarHub
+    effects: Effects
     control: Control
     launcher: FakeLauncher
     tasks: list[asyncio.Task[None]]
@@ -91,7 +91,7 @@ class Daemon:
         for task in self.tasks:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
-        await self.executor.stop()
+        await self.effects.stop()
         await self.loop.store.close()
 
 
@@ -105,20 +105,20 @@ async def start(
     await store.open()
     clock = WallClock()
     loop = Loop(store, Settings(GiveHalf(), limits=limits or Limits()), clock)
-    link = SidecarHub(loop.post, time.monotonic, clock.now_s)
-    launcher.link = link
+    hub = SidecarHub(loop.post, time.monotonic, clock.now_s)
+    launcher.hub = hub
     for sidecar in launcher.running.values():
-        sidecar.link = link
+        sidecar.hub = hub
     settings = LaunchSettings("http://127.0.0.1:1", path / "work")
-    executor = Effects(launcher, link, Tokens(b"secret"), settings, loop.post)
+    effects = Effects(launcher, hub, Tokens(b"secret"), settings, loop.post)
     admission = Admission(lambda: loop.engine.state)
-    control = Control(loop, admission, executor.log_folder, link.observed, executor.trouble)
-    await loop.start(executor)
+    control = Control(loop, admission, effects.log_folder, hub.observed, effects.trouble)
+    await loop.start(effects)
     tasks = [
         asyncio.create_task(loop.run()),
-        asyncio.create_task(executor.watch(lambda: loop.engine)),
+        asyncio.create_task(effects.watch(lambda: loop.engine)),
     ]
-    daemon = Daemon(loop, link, executor, control, launcher, tasks)
+    daemon = Daemon(loop, hub, effects, control, launcher, tasks)
     await loop.commit(ev.HostAdded(HOST, "V100", GPUS))
     return daemon
 
@@ -251,13 +251,13 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
         first = await daemon.control.submit(spec("first", 1, 2, 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
         last_seq = daemon.loop.journal.seq + records_before
-        carry_out = daemon.executor.carry_out
+        carry_out = daemon.effects.carry_out
 
         def only_until(engine: Engine, commands: tuple[Command, ...]) -> None:
             if daemon.loop.journal.seq < last_seq:
                 carry_out(engine, commands)
 
-        daemon.executor.carry_out = only_until  # type: ignore[method-assign]
+        daemon.effects.carry_out = only_until  # type: ignore[method-assign]
         await daemon.control.submit(spec("second", 2))
         end_s = time.monotonic() + 0.7
         while daemon.loop.journal.seq < last_seq and time.monotonic() < end_s:

@@ -116,7 +116,7 @@ def test_two_controllers_cannot_both_append_the_same_seq(address: str) -> None:
             assert len(lost) == 1
             assert results.count(None) == 1
             kept = [each async for each in first.read(0)]
-            assert kept == [lost[0].found]
+            assert kept == [lost[0].existing]
         finally:
             await first.close()
             await second.close()

@@ -124,7 +124,7 @@ def test_a_control_write_may_be_repeated_after_a_lost_reply(tmp_path: Path) -> N
                     await store.append(second)
                 with pytest.raises(SeqTaken) as own:
                     await store.append(second)
-                assert own.value.found == second
+                assert own.value.existing == second
                 writes: tuple[tuple[str, Callable[[], Awaitable[None]]], ...] = (
                     ("insert", lambda: store.put_request(item)),
                     ("update", lambda: store.project(change)),

@@ -55,7 +55,7 @@ async def appended(store: MongoStore) -> None:
     try:
         await store.append(SECOND)
     except SeqTaken as taken:
-        if taken.found != SECOND:
+        if taken.existing != SECOND:
             raise
 
 
@@ -84,7 +84,7 @@ OPERATIONS: dict[str, tuple[int, Callable[[MongoStore], Awaitable[None]]]] = {
     "refuse a request": (1, lambda store: store.refuse(BY_HAND, "no")),
     "refuse a field": (1, lambda store: store.refuse(FIELD, "no")),
     "refuse an insert": (1, lambda store: store.refuse(INSERTED, "no")),
-    "write rows anew": (5, lambda store: store.rewrite((NEWER,), 2)),
+    "write rows again": (5, lambda store: store.rewrite((NEWER,), 2)),
     "forget rows": (2, lambda store: store.forget(("jobs/job-001", "gpus/gpu-0"))),
 }
 

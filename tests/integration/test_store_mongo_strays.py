@@ -96,7 +96,7 @@ def test_a_copy_of_a_jobs_document_takes_nothing_from_it_and_is_handed_in_by_a_c
         assert shown is not None
         assert (shown["state"], shown["reshape"]["seq"]) == ("completed", 2)
         assert await store.requests(10) == ()
-        await store.forget(tuple([n async for n in store.shown() if n.startswith("copies")]))
+        await store.forget(tuple([n async for n in store.row_names() if n.startswith("copies")]))
         handed_in = await store.requests(10)
         assert len(handed_in) == 4, "now they are inserts like any other"
         with pytest.raises(RecordInvalid, match="state: is filled in by Reshape"):
@@ -138,7 +138,7 @@ def test_a_document_that_looks_half_like_a_jobs_hides_no_job_and_is_handed_in_by
         shown = await store.job("resnet-1")
         assert shown is not None
         assert shown.state is JobState.COMPLETED
-        await store.forget(tuple([n async for n in store.shown() if n.startswith("copies")]))
+        await store.forget(tuple([n async for n in store.row_names() if n.startswith("copies")]))
         assert len(await store.requests(10)) == 2, "now they are inserts like any other"
 
     run(address, work)

@@ -65,8 +65,8 @@ class World:
         if process.writing is not None or process.reply is not None:
             return  # one call at a time
         now_s = process.now_s(self.now_s)
-        process.candidate = process.candidate.looked(self.server.seen, now_s)
-        wanted = process.candidate.wants(now_s)
+        process.candidate = process.candidate.after_read(self.server.seen, now_s)
+        wanted = process.candidate.claim(now_s)
         if wanted is not None:
             process.writing = (wanted, self.server.seen, now_s)
 
@@ -86,7 +86,7 @@ class World:
             process.reply = None
             if written is not None:
                 now_s = process.now_s(self.now_s)
-                process.candidate = process.candidate.wrote(written, began_s, now_s)
+                process.candidate = process.candidate.after_write(written, began_s, now_s)
 
     def write(self, number: int) -> None:
         """Both at once."""
@@ -96,12 +96,12 @@ class World:
     def lose(self, number: int) -> None:
         """The server does not answer this candidate."""
         self.processes[number].writing = self.processes[number].reply = None
-        self.processes[number].candidate = self.processes[number].candidate.blind()
+        self.processes[number].candidate = self.processes[number].candidate.after_failure()
 
     def release(self, number: int) -> None:
         """It ends in order, and another process of the same machine takes its place."""
         process = self.processes[number]
-        freed = process.candidate.looked(self.server.seen, process.now_s(self.now_s)).release()
+        freed = process.candidate.after_read(self.server.seen, process.now_s(self.now_s)).release()
         if freed is not None:
             self.server.write(freed, self.server.seen)
         fresh = Candidate(f"{process.candidate.name}+")

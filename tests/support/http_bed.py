@@ -116,26 +116,26 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     clock = WallClock()
     loop = Loop(store, Settings(make_policy("adaptive"), limits=limits or Limits()), clock)
     monotonic_s = asyncio.get_running_loop().time
-    link, tokens = SidecarHub(loop.post, monotonic_s, clock.now_s), Tokens(b"secret")
-    launcher.link = link
+    hub, tokens = SidecarHub(loop.post, monotonic_s, clock.now_s), Tokens(b"secret")
+    launcher.hub = hub
     settings = LaunchSettings("http://127.0.0.1:1", folder / "jobs")
-    executor = Effects(launcher, link, tokens, settings, loop.post)
-    admission = Admission(lambda: loop.engine.state, executor.refusals)
+    effects = Effects(launcher, hub, tokens, settings, loop.post)
+    admission = Admission(lambda: loop.engine.state, effects.refusals)
 
     def log_folder(job: Job) -> Path:
         return folder / "logs" / job.spec.name / str(job.attempt)
 
-    control = Control(loop, admission, log_folder, link.observed, lambda job: "")
+    control = Control(loop, admission, log_folder, hub.observed, lambda job: "")
     listening = bind("127.0.0.1", 0)
     context = Context(
-        control, link, tokens, TOKEN, host_names("127.0.0.1"), Metrics(), TimelineReader(), clock
+        control, hub, tokens, TOKEN, host_names("127.0.0.1"), Metrics(), TimelineReader(), clock
     )
     server = Server(listening, context)
-    await loop.start(executor)
+    await loop.start(effects)
     server.start()
     tasks = [
         asyncio.create_task(loop.run()),
-        asyncio.create_task(executor.watch(lambda: loop.engine)),
+        asyncio.create_task(effects.watch(lambda: loop.engine)),
     ]
     gpus = tuple(GpuId(f"gpu-{number}") for number in range(4))
     await loop.commit(ev.HostAdded(HostId("local"), "testing", gpus))
@@ -146,7 +146,7 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
         loop.stop()
         tasks[1].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await executor.stop()
+        await effects.stop()
         await launcher.close()
         await store.close()
 

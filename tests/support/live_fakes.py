@@ -1,5 +1,5 @@
-"""A launcher whose SideCars are coroutines that talk to the real Link, and a controller that does
-nothing of its own; for fast tests of live.
+"""A launcher whose SideCars are coroutines that talk to the real ``SidecarHub``, and a controller
+that does nothing of its own; for fast tests of live.
 
 Never used where a test is about processes: those start real ones.
 """
@@ -50,7 +50,7 @@ class FakeSideCar:
     """Takes up each desired state at once; ``finish`` ends training with success."""
 
     spec: LaunchSpec
-    link: SidecarHub
+    hub: SidecarHub
     observed: Observed
     task: asyncio.Task[None] | None = None
     over: bool = False
@@ -61,7 +61,7 @@ class FakeSideCar:
         while not self.over:
             self.observed = seen = replace(seen, sequence=seen.sequence + 1)
             try:
-                desired = await self.link.exchange(seen.job, seen.attempt, seen, 0.2)
+                desired = await self.hub.exchange(seen.job, seen.attempt, seen, 0.2)
             except UnknownAttempt:
                 await asyncio.sleep(0.02)
                 continue
@@ -101,7 +101,7 @@ class FakeLauncher:
     """Containers as coroutines."""
 
     def __init__(self) -> None:
-        self.link: SidecarHub | None = None
+        self.hub: SidecarHub | None = None
         self.running: dict[tuple[str, int], FakeSideCar] = {}
         self.launches: list[tuple[str, int, str]] = []
         self.fail_next: str | None = None
@@ -116,10 +116,10 @@ class FakeLauncher:
             message, self.fail_next = self.fail_next, None
             raise LaunchError(message, retryable=True)
         key = (spec.job, spec.attempt)
-        if key in self.running or self.link is None:
+        if key in self.running or self.hub is None:
             return
         start = Observed(spec.job, spec.attempt, 0, 0, Phase.INITIALIZING, progress=Progress())
-        sidecar = FakeSideCar(spec, self.link, start)
+        sidecar = FakeSideCar(spec, self.hub, start)
         self.running[key] = sidecar
         if self.nowhere:
             sidecar.over = True

@@ -1,4 +1,4 @@
-"""Builds the wheel and tries it where nothing else is: contents, extras, and the installed command.
+"""Builds the wheel and tries it where nothing else is: contents, dependencies, the command.
 
 Does: ``python tests/wheel/check.py`` builds from this checkout, compares the wheel with the files
 of the repository, installs it into empty environments and runs it there, away from the checkout.
@@ -30,8 +30,10 @@ PACKAGES = {
     "playbooks/": "reshape_launcher/playbooks/",
 }
 """Folders of the repository, and where their files are in the wheel."""
-SIDECAR_EXTRA = {"reshape-gpu", "tornado", "nvidia-ml-py"}
-CONTROLLER_EXTRA_NEVER = {"tensorflow", "tensorflow-cpu", "keras", "torch"}
+SIDECAR_NEEDS = ("tornado", "nvidia-ml-py")
+"""All that the SideCar's agent imports; with `pip install --no-deps` it goes into an image."""
+OLD_EXTRAS = ("controller", "sidecar")
+NEVER = {"tensorflow", "tensorflow-cpu", "keras", "torch"}
 OF_OTHER_EXTRAS = {
     "reshape_launcher.kubernetes.api_errors",
     "reshape_launcher.kubernetes.api",
@@ -39,6 +41,8 @@ OF_OTHER_EXTRAS = {
     "reshape_launcher.playbooks.library.reshape_apply",
 }
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
+FIRST_LOOK, FIRST_PICTURE = "examples/demo/first_look.py", "inside the living container"
+"""What `make demo` shows before TensorFlow is installed."""
 COMMAND_TIMEOUT_S = 600.0
 JOB = """\
 name: wheel
@@ -128,34 +132,42 @@ def contents(trial: Trial) -> str:
     return f"{len(names)} files, {trial.wheel.stat().st_size // 1024} KiB"
 
 
-def resolved(trial: Trial, extra: str) -> set[str]:
-    """Names of the distributions that an extra installs, everything that they need included."""
-    report = trial.folder / f"report-{extra}.json"
+def resolved(trial: Trial, extras: str = "") -> set[str]:
+    """Names of the distributions that the wheel installs, everything that they need included."""
+    report = trial.folder / "report.json"
     run(
         *(sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"),
-        *("--report", report, f"{trial.wheel}[{extra}]"),
+        *("--report", report, f"{trial.wheel}{extras}"),
         cwd=trial.folder,
     )
     items = json.loads(report.read_text())["install"]
     return {re.sub(r"[-_.]+", "-", item["metadata"]["name"]).lower() for item in items}
 
 
-def extras(trial: Trial) -> str:
-    """The ``sidecar`` extra goes into people's images: Tornado and the NVML binding, no more."""
-    sidecar = resolved(trial, "sidecar")
-    if sidecar != SIDECAR_EXTRA:
-        raise Wrong(f"the sidecar extra installs {sorted(sidecar)}, not {sorted(SIDECAR_EXTRA)}")
-    controller = resolved(trial, "controller")
-    if controller & CONTROLLER_EXTRA_NEVER:
-        raise Wrong(f"the controller extra installs {sorted(controller & CONTROLLER_EXTRA_NEVER)}")
-    return f"sidecar {len(sidecar) - 1}, controller {len(controller) - 1} distributions"
+def dependencies(trial: Trial) -> str:
+    """The wheel installs what requirements-controller.lock pins, with the old extras no more."""
+    found = resolved(trial)
+    if found & NEVER:
+        raise Wrong(f"the wheel installs {sorted(found & NEVER)}")
+    pinned = {name for name, _ in pins("requirements-controller.lock")} | {"reshape-gpu"}
+    if found != pinned:
+        raise Wrong(f"installed or pinned, not both: {sorted(found ^ pinned)}")
+    extras = f"[{','.join(OLD_EXTRAS)}]"
+    if resolved(trial, extras) != found:
+        raise Wrong(f"{extras} installs {sorted(resolved(trial, extras) ^ found)} as well")
+    return f"{len(found) - 1} distributions, with {extras} the same"
+
+
+def pins(lock: str) -> list[tuple[str, str]]:
+    """Names and versions of a lock file."""
+    return re.findall(r"^([A-Za-z0-9._-]+)==([^\s;]+)", (ROOT / lock).read_text(), re.MULTILINE)
 
 
 def constraints(folder: Path) -> Path:
     """The versions of requirements.lock, without hashes (the wheel itself has none)."""
-    pins = re.findall(r"^([A-Za-z0-9._-]+==\S+)", (ROOT / "requirements.lock").read_text(), re.M)
     path = folder / "constraints.txt"
-    path.write_text("\n".join(pins) + "\n")
+    lines = [f"{name}=={version}\n" for name, version in pins("requirements.lock")]
+    path.write_text("".join(lines))
     return path
 
 
@@ -190,17 +202,18 @@ def bare(trial: Trial) -> str:
     try:
         away(trial, bin_folder, "reshape", "get")
     except Wrong as error:
-        if "Traceback" in str(error) or "pip install 'reshape-gpu[controller]'" not in str(error):
+        if "Traceback" in str(error) or "pip install PATH" not in str(error):
             raise
     else:
-        raise Wrong("`reshape get` works without its extra: this check is of no use any more")
-    return f"{len(names)} modules on the standard library alone; the command names its extra"
+        raise Wrong("`reshape get` works without its packages: this check is of no use any more")
+    return f"{len(names)} modules on the standard library alone; the command says what it lacks"
 
 
 def sidecar(trial: Trial) -> str:
-    """With the ``sidecar`` extra alone, every module of the SideCar imports."""
-    pins = str(constraints(trial.folder))
-    bin_folder = environment(trial, "sidecar", "-c", pins, f"{trial.wheel}[sidecar]")
+    """In an image with Tornado and the NVML binding alone, every module of the SideCar imports."""
+    pinned = str(constraints(trial.folder))
+    what = ("--no-deps", "-c", pinned, str(trial.wheel), *SIDECAR_NEEDS)
+    bin_folder = environment(trial, "sidecar", *what)
     names = module_names("reshape_sidecar")
     imports(trial, bin_folder, names)
     return f"{len(names)} modules"
@@ -208,8 +221,8 @@ def sidecar(trial: Trial) -> str:
 
 def controller(trial: Trial) -> str:
     """The installed command runs, and finds its data."""
-    pins = str(constraints(trial.folder))
-    bin_folder = environment(trial, "whole", "-c", pins, f"{trial.wheel}[controller,sidecar]")
+    pinned = str(constraints(trial.folder))
+    bin_folder = environment(trial, "whole", "-c", pinned, str(trial.wheel))
     version = away(trial, bin_folder, "reshape", "version")
     if trial.version not in version:
         raise Wrong(f"`reshape version` says {version.strip()!r}, not {trial.version}")
@@ -219,14 +232,16 @@ def controller(trial: Trial) -> str:
             raise Wrong(f"`reshape --help` does not name {verb!r}")
     names = [name for package in sorted(set(PACKAGES.values())) for name in module_names(package)]
     imports(trial, bin_folder, sorted(set(names) - OF_OTHER_EXTRAS))
+    if FIRST_PICTURE not in away(trial, bin_folder, "python", str(ROOT / FIRST_LOOK)):
+        raise Wrong(f"{FIRST_LOOK} shows no picture with the controller's packages alone")
     return f"{version.strip()}; {len(names)} modules"
 
 
 def cluster(trial: Trial) -> str:
     """With the extras for Kubernetes, everything imports, and the playbook is found."""
-    pins = str(constraints(trial.folder))
-    what = f"{trial.wheel}[controller,sidecar,kubernetes,ansible]"
-    bin_folder = environment(trial, "cluster", "-c", pins, what)
+    pinned = str(constraints(trial.folder))
+    what = f"{trial.wheel}[kubernetes,ansible]"
+    bin_folder = environment(trial, "cluster", "-c", pinned, what)
     imports(trial, bin_folder, sorted(OF_OTHER_EXTRAS))
     program = (
         "from reshape_launcher import ansible; print((ansible.playbooks() / ansible.PLAYBOOK))"
@@ -318,7 +333,7 @@ def imports(trial: Trial, bin_folder: Path, names: list[str]) -> None:
 
 PARTS: tuple[Callable[[Trial], str], ...] = (
     contents,
-    extras,
+    dependencies,
     bare,
     sidecar,
     controller,

@@ -76,7 +76,7 @@ def bare(trial: Trial) -> str:
 def command(trial: Trial) -> str:
     """A replay by the installed command gives what it gives with the pure wheel."""
     pins = str(constraints(trial.folder))
-    bin_folder = environment(trial, "whole", "-c", pins, f"{trial.wheel}[controller,sidecar]")
+    bin_folder = environment(trial, "whole", "-c", pins, str(trial.wheel))
     is_compiled = "from reshape_controller import compiled; print(compiled.text())"
     if away(trial, bin_folder, "python", "-I", "-c", is_compiled).strip() != "compiled":
         raise Wrong("what is installed is not compiled")

@@ -121,7 +121,7 @@ def _run() -> None:
         sys.exit(Exit.OK)
     except ModuleNotFoundError as error:
         what = f"the command needs the package {error.name}, which is not installed"
-        remedy = "pip install 'reshape-gpu[controller]'"
+        remedy = "pip install PATH; PATH is the folder, or the wheel, of Reshape"
         _end(failed(Exit.FAILED, what, sys.executable, remedy))
     except Exception as error:
         if os.environ.get(DEBUG):

@@ -1,1 +1,1 @@
-"""The daemon's HTTP interface: parse, hand on, render. No decisions, no state of its own."""
+"""The daemon's HTTP interface: parses requests, calls ``live`` and the store, renders answers."""

@@ -1,7 +1,8 @@
-"""The daemon's web application and the socket that it listens on.
+"""The daemon's web application, and the socket on which it listens.
 
-Does: one table of routes, one server with bounds on time and size. Never: listens beyond loopback
-(there are no identities to tell users apart). State: the server.
+Does: the table of routes; one server with bounds on time and size; a listening socket that pauses
+while no connection can be opened (``Accepting``). The operator's API is bound to loopback only,
+because there are no identities to tell users apart.
 """
 
 from __future__ import annotations
@@ -19,45 +20,48 @@ from tornado.ioloop import IOLoop
 
 from reshape_controller.core.errors import ReshapeError
 from reshape_controller.http import cluster, jobs, logs, probes, sidecar
-from reshape_controller.http import cluster as profiles
 from reshape_controller.http.base import BODY_BYTES_MAX, Access, Gate, NotFound
 from reshape_controller.http.routes import JOB_ACTIONS, OpenApi
 from reshape_controller.http.views import KEY
 
 NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+"""Errors of an accept for which there is no descriptor or memory left."""
 PAUSE_S = 0.25
-SAY_AGAIN_S = 60.0
+"""Pause before the next accept after such an error."""
+LOG_AGAIN_S = 60.0
+"""Least time between two log entries about it."""
 
 log = structlog.get_logger("reshape.http")
 
 
 class Accepting(socket.socket):
-    """Belongs to the event loop in which it accepts."""
+    """A listening socket that pauses when connections run out, instead of spinning. It belongs to
+    the event loop in which it accepts."""
 
-    _say_at_s = 0.0
+    _log_at_s = 0.0
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """The next connection. Raises BlockingIOError also where none can be opened now."""
+        """Accept a connection. Raises BlockingIOError also if none can be opened now."""
         try:
             return super().accept()
         except OSError as error:
             if error.errno not in NONE_LEFT:
                 raise
-            self._wait(error)
+            self._pause(error)
             raise BlockingIOError from None
 
-    def _wait(self, error: OSError) -> None:
+    def _pause(self, error: OSError) -> None:
         now_s = time.monotonic()
-        if now_s >= self._say_at_s:
-            self._say_at_s = now_s + SAY_AGAIN_S
+        if now_s >= self._log_at_s:
+            self._log_at_s = now_s + LOG_AGAIN_S
             consequence = "new connections wait until others are closed"
             log.warning("no-connections-left", error=error.strerror, consequence=consequence)
         loop = IOLoop.current()
         loop.update_handler(self, 0)
-        loop.call_later(PAUSE_S, self._go_on, loop)
+        loop.call_later(PAUSE_S, self._resume, loop)
 
-    def _go_on(self, loop: IOLoop) -> None:
-        if self.fileno() >= 0:  # else the server was stopped meanwhile
+    def _resume(self, loop: IOLoop) -> None:
+        if self.fileno() >= 0:  # otherwise the server was stopped meanwhile
             loop.update_handler(self, IOLoop.READ)
 
 
@@ -86,7 +90,7 @@ ROUTES: tuple[Route, ...] = (
     (rf"/v1/gpus/{_KEY}/clear", cluster.GpuClear),
     (r"/v1/hosts", cluster.Hosts),
     (rf"/v1/hosts/{_KEY}/(drain|undrain)", cluster.HostAction),
-    (r"/v1/profiles", profiles.Profiles),
+    (r"/v1/profiles", cluster.Profiles),
     (r"/v1/timeline", cluster.TimelinePage),
     (r"/v1/state", cluster.StatePage),
     (r"/v1/openapi.json", OpenApi),
@@ -100,8 +104,8 @@ SIDECAR_ROUTES: tuple[Route, ...] = (
     (r"/healthz", probes.Alive),
     (r"/readyz", probes.Leads),
 )
-"""All that pods are offered: each attempt speaks for itself, by a token of its own; and what the
-cluster asks to tell whether this process answers, and whether SideCars should be led here."""
+"""Routes for pods: the SideCars' long poll, for which each attempt has a token, and the probes by
+which the cluster checks that this process answers, and that SideCars should connect to it."""
 STANDBY_ROUTES: tuple[Route, ...] = (
     (r"/healthz", probes.Alive),
     (r"/v1/status", probes.StandbyStatus),
@@ -119,7 +123,7 @@ class CannotListen(ReshapeError):
 
 
 def bind(address: str, port: int) -> socket.socket:
-    """A listening socket on loopback; port 0 is any free one. Raises CannotListen."""
+    """Open a listening socket on loopback; port 0 is any free port. Raises CannotListen."""
     try:
         loopback = ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -135,21 +139,20 @@ def bind(address: str, port: int) -> socket.socket:
 
 
 def bind_for_sidecars(address: str, port: int) -> socket.socket:
-    """A listening socket that pods reach; only ``SIDECAR_ROUTES`` belong on it. Raises
-    CannotListen."""
+    """Open a listening socket that pods reach, for ``SIDECAR_ROUTES`` only. Raises CannotListen."""
     return _listening(address, port)
 
 
 def _listening(address: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
-        made = socket.create_server((address, port), family=family, backlog=BACKLOG)
-        listening = Accepting(fileno=made.detach())
+        plain = socket.create_server((address, port), family=family, backlog=BACKLOG)
+        listening = Accepting(fileno=plain.detach())
         listening.setblocking(False)
         return listening
     except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
-        what = "is in use by another program" if taken else str(error.strerror)
+        in_use = error.errno == errno.EADDRINUSE
+        what = "is in use by another program" if in_use else str(error.strerror)
         raise CannotListen(
             f"port {port} of {address} {what}", "name another port: --port N, or 0 for a free one"
         ) from None
@@ -188,10 +191,10 @@ class Server:
         self._socket = listening
 
     def start(self) -> None:
-        """Take connections, from inside a running event loop."""
+        """Accept connections; to be called inside a running event loop."""
         self._server.add_sockets([self._socket])
 
     async def stop(self) -> None:
-        """Take no more connections and close those that there are."""
+        """Accept no more connections, and close the open ones."""
         self._server.stop()
         await self._server.close_all_connections()

@@ -1,7 +1,7 @@
-"""What every handler shares: who may ask, how big a body may be, how an answer looks.
+"""The base of every handler: authorization, size of bodies, form of answers and errors.
 
 Does: checks the Host header and the bearer token before anything else, reads arguments strictly,
-writes JSON, and turns errors into ``{code, message, path, hint}``. Never: decides. State: none.
+writes JSON, and turns errors into ``{code, message, path, hint}``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from reshape_controller.store.protocol import JobRow
 BODY_BYTES_MAX = 256 * 1024
 """A job record or a SideCar's report is far smaller; more is refused with 413."""
 LIMIT_MAX = 1000
+"""Largest number of rows of one answer."""
 
 log = structlog.get_logger("reshape.http")
 T = TypeVar("T")
 
 
 class Access(Protocol):
-    """What it takes to tell who may ask."""
+    """The values that authorize a request."""
 
     @property
     def operator_token(self) -> str: ...
@@ -51,23 +52,23 @@ class Access(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the handlers work with; one per daemon."""
+    """The objects that handlers use; one per daemon."""
 
     control: Control
-    link: SidecarHub
+    hub: SidecarHub
     tokens: Tokens
     operator_token: str
     host_names: frozenset[str]
-    """Names under which this daemon may be addressed (Host header, without the port)."""
+    """Names by which this daemon may be addressed (Host header without the port)."""
     metrics: Metrics
     timeline: TimelineReader
     clock: Clock
     leadership: Leadership | None = None
-    """None: there is no other controller to be elected against."""
+    """None: this controller runs without an election."""
 
 
 class Gate(tornado.web.RequestHandler):
-    """Base of all handlers: who may ask, and how an answer looks."""
+    """Base of all handlers: authorization, and the form of an answer."""
 
     context: Access
     body_bytes_max = BODY_BYTES_MAX
@@ -81,7 +82,7 @@ class Gate(tornado.web.RequestHandler):
         self.set_header("X-Content-Type-Options", "nosniff")
 
     def prepare(self) -> None:
-        """Refuse what may not be asked. Raises ApiError."""
+        """Refuse a request that is not authorized, or too large. Raises ApiError."""
         self.check_host()
         self.authorize()
         if len(self.request.body) > self.body_bytes_max:
@@ -90,7 +91,7 @@ class Gate(tornado.web.RequestHandler):
             raise ApiError(413, ErrorBody("too-large", message))
 
     def authorize(self) -> None:
-        """Who may ask: the operator, by the token of the daemon's token file. Raises ApiError."""
+        """Check the operator's token, from the daemon's token file. Raises ApiError."""
         if not hmac.compare_digest(self.bearer(), self.context.operator_token.encode()):
             hint = "send the content of the file token in the daemon's home as bearer token"
             self.set_header("WWW-Authenticate", "Bearer")
@@ -98,7 +99,7 @@ class Gate(tornado.web.RequestHandler):
             raise ApiError(401, ErrorBody("unauthorized", message, "header Authorization", hint))
 
     def bearer(self) -> bytes:
-        """The bearer token of the request; empty where there is none."""
+        """The bearer token of the request; empty if there is none."""
         kind, _, token = self.request.headers.get("Authorization", "").partition(" ")
         return token.strip().encode() if kind.lower() == "bearer" else b""
 
@@ -131,12 +132,12 @@ class Gate(tornado.web.RequestHandler):
         self.finish(to_json(value) + "\n")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """One shape for every error, also Tornado's own."""
+        """Finish with an error, in one form for all errors, Tornado's own included."""
         error = kwargs.get("exc_info", (None, None, None))[1]
-        known = api_error(error) if isinstance(error, Exception) else None
-        if known is None:
-            known = ApiError(status_code, _own_error(status_code, error))
-        self.answer(known.body, known.status)
+        failure = api_error(error) if isinstance(error, Exception) else None
+        if failure is None:
+            failure = ApiError(status_code, _own_error(status_code, error))
+        self.answer(failure.body, failure.status)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
         if isinstance(value, tornado.web.HTTPError) or api_error(value) is not None:
@@ -149,10 +150,11 @@ class Gate(tornado.web.RequestHandler):
         )
 
     def check_xsrf_cookie(self) -> None:
-        """Nothing: there are no cookies; every request carries its token in a header."""
+        """Skip the check: there are no cookies; every request has its token in a header."""
 
     def check_host(self) -> None:
-        """A page in a browser can be led to loopback by DNS; its Host header gives it away."""
+        """Check the Host header: DNS can lead a browser's page to loopback, but its Host header
+        then has the page's own name. Raises ApiError."""
         name = _host_name(self.request.headers.get("Host", ""))
         if name not in self.context.host_names:
             message = f"{name!r} is not a host name of this daemon"
@@ -166,12 +168,12 @@ class Handler(Gate):
     context: Context
 
     def prepare(self) -> None:
-        """Tell what time it is here: the machine's clock may have been set. Raises ApiError."""
+        """Add the daemon's time, which the machine's clock may differ from. Raises ApiError."""
         super().prepare()
         self.set_header("Reshape-Now", f"{self.context.clock.now_s():.3f}")
 
     def user(self) -> str:
-        """On whose behalf the operator asks, as the client says; for the history only."""
+        """The user for whom the operator asks, as the client says; for the history only."""
         name = self.request.headers.get("Reshape-User", "")
         return printable(name)[:NAME_LENGTH_MAX] or "operator"
 
@@ -184,7 +186,7 @@ class Handler(Gate):
 
 
 class NotFound(Gate):
-    """Every path that is no route."""
+    """Handles every path that is no route."""
 
     async def prepare(self) -> None:  # type: ignore[override]
         super().prepare()
@@ -193,7 +195,7 @@ class NotFound(Gate):
 
 
 def body_text(body: bytes) -> str:
-    """The body as text. Raises ApiError."""
+    """Decode the body as text. Raises ApiError."""
     try:
         return body.decode("utf-8")
     except UnicodeDecodeError:
@@ -201,7 +203,7 @@ def body_text(body: bytes) -> str:
 
 
 def body_json(body: bytes) -> Any:
-    """The body as a JSON value. Raises ApiError."""
+    """Parse the body as JSON. Raises ApiError."""
     try:
         return json.loads(body_text(body))
     except (ValueError, RecursionError) as error:

@@ -1,12 +1,13 @@
-"""GPUs, hosts, the timeline, and how the daemon itself is.
+"""Handlers for GPUs, hosts, profiles of job types, the timeline, and the daemon's own state.
 
-Does: parse, hand to the desk, render. Never: decides. State: none.
+Does: parse, call ``Control`` or the store, render.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from reshape_controller.core.model import HostId
 from reshape_controller.http.base import BODY_BYTES_MAX, Gate, Handler, body_json
 from reshape_controller.http.errors import unavailable
 from reshape_controller.http.openapi import version
@@ -26,7 +27,7 @@ from reshape_profiles.loader import parse
 
 
 class Profiles(Handler):
-    """GET all; POST a document as the files of profiles are."""
+    """GET all profiles; POST a document in the format of a file of profiles."""
 
     body_bytes_max = 2 * BODY_BYTES_MAX
 
@@ -58,8 +59,8 @@ class GpuClear(Handler):
 
     async def post(self, gpu: str) -> None:
         await self.context.control.clear(gpu, self.user())
-        (found,) = (view for view in await _gpus(self.context.control.store) if view.id == gpu)
-        self.answer(found)
+        (cleared,) = (view for view in await _gpus(self.context.control.store) if view.id == gpu)
+        self.answer(cleared)
 
 
 class Hosts(Handler):
@@ -74,17 +75,17 @@ class HostAction(Handler):
     async def post(self, host: str, action: str) -> None:
         control = self.context.control
         await (control.drain if action == "drain" else control.undrain)(host, self.user())
-        found = [h for h in await control.store.hosts() if h.id == host]
-        self.answer(host_view(found[0]))
+        hosts = {each.id: each for each in await control.store.hosts()}
+        self.answer(host_view(hosts[HostId(host)]))
 
 
 class TimelinePage(Handler):
     async def get(self) -> None:
         from_s = self.number("from_s", 0.0, 0.0, 1e12)
-        found = await self.context.timeline.read(self.context.control.store, from_s)
-        if any(job.ended_at_s is None for job in found.jobs):
-            found = replace(found, to_s=max(found.to_s, self.context.clock.now_s()))
-        self.answer(found)
+        timeline = await self.context.timeline.read(self.context.control.store, from_s)
+        if any(job.ended_at_s is None for job in timeline.jobs):
+            timeline = replace(timeline, to_s=max(timeline.to_s, self.context.clock.now_s()))
+        self.answer(timeline)
 
 
 class StatePage(Handler):
@@ -107,29 +108,29 @@ class StatusPage(Handler):
         control, leadership = self.context.control, self.context.leadership
         ready, reason = control.ready()
         epoch, seq = control.position()
-        found = Status("leader", ready, version(), reason, epoch, seq)
+        status = Status("leader", ready, version(), reason, epoch, seq)
         if leadership is not None:
-            found = replace(
-                found,
+            status = replace(
+                status,
                 name=leadership.name,
                 leader=leadership.holder,
                 lease_held=leadership.held,
             )
-        self.answer(found)
+        self.answer(status)
 
 
 class Healthz(Gate):
-    """The process answers. The only path that needs no token, and it tells nothing else."""
+    """GET: the process answers. The only path that needs no token; it shows nothing else."""
 
     def authorize(self) -> None:
-        """Nothing is asked for."""
+        """Let every request pass: no token is needed."""
 
     def get(self) -> None:
         self.answer(Health("ok"))
 
 
 class Readyz(Handler):
-    """Requests are taken: the log was recovered and can be written."""
+    """GET: the daemon accepts requests; the log was recovered and can be written."""
 
     def get(self) -> None:
         ready, reason = self.context.control.ready()

@@ -1,7 +1,7 @@
-"""Errors as the API tells them: ``{code, message, path, hint}`` with an HTTP status.
+"""Errors as the API answers them: ``{code, message, path, hint}`` with an HTTP status.
 
-Does: maps the errors of the layers below, each in one place. Never: shows a traceback or a path of
-the program. State: none.
+Does: maps the errors of the layers below, each in one place. A traceback, or a path of the program,
+is not shown.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from reshape_sidecar.codec import CodecError
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """The body of every answer that is no success."""
+    """The body of an error."""
 
     code: str
     message: str
     path: str = ""
     hint: str = ""
     errors: tuple[FieldError, ...] = ()
-    """Everything that is wrong with a record; ``path``, ``message``, ``hint`` repeat the first."""
+    """Each problem of a record; ``path``, ``message`` and ``hint`` are those of the first."""
 
 
 class ApiError(Exception):
-    """A request that is not answered with success. ``status`` is the HTTP status."""
+    """An error to answer a request with. ``status`` is the HTTP status."""
 
     def __init__(self, status: int, body: ErrorBody) -> None:
         super().__init__(body.message)
@@ -48,24 +48,24 @@ def not_found(message: str, hint: str = "") -> ApiError:
 
 
 def unavailable(code: str, text: str) -> ApiError:
-    """What cannot be had now; a remedy that ``text`` brings along becomes the hint."""
+    """The error of a request that cannot be served now; a remedy in ``text`` becomes the hint."""
     what, _, remedy = text.partition("; remedy: ")
     return ApiError(503, ErrorBody(code, what, "", remedy))
 
 
 def rejected(errors: tuple[FieldError, ...]) -> ApiError:
-    """A record that cannot be accepted, with everything that is wrong with it."""
+    """The error of an invalid record, with each problem."""
     first = errors[0] if errors else FieldError("", "cannot be accepted")
     return ApiError(422, ErrorBody("rejected", first.message, first.path, first.hint, errors))
 
 
 def _first(error: Exception) -> str:
-    """The text without a remedy that it brings along."""
+    """The error's text without its remedy."""
     return str(error).partition("; ")[0]
 
 
 def api_error(error: Exception) -> ApiError | None:
-    """What the API answers for an error of a layer below; None for a defect."""
+    """Map an error of a layer below to the API's; None for a defect."""
     match error:
         case ApiError():
             return error

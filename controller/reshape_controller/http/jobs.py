@@ -1,6 +1,6 @@
 """Jobs over HTTP: submit, list, look at, cancel, pause, resume, pin; history and decisions.
 
-Does: parse, hand to the desk, render. Never: decides, or answers before the append. State: none.
+Does: parse, call ``Control`` or the store, render. A request is answered after its append.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from reshape_controller.core.model import JobState
 from reshape_controller.http.base import LIMIT_MAX, Handler, body_json, body_text
 from reshape_controller.http.errors import bad_request
-from reshape_controller.http.render import decision_view, job_view, jobs_named
+from reshape_controller.http.render import decision_view, job_view, jobs_in
 from reshape_controller.http.views import (
     Decisions,
     EventView,
@@ -26,7 +26,7 @@ class JobHandler(Handler):
     """Base of the handlers that show jobs."""
 
     def view(self, row: JobRow) -> JobView:
-        """The view of a row, with its SideCar's newest report and its container's trouble."""
+        """The view of a row, with its SideCar's newest report and its container's problem."""
         control = self.context.control
         if row.job is None or not row.job.attempt:
             return job_view(row)
@@ -90,7 +90,7 @@ class JobAction(JobHandler):
 
 
 class JobPin(JobHandler):
-    """POST a size to keep a job to; null: all its sizes again."""
+    """POST the only size that a job may have; null allows all its sizes again."""
 
     async def post(self, key: str) -> None:
         body = body_json(self.request.body)
@@ -118,17 +118,17 @@ class JobHistory(JobHandler):
 
 
 class JobDecisions(JobHandler):
-    """Every decision about a job with the options that were weighed."""
+    """GET the decisions about a job, with the options that were evaluated."""
 
     async def get(self, key: str) -> None:
         row = await self.row(key)
         limit = self.count("limit", 100, 1, LIMIT_MAX)
         store = self.context.control.store
-        found = await store.decisions(row.id, limit=limit)
-        named = {job: None for decision in found for job in jobs_named(decision)}
-        rows = [await store.job(job) for job in named]
+        decisions = await store.decisions(row.id, limit=limit)
+        others = {job: None for decision in decisions for job in jobs_in(decision)}
+        rows = [await store.job(job) for job in others]
         names = {other.id: other.name for other in rows if other is not None}
-        moved = {target.job: None for decision in found for target in decision.plan.targets}
-        histories = {job: await store.history(job, limit=LIMIT_MAX) for job in moved}
-        views = (decision_view(decision, names, histories) for decision in found)
+        resized = {target.job: None for each in decisions for target in each.plan.targets}
+        histories = {job: await store.history(job, limit=LIMIT_MAX) for job in resized}
+        views = (decision_view(decision, names, histories) for decision in decisions)
         self.answer(Decisions(tuple(views)))

@@ -1,7 +1,7 @@
 """Values as the JSON text of the API.
 
-Does: dataclasses, enums and tuples to JSON with every field, in the order of declaration. Never:
-parses (``reshape_sidecar.codec`` does, strictly). State: none.
+Does: dataclasses, enums and tuples to JSON with every field, in the order of declaration.
+``reshape_sidecar.codec`` parses such texts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def plain(value: object) -> Any:
-    """``value`` as dicts, lists, strings, numbers and None."""
+    """Convert a value into dicts, lists, strings, numbers and None."""
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -26,5 +26,5 @@ def plain(value: object) -> Any:
 
 
 def to_json(value: object, indent: int | None = None, *, ascii_only: bool = False) -> str:
-    """JSON text of ``value``."""
+    """Write a value as JSON text."""
     return json.dumps(plain(value), ensure_ascii=ascii_only, allow_nan=False, indent=indent)

@@ -1,8 +1,8 @@
 """A job's log files, by byte offset: while it runs, after a crash, after its end.
 
-Does: gives the last lines, or the bytes from an offset on, and can wait for more. Never: follows a
-link, opens anything but a regular file of the log folder, or keeps one open between requests.
-State: none; the client holds attempt and offset.
+Does: returns the last lines, or the bytes from an offset on, and can wait for more. It opens only
+regular files of the log folder, follows no symbolic link, and holds none open between requests.
+The client remembers attempt and offset.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from reshape_controller.store.protocol import JobRow
 from reshape_sidecar.init.values import TRAINING_LOG
 
 PAGE_BYTES_MAX = 256 * 1024
+"""Largest part of a file in one answer."""
 TAIL_LINES = 200
+"""Default number of last lines."""
 TAIL_LINES_MAX = 100_000
 WAIT_MAX_S = 30.0
+"""Longest time for which a request waits for more."""
 POLL_S = 0.2
+"""Pause between two reads of a file during that time."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}\.log")
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes ``offset`` to ``offset + len(data)`` of an attempt's file that is ``size`` long."""
+    """The bytes of an attempt's file from ``offset`` on; the file is ``size`` bytes long."""
 
     data: bytes
     attempt: int
@@ -40,11 +44,12 @@ class Chunk:
 
     @property
     def next(self) -> int:
+        """Offset at which the next chunk begins."""
         return self.offset + len(self.data)
 
 
 class JobLogs(Handler):
-    """GET: body is the log as it is; the headers say where to go on."""
+    """GET: the body is a part of the log, and the headers have the offset of the next part."""
 
     async def get(self, key: str) -> None:
         name = self.get_query_argument("file", TRAINING_LOG)
@@ -59,10 +64,10 @@ class JobLogs(Handler):
         until_s = time.monotonic() + wait_s
         while True:
             row = await self.row(key)
-            chunk = self._look(row, name, attempt, start, tail)
+            chunk = self._next_chunk(row, name, attempt, start, tail)
             ended = row.state.terminal
-            waited = ended or time.monotonic() >= until_s
-            if waited or (chunk is not None and chunk.data):
+            over = ended or time.monotonic() >= until_s
+            if over or (chunk is not None and chunk.data):
                 break
             if chunk is not None:
                 attempt, start = chunk.attempt, chunk.next
@@ -73,27 +78,27 @@ class JobLogs(Handler):
             chunk = Chunk(b"", 0, 0, 0)
         self._write_chunk(chunk, ended and chunk.next >= chunk.size)
 
-    def _look(
+    def _next_chunk(
         self, row: JobRow, name: str, attempt: int, start: int | None, tail: int
     ) -> Chunk | None:
-        """The next bytes there are; goes over to a later attempt when an earlier one is read."""
+        """The next bytes; those of a later attempt once an earlier one is read to its end."""
         job = row.job
         if job is None or job.attempt == 0:
             return None
-        found: Chunk | None = None
+        newest: Chunk | None = None
         for number in range(min(attempt, job.attempt) or job.attempt, job.attempt + 1):
             folder = self.context.control.log_folder(replace(job, attempt=number))
             chunk = read(folder / name, number, start, tail) if folder is not None else None
             if chunk is not None:
-                found = chunk
+                newest = chunk
                 if chunk.data:
                     break
-            if number == attempt or found is not None:
+            if number == attempt or newest is not None:
                 start = 0
-        return found
+        return newest
 
     def _folder(self, row: JobRow) -> Path | None:
-        """That of the newest attempt's logs, if it is there to be read."""
+        """Folder of the newest attempt's logs; None if it cannot be read here."""
         if row.job is None or row.job.attempt == 0:
             return None
         folder = self.context.control.log_folder(row.job)
@@ -110,17 +115,20 @@ class JobLogs(Handler):
 
 
 def read(path: Path, attempt: int, start: int | None, tail: int) -> Chunk | None:
-    """Up to a page of a file from ``start`` on (None: its last ``tail`` lines); None without it."""
+    """Read up to a page of a file; None if it cannot be read.
+
+    ``start``: the first byte; None: the last ``tail`` lines.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             return None
-        size = found.st_size
-        # A file shorter than what was read already was cut by its rotation: from its beginning.
+        size = status.st_size
+        # A file shorter than ``start`` was rotated: read it from its beginning.
         begin = _tail_start(fd, size, tail) if start is None else start if start <= size else 0
         return Chunk(os.pread(fd, PAGE_BYTES_MAX, begin), attempt, begin, size)
     finally:
@@ -128,7 +136,7 @@ def read(path: Path, attempt: int, start: int | None, tail: int) -> Chunk | None
 
 
 def _tail_start(fd: int, size: int, lines: int) -> int:
-    """Where the last ``lines`` lines begin, at most a page before the end."""
+    """Offset at which the last ``lines`` lines begin, at most a page before the end."""
     if lines == 0:
         return size
     begin = max(0, size - PAGE_BYTES_MAX)

@@ -1,7 +1,7 @@
 """Prometheus figures of the daemon, in a registry of their own.
 
-Does: counts requests, and reads jobs and GPUs from the projections at each scrape. Never: labels by
-job or user (their number has no bound). State: the counters since the start.
+Does: counts requests, and reads jobs and GPUs from the projections at each scrape. There is no
+label by job or user, because their number has no bound.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Metrics:
         self._latency.labels(handler).observe(seconds)
 
     async def text(self, store: Store, ready: bool, lease_held: bool) -> bytes:
-        """Everything in the text format; while the store does not answer, its last figures."""
+        """All figures in the text format; if the store does not answer, its last figures."""
         self._ready.set(1 if ready else 0)
         self._lease.set(1 if lease_held else 0)
         self._hints.set(1 if store.notices_requests else 0)
@@ -72,13 +72,13 @@ class Metrics:
         return prometheus.generate_latest(self._registry)
 
     async def _read(self, store: Store) -> None:
-        # Together: one after another they would take longer than a scrape where the store is slow.
+        # At the same time: one after another they take longer than a scrape if the store is slow.
         pages = asyncio.gather(*(store.jobs(limit=1, states=(state,)) for state in JobState))
-        found_pages, gpus, seq = await asyncio.gather(pages, store.gpus(), store.last_seq())
-        for state, page in zip(JobState, found_pages, strict=True):
+        job_pages, gpus, seq = await asyncio.gather(pages, store.gpus(), store.last_seq())
+        for state, page in zip(JobState, job_pages, strict=True):
             self._jobs.labels(state.value).set(page.total)
-        found = Count((gpu.host, gpu.state) for gpu in gpus)
+        counts = Count((gpu.host, gpu.state) for gpu in gpus)
         for host in {gpu.host: None for gpu in gpus}:
             for gpu_state in GpuState:
-                self._gpus.labels(host, gpu_state.value).set(found[host, gpu_state])
+                self._gpus.labels(host, gpu_state.value).set(counts[host, gpu_state])
         self._seq.set(seq)

@@ -1,7 +1,7 @@
-"""The API's own description (OpenAPI 3.1), from the routes' table and the types of the answers.
+"""The API's own description (OpenAPI 3.1), from the table of routes and the types of the answers.
 
-Does: derives schemas from the dataclasses that are rendered, so that they cannot drift. Never:
-describes what is not served (a test compares it with the routes). State: none.
+Does: derives schemas from the dataclasses that are rendered, so that the two agree. A test compares
+the description with the routes.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ DISTRIBUTION = "reshape-gpu"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path. ``answer`` is the type of its JSON body, None for other bodies."""
+    """A method of a path."""
 
     method: str
     path: str
     summary: str
     answer: type | None = None
+    """Type of the answer's JSON body; None for another body."""
     body: str = ""
     query: tuple[str, ...] = ()
     success: int = 200
@@ -41,7 +42,7 @@ def version() -> str:
 
 
 def document(operations: tuple[Operation, ...], error: type) -> dict[str, Any]:
-    """The OpenAPI document of ``operations``, whose errors all look like ``error``."""
+    """Build the OpenAPI document of ``operations``; ``error`` is the type of every error's body."""
     schemas: dict[str, Any] = {}
     failure = {"application/json": {"schema": _schema(error, schemas)}}
     paths: dict[str, Any] = {}
@@ -84,8 +85,8 @@ def document(operations: tuple[Operation, ...], error: type) -> dict[str, Any]:
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
     names = [part[1:-1] for part in operation.path.split("/") if part.startswith("{")]
     string = {"type": "string"}
-    found = [{"name": n, "in": "path", "required": True, "schema": string} for n in names]
-    return found + [{"name": n, "in": "query", "schema": string} for n in operation.query]
+    path = [{"name": n, "in": "path", "required": True, "schema": string} for n in names]
+    return path + [{"name": n, "in": "query", "schema": string} for n in operation.query]
 
 
 _SCALARS: dict[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}

@@ -1,7 +1,7 @@
-"""What a standby answers, and what a cluster asks of any controller's socket for pods.
+"""Handlers of a standby, and of the cluster's probes on a controller's socket for pods.
 
-Does: says that the process answers, and who leads. Never: takes a request, or tells pods more than
-whether SideCars should be led here. State: none.
+Does: shows that the process answers, and which controller leads. Pods see only whether SideCars
+should connect here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reshape_controller.live.leadership import Leadership
 
 @dataclass(frozen=True, slots=True)
 class StandbyContext:
-    """What the handlers of a daemon work with that does not lead yet."""
+    """The objects that the handlers of a standby use."""
 
     operator_token: str
     host_names: frozenset[str]
@@ -27,13 +27,13 @@ class StandbyContext:
 
 
 class Alive(Gate):
-    """The process answers. Asked by its node, under whatever name, without a token."""
+    """GET: the process answers. Its node asks without a token, under any host name."""
 
     def authorize(self) -> None:
-        """Nothing is asked for."""
+        """Let every request pass: no token is needed."""
 
     def check_host(self) -> None:
-        """Any name is good."""
+        """Let every host name pass."""
 
     def get(self) -> None:
         role = "standby" if isinstance(self.context, StandbyContext) else "leader"
@@ -41,7 +41,7 @@ class Alive(Gate):
 
 
 class Leads(Alive):
-    """SideCars should be led here. A standby has no such path."""
+    """GET: SideCars should connect here. A standby has no such path."""
 
     def get(self) -> None:
         self.answer(Health("ready"))
@@ -52,7 +52,7 @@ class StandbyStatus(Gate):
 
     def get(self) -> None:
         leadership = self.context.leadership
-        reason = _waiting(leadership)
+        reason = _reason(leadership)
         self.answer(
             Status(
                 "standby",
@@ -67,23 +67,23 @@ class StandbyStatus(Gate):
 
 
 class Standby(Gate):
-    """Every other path of a standby. Pods are not told who leads."""
+    """Handles every other path of a standby; the error names the leader."""
 
     context: StandbyContext
 
     async def prepare(self) -> None:  # type: ignore[override]
         super().prepare()
         hint = "ask the leader"
-        raise ApiError(503, ErrorBody("standby", _waiting(self.context.leadership), "", hint))
+        raise ApiError(503, ErrorBody("standby", _reason(self.context.leadership), "", hint))
 
 
 class PodsStandby(Alive):
-    """The same for pods: a SideCar that was led here asks again."""
+    """Handles every other path for pods; the error names no leader, and a SideCar asks again."""
 
     async def prepare(self) -> None:  # type: ignore[override]
         super().prepare()
         raise ApiError(503, ErrorBody("standby", "this controller is a standby"))
 
 
-def _waiting(leadership: Leadership) -> str:
+def _reason(leadership: Leadership) -> str:
     return f"this controller is a standby; the leader is {leadership.holder or 'not known yet'}"

@@ -1,7 +1,7 @@
-"""From projections to what the API shows of them.
+"""From projections to the views that the API shows.
 
-Does: flattens, and overlays a job with its SideCar's newest report, which is fresher than the log.
-Never: reads a store. State: none.
+Does: flattens rows, and overlays a job with its SideCar's newest report, which is fresher than the
+log. Pure.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from reshape_sidecar.wire import Observed, PhaseTimes, Progress
 
 
 def job_view(
-    row: JobRow, seen: Observed | None = None, log_folder: str | None = None, trouble: str = ""
+    row: JobRow, observed: Observed | None = None, log_folder: str | None = None, trouble: str = ""
 ) -> JobView:
-    """The view of a row; ``seen`` is its SideCar's newest report if there is one, ``trouble`` what
-    keeps its container from coming up."""
+    """The view of a row.
+
+    ``observed``: its SideCar's newest report. ``trouble``: why its container does not come up.
+    """
     base = JobView(
         id=row.id,
         name=row.name,
@@ -49,14 +51,14 @@ def job_view(
         errors = tuple(ErrorView(*error) for error in row.errors)
         what = "; ".join(FieldError(*error).told for error in row.errors)
         return replace(base, reason=what, errors=errors)
-    view = _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, seen)
+    view = _with_report(_with_spec(_with_job(base, row.job), row.job), row.job, observed)
     if trouble and row.job.stage is not Stage.NONE:
         view = replace(view, reason=": ".join(filter(None, (view.reason, trouble))))
     return view
 
 
 def gpu_view(gpu: Gpu, host: Host | None, names: dict[str, str]) -> GpuView:
-    """The view of a GPU; ``names`` maps ids of jobs to their names."""
+    """The view of a GPU; ``names`` has the names of jobs by id."""
     return GpuView(
         id=gpu.id,
         host=gpu.host,
@@ -81,8 +83,10 @@ def decision_view(
     names: Mapping[JobId, str],
     histories: Mapping[JobId, Sequence[HistoryEntry]],
 ) -> DecisionView:
-    """The view of a decision; ``names`` maps ids of jobs to their names, ``histories`` has those of
-    the jobs that it started or reshaped."""
+    """The view of a decision.
+
+    ``names``: names of jobs by id. ``histories``: those of the jobs that it started or reshaped.
+    """
     plan, at_s, policy = decision.plan, decision.at_s, decision.policy
     costs = costs_of(plan, at_s, histories)
     value = json.loads(explain_json(plan, at_s=at_s, policy=policy, names=names, costs=costs))
@@ -93,14 +97,14 @@ def decision_view(
     return view
 
 
-def jobs_named(decision: Decision) -> tuple[JobId, ...]:
-    """Every job that a decision names, once."""
+def jobs_in(decision: Decision) -> tuple[JobId, ...]:
+    """The jobs in a decision's text: its cause, and those of its targets and options."""
     plan = decision.plan
     targets = [*plan.targets, *(target for option in plan.options for target in option.targets)]
-    found = dict.fromkeys(target.job for target in targets)
+    jobs = dict.fromkeys(target.job for target in targets)
     if plan.about is not None:
-        found[plan.about] = None
-    return tuple(found)
+        jobs[plan.about] = None
+    return tuple(jobs)
 
 
 def _with_job(base: JobView, job: Job) -> JobView:
@@ -152,18 +156,19 @@ def _with_spec(base: JobView, job: Job) -> JobView:
     )
 
 
-def _with_report(base: JobView, job: Job, seen: Observed | None) -> JobView:
-    if seen is None or seen.attempt != job.attempt or seen.sequence < job.sequence:
-        seen = job.observed
+def _with_report(base: JobView, job: Job, report: Observed | None) -> JobView:
+    if report is None or report.attempt != job.attempt or report.sequence < job.sequence:
+        report = job.observed
     progress = job.progress
-    if seen is not None and seen.sequence > job.sequence and seen.progress.step >= progress.step:
-        progress = seen.progress
+    newer = report is not None and report.sequence > job.sequence
+    if newer and report is not None and report.progress.step >= progress.step:
+        progress = report.progress
     container = base.stage != "none"
     total = progress.total_steps or job.progress.total_steps or _steps(job.spec.length)
     return replace(
         base,
-        phase=seen.phase.value if seen is not None and container else None,
-        pid=seen.pid if seen is not None and container else None,
+        phase=report.phase.value if report is not None and container else None,
+        pid=report.pid if report is not None and container else None,
         step=progress.step,
         total_steps=total,
         epoch=progress.epoch,
@@ -174,14 +179,14 @@ def _with_report(base: JobView, job: Job, seen: Observed | None) -> JobView:
         checkpoint_step=progress.checkpoint_step,
         trajectory=progress.trajectory,
         trajectory_reason=progress.trajectory_reason,
-        times=seen.times if seen is not None else PhaseTimes(),
-        gpu_use=seen.gpu_use if seen is not None and container else (),
-        error=seen.error if seen is not None else None,
+        times=report.times if report is not None else PhaseTimes(),
+        gpu_use=report.gpu_use if report is not None and container else (),
+        error=report.error if report is not None else None,
     )
 
 
 def length_text(length: Length | None) -> str | None:
-    """How long a job trains, for people: ``12 epochs``; None when its record does not say."""
+    """A job's length for users: ``12 epochs``; None if its record has none."""
     if length is None:
         return None
     if length.unit is LengthUnit.TARGET_ACCURACY:
@@ -190,15 +195,17 @@ def length_text(length: Length | None) -> str | None:
 
 
 def _epochs(length: Length | None) -> int | None:
-    known = length is not None and length.unit is LengthUnit.EPOCHS
-    return int(length.value) if known and length is not None else None
+    if length is None or length.unit is not LengthUnit.EPOCHS:
+        return None
+    return int(length.value)
 
 
 def _steps(length: Length | None) -> int | None:
-    known = length is not None and length.unit is LengthUnit.STEPS
-    return int(length.value) if known and length is not None else None
+    if length is None or length.unit is not LengthUnit.STEPS:
+        return None
+    return int(length.value)
 
 
 def _ratio(progress: Progress, total: int | None) -> float | None:
-    """None also at step 0: a program of level 0 trains without ever saying where it is."""
+    """Share of the steps done; None also at step 0, because a program of level 0 reports none."""
     return min(1.0, progress.step / total) if total and progress.step else None

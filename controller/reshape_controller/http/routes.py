@@ -1,7 +1,4 @@
-"""What the API offers, for its description.
-
-Does: names every operation with what it answers. Never: serves one (``http.app``). State: none.
-"""
+"""The table of the API's operations, for its description. ``http.app`` has the handlers."""
 
 from __future__ import annotations
 

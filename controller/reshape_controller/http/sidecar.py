@@ -1,7 +1,7 @@
 """The SideCars' long poll: observed state in, desired state out.
 
-Does: checks the attempt's token, parses the report strictly, answers with what the link says.
-Never: decides, or lets a SideCar speak for another attempt. State: the exchange under way.
+Does: checks the attempt's token, so that a SideCar speaks for its own attempt only; parses the
+report strictly; answers with the desired state of ``SidecarHub``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SideCar(Handler):
                 "version",
             )
         wait_s = self.number("wait_s", 0.0, 0.0, HOLD_MAX_S)
-        exchange = self.context.link.exchange(job, int(attempt), observed, wait_s)
+        exchange = self.context.hub.exchange(job, int(attempt), observed, wait_s)
         self._exchange = asyncio.ensure_future(exchange)
         try:
             desired = await self._exchange
@@ -59,6 +59,6 @@ class SideCar(Handler):
         return self.count("worker", 0, 0, WORKERS_MAX)
 
     def on_connection_close(self) -> None:
-        """The SideCar hung up: nobody waits for the answer any more."""
+        """Cancel the exchange: the SideCar hung up, so its answer cannot be delivered."""
         if self._exchange is not None:
             self._exchange.cancel()

@@ -1,7 +1,7 @@
-"""Who held which GPU when: the log, fed to an engine again and written down as spans.
+"""GPUs and jobs over time: the log, fed to an engine again and recorded as spans.
 
-Does: follows the log from where it last stopped, one record at a time. Never: decides, or looks at
-the running engine: what it shows is what was committed. State: its own engine and the spans so far.
+Does: follows the log from its last position, one record at a time, in an engine of its own. So it
+shows only what was committed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from reshape_controller.live.recovery import newest, origin, redo
 from reshape_controller.store.protocol import Store
 
 RECORDS_MAX = 50_000
-"""A longer log is followed from its newest snapshot on: the timeline begins there."""
+"""Length of the log above which the timeline begins at the newest snapshot."""
 SPANS_MAX = 20_000
-"""Spans kept; the oldest go first."""
-_BREATHE_EVERY = 50
-"""Records between two chances for the rest of the daemon to work."""
+"""Largest number of spans; beyond it the oldest are dropped."""
+_YIELD_EVERY = 50
+"""Number of records after which the rest of the daemon may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,13 @@ class GpuLane:
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """The GPU's name for users."""
         return f"{self.host} GPU {self.index}"
 
 
 @dataclass(frozen=True, slots=True)
 class JobLane:
-    """``state`` is the newest one; ``ended_at_s`` is null while the job lives."""
+    """A job over time. ``state`` is the newest; ``ended_at_s`` is null until its end."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class JobLane:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Lanes by host and index, jobs by submission. Unix seconds; ``seq`` is the newest record."""
+    """GPUs by host and index, jobs by submission. Unix seconds; ``seq`` is the newest record."""
 
     seq: int
     from_s: float
@@ -82,8 +82,8 @@ class Timeline:
 class _Lane:
     spans: list[Span] = field(default_factory=list)
 
-    def turn_to(self, span: Span | None, at_s: float) -> int:
-        """Let the lane go on as ``span`` (None: as nothing). The number of new spans."""
+    def continue_as(self, span: Span | None, at_s: float) -> int:
+        """Continue the lane as ``span``, or as nothing; return the number of new spans."""
         last = self.spans[-1] if self.spans and self.spans[-1].to_s is None else None
         if last is not None and span is not None and replace(span, from_s=last.from_s) == last:
             return 0
@@ -96,7 +96,7 @@ class _Lane:
 
 
 class Recorder:
-    """Writes down spans as a log goes by. Pure but for its own lists."""
+    """Collects spans while an engine is fed a log."""
 
     def __init__(self) -> None:
         self.seq = 0
@@ -106,29 +106,29 @@ class Recorder:
         self._jobs: dict[JobId, tuple[Job, _Lane]] = {}
         self._count = 0
 
-    def see(self, engine: Engine, seq: int, at_s: float) -> None:
-        """Take in what the engine touched since the last call."""
-        state, touched = engine.state, engine.drain_changes()
+    def record(self, engine: Engine, seq: int, at_s: float) -> None:
+        """Add the changes of the engine since the last call."""
+        state, changes = engine.state, engine.drain_changes()
         self.seq, self.now_s = seq, at_s
         self._first_s = at_s if self._first_s is None else self._first_s
-        gpus = dict.fromkeys(touched.gpus)
-        for job_id in touched.jobs:
+        gpus = dict.fromkeys(changes.gpus)
+        for job_id in changes.jobs:
             job = state.jobs.get(job_id) or state.ended.pop(job_id, None)
             if job is not None:
                 gpus.update(dict.fromkeys(job.gpus))
                 lane = self._jobs[job_id][1] if job_id in self._jobs else _Lane()
                 self._jobs[job_id] = (job, lane)
-                self._count += lane.turn_to(_job_span(job, at_s, job_id in state.jobs), at_s)
+                self._count += lane.continue_as(_job_span(job, at_s, job_id in state.jobs), at_s)
         for gpu_id in gpus:
             gpu = state.gpus[gpu_id]
             lane = self._gpus[gpu_id][1] if gpu_id in self._gpus else _Lane()
             self._gpus[gpu_id] = (gpu, lane)
-            self._count += lane.turn_to(_gpu_span(gpu, state, at_s), at_s)
+            self._count += lane.continue_as(_gpu_span(gpu, state, at_s), at_s)
         if self._count > SPANS_MAX:
-            self._forget()
+            self._drop_oldest()
 
     def timeline(self, from_s: float = 0.0) -> Timeline:
-        """Everything that reaches beyond ``from_s``."""
+        """The timeline, without spans that end before ``from_s``."""
         gpus = sorted(self._gpus.values(), key=lambda entry: (entry[0].host, entry[0].index))
         jobs = sorted(self._jobs.values(), key=lambda entry: entry[0].place)
         return Timeline(
@@ -136,7 +136,7 @@ class Recorder:
             from_s=max(from_s, self._first_s or 0.0),
             to_s=self.now_s,
             gpus=tuple(
-                GpuLane(gpu.id, gpu.host, gpu.index, _beyond(lane, from_s)) for gpu, lane in gpus
+                GpuLane(gpu.id, gpu.host, gpu.index, _after(lane, from_s)) for gpu, lane in gpus
             ),
             jobs=tuple(
                 JobLane(
@@ -146,15 +146,15 @@ class Recorder:
                     job.submitted_at_s,
                     job.finished_at_s,
                     job.steps_lost,
-                    _beyond(lane, from_s),
+                    _after(lane, from_s),
                 )
                 for job, lane in jobs
                 if job.finished_at_s is None or job.finished_at_s >= from_s
             ),
         )
 
-    def _forget(self) -> None:
-        """Drop the oldest half, so that this is rare."""
+    def _drop_oldest(self) -> None:
+        """Drop the older half of the spans, so that this is rare."""
         lanes = [lane for _, lane in (*self._gpus.values(), *self._jobs.values())]
         ends = sorted(span.to_s for lane in lanes for span in lane.spans if span.to_s is not None)
         if not ends:
@@ -185,7 +185,7 @@ class TimelineReader:
             async for record in store.read(self._recorder.seq):
                 self._take(record)
                 count += 1
-                if count % _BREATHE_EVERY == 0:
+                if count % _YIELD_EVERY == 0:
                     await asyncio.sleep(0)
             return self._recorder.timeline(from_s)
 
@@ -197,7 +197,7 @@ class TimelineReader:
 
     def _take(self, record: LogRecord) -> None:
         redo(self._engine, record)
-        self._recorder.see(self._engine, record.seq, record.at_s)
+        self._recorder.record(self._engine, record.seq, record.at_s)
 
 
 _GPU_PHASES = {
@@ -238,5 +238,5 @@ def _job_span(job: Job, at_s: float, live: bool) -> Span | None:
     return Span(phase, at_s, None, job.id, len(job.gpus))
 
 
-def _beyond(lane: _Lane, from_s: float) -> tuple[Span, ...]:
+def _after(lane: _Lane, from_s: float) -> tuple[Span, ...]:
     return tuple(span for span in lane.spans if span.to_s is None or span.to_s > from_s)

@@ -1,7 +1,7 @@
-"""What the API shows of jobs, GPUs and hosts: the stable names of docs/api.md.
+"""The views of jobs, GPUs and hosts that the API shows: the stable names of docs/api.md.
 
-Does: names every field once; the handlers answer with these values, and the CLI reads them back.
-Never: leaves a field out (an unknown one is null). State: none.
+Does: names every field once; handlers answer with these values, and the CLI reads them back. Every
+field is always there; one that is unknown is null.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from reshape_controller.store.protocol import ProfileRow
 from reshape_sidecar.wire import GpuUse, PhaseTimes
 
 KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
-"""Every id and name that a path may have."""
+"""Pattern of ids and names in a path."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorView:
-    """One thing that is wrong with a rejected record."""
+    """A problem of a rejected record."""
 
     path: str
     message: str
@@ -26,7 +26,7 @@ class ErrorView:
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """A job, whatever its state. Times are Unix seconds; ``size`` is the number of its GPUs."""
+    """A job in any state. Times are Unix seconds; ``size`` is the number of its GPUs."""
 
     id: str
     name: str
@@ -45,11 +45,11 @@ class JobView:
     optional_gpus: tuple[int, ...] = ()
     struck: tuple[int, ...] = ()
     next_gpus: tuple[str, ...] = ()
-    """GPUs of the hand-over under way: what it will train on next; empty when there is none."""
+    """GPUs on which it will train after the hand-over under way; empty without one."""
     donors: tuple[str, ...] = ()
-    """Jobs that give GPUs to that hand-over."""
+    """Jobs that give GPUs to the hand-over under way."""
     phase: str | None = None
-    """What its SideCar sees; null without a container."""
+    """Phase that its SideCar reports; null without a container."""
     pid: int | None = None
     attempt: int = 0
     generation: int = 0
@@ -72,7 +72,7 @@ class JobView:
     container_restarts: int = 0
     failures: int = 0
     deadline: str | None = None
-    """What is awaited, and until when."""
+    """Kind of the deadline under way."""
     deadline_at_s: float | None = None
     command: tuple[str, ...] = ()
     framework: str | None = None
@@ -80,7 +80,7 @@ class JobView:
     retries: int | None = None
     priority: int | None = None
     pinned: int | None = None
-    """The only size that it may have, because somebody asked for it."""
+    """The only size that it may have, by request; null: all its sizes."""
     on_save_timeout: str | None = None
     code: str | None = None
     dataset: str | None = None
@@ -88,12 +88,12 @@ class JobView:
     job_type: str | None = None
     log_folder: str | None = None
     times: PhaseTimes = PhaseTimes()
-    """Phases of its newest start or reshape, in seconds."""
+    """Seconds of each phase of its newest start or reshape."""
     gpu_use: tuple[GpuUse, ...] = ()
     error: str | None = None
-    """What its SideCar says of the newest failure."""
+    """The newest failure as its SideCar reports it."""
     errors: tuple[ErrorView, ...] = ()
-    """Only of a rejected record."""
+    """Problems of a rejected record; empty for a job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """A job shall have so many GPUs on a host."""
+    """A number of GPUs that a plan gives a job on a host."""
 
     job: str
     name: str
@@ -162,8 +162,8 @@ class TargetView:
 
 @dataclass(frozen=True, slots=True)
 class OptionView:
-    """Something that was weighed. No targets: do nothing. ``refused`` says why it was not taken
-    although it may look better."""
+    """An option that was evaluated. Without targets it means no change. ``refused`` is the reason
+    if it was excluded."""
 
     targets: tuple[TargetView, ...]
     makespan_s: float | None
@@ -174,7 +174,7 @@ class OptionView:
 
 @dataclass(frozen=True, slots=True)
 class DecisionEvent:
-    """When and by whom a decision was made, and for whose sake."""
+    """Time and policy of a decision, and the job that caused it."""
 
     at_s: float
     policy: str
@@ -184,7 +184,7 @@ class DecisionEvent:
 
 @dataclass(frozen=True, slots=True)
 class CostView:
-    """A phase of a start or reshape that the decision brought about."""
+    """A phase of a start or reshape that a decision caused."""
 
     job: str
     name: str
@@ -195,8 +195,8 @@ class CostView:
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """A decision. ``chosen`` is an index into ``options``; ``weighed`` counts those left out too;
-    ``explanation`` is all of it for people."""
+    """A decision. ``chosen`` is an index into ``options``; ``weighed`` counts the options that are
+    left out too; ``explanation`` is the whole as text for users."""
 
     event: DecisionEvent
     options: tuple[OptionView, ...]
@@ -208,7 +208,7 @@ class DecisionView:
     seq: int
     explanation: str
     costs: tuple[CostView, ...] = ()
-    """Empty until something that it brought about has been measured."""
+    """Empty until a start or reshape that it caused was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,14 +228,15 @@ class HostList:
 
 @dataclass(frozen=True, slots=True)
 class StateView:
-    """The controller's state, in the form of its own snapshots: texts of JSON lines."""
+    """The controller's state, in the form of its snapshots: texts of JSON lines."""
 
     parts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``role`` is leader or standby. ``reason`` is empty: who is not ready answers an error."""
+    """Answer of a probe. ``role`` is leader or standby; ``reason`` is empty, because a daemon that
+    is not ready answers with an error."""
 
     status: str
     reason: str = ""
@@ -244,34 +245,35 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How a daemon is. ``leader`` names who has the lease, where there is one to have."""
+    """Role and readiness of a daemon."""
 
     role: str
     ready: bool
     version: str
     reason: str = ""
-    """Why it takes no requests."""
+    """Why the daemon accepts no requests; empty if it does."""
     epoch: int = 0
-    """Which controller of this log it is; 0: none yet."""
+    """Number of this controller among those of its log; 0 before it leads."""
     seq: int = 0
-    """The newest record of its log."""
+    """Seq of the newest record of its log."""
     name: str = ""
-    """Its own, among the candidates for the lease."""
+    """The daemon's own name among the candidates for the lease."""
     leader: str = ""
+    """Name of the lease's holder; empty without an election."""
     lease_held: bool = True
-    """Whether the lease is surely its own, or there is none."""
+    """Whether the lease is surely this daemon's; true without an election."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileList:
-    """What is known of job types: what was recorded, and what running jobs taught beside it."""
+    """Job types with their recorded profiles, and the speeds and costs learned from their jobs."""
 
     profiles: tuple[ProfileRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ProfilesRecorded:
-    """Job types whose profile was recorded now, and those whose was the same before."""
+    """Job types whose profile is recorded now, and those whose profile was the same before."""
 
     recorded: tuple[str, ...]
     unchanged: tuple[str, ...]

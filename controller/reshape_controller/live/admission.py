@@ -1,8 +1,8 @@
-"""What is checked of a valid request before it may enter the log.
+"""Checks of a valid request before it may enter the log.
 
-Does: names and checkpoint folders that live jobs have, sizes that no host has, what no launcher can
-give, a size to be pinned to. Never: parses (records does), or queues. State: names that were let in
-and are not in the engine yet, with their checkpoint folders.
+Does: refuses names and checkpoint folders that live jobs have, sizes that no host has, and what no
+launcher can give; checks a size to pin. A name that was admitted stays reserved until the engine
+knows its job.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ class Admission:
         state: Callable[[], State],
         refusals: Callable[[JobSpec], tuple[FieldError, ...]] = lambda spec: (),
     ) -> None:
-        """``refusals``: what of a record the launcher can never give."""
+        """``refusals``: names the parts of a record that the launcher cannot give."""
         self._state = state
         self._refusals = refusals
         self._entering: dict[str, str | None] = {}
+        """Checkpoint folder by name, of jobs on their way into the log."""
 
     def admit(self, spec: JobSpec) -> None:
-        """Let a record in, and keep its name until ``entered``. Raises Refused."""
+        """Admit a record, and reserve its name and folder until ``entered``. Raises Refused."""
         errors = check_against_hosts(spec, self._state().hosts.values()) + self._refusals(spec)
         jobs, folder = self._state().jobs.values(), _folder(spec)
         holder = next((job for job in jobs if job.spec.name == spec.name), None)
@@ -57,7 +58,7 @@ class Admission:
         self._entering[spec.name] = folder
 
     def entered(self, spec: JobSpec) -> None:
-        """The engine knows the job now (or never will)."""
+        """Release the name: the engine knows the job now, or cannot get to know it any more."""
         self._entering.pop(spec.name, None)
 
 
@@ -66,7 +67,8 @@ def _folder(spec: JobSpec) -> str | None:
 
 
 def _taken(field: str, value: str, what: str, holder: Job | None) -> FieldError:
-    """Why it cannot be had now. ``holder``: who has it; None: somebody at this moment."""
+    """The refusal of a value in use. ``holder``: the job that has it; None: one that is being
+    submitted at this moment."""
     if holder is not None and holder.state.terminal:
         who = f"a job whose container has not ended yet ({holder.id}, {holder.state.value})"
         remedy = f"submit it again in a moment, or choose another {what}"
@@ -77,7 +79,7 @@ def _taken(field: str, value: str, what: str, holder: Job | None) -> FieldError:
 
 
 def size_to_pin(job: Job, size: object) -> int | None:
-    """The size that a job may be kept to, as it was asked for. Raises Refused."""
+    """Check a requested size and return it; None for all sizes. Raises Refused."""
     if size is None:
         return None
     sizes = replace(job, pinned=None).sizes
@@ -96,5 +98,5 @@ def size_to_pin(job: Job, size: object) -> int | None:
 
 
 def job_id(name: str, key: str) -> JobId:
-    """Id of a job: its name and a short digest of what makes this submission one of its kind."""
+    """Id of a job: its name, and a short digest of ``key``, which is unique to the submission."""
     return JobId(f"{name}-{request_key(key)}")

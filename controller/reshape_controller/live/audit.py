@@ -1,8 +1,8 @@
-"""The projections compared with the log: what is missing, differs, or shows what never was.
+"""The projections compared with the log: rows that are missing, differ, or are not in the log.
 
-Does: feeds the whole log to a fresh engine twice (first which append wrote each row last, then the
-rows themselves, in bounded portions), compares, and repairs. Never: appends, decides, or touches a
-container; may run beside a daemon, whose newer rows it leaves alone. State: none.
+Does: feeds the whole log to a new engine twice (first to learn which append wrote each row last,
+then for the rows themselves, in bounded portions), compares, and repairs. It may run beside a
+daemon, whose newer rows it leaves alone.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from reshape_controller.store.protocol import Changes, Store
 PORTION_ROWS = 500
 """Rows that are compared at once."""
 NAMES_MAX = 1000
-"""So many rows are named; more are counted."""
+"""Largest number of rows that are named; the others are counted."""
 PROJECTED_WITHIN_S = 2.0
-"""A daemon shows within so long what it has appended."""
-LOOK_EVERY_S = 0.1
+"""Time within which a running daemon projects a record that it appended."""
+CHECK_EVERY_S = 0.1
+"""Pause between two checks for that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found. ``wrong`` are missing or differ, ``extra`` show what is not in the log."""
+    """Result of an audit."""
 
     begin_seq: int
-    """1, or the first record after the snapshot with which the readable log begins."""
+    """Seq of the first record compared: 1, or the one after the snapshot that begins the log."""
     end_seq: int
     rows: int
-    """Rows that were compared."""
+    """Number of rows compared."""
     wrong: tuple[str, ...]
+    """Names of rows that are missing or differ from the log; at most ``NAMES_MAX``."""
     extra: tuple[str, ...]
+    """Names of rows that the log does not account for; at most ``NAMES_MAX``."""
     wrong_count: int
     extra_count: int
     repaired: bool
@@ -48,24 +51,26 @@ async def audit(store: Store, *, repair: bool) -> Audit:
     """Compare an open store's projections with its log. Raises StoreError."""
     end_seq = await _end(store)
     begin = await origin(store)
-    known = await _known(store, begin, end_seq)
-    wrong, wrong_count = await _wrong(store, begin, end_seq, known.newest, repair)
-    extra, extra_count = await _extra(store, begin, end_seq, known, repair)
-    return Audit(begin.seq + 1, end_seq, known.rows, wrong, extra, wrong_count, extra_count, repair)
+    log_rows = await _log_rows(store, begin, end_seq)
+    wrong, wrong_count = await _wrong(store, begin, end_seq, log_rows.newest, repair)
+    extra, extra_count = await _extra(store, begin, end_seq, log_rows, repair)
+    return Audit(
+        begin.seq + 1, end_seq, log_rows.rows, wrong, extra, wrong_count, extra_count, repair
+    )
 
 
 async def _end(store: Store) -> int:
-    """Up to which seq is compared: all that is in the log by now, and shown if a daemon runs."""
+    """Seq up to which rows are compared: the log's end, once a running daemon has projected it."""
     end_seq = await store.last_seq()
-    for _ in range(round(PROJECTED_WITHIN_S / LOOK_EVERY_S)):
+    for _ in range(round(PROJECTED_WITHIN_S / CHECK_EVERY_S)):
         if await store.projected_seq() >= end_seq:
             break
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(CHECK_EVERY_S)
     return end_seq
 
 
 async def _changes(store: Store, begin: Origin, end_seq: int) -> AsyncIterator[Changes]:
-    """What every append changed, made anew."""
+    """Compute again what every append changed."""
     engine = begin.engine()
     async for record in store.read(begin.seq):
         if record.seq > end_seq:
@@ -75,20 +80,22 @@ async def _changes(store: Store, begin: Origin, end_seq: int) -> AsyncIterator[C
 
 
 @dataclass(slots=True)
-class _Known:
-    """What the log knows of: rows that change, with the append that wrote each last; and how many
-    rows that are written once each append wrote."""
+class _LogRows:
+    """The rows that the log accounts for."""
 
     newest: dict[str, int] = field(default_factory=dict)
+    """Seq of the append that wrote a changing row last, by the row's name."""
     history: dict[int, int] = field(default_factory=dict)
+    """Number of history entries by seq."""
     decisions: dict[int, int] = field(default_factory=dict)
+    """Number of decisions by seq."""
 
     @property
     def rows(self) -> int:
         return len(self.newest) + sum(self.history.values()) + sum(self.decisions.values())
 
     def has(self, name: str) -> bool:
-        """Whether a row that is shown is one of them; stores number and split rows differently."""
+        """Whether a row of a store is one of them; stores number and split rows differently."""
         table, _, key = name.partition("/")
         if table.endswith("_profiles"):
             return f"profiles/{key}" in self.newest
@@ -102,15 +109,15 @@ class _Known:
         return int(number) < counts.get(int(seq), 0)
 
 
-async def _known(store: Store, begin: Origin, end_seq: int) -> _Known:
-    known = _Known()
+async def _log_rows(store: Store, begin: Origin, end_seq: int) -> _LogRows:
+    log_rows = _LogRows()
     async for changes in _changes(store, begin, end_seq):
-        known.newest.update(dict.fromkeys(_changing(changes), changes.seq))
+        log_rows.newest.update(dict.fromkeys(_changing(changes), changes.seq))
         if changes.history:
-            known.history[changes.seq] = len(changes.history)
+            log_rows.history[changes.seq] = len(changes.history)
         if changes.decisions:
-            known.decisions[changes.seq] = 1 + max(each.number for each in changes.decisions)
-    return known
+            log_rows.decisions[changes.seq] = 1 + max(each.number for each in changes.decisions)
+    return log_rows
 
 
 def _changing(changes: Changes) -> list[str]:
@@ -125,25 +132,25 @@ def _changing(changes: Changes) -> list[str]:
 async def _wrong(
     store: Store, begin: Origin, end_seq: int, newest: dict[str, int], repair: bool
 ) -> tuple[tuple[str, ...], int]:
-    found: list[str] = []
+    wrong: list[str] = []
     count = 0
     portion: list[Changes] = []
     size = 0
     async for changes in _changes(store, begin, end_seq):
-        portion.append(_still_shown(changes, newest))
+        portion.append(_newest_rows(changes, newest))
         size += len(_changing(portion[-1])) + len(changes.history) + len(changes.decisions)
         if size < PORTION_ROWS and changes.seq < end_seq:
             continue
         names = await store.differing(tuple(portion), end_seq)
         if names and repair:
             await store.rewrite(tuple(portion), end_seq)
-        found += names[: NAMES_MAX - len(found)]
+        wrong += names[: NAMES_MAX - len(wrong)]
         count += len(names)
         portion, size = [], 0
-    return tuple(found), count
+    return tuple(wrong), count
 
 
-def _still_shown(changes: Changes, newest: dict[str, int]) -> Changes:
+def _newest_rows(changes: Changes, newest: dict[str, int]) -> Changes:
     """Only the rows that no later append has written again."""
     seq = changes.seq
     return replace(
@@ -156,14 +163,14 @@ def _still_shown(changes: Changes, newest: dict[str, int]) -> Changes:
 
 
 async def _extra(
-    store: Store, begin: Origin, end_seq: int, known: _Known, repair: bool
+    store: Store, begin: Origin, end_seq: int, log_rows: _LogRows, repair: bool
 ) -> tuple[tuple[str, ...], int]:
-    """Rows of which the log knows nothing. Where its beginning is gone, they cannot be told."""
+    """Names and number of rows that the log does not account for."""
     if begin.seq:
-        return (), 0
-    found = [name async for name in store.shown() if not known.has(name)]
+        return (), 0  # without the log's beginning, older rows cannot be told from extra ones
+    extra = [name async for name in store.row_names() if not log_rows.has(name)]
     if await store.last_seq() != end_seq:
-        return (), 0  # nor where it went on: one of them may be what came meanwhile
-    if found and repair:
-        await store.forget(tuple(found))
-    return tuple(found[:NAMES_MAX]), len(found)
+        return (), 0  # the log grew meanwhile: one of them may be a new row
+    if extra and repair:
+        await store.forget(tuple(extra))
+    return tuple(extra[:NAMES_MAX]), len(extra)

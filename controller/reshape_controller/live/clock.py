@@ -1,8 +1,7 @@
 """Where the live shell gets its time from; the only module that reads a clock for the engine.
 
-Does: Unix time in seconds that passes like a stopwatch, whatever the machine's clock does, and
-follows that little by little. Never: local time, or a jump: a deadline would come hours early or
-late by it. State: the latest time that was given out.
+Does: gives Unix time in seconds that runs like a stopwatch and follows the machine's clock little
+by little. A jump of that clock would make deadlines hours early or late.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 FOLLOW_RATIO = 0.1
-"""How much faster or slower than a second a second may pass, to follow the machine's clock."""
+"""Largest relative correction of the rate at which time passes, to follow the machine's clock."""
 
 
 class Clock(Protocol):
@@ -34,13 +33,13 @@ class WallClock:
         self._wall_s = wall_s
         self._steady_s = steady_s
         self._latest_s = wall_s()
-        self._looked_at_s = steady_s()
+        self._read_at_s = steady_s()
 
     def now_s(self) -> float:
         """Unix time in seconds; never decreases."""
         steady_s = self._steady_s()
-        passed_s = steady_s - self._looked_at_s
-        self._looked_at_s = steady_s
+        passed_s = steady_s - self._read_at_s
+        self._read_at_s = steady_s
         self._latest_s += passed_s
         behind_s = self._wall_s() - self._latest_s
         most_s = passed_s * FOLLOW_RATIO
@@ -48,5 +47,5 @@ class WallClock:
         return self._latest_s
 
     def not_before(self, at_s: float) -> None:
-        """Go on from ``at_s`` if that is later: time that is in the log has passed."""
+        """Go on from ``at_s`` if that is later: the log holds times only of the past."""
         self._latest_s = max(self.now_s(), at_s)

@@ -1,7 +1,7 @@
-"""What people may ask of the daemon: the only way in for the HTTP layer.
+"""The requests that people make of the daemon: the only way in for the HTTP layer and the inbox.
 
-Does: checks a request against what is known, posts it as an event and waits for its append.
-Never: parses text, decides, or answers before the append. State: none of its own.
+Does: checks a request against the engine's state, posts it as an event, and returns after the
+append that holds it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ COMMIT_WAIT_S = 30.0
 
 
 class Conflict(ReshapeError):
-    """The request does not fit the state that a job or GPU is in. ``as_asked``: it is what was
-    asked."""
+    """The request does not fit the state that a job or GPU is in."""
 
-    def __init__(self, message: str, *, as_asked: bool = False, look: str = "get") -> None:
+    def __init__(self, message: str, *, already_done: bool = False, look: str = "get") -> None:
+        """``already_done``: the request asks for the state that is there. ``look``: the command
+        that shows the state."""
         super().__init__(message)
-        self.as_asked = as_asked
+        self.already_done = already_done
         self.hint = f"reshape {look} shows its state"
 
 
 class NotReady(ReshapeError):
-    """The store does not take anything now. The text says whether the request may still happen."""
+    """The store takes nothing now. The text says whether the request may still be carried out."""
 
 
 class Control:
@@ -117,37 +118,37 @@ class Control:
         await self._commit(ev.GpuCleared(known.id, user))
 
     async def record(self, profiles: tuple[Profile, ...]) -> tuple[str, ...]:
-        """Record what is known of job types; predictions go by it from then on. Raises NotReady.
+        """Record profiles of job types, for all later predictions, and return the job types whose
+        profile is new or different. Raises NotReady.
 
-        The job types whose profile is new. One that is recorded as it is stays, with what running
-        jobs taught beside it.
+        A profile that is recorded already stays, with the speeds learned beside it.
         """
         book = self._loop.engine.state.profiles
-        fresh = [profile for profile in profiles if book.of(profile.job_type) != profile]
-        commits = [self._commit(ev.ProfileRecorded(profile)) for profile in fresh]
+        changed = [profile for profile in profiles if book.of(profile.job_type) != profile]
+        commits = [self._commit(ev.ProfileRecorded(profile)) for profile in changed]
         for result in await asyncio.gather(*commits, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
-        return tuple(profile.job_type for profile in fresh)
+        return tuple(profile.job_type for profile in changed)
 
     def log_folder(self, job: Job) -> Path | None:
-        """Folder with training.log and the SideCar's own logs, if it can be read here."""
+        """Folder with training.log and the SideCar's own logs; None if it cannot be read here."""
         return self._log_folder(job)
 
     def observed(self, job: JobId) -> Observed | None:
-        """The newest report of the job's SideCar, fresher than the projections; None without."""
+        """The newest report of the job's SideCar, fresher than the projections; None if none."""
         return self._observed(job)
 
     def trouble(self, job: Job) -> str:
-        """What keeps the job's container from coming up, if anything does."""
+        """Why the job's container does not come up; empty if no reason is known."""
         return self._trouble(job)
 
     def state(self) -> tuple[str, ...]:
-        """The state of the engine as it is now, without the environments of job records."""
+        """The engine's present state, without the environments of job records."""
         return self._loop.engine.state.dump(with_env=False)
 
     def ready(self) -> tuple[bool, str]:
-        """Whether requests are taken now, and why not."""
+        """Whether requests are accepted now, and the reason if not."""
         problem = self._loop.problem or self._loop.journal.problem
         return not problem, problem
 
@@ -156,18 +157,19 @@ class Control:
         return self._loop.journal.epoch, self._loop.journal.seq
 
     async def _live(self, key: str, what: str) -> Job:
+        """The job with this id or name, which has not ended. Raises UnknownJob, Conflict."""
         jobs = self._loop.engine.state.jobs
-        found = jobs.get(JobId(key))
-        if found is None:
-            named = [job for job in jobs.values() if job.spec.name == key]
-            found = named[-1] if named else None
-        if found is not None and not found.state.terminal:
-            return found
+        job = jobs.get(JobId(key))
+        if job is None:
+            by_name = [job for job in jobs.values() if job.spec.name == key]
+            job = by_name[-1] if by_name else None
+        if job is not None and not job.state.terminal:
+            return job
         row = await self.store.job(key)
         if row is None:
             raise UnknownJob(f"unknown job {key!r}; `reshape get` lists the jobs")
         text = f"{row.id} is {row.state.value} and cannot be {what}"
-        raise Conflict(text, as_asked=row.state.value == what)
+        raise Conflict(text, already_done=row.state.value == what)
 
     def _host(self, host: str) -> HostId:
         if host not in self._loop.engine.state.hosts:
@@ -175,17 +177,22 @@ class Control:
             raise UnknownHost(f"unknown host {host!r} (known: {known})")
         return HostId(host)
 
-    async def _commit(self, event: ev.Event, settled: Callable[[], object] = bool) -> None:
-        """Have an event in the log and readable. Raises NotReady. ``settled`` is called once it is
-        in the log or never will be, which may be after NotReady was raised."""
+    async def _commit(self, event: ev.Event, on_settled: Callable[[], None] | None = None) -> None:
+        """Post an event and wait until it is in the log and readable. Raises NotReady.
+
+        ``on_settled`` is called once the event is in the log or cannot get there any more; this
+        may be after NotReady was raised.
+        """
         if self._loop.journal.problem:
-            settled()
+            if on_settled is not None:
+                on_settled()
             raise NotReady(f"nothing was accepted; {self._loop.journal.problem}")
         posted = asyncio.ensure_future(self._loop.commit(event))
-        posted.add_done_callback(lambda _: settled())
+        if on_settled is not None:
+            posted.add_done_callback(lambda _: on_settled())
         try:
             async with asyncio.timeout(COMMIT_WAIT_S):
-                shown = await asyncio.shield(posted)
+                readable = await asyncio.shield(posted)
         except Stopped as error:
             raise NotReady(f"{error}; check with `reshape get`, then try again") from error
         except TimeoutError:
@@ -194,7 +201,7 @@ class Control:
                 f"the store did not take the request within {COMMIT_WAIT_S:.0f} s ({why}); "
                 "it may still accept it: check with `reshape get` before you try again"
             ) from None
-        if not shown:
+        if not readable:
             raise NotReady(
                 "the request is in the log, but the store cannot show it now: "
                 "check with `reshape get` later, and do not repeat the request"

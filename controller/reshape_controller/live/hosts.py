@@ -1,10 +1,9 @@
 """Hosts that a launcher finds by itself, as events: added, silent, cleaned, cordoned, and which
 GPUs they show.
 
-Does: looks at the hosts every few seconds and compares them with the engine's. Never: takes a GPU
-back because a host is silent; that a host comes back is evidence only once nothing of ours runs
-there, or its machine was started again. State: since when a host is silent, which are cordoned, and
-each host's boot; forgotten at a restart, when every wait begins anew (R6).
+Does: reads the hosts every few seconds and compares them with the engine's. A silent host keeps its
+GPUs; its return counts only once nothing of ours runs there, or its machine was started again. At a
+restart of the controller every wait starts again (R6).
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from reshape_controller.core.model import GpuId, Host, HostId, JobId, Stage
 from reshape_controller.core.state import State
 from reshape_launcher.spec import ContainerStatus, HostSeen, HostSource, Launcher
 
-LOOK_EVERY_S = 2.0
+CHECK_EVERY_S = 2.0
+"""Pause between two checks of the hosts."""
 CORDONED_BY = "the cluster (cordoned)"
 
 log = structlog.get_logger("reshape.hosts")
@@ -42,33 +42,34 @@ class HostWatch:
         self._silent_since_s: dict[str, float] = {}
         self._cordoned: set[str] = set()
         self._boots: dict[str, str] = {}
+        """Id of each host's boot, as of the newest check."""
 
     async def watch(self, state: Callable[[], State]) -> None:
-        """Look until cancelled."""
+        """Check the hosts until cancelled."""
         trouble = ""
         while True:
             try:
-                await self.look(state())
+                await self.check(state())
                 trouble = ""
             except Exception as error:
                 if repr(error) != trouble:
                     log.warning("hosts-not-seen", error=repr(error), consequence="nothing changes")
                 trouble = repr(error)
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(CHECK_EVERY_S)
 
-    async def look(self, state: State) -> None:
-        """One look; posts what is news. Raises OSError while the hosts cannot be seen."""
-        seen = {host.name: host for host in await self._source.hosts()}
-        for host in seen.values():
-            self._added(state, host)
-            self._shown(state, host)
-            self._cordon(state, host)
+    async def check(self, state: State) -> None:
+        """Read the hosts once and post what changed. Raises OSError if they cannot be read."""
+        hosts = {host.name: host for host in await self._source.hosts()}
+        for host in hosts.values():
+            self._post_added(state, host)
+            self._post_shown(state, host)
+            self._post_cordon(state, host)
         now_s = self._monotonic_s()
         for known in tuple(state.hosts.values()):
-            found = seen.get(known.id)
+            found = hosts.get(known.id)
             if found is not None and found.ready:
                 self._silent_since_s.pop(known.id, None)
-                await self._back(state, known, found)
+                await self._post_return(state, known, found)
             elif known.present:
                 since_s = self._silent_since_s.setdefault(known.id, now_s)
                 if now_s - since_s >= state.limits.host_silent_s:
@@ -76,15 +77,15 @@ class HostWatch:
                     reason = f"its node {what} for {now_s - since_s:.0f} s"
                     self._post(ev.HostFellSilent(known.id, reason))
 
-    def _added(self, state: State, host: HostSeen) -> None:
+    def _post_added(self, state: State, host: HostSeen) -> None:
         known = state.hosts.get(HostId(host.name))
-        fresh = set(host.gpus) - set(known.gpus if known is not None else ())
-        if fresh and host.ready:
+        new = set(host.gpus) - set(known.gpus if known is not None else ())
+        if new and host.ready:
             gpus = tuple(GpuId(gpu) for gpu in host.gpus)
             self._post(ev.HostAdded(HostId(host.name), host.gpu_type, gpus))
 
-    def _shown(self, state: State, host: HostSeen) -> None:
-        """Whether it shows other GPUs of the inventory than at the last look that could tell."""
+    def _post_shown(self, state: State, host: HostSeen) -> None:
+        """Post the GPUs that a host shows if they differ from the engine's."""
         known = state.hosts.get(HostId(host.name))
         if known is None or host.shown is None or not host.ready:
             return
@@ -92,8 +93,8 @@ class HostWatch:
         if any((gpu.id in shown) == bool(gpu.unseen) for gpu in state.gpus_of_host(known.id)):
             self._post(ev.GpusSeen(known.id, tuple(GpuId(gpu) for gpu in host.shown)))
 
-    def _cordon(self, state: State, host: HostSeen) -> None:
-        """Somebody told the cluster to start nothing there, or took that back."""
+    def _post_cordon(self, state: State, host: HostSeen) -> None:
+        """Post a drain for a host that the cluster cordoned, and its end."""
         known = state.hosts.get(HostId(host.name))
         if known is None:
             return
@@ -106,33 +107,33 @@ class HostWatch:
             if known.drained and known.drained_by == CORDONED_BY:
                 self._post(ev.HostUndrained(known.id, CORDONED_BY))
 
-    async def _back(self, state: State, known: Host, found: HostSeen) -> None:
-        """A host that answers: cleaned if its machine was started again, or if nothing is left."""
-        before = self._boots.get(found.name, found.boot)
-        self._boots[found.name] = found.boot
-        if before != found.boot:
+    async def _post_return(self, state: State, known: Host, host: HostSeen) -> None:
+        """Post that a ready host is clean: its machine was rebooted, or nothing runs there."""
+        before = self._boots.get(host.name, host.boot)
+        self._boots[host.name] = host.boot
+        if before != host.boot:
             self._post(ev.HostCleaned(known.id, "its machine was rebooted"))
             return
         if known.present:
             return
-        left = [status for status in await self._launcher.containers() if _there(status, known)]
-        strays = [status for status in left if not _meant(state, status)]
-        await self._remove(strays, state.limits.kill_after_s)
-        if not left:
+        running = [s for s in await self._launcher.containers() if _runs_on(s, known)]
+        orphans = [status for status in running if not _is_current(state, status)]
+        await self._remove(orphans, state.limits.kill_after_s)
+        if not running:
             reason = "its node is back and runs no container of this controller"
             self._post(ev.HostCleaned(known.id, reason))
 
-    async def _remove(self, strays: Iterable[ContainerStatus], grace_s: float) -> None:
-        for status in strays:
+    async def _remove(self, orphans: Iterable[ContainerStatus], grace_s: float) -> None:
+        for status in orphans:
             log.info("stray-removed", job=status.job, attempt=status.attempt, host=status.host)
             await self._launcher.remove(status.job, status.attempt, grace_s)
 
 
-def _there(status: ContainerStatus, host: Host) -> bool:
+def _runs_on(status: ContainerStatus, host: Host) -> bool:
     return status.running and status.host == host.id
 
 
-def _meant(state: State, status: ContainerStatus) -> bool:
-    """Whether the engine wants this very attempt to run."""
+def _is_current(state: State, status: ContainerStatus) -> bool:
+    """Whether the container is of its job's newest attempt, which the engine wants to run."""
     job = state.jobs.get(JobId(status.job))
     return job is not None and job.attempt == status.attempt and job.stage is not Stage.NONE

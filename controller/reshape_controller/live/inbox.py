@@ -1,8 +1,8 @@
 """Requests that users wrote into the store themselves: plain inserts and request fields.
 
 Does: polls the inbox, parses each item like any other request, posts it, and acknowledges it after
-the append; many records become one append. An item that is no valid record becomes a rejected job
-that says why. Never: loses an item, or takes one twice (its id gives the job's id). State: none.
+the append; many records share one append. An invalid record becomes a rejected job that says why.
+A job's id is made from its item's id, so an item that is read twice is taken once.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from reshape_controller.store.protocol import InboxItem, RequestKind, StoreError
 from reshape_profiles.loader import parse
 
 POLL_S = 1.0
-"""From one look to the next, whatever the first took."""
+"""Time from the start of a poll to the start of the next."""
 PAUSE_MIN_S = 0.1
-"""Between a look and the next at least; and before another look at what had to be deferred."""
+"""Least pause between two polls, and the pause before a deferred item is tried again."""
 REQUESTS_MAX = 100
 """Items taken per poll."""
 
@@ -36,28 +36,30 @@ log = structlog.get_logger("reshape.inbox")
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    """A record on its way into the log; without an event it is there already."""
+class _Submission:
+    """A record on its way into the log."""
 
     item: str
     event: ev.JobSubmitted | ev.JobRejected | None
+    """None: the log has it already."""
     admitted: JobSpec | None = None
+    """Record whose name Admission reserves until the append."""
 
 
 async def watch(loop: Loop, admission: Admission, control: Control) -> None:
-    """Take in requests until cancelled. Raises Fenced."""
+    """Carry out requests until cancelled. Raises Fenced."""
     clock, deferred = asyncio.get_running_loop().time, ""
     while True:
         due_s = clock() + POLL_S
         try:
             items = await loop.store.requests(REQUESTS_MAX)
-            loop.journal.answered()
+            loop.journal.on_success()
             await _take(loop, admission, control, items)
             deferred = ""
             if len(items) == REQUESTS_MAX:
                 continue  # more are waiting
         except StoreError as error:
-            loop.journal.failed(str(error))
+            loop.journal.on_failure(str(error))
             log.error("inbox-unreadable", error=str(error))
         except Fenced:
             raise
@@ -71,8 +73,8 @@ async def watch(loop: Loop, admission: Admission, control: Control) -> None:
 async def _take(
     loop: Loop, admission: Admission, control: Control, items: tuple[InboxItem, ...]
 ) -> None:
-    """Everything that was read, in its order; records between two requests share an append."""
-    entries: list[_Entry] = []
+    """Carry out items in order; records between two requests share an append."""
+    entries: list[_Submission] = []
     try:
         for item in items:
             if item.kind == RequestKind.SUBMIT:
@@ -81,37 +83,37 @@ async def _take(
             await _commit(loop, admission, entries)
             refusal = await _refusal(control, item)
             if refusal:
-                await loop.journal.check_fence()  # who leads may well do what this one cannot
+                await loop.journal.check_fence()  # a new leader may be able to carry it out
                 await loop.store.refuse(item.id, refusal)
             else:
                 await loop.store.acknowledge((item.id,))
         await _commit(loop, admission, entries)
     finally:
-        _let_go(admission, entries)
+        _release_names(admission, entries)
 
 
-async def _entry(loop: Loop, admission: Admission, item: InboxItem) -> _Entry:
-    """What a submitted record becomes. Raises StoreError, NotReady."""
+async def _entry(loop: Loop, admission: Admission, item: InboxItem) -> _Submission:
+    """Parse and admit a submitted record. Raises StoreError, NotReady."""
     try:
         spec = from_json(item.body)
         job = job_id(spec.name, item.id)
-        if await _known(loop, job):
-            return _Entry(item.id, None)
+        if await _is_in_log(loop, job):
+            return _Submission(item.id, None)
         admission.admit(spec)
     except (RecordInvalid, Refused) as error:
         return await _rejection(loop, item, error.errors)
-    return _Entry(item.id, ev.JobSubmitted(job, spec), spec)
+    return _Submission(item.id, ev.JobSubmitted(job, spec), spec)
 
 
-async def _rejection(loop: Loop, item: InboxItem, errors: tuple[FieldError, ...]) -> _Entry:
+async def _rejection(loop: Loop, item: InboxItem, errors: tuple[FieldError, ...]) -> _Submission:
     name, user = _author(item.body)
     job = job_id(name, item.id)
-    if await _known(loop, job):
-        return _Entry(item.id, None)
-    return _Entry(item.id, ev.JobRejected(job, name, errors, user))
+    if await _is_in_log(loop, job):
+        return _Submission(item.id, None)
+    return _Submission(item.id, ev.JobRejected(job, name, errors, user))
 
 
-async def _commit(loop: Loop, admission: Admission, entries: list[_Entry]) -> None:
+async def _commit(loop: Loop, admission: Admission, entries: list[_Submission]) -> None:
     """Post all entries, wait until they are in the log, acknowledge them together."""
     if not entries:
         return
@@ -119,41 +121,41 @@ async def _commit(loop: Loop, admission: Admission, entries: list[_Entry]) -> No
     commits = (loop.commit(entry.event) for entry in posted if entry.event is not None)
     results = await asyncio.gather(*commits, return_exceptions=True)
     for entry, result in zip(posted, results, strict=True):
-        if isinstance(result, CannotTake):  # taken again, it would end every daemon to come
+        if isinstance(result, CannotTake):  # left in the inbox, it would end the next daemon too
             await loop.store.refuse(entry.item, str(result))
     for result in results:
         if isinstance(result, BaseException):
             raise result
     await loop.store.acknowledge(tuple(entry.item for entry in entries))
-    _let_go(admission, entries)
+    _release_names(admission, entries)
 
 
-def _let_go(admission: Admission, entries: list[_Entry]) -> None:
+def _release_names(admission: Admission, entries: list[_Submission]) -> None:
     for entry in entries:
         if entry.admitted is not None:
             admission.entered(entry.admitted)
     entries.clear()
 
 
-async def _known(loop: Loop, job: JobId) -> bool:
-    """Whether the log has this job already. Raises StoreError; NotReady while that is not known."""
+async def _is_in_log(loop: Loop, job: JobId) -> bool:
+    """Whether the log has this job. Raises StoreError, and NotReady while that is unknown."""
     if job in loop.engine.state.jobs:
         return True
-    if loop.journal.owes_projections:
+    if loop.journal.has_pending_projections:
         raise NotReady("the projections are behind the log, and an item may be in it already")
     row = await loop.store.job(job)
     return row is not None and row.id == job
 
 
 async def _refusal(control: Control, item: InboxItem) -> str:
-    """Carry out what is asked; why not, or nothing. Raises StoreError, NotReady."""
+    """Carry out a request; return why it was refused, or nothing. Raises StoreError, NotReady."""
     try:
-        await _ask(control, item)
+        await _carry_out(control, item)
     except (StoreError, NotReady):
         raise
     except Conflict as error:
-        # Asked twice, or done before the answer could be written: it is as it was wished.
-        return "" if error.as_asked else _logged(item, str(error))
+        # A repeated request, or one whose acknowledgement was lost, has its effect already.
+        return "" if error.already_done else _logged(item, str(error))
     except (ReshapeError, ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         return _logged(item, what)
@@ -165,7 +167,7 @@ def _logged(item: InboxItem, error: str) -> str:
     return error
 
 
-async def _ask(control: Control, item: InboxItem) -> None:
+async def _carry_out(control: Control, item: InboxItem) -> None:
     kind = _kind(item.kind)
     body = load_json(item.body)
     if not isinstance(body, dict):
@@ -204,13 +206,13 @@ def _author(body: str) -> tuple[str, str]:
         value = load_json(body)
     except RecordInvalid:
         return "unreadable", ""
-    found = value if isinstance(value, dict) else {}
-    name = found.get("name")
-    named = re.sub(r"[^A-Za-z0-9._-]+", "-", name[:63]).strip("-") if isinstance(name, str) else ""
-    return named or "unnamed", _user(found.get("user"))
+    record = value if isinstance(value, dict) else {}
+    name = record.get("name")
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name[:63]).strip("-") if isinstance(name, str) else ""
+    return safe or "unnamed", _user(record.get("user"))
 
 
 def _user(value: object) -> str:
-    """Who asks, as it may stand in every table and history."""
+    """The requesting user's name, printable and of bounded length."""
     text = value if isinstance(value, str) else ""
     return printable(text[:NAME_LENGTH_MAX])

@@ -1,8 +1,8 @@
-"""The loop's end of the store: the position in the log, appends, and projections that are owed.
+"""The loop's end of the store: the position in the log, appends, and pending projections.
 
-Does: seals and appends one record at a time, for as long as it takes; writes the projections and
-snapshots after it; knows whether the store can be used. Never: steps the engine, or goes on after
-another controller's record. State: where the log ends, and the changes not projected yet.
+Does: seals and appends one record at a time, and retries for as long as it takes; writes the
+projections and snapshots after it; stops at another controller's record; tells whether the store
+can be used.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from reshape_controller.store.protocol import Changes, SeqTaken, Store, StoreErr
 SNAPSHOT_EVERY = 1000
 """Records between two snapshots: bounds what a start has to read."""
 SNAPSHOT_AT_END_LEAST = 100
-"""Fewer records than these are read again at a start rather than kept as a snapshot at a stop."""
+"""Least number of records since the newest snapshot for which a stop writes another."""
 APPEND_RETRY_S = 1.0
-"""Pause before an append that failed is tried again; nothing else happens meanwhile."""
+"""Pause before a failed append is retried; nothing else happens meanwhile."""
 
 log = structlog.get_logger("reshape.journal")
 
@@ -45,37 +45,38 @@ class Journal:
         self.epoch = 0
         self.writer = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
         self.problem = ""
-        """Why the store cannot be used now, as its newest use found; empty while it can."""
+        """Error of the store's newest use; empty if it succeeded."""
         self._store = store
         self._digest = GENESIS
-        self._owed: deque[Changes] = deque()
+        self._pending: deque[Changes] = deque()
+        """Changes in the log that the projections do not show yet."""
         self._snapshot_seq = 0
         self._appending_fails = False
 
-    def take_over(self, found: Recovered) -> None:
+    def take_over(self, recovered: Recovered) -> None:
         """Go on where the log ended, as a new epoch."""
-        self.seq, self._digest = found.seq, found.digest
-        self._snapshot_seq, self.epoch = found.snapshot_seq, found.epoch + 1
+        self.seq, self._digest = recovered.seq, recovered.digest
+        self._snapshot_seq, self.epoch = recovered.snapshot_seq, recovered.epoch + 1
 
     @property
-    def owes_projections(self) -> bool:
-        """Whether something in the log cannot be read in the projections yet."""
-        return bool(self._owed)
+    def has_pending_projections(self) -> bool:
+        """Whether the projections are behind the log."""
+        return bool(self._pending)
 
-    def failed(self, error: str) -> None:
-        """The store could not be used: nothing more is accepted until it can."""
+    def on_failure(self, error: str) -> None:
+        """Note that the store failed: no request is accepted until it works again."""
         self.problem = f"store: {error}"
 
-    def answered(self) -> None:
-        """The store was used; whether it also takes appends is known from them alone."""
+    def on_success(self) -> None:
+        """Note that a read of the store succeeded; after a failed append only an append counts."""
         if not self._appending_fails:
             self.problem = ""
 
     async def append(self, record: LogRecord, stopping: Callable[[], bool]) -> LogRecord:
-        """Append a record as the next one; the engine has moved on and waits with us.
+        """Append a record as the next one, with its seq, epoch, writer and digest set; return it.
 
-        Its seq, epoch, writer and digest are set here. Raises Fenced, StoreLost, and StoreError
-        once ``stopping`` says that there is no more time.
+        Retries while the store fails. Raises Fenced, StoreLost, and StoreError if an append fails
+        while ``stopping`` returns True.
         """
         record = replace(record, seq=self.seq + 1, epoch=self.epoch, writer=self.writer)
         record = seal(self._digest, record)
@@ -87,7 +88,7 @@ class Journal:
         return record
 
     async def check_fence(self) -> None:
-        """Raises Fenced if another controller's record follows ours, StoreError."""
+        """Raise Fenced if another controller's record follows ours. Raises StoreError."""
         if await self._store.last_seq() <= self.seq:
             return
         async for record in self._store.read(self.seq):
@@ -98,16 +99,17 @@ class Journal:
                 )
 
     async def project(self, changes: Changes | None, dump: Callable[[], tuple[str, ...]]) -> None:
-        """Write projections; what cannot be written now is owed, and repaired at a start.
+        """Write projections, and a snapshot if one is due. Changes that the store does not take
+        now stay pending, and a start repairs them.
 
-        ``dump`` gives the state for a snapshot when one is due.
+        ``dump``: returns the state for the snapshot.
         """
         if changes is not None:
-            self._owed.append(changes)
+            self._pending.append(changes)
         try:
-            while self._owed:
-                await self._store.project(self._owed[0])
-                self._owed.popleft()
+            while self._pending:
+                await self._store.project(self._pending[0])
+                self._pending.popleft()
         except StoreError as error:
             log.error("projection-failed", seq=self.seq, error=str(error))
             return
@@ -115,12 +117,12 @@ class Journal:
             await self._snapshot(dump)
 
     async def end(self, dump: Callable[[], tuple[str, ...]]) -> None:
-        """Keep the state before a stop, so that the next start reads little."""
-        if not self._owed and self.seq - self._snapshot_seq >= SNAPSHOT_AT_END_LEAST:
+        """Write a snapshot before a stop, so that the next start has few records to read."""
+        if not self._pending and self.seq - self._snapshot_seq >= SNAPSHOT_AT_END_LEAST:
             await self._snapshot(dump)
 
     async def _snapshot(self, dump: Callable[[], tuple[str, ...]]) -> None:
-        """Never needed: a snapshot that cannot be written is tried again later."""
+        """Write a snapshot; a failure does no harm, the next batch tries again."""
         try:
             await self._store.write_snapshot(self.seq, dump())
             self._snapshot_seq = self.seq
@@ -130,13 +132,13 @@ class Journal:
     async def _appended(self, record: LogRecord, stopping: Callable[[], bool]) -> bool:
         try:
             await self._store.append(record)
-        except SeqTaken as taken:
-            found = taken.found
-            if (found.writer, found.digest) != (record.writer, record.digest):
-                raise Fenced(f"{taken}: another controller took over; this one stops") from taken
+        except SeqTaken as error:
+            existing = error.existing
+            if (existing.writer, existing.digest) != (record.writer, record.digest):
+                raise Fenced(f"{error}: another controller took over; this one stops") from error
         except StoreError as error:
             self._appending_fails = True
-            self.failed(str(error))
+            self.on_failure(str(error))
             log.error("append-failed", seq=record.seq, error=str(error))
             if stopping() or isinstance(error, StoreLost):
                 raise

@@ -1,7 +1,6 @@
-"""From a job record to what a launcher is asked to launch.
+"""From a job record to the ``LaunchSpec`` that a launcher gets.
 
-Does: fills in the daemon's own defaults (folders, address, devices). Never: launches.
-State: none beyond its settings.
+Does: fills in the daemon's defaults (folders, address, devices).
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from reshape_launcher.spec import DeviceMode, LaunchSpec
 
 @dataclass(frozen=True, slots=True)
 class LaunchSettings:
-    """What every launch of this daemon has in common."""
+    """Settings that every launch of this daemon shares."""
 
     coordinator_url: str
     work_folder: Path
-    """Holds ``JOB/work`` and ``JOB/checkpoints`` of jobs that name no folders of their own."""
+    """Parent of ``JOB/work`` and ``JOB/checkpoints``, for jobs that name no folders."""
     device_mode: DeviceMode = DeviceMode.POOL
     device_truth: Path | None = None
 
@@ -32,9 +31,11 @@ def launch_spec(
     epoch: int,
     save_s: float,
 ) -> LaunchSpec:
-    """The launch of ``job``'s newest attempt on ``host``, which shows ``gpus``. It may take
-    ``save_s`` to save when it is ended. Makes no folder."""
-    spec, own = job.spec, settings.work_folder / job.id
+    """Describe the launch of ``job``'s newest attempt. Makes no folder.
+
+    ``gpus``: the GPUs that ``host`` shows. ``save_s``: time to save when the container is ended.
+    """
+    spec, folder = job.spec, settings.work_folder / job.id
     length = spec.length
     value = int(length.value) if length is not None else None
     unit = length.unit if length is not None else None
@@ -44,8 +45,8 @@ def launch_spec(
         name=spec.name,
         host=host,
         command=spec.command,
-        code=spec.code or str(own / "work"),
-        checkpoints=spec.checkpoints or str(own / "checkpoints"),
+        code=spec.code or str(folder / "work"),
+        checkpoints=spec.checkpoints or str(folder / "checkpoints"),
         coordinator_url=settings.coordinator_url,
         epoch=epoch,
         device_mode=settings.device_mode,

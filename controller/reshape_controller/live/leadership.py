@@ -1,8 +1,9 @@
 """Waiting for a lease, keeping it, and stopping once another controller writes the log.
 
-Does: looks at the lease every few seconds and does what ``election`` says; looks at the log while
-the lease is not held. Never: stops because the lease is lost, or because its place does not answer:
-a lease only elects, and the log's epoch decides. State: what this candidate knows of the lease.
+Does: ``Candidate`` is the pure rule of the election: what a process knows of the lease, and when it
+may write it. ``Leadership`` reads the lease every few seconds, does what the rule says, and checks
+the log while the lease is not held. A lost lease, or a lease server that does not answer, stops
+nothing: the lease only elects, and the log's epoch decides.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ from reshape_launcher.leases import LEASE_S, NOBODY, Lease, LeasePlace, Seen
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What one process knows of the lease. ``name`` is no other process's, ever."""
+    """One process's knowledge of the lease. Times are of this process's own clock."""
 
     name: str
+    """Unique to this process; not used again after its end."""
     seen: Seen | None = None
-    """As it was when last looked at; None: it was not, or could not be."""
+    """The lease as it was read last; None: it was not read, or could not be."""
     since_s: float = 0.0
-    """Since when it has been so, by this candidate's clock."""
+    """Time from which the lease has been unchanged."""
     renewed_s: float | None = None
-    """When the newest write of ours that succeeded was begun."""
+    """Time at which the newest successful write of this process began."""
 
-    def looked(self, seen: Seen, now_s: float) -> Candidate:
-        """It was read, and is so. The wait for its end goes on only if nobody wrote it."""
+    def after_read(self, seen: Seen, now_s: float) -> Candidate:
+        """The candidate after a read. The wait for the lease's end starts again if it changed."""
         if self.seen is not None and self.seen.version == seen.version:
             return self
         return replace(self, seen=seen, since_s=now_s)
 
-    def blind(self) -> Candidate:
-        """It could not be read or written: what its holder did meanwhile is unknown, and the wait
-        for its end begins anew."""
+    def after_failure(self) -> Candidate:
+        """The candidate after a read or write that failed: its holder may have renewed the lease
+        meanwhile, so the wait for its end starts again."""
         return replace(self, seen=None)
 
-    def wants(self, now_s: float) -> Lease | None:
-        """What to write in place of what was seen; None: nothing, it is another's or unknown."""
+    def claim(self, now_s: float) -> Lease | None:
+        """The lease to write in place of the one read; None if that is another's, or unknown."""
         if self.seen is None:
             return None
         lease = self.seen.lease
@@ -53,40 +55,41 @@ class Candidate:
             return None
         return Lease(self.name, lease.term + 1)
 
-    def wrote(self, seen: Seen, began_s: float, now_s: float) -> Candidate:
-        """Our write succeeded: this is there now."""
+    def after_write(self, seen: Seen, began_s: float, now_s: float) -> Candidate:
+        """The candidate after its own successful write, which left ``seen``."""
         return replace(self, seen=seen, since_s=now_s, renewed_s=began_s)
 
     def holds(self, now_s: float) -> bool:
-        """Whether nobody else can have it: it is ours, and was renewed in time."""
-        taken = self.seen is not None and self.seen.lease.holder != self.name
-        return not taken and self.renewed_s is not None and now_s < self.renewed_s + LEASE_S
+        """Whether the lease is surely this process's: no other holder was read, and the newest
+        renewal has not run out."""
+        lost = self.seen is not None and self.seen.lease.holder != self.name
+        return not lost and self.renewed_s is not None and now_s < self.renewed_s + LEASE_S
 
     def release(self) -> Lease | None:
-        """What to write to let others have it at once; None: it is not ours."""
+        """The lease to write so that others can have it at once; None if it is not ours."""
         if self.seen is None or self.seen.lease.holder != self.name:
             return None
         return replace(self.seen.lease, holder=NOBODY)
 
 
-LOOK_EVERY_S = 2.0
-"""Between two looks of a candidate, and between two renewals."""
+RENEW_EVERY_S = 2.0
+"""Pause between two reads of a candidate, and between two renewals."""
 LOG_EVERY_S = 1.0
-"""Between two looks at the log without the lease."""
+"""Pause between two checks of the log while the lease is not held."""
 RELEASE_S = 5.0
-"""A release at the end takes no longer. Then: the lease runs out by itself."""
+"""Longest time for a release at the end; without one, the lease runs out by itself."""
 
 log = structlog.get_logger("reshape.leadership")
 
 
 class Leadership:
-    """One per daemon that has a lease to win. ``name`` is no other daemon's, ever."""
+    """One per daemon that has a lease to win; ``name`` is unique to this daemon."""
 
     def __init__(self, place: LeasePlace, name: str) -> None:
         self._place = place
         self._candidate = Candidate(name)
         self._trouble = ""
-        self._looking = asyncio.Lock()
+        self._renewing = asyncio.Lock()
         self._holder = NOBODY
 
     @property
@@ -95,56 +98,57 @@ class Leadership:
 
     @property
     def holder(self) -> str:
-        """Who had the lease when it was last seen."""
+        """The lease's holder as of the newest read."""
         return self._holder
 
     @property
     def held(self) -> bool:
-        """Whether the lease is surely ours at this moment."""
+        """Whether the lease is surely this daemon's at this moment."""
         return self._candidate.holds(time.monotonic())
 
-    async def won(self) -> None:
-        """Wait until the lease is ours; it has to be kept from then on."""
+    async def win(self) -> None:
+        """Wait until the lease is this daemon's; ``keep`` has to renew it from then on."""
         while True:
-            await self.look()
+            await self.renew()
             if self.held:
                 log.info("elected", name=self.name)
                 return
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(RENEW_EVERY_S)
 
     async def keep(self) -> None:
-        """Renew it until cancelled; where it was lost, try to have it back."""
+        """Renew the lease until cancelled; if it was lost, try to win it back."""
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(RENEW_EVERY_S)
             held = self.held
-            await self.look()
+            await self.renew()
             if held and not self.held:
                 log.warning("lease-lost", holder=self._holder, consequence="the log decides")
 
-    async def look(self) -> None:
-        """Read the lease, and write it if that is due; trouble with its place changes nothing."""
-        async with self._looking:
+    async def renew(self) -> None:
+        """Read the lease, and write it if that is due. A failure is logged and changes nothing."""
+        async with self._renewing:
             try:
-                await self._look()
+                await self._renew()
                 self._trouble = ""
             except OSError as error:
-                self._candidate = self._candidate.blind()
+                self._candidate = self._candidate.after_failure()
                 if str(error) != self._trouble:
                     log.warning("lease-not-seen", error=str(error), consequence="nothing changes")
                 self._trouble = str(error)
 
     async def release(self) -> None:
-        """Let others have it at once, if it is ours. Never raises; takes ``RELEASE_S`` at most."""
+        """Let others have the lease at once, if it is this daemon's. Takes ``RELEASE_S`` at most;
+        a failure is ignored."""
         with contextlib.suppress(OSError, TimeoutError):
-            async with asyncio.timeout(RELEASE_S), self._looking:
+            async with asyncio.timeout(RELEASE_S), self._renewing:
                 seen = await asyncio.to_thread(self._place.read)
-                freed = self._candidate.looked(seen, time.monotonic()).release()
+                freed = self._candidate.after_read(seen, time.monotonic()).release()
                 if freed is not None:
                     await asyncio.to_thread(self._place.write, freed, seen)
                     log.info("lease-released", name=self.name)
 
     async def watch_log(self, journal: Journal) -> None:
-        """Look at the log while the lease is not held. Raises Fenced."""
+        """Check the log while the lease is not held. Raises Fenced."""
         while True:
             await asyncio.sleep(LOG_EVERY_S)
             if not self.held:
@@ -153,14 +157,14 @@ class Leadership:
                 except StoreError as error:  # a log that cannot be read says nothing
                     log.warning("log-not-seen", error=str(error))
 
-    async def _look(self) -> None:
+    async def _renew(self) -> None:
         seen = await asyncio.to_thread(self._place.read)
         now_s = time.monotonic()
-        self._candidate, self._holder = self._candidate.looked(seen, now_s), seen.lease.holder
-        wanted = self._candidate.wants(now_s)
-        if wanted is None:
+        self._candidate, self._holder = self._candidate.after_read(seen, now_s), seen.lease.holder
+        claim = self._candidate.claim(now_s)
+        if claim is None:
             return
-        written = await asyncio.to_thread(self._place.write, wanted, seen)
+        written = await asyncio.to_thread(self._place.write, claim, seen)
         if written is not None:
-            self._candidate = self._candidate.wrote(written, now_s, time.monotonic())
+            self._candidate = self._candidate.after_write(written, now_s, time.monotonic())
             self._holder = written.lease.holder

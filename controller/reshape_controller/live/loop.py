@@ -1,8 +1,7 @@
 """The single writer: drains events, steps the engine, appends, and only then lets effects happen.
 
-Does: one append per batch (events, plans and commands together), by which all who wait for it are
-answered; deadlines. Never: decides, or carries out a command before its append. State: the engine,
-and the events that wait; the journal has the position in the log.
+Does: one append per batch (events, plans and commands together), after which each waiting request
+is answered; keeps the deadlines. The journal has the position in the log.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ from reshape_controller.store.protocol import Store
 from reshape_sidecar import codec
 
 SEED_MAX = 2**31 - 1
-"""Largest seed that is drawn where none was given."""
+"""Largest seed that is drawn if none is given."""
 IDLE_WAIT_MAX_S = 5.0
-"""Longest sleep: one that took longer tells that the process was stopped."""
+"""Longest sleep; if it takes longer, the process was stopped meanwhile."""
 HELD_UP_S = 5.0
-"""An append, or a stop of the process, that takes longer delays every deadline by its length."""
+"""An append, or a stop of the process, that takes longer than this delays every deadline."""
 
 log = structlog.get_logger("reshape.loop")
 
@@ -59,32 +58,35 @@ class Stopped(ReshapeError):
 
 
 class CannotTake(ReshapeError):
-    """The engine fails at this very event (a defect): it is not to be sent again."""
+    """The engine fails at this event (a defect): it must not be sent again."""
 
 
-class Effects(Protocol):
-    """What carries out commands after their append."""
+class CommandRunner(Protocol):
+    """Carries out commands after their append."""
 
     def carry_out(self, engine: Engine, commands: tuple[Command, ...]) -> None:
-        """Begin to carry out; must not block, and repeats must do no harm."""
+        """Begin the commands; must not block, and a repeat must do no harm."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How this controller runs."""
+    """Settings of this controller's run."""
 
     policy: Policy
     mechanism: Mechanism = Mechanism.SIDECAR
     limits: Limits = Limits()
     seed: int | None = None
-    """For policies that draw; None: that of the log, drawn when it began."""
+    """Seed for policies that draw; None: the log's, which was drawn when it began."""
     check_invariants: bool = True
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Entry:
+    """An event that waits for its batch."""
+
     event: ev.Event
     done: asyncio.Future[bool] | None
+    """Answered after the append; None if no request waits for it."""
     size_bytes: int
 
 
@@ -98,36 +100,38 @@ class Loop:
         self.journal = Journal(store)
         self.stopped = asyncio.Event()
         self.problem = "the controller is starting"
-        """Why it is not ready; empty while it is."""
+        """Why no request is accepted now; empty if they are."""
         self._clock = clock
-        self._waiting: deque[_Waiting] = deque()
-        self._taken: tuple[_Waiting, ...] = ()
+        self._queue: deque[_Entry] = deque()
+        self._batch: tuple[_Entry, ...] = ()
         self._wake = asyncio.Event()
         self._refits = Refits()
         self._stopping = False
-        self._effects: Effects | None = None
+        self._effects: CommandRunner | None = None
 
-    async def start(self, effects: Effects, look: Callable[[], Awaitable[None]] = _nothing) -> None:
-        """Recover from an open store, commit the take-over, and repeat what is outstanding.
+    async def start(
+        self, effects: CommandRunner, look: Callable[[], Awaitable[None]] = _nothing
+    ) -> None:
+        """Recover from an open store, commit the take-over, and repeat the outstanding commands.
 
-        ``look`` sees the recovered engine before anything is appended, and may refuse to go on.
-        Raises StoreError, Fenced, what ``look`` raises.
+        ``look``: checks the recovered engine before anything is appended, and may raise. Raises
+        StoreError, Fenced, and any error of ``look``.
         """
-        found = await recover(self.store)
-        self.engine = found.engine
-        self.journal.take_over(found)
+        recovered = await recover(self.store)
+        self.engine = recovered.engine
+        self.journal.take_over(recovered)
         await look()
         self._clock.not_before(self.engine.state.now_s)
-        if found.mismatches:
-            log.warning("other-commands-than-committed", seqs=found.mismatches[:10])
+        if recovered.mismatches:
+            log.warning("other-commands-than-committed", seqs=recovered.mismatches[:10])
         self._effects = effects
         settings, seed = self.settings, self.settings.seed
         if seed is None:
-            seed = self.engine.state.seed if found.epoch else secrets.randbelow(SEED_MAX + 1)
+            seed = self.engine.state.seed if recovered.epoch else secrets.randbelow(SEED_MAX + 1)
         policy = settings.policy.name
         epoch, limits = self.journal.epoch, settings.limits
         started = ev.ControllerStarted(epoch, policy, settings.mechanism, limits, seed)
-        self._waiting.appendleft(self._entry(started))
+        self._queue.appendleft(self._entry(started))
         began_s = self._clock.now_s()
         await self._commit_batch()
         self._held_up_since(began_s)
@@ -137,13 +141,13 @@ class Loop:
         log.info("controller-started", epoch=journal.epoch, seq=journal.seq, jobs=jobs, seed=seed)
 
     async def run(self) -> None:
-        """Work until ``stop``. Raises Fenced, or what the engine raised (a defect)."""
+        """Commit batches until ``stop``. Raises Fenced, or the engine's own error (a defect)."""
         try:
             while not self._stopping:
                 self._held_up_since(await self._sleep())
                 began_s = self._clock.now_s()
                 await self._commit_batch()
-                if [type(entry.event) for entry in self._taken] != [ev.ControllerHeldUp]:
+                if [type(entry.event) for entry in self._batch] != [ev.ControllerHeldUp]:
                     self._held_up_since(began_s)
             await self.journal.end(self.engine.state.dump)
         except Exception as error:
@@ -151,7 +155,7 @@ class Loop:
             raise
         finally:
             self.stopped.set()
-            self._give_up()
+            self._fail_waiting()
 
     def stop(self) -> None:
         """End ``run`` after the batch under way. No job is touched."""
@@ -160,36 +164,37 @@ class Loop:
         self._wake.set()
 
     def post(self, event: ev.Event) -> None:
-        """Let the engine know of an event; it is in the log once its batch is appended."""
-        self._waiting.append(self._entry(event))
+        """Queue an event; it is in the log once its batch is appended."""
+        self._queue.append(self._entry(event))
         self._wake.set()
 
     async def commit(self, event: ev.Event) -> bool:
-        """Wait until an event is in the log; whether the tables show it, too. Raises Stopped."""
+        """Queue an event and wait until it is in the log; return whether the projections show it.
+        Raises Stopped, CannotTake."""
         if self.stopped.is_set():
             raise Stopped("the controller is stopping; nothing was accepted")
         entry = self._entry(event)
         entry.done = asyncio.get_running_loop().create_future()
-        self._waiting.append(entry)
+        self._queue.append(entry)
         self._wake.set()
         return await entry.done
 
-    def _entry(self, event: ev.Event) -> _Waiting:
-        return _Waiting(event, None, len(codec.dumps(event).encode()))
+    def _entry(self, event: ev.Event) -> _Entry:
+        return _Entry(event, None, len(codec.dumps(event).encode()))
 
-    def _give_up(self) -> None:
-        for entry in (*self._taken, *self._waiting):
+    def _fail_waiting(self) -> None:
+        for entry in (*self._batch, *self._queue):
             if entry.done is not None and not entry.done.done():
                 entry.done.set_exception(Stopped("the controller stopped before it could answer"))
 
     async def _sleep(self) -> float:
-        """Until there is something to do. When that had to end at the latest."""
+        """Sleep until there is something to do; return the latest time at which to wake."""
         now_s = self._clock.now_s()
-        if self._waiting or self.engine.wants_plan():
+        if self._queue or self.engine.wants_plan():
             return now_s
         due_s = self.engine.next_deadline_s()
         wait_s = IDLE_WAIT_MAX_S if due_s is None else min(IDLE_WAIT_MAX_S, due_s - now_s)
-        if self.journal.owes_projections:
+        if self.journal.has_pending_projections:
             wait_s = min(wait_s, APPEND_RETRY_S)
         if wait_s > 0:
             with contextlib.suppress(TimeoutError):
@@ -199,38 +204,38 @@ class Loop:
         return now_s + max(0.0, wait_s)
 
     def _held_up_since(self, since_s: float) -> None:
-        """Tell the engine, before its deadlines are due, if nothing could be done for long."""
+        """Queue ``ControllerHeldUp``, ahead of due deadlines, if nothing happened for too long."""
         held_s = round(self._clock.now_s() - since_s, 3)
         if held_s > HELD_UP_S:
             log.warning("held-up", held_s=held_s, consequence="all deadlines move by as much")
-            self._waiting.appendleft(self._entry(ev.ControllerHeldUp(held_s)))
+            self._queue.appendleft(self._entry(ev.ControllerHeldUp(held_s)))
 
-    def _drain(self, now_s: float) -> tuple[_Waiting, ...]:
-        taken: list[_Waiting] = []
+    def _drain(self, now_s: float) -> tuple[_Entry, ...]:
+        batch: list[_Entry] = []
         size_bytes = 0
-        while self._waiting and len(taken) < BATCH_EVENTS_MAX:
-            if taken and size_bytes + self._waiting[0].size_bytes > BATCH_BYTES_MAX:
+        while self._queue and len(batch) < BATCH_EVENTS_MAX:
+            if batch and size_bytes + self._queue[0].size_bytes > BATCH_BYTES_MAX:
                 break
-            taken.append(self._waiting.popleft())
-            size_bytes += taken[-1].size_bytes
+            batch.append(self._queue.popleft())
+            size_bytes += batch[-1].size_bytes
         due_s = self.engine.next_deadline_s()
-        if not self._waiting and due_s is not None and due_s <= now_s:
-            # Not before everything that was said by then: it may be what was waited for.
-            taken.append(self._entry(ev.DeadlinesDue()))
-        return tuple(taken)
+        if not self._queue and due_s is not None and due_s <= now_s:
+            # After every event that is queued: one of them may be what the deadline waits for.
+            batch.append(self._entry(ev.DeadlinesDue()))
+        return tuple(batch)
 
     async def _commit_batch(self) -> None:
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
-        taken = self._taken = self._drain(now_s)
+        batch = self._batch = self._drain(now_s)
         commands: list[Command] = []
         history: list[HistoryEntry] = []
-        for entry in taken:
+        for entry in batch:
             step = self._step(entry, now_s)
             commands += step.commands
             history += step.history
         plans = self._decide(now_s, commands, history)
-        if not taken and not plans:
-            if self.journal.owes_projections:
+        if not batch and not plans:
+            if self.journal.has_pending_projections:
                 await self.journal.project(None, self.engine.state.dump)
             return
         if self.settings.check_invariants:
@@ -241,7 +246,7 @@ class Loop:
             writer="",
             policy=self.settings.policy.name,
             at_s=now_s,
-            events=tuple(entry.event for entry in taken),
+            events=tuple(entry.event for entry in batch),
             plans=plans,
             commands=tuple(commands),
             digest="",
@@ -251,13 +256,13 @@ class Loop:
             self._effects.carry_out(self.engine, record.commands)
         changes = changes_of(self.engine, record, history)
         await self.journal.project(changes, self.engine.state.dump)
-        for entry in taken:
+        for entry in batch:
             if entry.done is not None and not entry.done.done():
-                entry.done.set_result(not self.journal.owes_projections)
+                entry.done.set_result(not self.journal.has_pending_projections)
         for fitted in self._refits.due(self.engine.state):
             self.post(fitted)
 
-    def _step(self, entry: _Waiting, now_s: float) -> Step:
+    def _step(self, entry: _Entry, now_s: float) -> Step:
         try:
             return self.engine.step(entry.event, now_s)
         except Exception as error:
@@ -289,7 +294,7 @@ class Loop:
         return tuple(plans)
 
     def _plan(self) -> Plan:
-        """Ask the policy; one that fails changes nothing until something else happens."""
+        """Ask the policy for a plan; if it fails, return an empty plan that says so."""
         try:
             snapshot = self.engine.snapshot()
             plan = self.settings.policy.decide(snapshot)

@@ -1,7 +1,7 @@
-"""What one append changed, as the rows that users read.
+"""The rows that users read, as one append changed them.
 
-Does: turns the engine's touched ids, the events and the plans of one record into ``Changes``. The
-same code serves the running loop and the repair at start. Never: writes. State: none.
+Does: turns the engine's change set, the events and the plans of one record into ``Changes``, for
+the running loop and for the repair at a start.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from reshape_controller.store.protocol import Changes, Decision, JobRow, Profile
 
 
 def changes_of(engine: Engine, record: LogRecord, history: Iterable[HistoryEntry]) -> Changes:
-    """The rows that ``record`` changed; forgets the ended jobs that it takes along."""
-    state, touched = engine.state, engine.drain_changes()
+    """Collect the rows that ``record`` changed; drops the ended jobs among them from the state."""
+    state, changes = engine.state, engine.drain_changes()
     rows = []
-    for job_id in touched.jobs:
+    for job_id in changes.jobs:
         job = state.jobs.get(job_id) or state.ended.pop(job_id, None)
         if job is not None:
             spec = job.spec
@@ -31,20 +31,20 @@ def changes_of(engine: Engine, record: LogRecord, history: Iterable[HistoryEntry
         seq=record.seq,
         at_s=record.at_s,
         jobs=tuple(rows),
-        gpus=tuple(state.gpus[gpu] for gpu in touched.gpus),
-        hosts=tuple(state.hosts[host] for host in touched.hosts),
+        gpus=tuple(state.gpus[gpu] for gpu in changes.gpus),
+        hosts=tuple(state.hosts[host] for host in changes.hosts),
         history=tuple(history),
         decisions=tuple(
             Decision(record.seq, number, record.at_s, record.policy, plan)
             for number, plan in enumerate(record.plans)
             if plan.targets or plan.options
         ),
-        profiles=tuple(profile_row(engine, kind, record.seq) for kind in touched.job_types),
+        profiles=tuple(profile_row(engine, kind, record.seq) for kind in changes.job_types),
     )
 
 
 def profile_row(engine: Engine, job_type: str, seq: int) -> ProfileRow:
-    """What the engine knows of a job type."""
+    """The row of a job type: its recorded profile and its learned speeds and costs."""
     book = engine.state.profiles
     return ProfileRow(job_type, seq, book.profiles.get(job_type), book.learned.get(job_type))
 

@@ -1,8 +1,7 @@
-"""The engine as the log left it: snapshot, then every record after it.
+"""The engine as the log left it: the newest snapshot, then every record after it.
 
-Does: applies recorded events and plans (it never decides again), repairs projections that were
-owed, and compares the commands with the recorded ones. Never: appends, or touches a container.
-State: none.
+Does: applies recorded events and plans (no policy decides again), repairs projections that are
+behind the log, and compares the resulting commands with the recorded ones.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from reshape_sidecar import codec
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Where the log ends. ``mismatches`` are seqs at which this version commands otherwise."""
+    """The engine at the end of the log, and the position there."""
 
     engine: Engine
     seq: int
@@ -30,17 +29,18 @@ class Recovered:
     epoch: int
     snapshot_seq: int
     mismatches: tuple[int, ...]
+    """Seqs of records whose commands this version would not repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """With what the readable log begins: nothing, or the snapshot of ``seq``."""
+    """Start of the readable log: nothing, or the snapshot at ``seq``."""
 
     seq: int = 0
     parts: tuple[str, ...] = ()
 
     def engine(self) -> Engine:
-        """A new engine as it was then. Raises StoreError if another version wrote the snapshot."""
+        """Build the engine from it. Raises StoreError if another version wrote the snapshot."""
         try:
             return Engine(State.load(self.parts)) if self.seq else Engine()
         except codec.CodecError as error:
@@ -48,21 +48,21 @@ class Origin:
 
 
 async def origin(store: Store) -> Origin:
-    """Where an open store's log begins: later than at 1 where older records are gone. Raises
-    StoreError."""
+    """Find where an open store's log begins: at its newest snapshot if older records are gone.
+    Raises StoreError."""
     try:
         async for _ in store.read(0):
             break
     except StoreCorrupt:
-        found = await newest(store)
-        if not found.seq:
+        snapshot = await newest(store)
+        if not snapshot.seq:
             raise
-        return found
+        return snapshot
     return Origin()
 
 
 async def newest(store: Store) -> Origin:
-    """The newest snapshot, or nothing: what is read after it is the least. Raises StoreError."""
+    """The newest snapshot, or nothing; the fewest records follow it. Raises StoreError."""
     return Origin(*(await store.latest_snapshot() or ()))
 
 
@@ -88,21 +88,21 @@ async def recover(store: Store) -> Recovered:
 
 
 async def _repair_profiles(store: Store, engine: Engine, seq: int) -> None:
-    """Show what is known of job types, also in a store that an older version made."""
+    """Write missing rows of job types: an older version that made the store had none."""
     book = engine.state.profiles
-    shown = {row.job_type: row for row in await store.profiles()}
+    present = {row.job_type: row for row in await store.profiles()}
     rows = (profile_row(engine, kind, seq) for kind in {**book.profiles, **book.learned})
-    missing = tuple(row for row in rows if not _shows(shown.get(row.job_type), row))
+    missing = tuple(row for row in rows if not _shows(present.get(row.job_type), row))
     if missing:
         await store.project(Changes(seq, engine.state.now_s, profiles=missing))
 
 
-def _shows(shown: ProfileRow | None, row: ProfileRow) -> bool:
-    return shown is not None and (shown.profile, shown.learned) == (row.profile, row.learned)
+def _shows(present: ProfileRow | None, row: ProfileRow) -> bool:
+    return present is not None and (present.profile, present.learned) == (row.profile, row.learned)
 
 
 def redo(engine: Engine, record: LogRecord) -> tuple[tuple[Command, ...], tuple[HistoryEntry, ...]]:
-    """Apply one record's events, then its plans. The commands and history that come of it."""
+    """Apply one record's events, then its plans; return the resulting commands and history."""
     commands: list[Command] = []
     history: list[HistoryEntry] = []
     for event in record.events:

@@ -1,11 +1,9 @@
-"""The GPU Coordinator's end of the SideCars' long poll: desired state out, observed state in.
+"""The controller's end of the SideCars' long poll: desired state out, observed state in.
 
-The workers of a job are one SideCar to everybody else; ``WorkerGroup`` makes them so.
-
-Does: gives each attempt its newest committed desired state, passes on what is news of an observed
-one, and tells when an attempt was silent for too long, or knows more than the log. Never: decides,
-or shows a desired state before its append. State: per attempt the newest of both; all of it is
-rebuilt at a restart.
+Does: answers each attempt with its newest committed desired state; posts an event for a report that
+says something new, for an attempt that is silent too long, and stops the controller if a SideCar
+knows more than the log. The workers of a job are one SideCar to the engine (``WorkerGroup``).
+Everything here is rebuilt from the log and the reports at a restart.
 """
 
 from __future__ import annotations
@@ -22,44 +20,48 @@ from reshape_controller.live.worker_group import WorkerGroup
 from reshape_sidecar.wire import Desired, Observed, Phase, Progress
 
 PROGRESS_EVERY_S = 10.0
-"""Mere progress enters the log so often; each change of phase, step boundary or error at once."""
+"""Least time between two events of mere progress; any other change becomes an event at once."""
 HOLD_MAX_S = 60.0
 """Longest time for which an answer is held back."""
-DEAF_S = 5.0
-"""Between two looks for silent attempts; after a longer pause it does not count as silence."""
+STALL_S = 5.0
+"""A longer pause between two checks for silence means that this process stood still: the pause does
+not count as silence of the SideCars."""
 SEQUENCES_PER_S = 1_000_000
-"""Reports of several workers are numbered by the time: a restarted controller's are higher, if its
-time goes on from the log's."""
+"""Merged reports are numbered by the log's time, so that a restarted controller's are higher."""
 
 
 class UnknownAttempt(ReshapeError):
-    """No such attempt is meant to run now; its SideCar is not told anything."""
+    """No such attempt is meant to run now; its SideCar gets no desired state."""
 
 
 class BehindItsJobs(ReshapeError):
-    """A SideCar was told something later than this log ends with: its GPUs may be others."""
+    """A SideCar has a desired state that this log does not hold: its GPUs may be others."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    gang: WorkerGroup
-    heard_at_s: list[float]
-    """By worker."""
+    group: WorkerGroup
+    report_at_s: list[float]
+    """By worker: steady time of its newest report or answer."""
     launching: bool = False
-    """Nothing is expected of it yet; the engine's own deadline judges the launch."""
+    """True until the first report: the engine's own deadline judges the launch, not silence."""
     observed: Observed | None = None
-    """The newest report, whether or not it became an event."""
-    passed_on: Observed | None = None
-    passed_on_at_s: float = 0.0
+    """Newest report, whether or not it became an event."""
+    event_report: Observed | None = None
+    """Newest report that became an event; None after an event of silence."""
+    event_at_s: float = 0.0
+    """Steady time of that event."""
     silent: bool = False
+    """True between an event of silence and the next report."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when held answers have to be looked at again; ``wake`` replaces it."""
 
     @property
     def desired(self) -> Desired:
-        return self.gang.desired
+        return self.group.desired
 
     def wake(self) -> None:
-        """Whoever waits for an answer looks again."""
+        """Let each held answer be looked at again."""
         self.changed.set()
         self.changed = asyncio.Event()
 
@@ -78,36 +80,37 @@ class SidecarHub:
         self._monotonic_s = monotonic_s
         self._log_s = log_s
         self._attempts: dict[str, _Attempt] = {}
-        self._listened_at_s = monotonic_s()
+        self._checked_at_s = monotonic_s()
         self._behind: asyncio.Queue[BehindItsJobs] = asyncio.Queue()
 
-    def tell(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
-        """Make ``desired`` what its attempt is told from now on. Called after the append only.
+    def set_desired(self, desired: Desired, workers: int = 1, *, launching: bool = False) -> None:
+        """Answer the attempt's SideCars with ``desired`` from now on. To be called only after the
+        append that holds it.
 
-        ``workers``: so many SideCars the attempt has. ``launching``: its container is being
+        ``workers``: number of SideCars of the attempt. ``launching``: its container is being
         started, so its silence means nothing yet.
         """
-        known = self._attempts.get(desired.job)
-        if known is None or known.desired.attempt != desired.attempt:
-            heard_at_s = [self._monotonic_s()] * workers
+        entry = self._attempts.get(desired.job)
+        if entry is None or entry.desired.attempt != desired.attempt:
+            report_at_s = [self._monotonic_s()] * workers
             self._attempts[desired.job] = _Attempt(
-                WorkerGroup(desired, workers), heard_at_s, launching
+                WorkerGroup(desired, workers), report_at_s, launching
             )
-            if known is not None:
-                known.changed.set()
+            if entry is not None:
+                entry.changed.set()
             return
-        if _rank(desired) >= _rank(known.desired):
-            known.gang.desired = desired
-            known.wake()
+        if _rank(desired) >= _rank(entry.desired):
+            entry.group.desired = desired
+            entry.wake()
 
     def forget(self, job: JobId) -> None:
-        """The job has no container any more."""
-        gone = self._attempts.pop(job, None)
-        if gone is not None:
-            gone.changed.set()
+        """Drop a job that has no container any more."""
+        entry = self._attempts.pop(job, None)
+        if entry is not None:
+            entry.changed.set()
 
     def jobs(self) -> tuple[JobId, ...]:
-        """Jobs of which an attempt is told something."""
+        """Jobs of which an attempt has a desired state."""
         return tuple(JobId(job) for job in self._attempts)
 
     async def behind(self) -> NoReturn:
@@ -116,75 +119,75 @@ class SidecarHub:
 
     def observed(self, job: JobId) -> Observed | None:
         """The newest report of a job's attempt, fresher than the log's."""
-        known = self._attempts.get(job)
-        return known.observed if known is not None else None
+        entry = self._attempts.get(job)
+        return entry.observed if entry is not None else None
 
-    def last_word(self, job: JobId, attempt: int) -> None:
-        """Pass on the newest report of an attempt that is gone: the log may have an older one, and
-        what was lost is counted from there."""
-        known = self._attempts.get(job)
-        if known is None or known.desired.attempt != attempt or known.observed is None:
+    def post_last_report(self, job: JobId, attempt: int) -> None:
+        """Post the newest report of an attempt that is gone, unless it became an event already:
+        lost work is counted from the newest report in the log."""
+        entry = self._attempts.get(job)
+        if entry is None or entry.desired.attempt != attempt or entry.observed is None:
             return
-        if known.observed is not known.passed_on:
-            known.passed_on = known.observed
-            self._post(SideCarReported(known.observed))
+        if entry.observed is not entry.event_report:
+            entry.event_report = entry.observed
+            self._post(SideCarReported(entry.observed))
 
     async def exchange(
         self, job: str, attempt: int, observed: Observed, wait_s: float
     ) -> Desired | None:
-        """Take a report and answer with what its SideCar shall be; None: nothing new to one of
-        several.
+        """Take a report and return its SideCar's desired state; None while there is none for this
+        worker of several.
 
-        The answer is held for up to ``wait_s`` seconds while it is what the SideCar has taken up
-        already. Raises UnknownAttempt, BehindItsJobs.
+        The answer is held for up to ``wait_s`` seconds while the report reflects it already. Raises
+        UnknownAttempt, BehindItsJobs.
         """
         worker = observed.worker
-        known = self._known(job, attempt, worker)
-        self._check_order(known.desired, observed)
-        known.heard_at_s[worker] = now_s = self._monotonic_s()
-        self._take(known, observed)
+        entry = self._entry(job, attempt, worker)
+        self._check_order(entry.desired, observed)
+        entry.report_at_s[worker] = now_s = self._monotonic_s()
+        self._take(entry, observed)
         until_s = now_s + min(wait_s, HOLD_MAX_S)
-        while known.gang.news(worker, observed) is None:
+        while entry.group.update_for(worker, observed) is None:
             left_s = until_s - self._monotonic_s()
             if left_s <= 0:
                 break
             try:
                 async with asyncio.timeout(left_s):
-                    await known.changed.wait()
+                    await entry.changed.wait()
             except TimeoutError:
                 break
-            known = self._known(job, attempt, worker)
-        known.heard_at_s[worker] = self._monotonic_s()
-        return known.gang.told(worker)
+            entry = self._entry(job, attempt, worker)
+        entry.report_at_s[worker] = self._monotonic_s()
+        return entry.group.desired_of(worker)
 
     def check_silence(self, silent_s: float) -> None:
-        """Post an event for each attempt without a word for ``silent_s`` seconds, once. To be
-        called every second: while it was not, the process was stopped, and nobody could be heard.
-        """
+        """Post one event for each attempt without a report for ``silent_s`` seconds. To be called
+        every second: a longer pause is taken for a stall of this process (``STALL_S``)."""
         now_s = self._monotonic_s()
-        deaf_s, self._listened_at_s = now_s - self._listened_at_s, now_s
-        if deaf_s > DEAF_S:
-            for known in self._attempts.values():
-                known.heard_at_s = [at_s + deaf_s for at_s in known.heard_at_s]
-        for job, known in self._attempts.items():
-            late = now_s - min(known.heard_at_s) > silent_s
-            if not (known.silent or known.launching) and late:
-                known.silent = True
-                known.passed_on = None
-                self._post(SideCarFellSilent(JobId(job), known.desired.attempt))
+        pause_s, self._checked_at_s = now_s - self._checked_at_s, now_s
+        if pause_s > STALL_S:
+            for entry in self._attempts.values():
+                entry.report_at_s = [at_s + pause_s for at_s in entry.report_at_s]
+        for job, entry in self._attempts.items():
+            late = now_s - min(entry.report_at_s) > silent_s
+            if not (entry.silent or entry.launching) and late:
+                entry.silent = True
+                entry.event_report = None
+                self._post(SideCarFellSilent(JobId(job), entry.desired.attempt))
 
-    def _known(self, job: str, attempt: int, worker: int) -> _Attempt:
-        known = self._attempts.get(job)
-        if known is None or known.desired.attempt != attempt:
+    def _entry(self, job: str, attempt: int, worker: int) -> _Attempt:
+        entry = self._attempts.get(job)
+        if entry is None or entry.desired.attempt != attempt:
             raise UnknownAttempt(f"attempt {attempt} of job {job} must not run now")
-        if not 0 <= worker < known.gang.workers:
+        if not 0 <= worker < entry.group.workers:
             raise UnknownAttempt(
-                f"job {job} has {known.gang.workers} workers, not a worker {worker}"
+                f"job {job} has {entry.group.workers} workers, not a worker {worker}"
             )
-        return known
+        return entry
 
     def _check_order(self, desired: Desired, observed: Observed) -> None:
-        """What a SideCar was told was in the log before, so this is an older log, or another."""
+        """Raise BehindItsJobs if a SideCar is ahead of the log: every desired state was in the log
+        before its SideCar got it, so this log is an older one, or another."""
         if observed.epoch <= desired.epoch and observed.generation <= desired.generation:
             return
         error = BehindItsJobs(
@@ -196,36 +199,37 @@ class SidecarHub:
         self._behind.put_nowait(error)
         raise error
 
-    def _take(self, known: _Attempt, observed: Observed) -> None:
-        gang = known.gang
-        if not gang.take(observed.worker, observed):
+    def _take(self, entry: _Attempt, observed: Observed) -> None:
+        group = entry.group
+        if not group.take(observed.worker, observed):
             return
-        if gang.workers > 1:
-            known.wake()
-        before = -1 if known.observed is None else known.observed.sequence
-        number = max(before + 1, int(self._log_s() * SEQUENCES_PER_S))
-        folded = gang.folded(number)
-        if folded is None:
+        if group.workers > 1:
+            entry.wake()
+        previous = -1 if entry.observed is None else entry.observed.sequence
+        merged = group.merged_report(max(previous + 1, int(self._log_s() * SEQUENCES_PER_S)))
+        if merged is None:
             return
-        observed, known.observed = folded, folded
+        entry.observed = merged
         now_s = self._monotonic_s()
-        if known.silent and gang.workers > 1 and observed.phase not in _SAID_BY_ONE:
-            return  # one of them is not heard still, or has only now been
-        known.silent = known.launching = False
-        news = known.passed_on is None or _gist(known.passed_on) != _gist(observed)
-        moved = known.passed_on is not None and known.passed_on.progress != observed.progress
-        if news or (moved and now_s - known.passed_on_at_s >= PROGRESS_EVERY_S):
-            known.passed_on, known.passed_on_at_s = observed, now_s
-            self._post(SideCarReported(observed))
+        if entry.silent and group.workers > 1 and merged.phase not in _FINAL_PHASES:
+            return  # a worker is silent still, or has only now reported again
+        entry.silent = entry.launching = False
+        last = entry.event_report
+        changed = last is None or _without_progress(last) != _without_progress(merged)
+        progressed = last is not None and last.progress != merged.progress
+        if changed or (progressed and now_s - entry.event_at_s >= PROGRESS_EVERY_S):
+            entry.event_report, entry.event_at_s = merged, now_s
+            self._post(SideCarReported(merged))
 
 
-_SAID_BY_ONE = (Phase.FINISHED, Phase.CRASHED, Phase.UNFIT)
+_FINAL_PHASES = (Phase.FINISHED, Phase.CRASHED, Phase.UNFIT)
+"""Phases that hold for the whole attempt if a single worker reports them."""
 
 
 def _rank(desired: Desired) -> tuple[int, int]:
     return desired.epoch, desired.generation
 
 
-def _gist(observed: Observed) -> Observed:
-    """What of a report is news by itself."""
+def _without_progress(observed: Observed) -> Observed:
+    """The report without the parts that change all the time: two are compared by it."""
     return replace(observed, sequence=0, progress=Progress(), gpu_use=())

@@ -1,7 +1,7 @@
 """Tokens of attempts: what lets a SideCar speak for its attempt and for no other.
 
-Does: derives a token from the controller's secret, the job and the attempt, so that none is stored
-and a restarted controller knows them all. Never: logs one. State: the secret.
+Does: derives a token from the controller's secret, the job and the attempt. None is stored, and a
+restarted controller derives the same ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Tokens:
         self._secret = secret
 
     def of(self, job: str, attempt: int) -> str:
-        """The token of an attempt, as hexadecimal text."""
+        """Derive the token of an attempt, as hexadecimal text."""
         return hmac.new(self._secret, f"{job}/{attempt}".encode(), hashlib.sha256).hexdigest()
 
     def valid(self, job: str, attempt: int, token: str, worker: int = 0) -> bool:

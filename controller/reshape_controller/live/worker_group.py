@@ -1,10 +1,9 @@
-"""The SideCars of an attempt's workers as one SideCar: the engine knows of no other.
+"""The SideCars of an attempt's workers, which the engine sees as one SideCar.
 
-Does: splits what is desired among the workers, and folds what they say into one report. The first
-worker (the chief) is asked first, and its answer is the answer of all: once it stops, the others
-stop; if it refuses, they never hear of it. A start waits until every earlier process is gone and
-every worker has said where it can be reached. Never: reads a clock, or keeps what a restarted
-controller could not learn again from the workers. State: the newest report of each.
+Does: gives each worker its part of what is desired, and merges the workers' reports into one. The
+chief (worker 0) is asked first, and its answer holds for all: once it stops, the others stop; if it
+refuses, the others are not asked. A start waits until every earlier process is gone and every
+worker has reported its address. A restarted controller learns all of it again from the reports.
 """
 
 from __future__ import annotations
@@ -23,51 +22,54 @@ from reshape_sidecar.wire import (
 
 CHIEF = 0
 FOLLOW_S = 10.0
-"""The chief has saved and stops: another worker has nothing to save, and ends within this."""
+"""Time that another worker has to end once the chief has saved: it has nothing to save itself."""
 HURRY_S = 10.0
-"""A worker died while the chief was asked to save: it has so long, for it may wait for the dead."""
+"""Time that the chief has to save after another worker died: its save may wait for that worker."""
 _DOWN = (Phase.CRASHED, Phase.UNFIT)
 
 
 class WorkerGroup:
-    """The workers of one attempt. One worker alone is passed through as it is."""
+    """The workers of one attempt. A single worker's reports and desired state pass unchanged."""
 
     def __init__(self, desired: Desired, workers: int) -> None:
         self.desired = desired
-        self._seen: list[Observed | None] = [None] * workers
+        self._reports: list[Observed | None] = [None] * workers
+        """Newest report of each worker."""
         self._peers: tuple[str, ...] = ()
-        self._peers_of = -1
-        """The generation that they are for."""
+        self._peers_generation = -1
+        """Generation for which ``_peers`` holds."""
 
     @property
     def workers(self) -> int:
-        return len(self._seen)
+        """Number of workers."""
+        return len(self._reports)
 
     def take(self, worker: int, observed: Observed) -> bool:
-        """Take in a report; False if it is late."""
-        known = self._seen[worker]
-        if known is not None and observed.sequence <= known.sequence:
+        """Store a worker's report; return False if a newer one is there already."""
+        previous = self._reports[worker]
+        if previous is not None and observed.sequence <= previous.sequence:
             return False
-        self._seen[worker] = observed
+        self._reports[worker] = observed
         return True
 
-    # --- what each worker is told
+    # --- desired state of each worker
 
-    def told(self, worker: int) -> Desired | None:
-        """What a worker shall be; None: nothing that it does not know, or not its turn yet."""
+    def desired_of(self, worker: int) -> Desired | None:
+        """Desired state of a worker; None while it has not reported, or while it has to wait for
+        the chief."""
         if self.workers == 1:
             return self.desired
-        own, chief = self._seen[worker], self._seen[CHIEF]
+        own, chief = self._reports[worker], self._reports[CHIEF]
         if own is None:
             return None
         if worker == CHIEF:
-            return self._told_chief(own)
+            return self._desired_of_chief(own)
         meeting = None if chief is None else chief.asks
         if own.generation >= self.desired.generation or self._all_stop():
-            return self._share(worker, FOLLOW_S, meeting)
+            return self._fresh_start(worker, FOLLOW_S, meeting)
         if own.pid is None:
             return None
-        # It trains as it was told before, perhaps by an earlier controller: that is said again.
+        # It trains by an earlier desired state, perhaps of an earlier controller: repeat that.
         return replace(
             self.desired,
             generation=own.generation,
@@ -77,118 +79,119 @@ class WorkerGroup:
             meeting=meeting,
         )
 
-    def news(self, worker: int, observed: Observed) -> Desired | None:
-        """What a worker is told, if its report does not say already that it knows."""
-        told = self.told(worker)
-        if told is None:
+    def update_for(self, worker: int, observed: Observed) -> Desired | None:
+        """Desired state of a worker if its report ``observed`` does not reflect it yet."""
+        desired = self.desired_of(worker)
+        if desired is None:
             return None
-        newer = (told.epoch, told.generation) > (observed.epoch, observed.generation)
+        newer = (desired.epoch, desired.generation) > (observed.epoch, observed.generation)
         if self.workers == 1:
-            return told if newer else None
-        other = (told.peers, told.meeting) != (observed.peers, observed.meeting)
-        return told if newer or other else None
+            return desired if newer else None
+        differs = (desired.peers, desired.meeting) != (observed.peers, observed.meeting)
+        return desired if newer or differs else None
 
-    def _told_chief(self, chief: Observed) -> Desired:
-        others = [seen for seen in self._seen[1:] if seen is not None]
-        known = len(others) + 1 == self.workers and all(o.meeting == chief.asks for o in others)
-        meeting = chief.asks if known else None
+    def _desired_of_chief(self, chief: Observed) -> Desired:
+        others = [report for report in self._reports[1:] if report is not None]
+        agreed = len(others) + 1 == self.workers and all(o.meeting == chief.asks for o in others)
+        meeting = chief.asks if agreed else None
         if self._all_stop():
-            return self._share(CHIEF, 0.0, meeting)
-        if any(_is_down(seen) for seen in others) and chief.generation > _started(others):
-            return self._share(CHIEF, HURRY_S, meeting)
+            return self._fresh_start(CHIEF, 0.0, meeting)
+        if any(_is_down(o) for o in others) and chief.generation > _oldest_generation(others):
+            return self._fresh_start(CHIEF, HURRY_S, meeting)
         return replace(
-            self.desired, devices=self._devices(CHIEF), peers=self._known_peers(), meeting=meeting
+            self.desired, devices=self._devices(CHIEF), peers=self._start_peers(), meeting=meeting
         )
 
-    def _share(self, worker: int, save_s: float, meeting: Meeting | None) -> Desired:
-        """What is desired of one worker, which has ``save_s`` to stop and starts anew."""
+    def _fresh_start(self, worker: int, save_s: float, meeting: Meeting | None) -> Desired:
+        """Desired state of a worker that stops within ``save_s`` seconds and starts again."""
         return replace(
             self.desired,
             devices=self._devices(worker),
             on_save_timeout=OnSaveTimeout.KILL,
             save_deadline_s=min(save_s, self.desired.save_deadline_s),
-            peers=self._known_peers(),
+            peers=self._start_peers(),
             meeting=meeting,
             fresh=True,
         )
 
     def _all_stop(self) -> bool:
-        """Whether what is desired now means the end of every process that runs: one of them ended
-        for it already, or is dead."""
-        wanted = self.desired.generation
-        for seen in self._seen:
-            outcome = None if seen is None else seen.outcome
+        """Whether every process has to end now: one stops for the newest generation, or died."""
+        newest = self.desired.generation
+        for report in self._reports:
+            outcome = None if report is None else report.outcome
             stops = outcome is not None and outcome.kind is OutcomeKind.STOPPING
-            if outcome is not None and stops and outcome.generation >= wanted:
+            if outcome is not None and stops and outcome.generation >= newest:
                 return True
-        return self._dead() is not None
+        return self._failure() is not None
 
     def _devices(self, worker: int) -> tuple[str, ...]:
-        """The worker's equal part."""
+        """The worker's equal share of the devices."""
         size = len(self.desired.devices) // self.workers
         return self.desired.devices[worker * size : (worker + 1) * size]
 
-    def _known_peers(self) -> tuple[str, ...]:
-        """Addresses for the start that is desired; none before every worker is ready for it."""
-        wanted = self.desired.generation
-        if self._peers_of == wanted:
+    def _start_peers(self) -> tuple[str, ...]:
+        """Addresses for the desired start; empty until every worker is ready for it."""
+        newest = self.desired.generation
+        if self._peers_generation == newest:
             return self._peers
-        found = self._agreed_peers()
-        if found:
-            self._peers, self._peers_of = found, wanted
-        return found
+        peers = self._agreed_peers()
+        if peers:
+            self._peers, self._peers_generation = peers, newest
+        return peers
 
     def _agreed_peers(self) -> tuple[str, ...]:
-        wanted = self.desired.generation
+        newest = self.desired.generation
         if self.desired.mode is not Mode.RUN:
             return ()
-        for seen in self._seen:
-            # Told by a controller that is no more; some may have started with them.
-            if seen is not None and seen.generation == wanted and seen.peers:
-                return seen.peers
+        reports = [report for report in self._reports if report is not None]
+        for report in reports:
+            # From an earlier controller; some workers may have started with these addresses.
+            if report.generation == newest and report.peers:
+                return report.peers
         addresses = [
-            seen.address
-            for seen in self._seen
-            if seen is not None and seen.address is not None and seen.stopped_generation >= wanted
+            report.address
+            for report in reports
+            if report.address is not None and report.stopped_generation >= newest
         ]
         return tuple(addresses) if len(addresses) == self.workers else ()
 
-    # --- what all of them are
+    # --- the workers' state as one
 
-    def folded(self, sequence: int) -> Observed | None:
-        """One report for all, under the number ``sequence``; None before each has said a word."""
+    def merged_report(self, sequence: int) -> Observed | None:
+        """Merge the newest reports into one numbered ``sequence``; None until each worker has
+        reported. A single worker's report keeps its own number."""
         if self.workers == 1:
-            return self._seen[CHIEF]
-        seen = [one for one in self._seen if one is not None]
-        if len(seen) < self.workers:
+            return self._reports[CHIEF]
+        reports = [report for report in self._reports if report is not None]
+        if len(reports) < self.workers:
             return None
-        chief = seen[CHIEF]
-        all_as_one = replace(
+        chief = reports[CHIEF]
+        merged = replace(
             chief,
             sequence=sequence,
-            phase=_phase(chief, seen),
-            devices=tuple(device for one in seen for device in one.devices),
-            stopped_generation=min(one.stopped_generation for one in seen),
-            gpu_use=tuple(use for one in seen for use in one.gpu_use),
+            phase=_phase(chief, reports),
+            devices=tuple(device for report in reports for device in report.devices),
+            stopped_generation=min(report.stopped_generation for report in reports),
+            gpu_use=tuple(use for report in reports for use in report.gpu_use),
             address=None,
             peers=(),
             meeting=None,
             asks=None,
         )
-        dead = self._dead()
+        dead = self._failure()
         if dead is None:
-            return all_as_one
+            return merged
         error = f"worker {dead.worker}: {dead.error or 'its training process ended'}"
-        return replace(all_as_one, phase=dead.phase, error=error, exit_code=dead.exit_code)
+        return replace(merged, phase=dead.phase, error=error, exit_code=dead.exit_code)
 
-    def _dead(self) -> Observed | None:
-        """A worker whose process died though nobody had asked the chief to stop."""
-        chief = self._seen[CHIEF]
+    def _failure(self) -> Observed | None:
+        """Report of a worker whose process died although the chief was not asked to stop."""
+        chief = self._reports[CHIEF]
         if chief is None or chief.phase is Phase.FINISHED:
             return None
-        for seen in self._seen:
-            if seen is not None and _is_down(seen) and not _leaves(chief, seen.generation):
-                return seen
+        for report in self._reports:
+            if report is not None and _is_down(report) and not _stops(chief, report.generation):
+                return report
         if _left_after_refusal(chief):
             return replace(
                 chief, phase=Phase.CRASHED, error="it left after it had refused to leave"
@@ -196,23 +199,24 @@ class WorkerGroup:
         return None
 
 
-def _phase(chief: Observed, seen: list[Observed]) -> Phase:
-    """The chief's; but all are initialised when each is."""
+def _phase(chief: Observed, reports: list[Observed]) -> Phase:
+    """The chief's phase; but INITIALIZED only once every worker is."""
     if chief.phase is not Phase.INITIALIZED:
         return chief.phase
-    same = all(
-        one.phase is Phase.INITIALIZED and one.generation >= chief.generation for one in seen
+    ready = all(
+        report.phase is Phase.INITIALIZED and report.generation >= chief.generation
+        for report in reports
     )
-    return Phase.INITIALIZED if same else Phase.INITIALIZING
+    return Phase.INITIALIZED if ready else Phase.INITIALIZING
 
 
-def _is_down(seen: Observed) -> bool:
-    return seen.phase in _DOWN
+def _is_down(report: Observed) -> bool:
+    return report.phase in _DOWN
 
 
-def _started(others: list[Observed]) -> int:
-    """Newest generation that all others have taken up."""
-    return min((seen.generation for seen in others), default=0)
+def _oldest_generation(reports: list[Observed]) -> int:
+    """The oldest generation among the workers' reports."""
+    return min((report.generation for report in reports), default=0)
 
 
 def _left_after_refusal(chief: Observed) -> bool:
@@ -222,8 +226,8 @@ def _left_after_refusal(chief: Observed) -> bool:
     return refused and over and chief.phase is Phase.INITIALIZED
 
 
-def _leaves(chief: Observed, generation: int) -> bool:
-    """Whether the chief stops, or was asked to and has not refused, what ``generation`` started:
+def _stops(chief: Observed, generation: int) -> bool:
+    """Whether the chief stops what ``generation`` started, or was asked to and has not refused:
     then the end of another worker's process is no failure."""
     if chief.generation <= generation:
         return False

@@ -18,7 +18,7 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "global_batch": ("Batch size",),
     "dataset": ("Training dataset",),
 }
-"""Upper or lower case, spaces, ``_`` and ``-`` make no difference in an alias."""
+"""Other names by field; case, spaces, ``_`` and ``-`` make no difference."""
 ASSIGNED = ("Job id", "State", "number of GPUs", "GPU ids", "Submission time")
 """Columns of the paper's Table III that Reshape fills in."""
 
@@ -34,29 +34,29 @@ _RESOURCES = tuple(Resources.model_fields)
 
 
 def canonical(record: Mapping[object, object]) -> tuple[dict[str, object], tuple[FieldError, ...]]:
-    """The record under its fields' own names, and what is wrong with its names."""
-    found: dict[str, object] = {}
-    spelled: dict[str, str] = {}
+    """Return the record under its fields' own names, and the problems of its names."""
+    fields: dict[str, object] = {}
+    spelling: dict[str, str] = {}
     problems: list[FieldError] = []
     for name, value in record.items():
         field = _field(name)
         if field is None:
             problems.append(_unknown(name))
-        elif field in spelled:
+        elif field in spelling:
             problems.append(
                 FieldError(
-                    str(name), f"means the same as {spelled[field]}", "give only one of the two"
+                    str(name), f"means the same as {spelling[field]}", "give only one of the two"
                 )
             )
         else:
-            spelled[field] = str(name)
-            found[field] = value
-    problems += _move_resources(found)
-    return found, tuple(problems)
+            spelling[field] = str(name)
+            fields[field] = value
+    problems += _move_resources(fields)
+    return fields, tuple(problems)
 
 
 def suggestion(name: str, known: tuple[str, ...]) -> str:
-    """A remedy for a name that is not among the known."""
+    """A remedy for a name that is not among ``known``."""
     close = difflib.get_close_matches(name[:100], known, n=1)
     return f"did you mean {close[0]}?" if close else "leave it out; docs/jobs.md lists the fields"
 
@@ -78,10 +78,10 @@ def _unknown(name: object) -> FieldError:
     return FieldError(path, "is not a field of a job record", suggestion(name, _FIELDS))
 
 
-def _move_resources(found: dict[str, object]) -> Iterator[FieldError]:
-    """Put ``cpus`` and ``memory`` where they belong."""
-    short = {name: found.pop(name) for name in _RESOURCES if name in found}
-    inner = found.get("resources")
+def _move_resources(fields: dict[str, object]) -> Iterator[FieldError]:
+    """Move ``cpus`` and ``memory`` into ``resources``; yield the problems."""
+    short = {name: fields.pop(name) for name in _RESOURCES if name in fields}
+    inner = fields.get("resources")
     if not short:
         return
     if inner is not None and not isinstance(inner, Mapping):
@@ -92,4 +92,4 @@ def _move_resources(found: dict[str, object]) -> Iterator[FieldError]:
             yield FieldError(name, f"means the same as resources.{name}", "give only one of both")
         else:
             merged[name] = value
-    found["resources"] = merged
+    fields["resources"] = merged

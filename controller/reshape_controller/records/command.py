@@ -1,6 +1,7 @@
 """The command of a record: a list, or a text that is split without a shell. Pure.
 
-Does: splits, and refuses what only a shell could carry out. Never: expands or runs anything.
+Does: splits a text into arguments, and refuses one that needs a shell. It expands and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SCRIPT_SUFFIXES = (".py", ".sh")
 
 
 def split_command(value: object) -> object:
-    """Arguments of a text; anything but a text as it is, for the next check."""
+    """Split a text into arguments; return any other value as it is, for the next check."""
     if not isinstance(value, str):
         return value
     if len(value) > limits.ARGUMENTS_MAX * limits.TEXT_LENGTH_MAX:
@@ -46,7 +47,7 @@ def split_command(value: object) -> object:
 
 
 def script_of(command: tuple[str, ...]) -> str | None:
-    """The file that the command runs, as far as it can be told; None where it cannot."""
+    """The file that the command runs; None if the command does not show it."""
     if not command:
         return None
     if _PYTHON.fullmatch(command[0]):

@@ -1,4 +1,4 @@
-"""The error of a record that cannot be a job, and how the values and names of others are shown."""
+"""The error of a record that cannot be a job, and foreign values and names in messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.model import FieldError
 
 ERRORS_MAX = 50
-"""So many problems of one record are listed; a record with more is nonsense anyway."""
+"""Largest number of problems that are listed of one record."""
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = _repr.maxlong = 60
@@ -16,9 +16,9 @@ _repr.maxlevel = 3
 
 
 class RecordInvalid(ReshapeError):
-    """A record breaks rules. ``errors`` has all of them, in the order of the record's fields.
+    """A record breaks rules. ``errors`` names each problem, in the order of the record's fields.
 
-    ``name`` and ``user`` are what the record says, as far as it says it, for the rejected row.
+    ``name``, ``user``: those of the record, for the rejected row; empty if it has none.
     """
 
     def __init__(self, errors: tuple[FieldError, ...], *, name: str = "", user: str = "") -> None:
@@ -32,12 +32,12 @@ class RecordInvalid(ReshapeError):
 
 
 def text_of(error: FieldError) -> str:
-    """One problem on one line."""
+    """A problem with its hint, on one line."""
     return error.told + (f" ({error.hint})" if error.hint else "")
 
 
 def shown(value: object) -> str:
-    """``value`` as a message names it: short, whatever it is."""
+    """A short text of any value, for messages."""
     try:
         return " ".join(_repr.repr(value).split())
     except Exception:  # a foreign object's own repr may do anything
@@ -45,5 +45,5 @@ def shown(value: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text of somebody else without what a terminal obeys."""
+    """Remove control characters, which a terminal would obey, from a user's text."""
     return "".join(character for character in text if character.isprintable())

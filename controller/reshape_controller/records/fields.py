@@ -1,10 +1,10 @@
 """The fields of a job record: type, bounds, default, rule and example of each.
 
-Does: one pydantic model, from which checking, JSON Schema and docs/jobs.md come. Never: rules that
-look at two fields (``rules``), or a value of this model beyond this package. State: none.
+Does: one pydantic model, from which the checks, the JSON Schema and docs/jobs.md come. Rules over
+two fields are in ``rules``; values of this model stay in this package.
 
-Everything is optional here, so that what is wrong with one field does not hide what is wrong with
-another; ``rules`` asks for what must be there.
+Every field is optional here, so that a problem of one field does not hide one of another; ``rules``
+asks for the required ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EnvValue = Annotated[str, Field(max_length=limits.ENV_VALUE_LENGTH_MAX)]
 
 
 RETRIES = 3
-"""Default."""
+"""Default number of retries."""
 
 
 class Resources(BaseModel):
@@ -55,7 +55,7 @@ class Resources(BaseModel):
 
 
 class RecordFields(BaseModel):
-    """A job record field by field, before the rules that look at several."""
+    """A job record field by field, before the rules over several fields."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -1,13 +1,13 @@
-"""The bounds of a job record. Beyond them a number is taken for a mistake."""
+"""The bounds of a job record. A number beyond them is taken for a mistake."""
 
 from __future__ import annotations
 
 NAME_LENGTH_MAX = 63
-"""As Kubernetes and DNS have it."""
+"""Longest name, as in Kubernetes and DNS."""
 GPUS_MAX = 1024
 """Largest optional number of GPUs."""
 SIZES_MAX = 64
-"""Most optional numbers of GPUs of one job."""
+"""Largest number of sizes (optional numbers of GPUs) of one job."""
 WORKERS_MAX = 1024
 ARGUMENTS_MAX = 1000
 TEXT_LENGTH_MAX = 4096
@@ -15,7 +15,7 @@ ENV_MAX = 200
 ENV_VALUE_LENGTH_MAX = 32 * 1024
 RETRIES_MAX = 100
 PRIORITY_MAX = 1_000_000
-"""Either way from 0."""
+"""Largest distance of a priority from 0."""
 EPOCHS_MAX = 1_000_000
 STEPS_MAX = 1_000_000_000_000
 GLOBAL_BATCH_MAX = 1_000_000_000
@@ -24,7 +24,7 @@ SEED_MAX = 2**32 - 1
 """Largest seed that NumPy takes."""
 CPUS_MAX = 4096.0
 MEMORY_MIN_BYTES = 1024 * 1024
-"""Less is a forgotten unit."""
+"""Least memory; a smaller number is one without its unit."""
 MEMORY_MAX_BYTES = 1 << 46
 RECORD_BYTES_MAX = 1024 * 1024
-"""A record as text."""
+"""Largest text of a record."""

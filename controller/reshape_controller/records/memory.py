@@ -15,7 +15,7 @@ _FORM = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGT]i?)?", re.ASCII)
 
 
 def memory_bytes(value: object) -> object:
-    """Bytes of a text such as ``8Gi``; anything but a text as it is, for the next check."""
+    """Bytes of a text such as ``8Gi``; any other value is returned as it is, for the next check."""
     if not isinstance(value, str):
         return value
     match = _FORM.fullmatch(value.strip())

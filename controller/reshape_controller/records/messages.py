@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in our words: the value, what is wrong with it, the remedy. Pure."""
+"""Problems that pydantic finds, in our words: value, problem, remedy. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HINTS = {
 
 
 def field_error(detail: ErrorDetails) -> FieldError:
-    """One problem that pydantic found."""
+    """Translate a problem that pydantic found."""
     path = path_of(detail["loc"])
     kind, context = detail["type"], detail.get("ctx", {})
     value = shown(detail["input"])
@@ -64,7 +64,7 @@ def field_error(detail: ErrorDetails) -> FieldError:
 
 
 def path_of(loc: tuple[int | str, ...]) -> str:
-    """``env.HOME``, ``optional_gpus[1]``."""
+    """A field's path as users write it: ``env.HOME``, ``optional_gpus[1]``."""
     if loc[-1:] == ("[key]",):  # pydantic's way to say that a key is wrong
         return f"{path_of(loc[:-2])}.{loc[-2]}"
     path = ""
@@ -102,8 +102,8 @@ def _hint(detail: ErrorDetails) -> str:
 
 
 def _as_name(text: str) -> str:
-    kept = "".join(c if c.isascii() and c.isalnum() else "-" for c in text[:63].lower())
-    return kept.strip("-")
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in text[:63].lower())
+    return name.strip("-")
 
 
 def _example(names: list[str]) -> str:

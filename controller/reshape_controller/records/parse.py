@@ -1,7 +1,7 @@
-"""From a plain value to a ``JobSpec``, or to everything that is wrong with it.
+"""From a plain value to a ``JobSpec``, or to every problem with it.
 
-Does: names, fields, rules and files, in this order, and reports all of them together. Never:
-changes the value that it was given. State: none.
+Does: checks names, fields, rules and files, in this order, and reports all problems together. The
+value stays unchanged.
 """
 
 from __future__ import annotations
@@ -22,53 +22,52 @@ from reshape_sidecar.wire import OnSaveTimeout
 
 
 def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
-    """The job that a record describes.
+    """Parse a record. Raises RecordInvalid with every problem.
 
-    ``folder`` is where relative locations begin, and where the code is unless the record says so:
-    the folder of the record's file. Without one, relative locations are refused.
-    Raises RecordInvalid with every problem.
+    ``folder``: the folder of the record's file. Relative locations begin there, and it is the
+    default for the code. If it is None, relative locations are refused.
     """
     if not isinstance(value, Mapping):
         hint = "write fields and values: name, command, optional_gpus"
         raise RecordInvalid((FieldError("", f"{shown(value)} is not a job record", hint),))
-    found, problems = canonical(value)
-    fields, more, bad = _checked(found)
-    given = frozenset(name for name, item in found.items() if item is not None)
+    record, problems = canonical(value)
+    fields, more, bad = _validate(record)
+    given = frozenset(name for name, item in record.items() if item is not None)
     errors = [*problems, *more, *rules.broken(fields, bad, given)]
-    places = {name: getattr(fields, name) for name in ("code", "dataset", "checkpoints")}
-    relative = _relative(places, folder)
+    locations = {name: getattr(fields, name) for name in ("code", "dataset", "checkpoints")}
+    relative = _relative(locations, folder)
     errors += relative
-    here = {name: resolved(place, folder) for name, place in places.items()}
-    images_own = fields.image is not None
-    if folder is not None and fields.code is None and "code" not in bad and not images_own:
-        here["code"] = str(folder.absolute())
-    if "\0" not in (here["code"] or "") and not any(error.path == "code" for error in relative):
+    absolute = {name: resolved(each, folder) for name, each in locations.items()}
+    in_image = fields.image is not None
+    if folder is not None and fields.code is None and "code" not in bad and not in_image:
+        absolute["code"] = str(folder.absolute())
+    if "\0" not in (absolute["code"] or "") and not any(error.path == "code" for error in relative):
         beside = fields.code if fields.code and not Path(fields.code).is_absolute() else None
-        errors += rules.missing_files(here["code"], beside, tuple(fields.command or ()))
+        errors += rules.missing_files(absolute["code"], beside, tuple(fields.command or ()))
     if errors:
-        raise RecordInvalid(tuple(_in_order(errors)), **_owner(found))
-    return _spec(fields, here)
+        raise RecordInvalid(tuple(_in_order(errors)), **_owner(record))
+    return _spec(fields, absolute)
 
 
 def from_json(text: str) -> JobSpec:
-    """The job that a JSON text describes, also that of a plain insert. Raises RecordInvalid."""
+    """Parse a record in JSON, from a request or a plain insert. Raises RecordInvalid."""
     return parse_record(load_json(text))
 
 
 def from_yaml(text: str, *, source: str = "record", folder: Path | None = None) -> JobSpec:
-    """The job that a YAML text describes; ``source`` names it in errors. Raises RecordInvalid."""
+    """Parse a record in YAML; ``source`` names it in errors. Raises RecordInvalid."""
     return parse_record(load_yaml(text, source=source), folder=folder)
 
 
-def _checked(
-    found: dict[str, object],
+def _validate(
+    record: dict[str, object],
 ) -> tuple[RecordFields, list[FieldError], frozenset[str]]:
-    """The fields that are right, what is wrong with the others, and the others' names."""
+    """The valid fields, the problems of the others, and the others' names."""
     try:
-        return RecordFields.model_validate(found), [], frozenset()
+        return RecordFields.model_validate(record), [], frozenset()
     except ValidationError as error:
         details = error.errors(include_url=False)
-    rest: dict[str, object] = dict(found)
+    rest: dict[str, object] = dict(record)
     for detail in details:
         _leave_out(rest, detail["loc"])
     fields = RecordFields.model_validate(rest)
@@ -77,13 +76,13 @@ def _checked(
 
 
 def _leave_out(rest: dict[str, object], loc: tuple[int | str, ...]) -> None:
-    """Take out what is wrong: one entry of a mapping, else the whole field."""
+    """Remove an invalid value: an entry of ``env`` or ``resources``, else the whole field."""
     top = str(loc[0])
     inner = rest.get(top)
     if len(loc) > 1 and isinstance(inner, Mapping) and top in ("env", "resources"):
-        kept = {key: item for key, item in inner.items() if str(key) != str(loc[1])}
-        if len(kept) < len(inner):
-            rest[top] = kept
+        others = {key: item for key, item in inner.items() if str(key) != str(loc[1])}
+        if len(others) < len(inner):
+            rest[top] = others
             return
     rest.pop(top, None)
 
@@ -99,7 +98,7 @@ def _relative(places: Mapping[str, str | None], folder: Path | None) -> list[Fie
 
 
 def _in_order(errors: list[FieldError]) -> list[FieldError]:
-    """By field as documented; problems of unknown fields first."""
+    """Sort problems by field as documented; those of unknown fields come first."""
     rank = {name: number for number, name in enumerate(RecordFields.model_fields)}
 
     def key(error: FieldError) -> int:
@@ -108,9 +107,9 @@ def _in_order(errors: list[FieldError]) -> list[FieldError]:
     return sorted(errors, key=key)
 
 
-def _owner(found: Mapping[str, object]) -> dict[str, str]:
-    """Name and user for the rejected row, as far as the record has them."""
-    texts = {key: found.get(key) for key in ("name", "user")}
+def _owner(record: Mapping[str, object]) -> dict[str, str]:
+    """Name and user for the rejected row, if the record has them."""
+    texts = {key: record.get(key) for key in ("name", "user")}
     return {key: printable(text[:200]) for key, text in texts.items() if isinstance(text, str)}
 
 
@@ -122,8 +121,8 @@ def _length(fields: RecordFields) -> Length | None:
     return None
 
 
-def _spec(fields: RecordFields, places: Mapping[str, str | None]) -> JobSpec:
-    """The spec; None in the record means the default."""
+def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
+    """Build the spec; None in the record means the default."""
     resources = fields.resources
     return JobSpec(
         name=fields.name or "",
@@ -135,9 +134,9 @@ def _spec(fields: RecordFields, places: Mapping[str, str | None]) -> JobSpec:
         framework=fields.framework or Framework.KERAS,
         global_batch=fields.global_batch,
         workers=fields.workers or 1,
-        code=places["code"],
-        dataset=places["dataset"],
-        checkpoints=places["checkpoints"],
+        code=locations["code"],
+        dataset=locations["dataset"],
+        checkpoints=locations["checkpoints"],
         cpus=resources.cpus if resources is not None else None,
         memory_bytes=resources.memory if resources is not None else None,
         env=tuple(sorted((fields.env or {}).items())),

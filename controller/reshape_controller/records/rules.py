@@ -1,16 +1,16 @@
-"""Rules of a record that look at several fields, or at files beside it.
+"""Rules of a record that look at several fields, at files beside it, or at the known hosts.
 
-Does: yields every rule that is broken. Never: repeats what is wrong with a single field (a field
-that is wrong by itself is None here and named in ``bad``). State: none.
+Does: yields each broken rule. A field that is invalid by itself is None here and named in ``bad``:
+its problem is reported already.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from reshape_controller.core.model import FieldError
+from reshape_controller.core.model import FieldError, Host, JobSpec
 from reshape_controller.records.command import script_of
 from reshape_controller.records.fields import RecordFields
 from reshape_controller.records.locations import is_local
@@ -23,9 +23,9 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 def broken(
     fields: RecordFields, bad: frozenset[str], given: frozenset[str]
 ) -> Iterator[FieldError]:
-    """Every broken rule. ``bad``: fields that are wrong already; ``given``: fields that are there.
+    """Yield each broken rule over fields. Files are checked by ``missing_files``.
 
-    Files are looked at by ``missing_files``, once paths are resolved.
+    ``bad``: fields that are invalid by themselves. ``given``: fields that the record has.
     """
     yield from _required(fields, bad)
     yield from _sizes(fields)
@@ -37,10 +37,10 @@ def broken(
 def missing_files(
     code: str | None, code_given: str | None, command: tuple[str, ...]
 ) -> Iterator[FieldError]:
-    """The code folder, or the script in it, that is not there. Other machines' folders pass.
+    """Yield the problem of a code folder, or a script in it, that is missing.
 
-    ``code`` is the resolved folder, ``code_given`` the record's own text if it was relative (then
-    the folder is on this machine and must be there).
+    ``code``: the absolute folder; one that is missing may be on another machine. ``code_given``:
+    the record's own text if it was relative; then the folder must be on this machine.
     """
     if code is None or not is_local(code):
         return
@@ -59,6 +59,32 @@ def missing_files(
             f"script missing: {path} does not exist",
             "give the script's path within code, or set code to its folder",
         )
+
+
+def check_against_hosts(spec: JobSpec, hosts: Iterable[Host]) -> tuple[FieldError, ...]:
+    """Problems of sizes that no known host has: a job's container is on one host.
+
+    A drained or silent host counts, because the job can wait for it. If no host is known, there is
+    no problem.
+    """
+    known = tuple(hosts)
+    if not known:
+        return ()
+    largest = max(known, key=lambda host: (len(host.gpus), host.id))
+    most = len(largest.gpus)
+    fitting = [size for size in spec.optional_gpus if size <= most]
+    hint = f"leave out sizes above {most}, or add a larger host first"
+    if not fitting:
+        hint = f"give at most {most} GPUs, or add a larger host first"
+    return tuple(
+        FieldError(
+            f"optional_gpus[{number}]",
+            f"{size} GPUs are more than any known host has ({largest.id} has {most})",
+            hint,
+        )
+        for number, size in enumerate(spec.optional_gpus)
+        if size > most
+    )
 
 
 def _required(fields: RecordFields, bad: frozenset[str]) -> Iterator[FieldError]:

@@ -10,7 +10,7 @@ from reshape_controller.records.rules import LENGTHS
 
 
 def record_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12). Rules over several fields, but for the lengths, are not in it."""
+    """The JSON Schema (2020-12). Of the rules over several fields it has that of lengths only."""
     schema = RecordFields.model_json_schema(mode="validation")
     properties: dict[str, Any] = schema["properties"]
     resources = schema.pop("$defs", {})
@@ -47,8 +47,8 @@ def record_schema() -> dict[str, Any]:
 
 
 def _own(definition: dict[str, Any]) -> dict[str, Any]:
-    kept = ("type", "properties", "additionalProperties")
-    return {key: definition[key] for key in kept}
+    keys = ("type", "properties", "additionalProperties")
+    return {key: definition[key] for key in keys}
 
 
 def _choice(entry: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _choice(entry: dict[str, Any], definition: dict[str, Any]) -> dict[str, Any]
 
 
 def _tidy(entry: dict[str, Any]) -> None:
-    """Leave out titles and the null that only means "not given"."""
+    """Remove titles, and the null that only means "not given"."""
     entry.pop("title", None)
     if entry.get("default", ...) is None:
         del entry["default"]

@@ -1,7 +1,7 @@
 """Records as text: YAML files and JSON bodies, to plain values.
 
-Does: refuses what would be lost silently (duplicate fields, second documents, not-a-number). Never:
-makes an object of a type that the text names. State: none.
+Does: refuses texts of which something would be lost silently (duplicate fields, second documents,
+not-a-number), and makes plain values only.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from reshape_controller.strict_yaml import SECOND_DOCUMENT, NotYaml
 
 
 def load_yaml(text: str, *, source: str) -> object:
-    """The value of one YAML document. ``source`` names the file in errors.
-
-    Raises RecordInvalid, with the line where there is one.
-    """
+    """Load one YAML document; ``source`` names the file in errors. Raises RecordInvalid, with the
+    line if it is known."""
     _bounded(text, source)
     try:
         return _proper(strict_yaml.load(text), text)
@@ -32,7 +30,7 @@ def load_yaml(text: str, *, source: str) -> object:
 
 
 def load_json(text: str) -> object:
-    """The value of a JSON text. Raises RecordInvalid."""
+    """Load a JSON text. Raises RecordInvalid."""
     _bounded(text, "")
     try:
         return _proper(json.loads(text, object_pairs_hook=_object, parse_constant=_constant), text)
@@ -44,9 +42,10 @@ def load_json(text: str) -> object:
 
 
 def _proper(value: object, text: str) -> object:
-    """``value``, unless an escape in it stands for half of a character, which no store takes."""
+    """Return ``value``; raise UnicodeEncodeError if an escape in the text stands for half of a
+    character, which no store takes."""
     if _HALF.search(text):
-        json.dumps(value, ensure_ascii=False, default=str).encode()  # UnicodeEncodeError
+        json.dumps(value, ensure_ascii=False, default=str).encode()
     return value
 
 
@@ -78,12 +77,12 @@ def _bounded(text: str, source: str) -> None:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in entries:
             raise ValueError(f"{shown(key)} appears twice")
-        found[key] = value
-    return found
+        entries[key] = value
+    return entries
 
 
 def _constant(name: str) -> NoReturn:

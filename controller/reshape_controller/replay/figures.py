@@ -60,7 +60,7 @@ def draw(path: Path, panels: Sequence[Callable[[Axes], None]], inches: tuple[flo
         from matplotlib.figure import Figure
     except ImportError:
         raise NoMatplotlib(
-            "figures need matplotlib, which is not installed: pip install 'reshape-gpu[figures]'"
+            "figures need matplotlib, which is not installed: pip install matplotlib"
         ) from None
     with rc_context(STYLE):
         figure: Figure = Figure(figsize=inches)

@@ -1,7 +1,4 @@
-"""What every store keeps in the same form, whatever it keeps it in. Pure.
-
-Does: the small rules on which stores must agree. Never: reads or writes. State: none.
-"""
+"""The rules that all stores share: limits, the order of jobs, and errors. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +12,18 @@ from reshape_controller.store.protocol import (
 )
 from reshape_sidecar.codec import CodecError, UnknownTag
 
-SNAPSHOTS_KEPT = 2
+SNAPSHOTS_MAX = 2
+"""Number of complete snapshots that a store holds; older ones are deleted."""
 PAGE_ROWS_MAX = 1000
-"""Most jobs of one page."""
+"""Largest number of jobs on a page."""
 READ_BYTES_MAX = 4 * 1024 * 1024
-"""One reading of the inbox ends with the request that reaches it."""
+"""Size at which a read of the inbox ends, after the request that reaches it."""
 NO_PLACE = -1
-"""Place of a rejected record, which never stood in the queue."""
+"""Queue position of a rejected record."""
 
 
 class OtherVersion(CodecError):
-    """Record ``seq`` is whole, and ``error`` says what in it does not fit this version's types."""
+    """Record ``seq`` is whole but does not fit this version's types; ``error`` says where."""
 
     def __init__(self, seq: int, error: CodecError) -> None:
         super().__init__(error.path, error.message)
@@ -33,12 +31,12 @@ class OtherVersion(CodecError):
         self.error = error
 
     def at(self, location: str) -> StoreError:
-        """The error for people, of a store at ``location``."""
+        """The store's error that users see; ``location`` names the store."""
         return other_version(f"{location}: record {self.seq} of the log", self.error)
 
 
 class Damaged(Exception):
-    """What is kept does not fit together from ``last_good_seq`` on."""
+    """The stored data is inconsistent after record ``last_good_seq``."""
 
     def __init__(self, last_good_seq: int, message: str) -> None:
         super().__init__(message)
@@ -46,12 +44,12 @@ class Damaged(Exception):
 
 
 def place_of(row: JobRow) -> int:
-    """The job's place in the queue: with the time and the id the order of submission."""
+    """The job's queue position; with the time and the id it gives the order of submission."""
     return row.job.place if row.job is not None else NO_PLACE
 
 
 def jobs_of(decision: Decision) -> tuple[JobId, ...]:
-    """The jobs that a decision is about: its cause and every job that it changes."""
+    """The jobs of a decision: its cause and every job that it changes."""
     about = (decision.plan.about,) if decision.plan.about is not None else ()
     return tuple(dict.fromkeys((*about, *(target.job for target in decision.plan.targets))))
 
@@ -62,13 +60,12 @@ def page_limit(limit: int) -> int:
 
 
 def unknown_page(after: str) -> UnknownPage:
-    """The error of a page after a job that is not there."""
+    """The error of a page that is to follow a job that is not there."""
     return UnknownPage(f"unknown job {after!r} in `after`; remedy: start again at the first page")
 
 
 def other_version(what: str, error: CodecError) -> StoreError:
-    """The error of ``what`` (a record or a snapshot), which is whole, and which this version cannot
-    read."""
+    """The error of a whole record or snapshot, named by ``what``, that this version cannot read."""
     if isinstance(error, UnknownTag):
         return StoreError(
             f"{what} has type {error.tag!r} at {error.path}, which this version does not know: a "
@@ -82,7 +79,7 @@ def other_version(what: str, error: CodecError) -> StoreError:
 
 
 def check_parts(seq: int, parts: tuple[str, ...]) -> None:
-    """Raise StoreError for a snapshot that must not be kept."""
+    """Check the parts of a snapshot before it is written. Raises StoreError."""
     if not parts:
         raise StoreError(f"snapshot {seq} has no parts; remedy: report this defect")
     longest = max(len(part.encode()) for part in parts)

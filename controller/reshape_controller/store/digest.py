@@ -1,10 +1,8 @@
 """The chain of digests that ties each log record to the one before it. Pure.
 
-Does: one definition for the loop that builds records and for the stores that check them.
-Never: reads a store. State: none.
-
-A record's digest is the SHA-256 over the digest before it, a newline, and the record's canonical
-JSON with an empty ``digest``. That JSON is what stores keep, so a check needs no decoding.
+Does: one definition for the loop that builds records and for the stores that check them. A record's
+digest is the SHA-256 over the digest before it, a newline, and the record's canonical JSON with an
+empty ``digest``. Stores hold that JSON, so a check needs no decoding.
 """
 
 from __future__ import annotations
@@ -20,25 +18,25 @@ GENESIS = ""
 
 
 def body_of(record: LogRecord) -> bytes:
-    """The record as stores keep it: canonical JSON without its own digest."""
+    """The record as stores hold it: canonical JSON without its own digest."""
     return codec.dumps(replace(record, digest="")).encode()
 
 
 def digest_of(previous: str, body: bytes) -> str:
-    """Digest of a record that is kept as ``body``, after one with the digest ``previous``."""
+    """Digest of a record with this body, after a record with the digest ``previous``."""
     return hashlib.sha256(previous.encode() + b"\n" + body).hexdigest()
 
 
 def chain_digest(previous: str, record: LogRecord) -> str:
-    """Digest of ``record`` (whatever its own field says) after the digest ``previous``."""
+    """Digest of ``record`` after the digest ``previous``; its own ``digest`` is ignored."""
     return digest_of(previous, body_of(record))
 
 
 def seal(previous: str, record: LogRecord) -> LogRecord:
-    """``record`` with the digest that it must have after ``previous``."""
+    """Return ``record`` with its digest set, after a record with the digest ``previous``."""
     return replace(record, digest=chain_digest(previous, record))
 
 
 def record_of(body: bytes, digest: str) -> LogRecord:
-    """The record of a kept ``body``. Raises CodecError if it does not fit this version's types."""
+    """Decode a stored record. Raises CodecError if it does not fit this version's types."""
     return replace(codec.loads(LogRecord, body), digest=digest)

@@ -1,7 +1,7 @@
-"""What every store can do. One contract suite (tests/contract) runs against each.
+"""The interface of a store. One contract suite (tests/contract) runs against each of them.
 
-The log is the commit; everything else is either a projection of it (users read these) or the
-inbox (users write this). Never here: a decision, or a transaction over several documents.
+The log is the commit; everything else is either a projection of it (users read these) or the inbox
+(users write this). A store does not decide, and needs no transaction over several documents.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_profiles.schema import Profile
 
 SNAPSHOT_PART_BYTES_MAX = 4 * 1024 * 1024
-"""Whoever writes a snapshot cuts it into parts of at most so many bytes of UTF-8."""
+"""Largest part of a snapshot, in bytes of UTF-8; a snapshot is cut into parts."""
 REQUEST_KEY_LENGTH = 8
-"""Characters of ``request_key``."""
+"""Number of characters of ``request_key``."""
 
 
 class StoreError(ReshapeError):
@@ -30,17 +30,17 @@ class StoreError(ReshapeError):
 
 
 class StoreLost(StoreError):
-    """What was acknowledged is not there any more. Never a reason to retry: who meets it stops."""
+    """The store lacks something that it acknowledged. The controller stops instead of retrying."""
 
 
 class UnknownPage(StoreError):
-    """The page of jobs that is to follow a job which is not there."""
+    """A page of jobs was asked for after a job that is not there."""
 
 
 class StoreCorrupt(StoreLost):
     """The store holds something that cannot be read. Nothing was changed.
 
-    ``location`` names the file or address, ``last_good_seq`` the newest record before the damage.
+    ``location``: the file or address. ``last_good_seq``: the newest record before the damage.
     """
 
     def __init__(self, location: str, last_good_seq: int, message: str, remedy: str) -> None:
@@ -51,18 +51,21 @@ class StoreCorrupt(StoreLost):
 
 
 class SeqTaken(StoreError):
-    """Another record has this seq. ``found`` is it: our own lost reply, or another controller."""
+    """The log has a record with this seq already: this controller's own, if the reply to its append
+    was lost, or another controller's."""
 
-    def __init__(self, found: LogRecord) -> None:
-        super().__init__(f"seq {found.seq} was written by {found.writer} (epoch {found.epoch})")
-        self.found = found
+    def __init__(self, existing: LogRecord) -> None:
+        super().__init__(
+            f"seq {existing.seq} was written by {existing.writer} (epoch {existing.epoch})"
+        )
+        self.existing = existing
 
 
 class StoreBehind(StoreLost):
-    """The store lacks a record that was acknowledged: it ends before it, or has another one in its
-    place.
+    """The store lacks a record that it acknowledged: the log ends before it, or has another record
+    in its place.
 
-    ``last_seq`` is the newest that it has, ``expected_seq`` the newest that it must have.
+    ``last_seq``: the newest record there is. ``expected_seq``: the newest that there must be.
     """
 
     def __init__(self, last_seq: int, expected_seq: int) -> None:
@@ -78,7 +81,7 @@ class StoreBehind(StoreLost):
 
 
 class RequestKind(StrEnum):
-    """Requests that the inbox accepts. ``pause`` is read as ``halt``."""
+    """Kind of a request in the inbox; ``pause`` is read as ``halt``."""
 
     SUBMIT = "submit"
     CANCEL = "cancel"
@@ -96,26 +99,23 @@ class RequestKind(StrEnum):
 
 
 def request_key(request: str) -> str:
-    """What the id of a job ends with that came of this request: so a store can tell which."""
+    """The end of the id of the job that a request becomes; a store finds the job by it."""
     return hashlib.sha256(request.encode(errors="surrogatepass")).hexdigest()[:REQUEST_KEY_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)
 class InboxItem:
-    """Something that a user wrote into the store. ``body`` is JSON text exactly as written: it is
-    parsed at the edge like any other request, and may be nonsense."""
+    """A request as a user wrote it into the store."""
 
     id: str
     kind: str
     body: str
+    """JSON text exactly as written: not parsed yet, and possibly invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as users read it: the projection, stamped with the seq that it shows.
-
-    ``job`` is None for a rejected record, which never became one; ``errors`` then say why.
-    """
+    """A job as users read it: the projection, stamped with the seq that it shows."""
 
     id: JobId
     name: str
@@ -124,13 +124,14 @@ class JobRow:
     seq: int
     submitted_at_s: float
     job: Job | None
+    """None for a rejected record."""
     errors: tuple[tuple[str, str, str], ...] = ()
-    """(path, message, hint) of a rejected record."""
+    """(path, message, hint) of each problem of a rejected record."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """What is known of a job type: what was recorded, and what running jobs taught beside it."""
+    """Recorded profile of a job type, and the speeds and costs learned from its running jobs."""
 
     job_type: str
     seq: int
@@ -140,11 +141,11 @@ class ProfileRow:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan that was applied, with everything that was weighed."""
+    """A plan that was applied, with every option that was evaluated."""
 
     seq: int
     number: int
-    """Its number within the record."""
+    """Position of the plan within its record."""
     at_s: float
     policy: str
     plan: Plan
@@ -152,7 +153,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one append changed, for the projections. Written after it, idempotent by ``seq``."""
+    """Rows that one append changed, for the projections. Writing them is idempotent by ``seq``."""
 
     seq: int
     at_s: float
@@ -186,14 +187,14 @@ class Store(Protocol):
         """Seq of the newest record; 0 for an empty log."""
 
     async def append(self, record: LogRecord) -> None:
-        """Durably add ``record`` (sealed: ``store.digest``). Raises SeqTaken if its seq exists,
-        StoreBehind if the one before it is not there."""
+        """Durably add ``record``, sealed by ``store.digest``. Raises SeqTaken if its seq exists,
+        StoreBehind if the record before it is not there."""
 
     def read(self, after_seq: int) -> AsyncIterator[LogRecord]:
-        """Records with a greater seq, in order, without gap (a gap is StoreCorrupt)."""
+        """Read the records after a seq, in order. Raises StoreCorrupt at a gap."""
 
     async def write_snapshot(self, seq: int, parts: tuple[str, ...]) -> None:
-        """Keep a snapshot of the state at ``seq``; valid only once all its parts are there."""
+        """Write a snapshot of the state at ``seq``; it is valid once all its parts are there."""
 
     async def latest_snapshot(self) -> tuple[int, tuple[str, ...]] | None:
         """The newest complete snapshot, or None."""
@@ -203,7 +204,7 @@ class Store(Protocol):
         """Seq up to which the projections are complete."""
 
     async def project(self, changes: Changes) -> None:
-        """Write what changed. Repeating it, or an older one after a newer, changes nothing."""
+        """Write changed rows. A repetition, or older rows after newer ones, change nothing."""
 
     async def jobs(
         self,
@@ -216,8 +217,8 @@ class Store(Protocol):
         """Jobs in order of submission, filtered, one page."""
 
     async def job(self, key: str) -> JobRow | None:
-        """The job with this id, else the newest with this name (a rejected record only where no
-        job has it), else None."""
+        """The job with this id, else the newest with this name, else None. A rejected record is
+        returned only if no job has the name."""
 
     async def gpus(self) -> tuple[Gpu, ...]: ...
 
@@ -230,17 +231,17 @@ class Store(Protocol):
         """Decisions about a job (None: all), oldest first; the newest ``limit`` of them."""
 
     async def profiles(self) -> tuple[ProfileRow, ...]:
-        """Everything that is known of job types, by type."""
+        """Rows of all job types, by type."""
 
     # --- the projections against the log (live.audit)
-    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
-        """Names (``jobs/ID``, ``history/SEQ-NUMBER``) of rows in ``wanted`` that are not shown, or
-        not so. A row that a newer append than ``end_seq`` has written is left out."""
+    async def differing(self, expected: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        """Names (``jobs/ID``, ``history/SEQ-NUMBER``) of the expected rows that are missing or
+        differ, without those that an append after ``end_seq`` has written."""
 
-    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
-        """Show exactly ``wanted``, whatever is shown now, but for rows newer than ``end_seq``."""
+    async def rewrite(self, expected: tuple[Changes, ...], end_seq: int) -> None:
+        """Make the rows exactly ``expected``, but for rows newer than ``end_seq``."""
 
-    def shown(self) -> AsyncIterator[str]:
+    def row_names(self) -> AsyncIterator[str]:
         """Names of all rows, in any order."""
 
     async def forget(self, names: tuple[str, ...]) -> None:
@@ -248,21 +249,21 @@ class Store(Protocol):
 
     # --- inbox
     async def put_request(self, item: InboxItem) -> None:
-        """Durably leave a request for the controller (what a plain insert does)."""
+        """Durably leave a request for the controller, as a plain insert does."""
 
     async def requests(self, limit: int) -> tuple[InboxItem, ...]:
         """The oldest requests that were not acknowledged."""
 
     async def wait_for_requests(self, wait_s: float) -> None:
-        """Wait so long, or less where the store notices by itself that something was asked."""
+        """Wait so long, or less if the store notices a new request by itself."""
 
     @property
     def notices_requests(self) -> bool:
-        """Whether it does; else they are found by polling alone."""
+        """Whether the store notices new requests; otherwise only polling finds them."""
 
     async def acknowledge(self, ids: tuple[str, ...]) -> None:
-        """Take requests out, after the append that holds their events. Repeating is no error."""
+        """Remove requests, after the append that holds their events. A repetition is no error."""
 
     async def refuse(self, item: str, text: str) -> None:
-        """Take out a request of which nothing comes; ``text`` says why, beside what was asked where
-        the store has a place for it."""
+        """Remove a request that is refused; ``text`` is the reason, written beside the request if
+        the store has a field for it."""

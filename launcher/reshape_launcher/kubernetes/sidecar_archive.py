@@ -55,7 +55,7 @@ def _files(package: str) -> list[tuple[str, Path]]:
     if found is None or found.origin is None:
         if package in OPTIONAL:
             return []
-        raise ValueError(f"{package} is not installed; install reshape-gpu[controller]")
+        raise ValueError(f"{package} is not installed: pip install tornado")
     origin = Path(found.origin)
     if origin.name != "__init__.py":
         return [(origin.name, origin)]

@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 
 PACKAGE = "reshape_sidecar"
 ALIAS = "_reshape_hook"
+EXIT_INTERRUPTED = 130
+"""What Python ends with after Ctrl-C."""
 USAGE = "usage: python run.py [-m module | script] [argument ...]"
 
 
@@ -147,17 +149,30 @@ def main() -> int:
     try:
         _run_main(arguments)
     except SystemExit as end:
-        if hook is not None and end.code in (None, 0):
-            hook.script_ended()
+        if hook is not None:
+            hook.exit_code = _exit_code(end.code)
+            if end.code in (None, 0):
+                hook.script_ended()
         raise
     except KeyboardInterrupt:
+        if hook is not None:
+            hook.exit_code = EXIT_INTERRUPTED
         raise
     except BaseException as error:
         _show(error)
+        if hook is not None:
+            hook.exit_code = 1
         return 1
     if hook is not None:
         hook.script_ended()
     return 0
+
+
+def _exit_code(code: object) -> int:
+    """The process's exit code for the argument of ``sys.exit``."""
+    if code is None:
+        return 0
+    return code & 0xFF if isinstance(code, int) else 1
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.shuffles import JobShuffles
-from reshape_sidecar.hook.stop import Stop
+from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.training import Training
 
 
@@ -62,7 +62,8 @@ def start() -> Training:
     saver = Saver(stop, store, reporter, pacer)
     training = Training(told, saver, reporter, pacer, shuffles)
     stop.install()
-    atexit.register(iterators.keep)  # the first that is registered is called last
+    # The first handler that is registered is called last.
+    atexit.register(iterators.end, flush_files, lambda: stop.leave(training.exit_code))
     reporter.phase(HookPhase.IMPORTING)
     watch = ImportWatch()
     startup_randomness = randomness.StartupRandomness()
@@ -72,6 +73,7 @@ def start() -> Training:
             training.fit.note_iterator(dataset)
 
     def tensorflow_imported(module: Any) -> None:
+        iterators.destroy_elsewhere()
         if told.simulated and told.devices:
             split_cpu(module, len(told.devices))
         if store.enabled:

@@ -62,13 +62,13 @@ class Stop:
             self._requested = False
         return self._requested
 
-    def leave(self) -> NoReturn:
-        """End the process as saved, without running any more of the script."""
-        _flush_files()
+    def leave(self, code: int = EXIT_SAVED) -> NoReturn:
+        """End the process with ``code``, without running any more of the script."""
+        flush_files()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        os._exit(EXIT_SAVED)
+        os._exit(code)
 
     def _withdrawn(self) -> bool:
         return self._keep_running is not None and self._keep_running.exists()
@@ -90,7 +90,7 @@ class Stop:
             _end_by(number)
 
 
-def _flush_files() -> None:
+def flush_files() -> None:
     """Flush the script's open files and TensorFlow's event files.
 
     They hold lines of steps that are saved, which no later process runs again.

@@ -49,6 +49,8 @@ class Training:
         self.step = 0
         self.verdict_before = Verdict(EXACT)
         """Verdict of the checkpoint: that of an earlier process, stopped in the middle of a fit."""
+        self.exit_code = 0
+        """Code with which the script ends."""
         self._last_source: Any = None
         self._calls = 0
         self._steps_here = 0

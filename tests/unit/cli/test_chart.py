@@ -95,4 +95,4 @@ def test_without_matplotlib_the_remedy_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(CliError, match="charts need matplotlib") as caught:
         chart.save(TIMELINE, tmp_path / "one.svg", "a title")
-    assert "pip install 'reshape-gpu[figures]'" in caught.value.text()
+    assert "pip install matplotlib" in caught.value.text()

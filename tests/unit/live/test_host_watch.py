@@ -50,7 +50,7 @@ class World:
     def look(self, after_s: float = 2.0) -> list[ev.Event]:
         self.now_s += after_s
         self.posted = []
-        asyncio.run(self.watch.look(self.engine.state))
+        asyncio.run(self.watch.check(self.engine.state))
         return self.posted
 
     async def hosts(self) -> tuple[HostSeen, ...]:

@@ -14,18 +14,18 @@ from reshape_sidecar.wire import Observed, Phase
 from tests.support.world import World
 
 
-def everybody_reports(world: World, link: SidecarHub) -> None:
+def everybody_reports(world: World, hub: SidecarHub) -> None:
     """Both workers of ``a`` say that they train, as they are told."""
     desired = world.engine.desired(JobId("a"))
     assert desired is not None
-    link.tell(desired, workers=2)
+    hub.set_desired(desired, workers=2)
     for worker in range(2):
         devices = desired.devices[worker : worker + 1]
         seen = Observed(
             "a", 1, desired.generation, 1, Phase.RUNNING, epoch=desired.epoch, worker=worker,
             devices=devices, pid=100 + worker,
         )  # fmt: skip
-        asyncio.run(link.exchange("a", 1, seen, 0.0))
+        asyncio.run(hub.exchange("a", 1, seen, 0.0))
 
 
 def test_workers_are_heard_after_a_restart_although_the_machines_clock_went_back() -> None:
@@ -48,19 +48,19 @@ def test_a_sidecar_is_not_silent_while_the_controller_could_not_listen() -> None
     world = World().boot()
     world.running("a", 2, 2)
     now_s, posted = [1000.0], list[ev.Event]()
-    link = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
+    hub = SidecarHub(posted.append, lambda: now_s[0], lambda: now_s[0])
     desired = world.engine.desired(JobId("a"))
     assert desired is not None
-    link.tell(desired)
+    hub.set_desired(desired)
     now_s[0] += 3600.0  # the process was stopped for an hour
-    link.check_silence(30.0)
+    hub.check_silence(30.0)
     assert posted == []
     for _ in range(29):
         now_s[0] += 1.0
-        link.check_silence(30.0)
+        hub.check_silence(30.0)
     assert posted == []
     now_s[0] += 2.0
-    link.check_silence(30.0)
+    hub.check_silence(30.0)
     assert posted == [ev.SideCarFellSilent(JobId("a"), 1)]
 
 
@@ -71,19 +71,19 @@ def test_a_report_from_beyond_the_logs_end_is_not_believed_and_stops_the_control
     world = World().boot()
     world.running("a", 2, 2)
     posted = list[ev.Event]()
-    link = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+    hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
     desired = world.engine.desired(JobId("a"))
     assert desired is not None
-    link.tell(desired)
+    hub.set_desired(desired)
 
     def says(epoch: int, generation: int) -> None:
         seen = Observed("a", 1, generation, 1, Phase.RUNNING, epoch=epoch, devices=desired.devices)
-        asyncio.run(link.exchange("a", 1, seen, 0.0))
+        asyncio.run(hub.exchange("a", 1, seen, 0.0))
 
     with pytest.raises(BehindItsJobs, match="the store is an older copy"):
         says(desired.epoch + epochs, desired.generation + generations)
     assert posted == []
     with pytest.raises(BehindItsJobs, match="job a "):
-        asyncio.run(asyncio.wait_for(link.behind(), 1.0))
+        asyncio.run(asyncio.wait_for(hub.behind(), 1.0))
     says(desired.epoch, desired.generation)
     assert [type(event) for event in posted] == [ev.SideCarReported]

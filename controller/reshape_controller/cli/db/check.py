@@ -33,7 +33,7 @@ from reshape_controller.cli.serve.store_settings import (
 from reshape_controller.live.audit import Audit, audit
 from reshape_controller.store.protocol import StoreCorrupt, StoreError
 from reshape_controller.store.sqlite.lock import StoreInUse
-from reshape_controller.store.sqlite.recover import Checked
+from reshape_controller.store.sqlite.recover import CheckReport
 from reshape_controller.store.sqlite.recover import check as check_file
 
 SHOWN_MAX = 20
@@ -91,7 +91,7 @@ def check(
     _complain(report, place)
 
 
-async def _compare(place: StorePlace, checked: Checked | None, repair: bool) -> Report:
+async def _compare(place: StorePlace, checked: CheckReport | None, repair: bool) -> Report:
     found, why_not = None, ""
     damage: tuple[str, ...] = checked.problems if checked is not None else ()
     if damage:
@@ -116,7 +116,7 @@ async def _compare(place: StorePlace, checked: Checked | None, repair: bool) -> 
 
 def _report(
     place: StorePlace,
-    checked: Checked | None,
+    checked: CheckReport | None,
     found: Audit | None,
     damage: tuple[str, ...],
     why_not: str,

@@ -20,7 +20,7 @@ from reshape_controller.cli.options import HomeOption, OutputOption, form, setti
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.store.protocol import StoreError
-from reshape_controller.store.sqlite.recover import Recovered
+from reshape_controller.store.sqlite.recover import RecoveryReport
 from reshape_controller.store.sqlite.recover import recover as recover_file
 
 db_app = typer.Typer(help="The store: create, check, recover.", no_args_is_help=True)
@@ -58,7 +58,7 @@ def _path(file: str | None, home: Path) -> Path:
     return path
 
 
-def _shown(found: Recovered) -> object:
+def _shown(found: RecoveryReport) -> object:
     return {
         "into": str(found.into),
         "first_seq": found.first_seq,
@@ -68,7 +68,7 @@ def _shown(found: Recovered) -> object:
     }
 
 
-def _recovered_text(path: Path, found: Recovered) -> str:
+def _recovered_text(path: Path, found: RecoveryReport) -> str:
     lines = [
         f"wrote records {found.first_seq} to {found.last_seq} and {found.requests} requests to "
         f"{found.into}",

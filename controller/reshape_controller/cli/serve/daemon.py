@@ -79,10 +79,10 @@ class Daemon:
             Settings(settings.policy, settings.mechanism, settings.limits, seed=settings.seed),
             clock,
         )
-        self._link = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
-        self._executor = Effects(
+        self._hub = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
+        self._effects = Effects(
             launcher,
-            self._link,
+            self._hub,
             self._tokens,
             LaunchSettings(
                 settings.sidecar_url or url,
@@ -92,13 +92,13 @@ class Daemon:
             ),
             self._loop.post,
         )
-        self._admission = Admission(lambda: self._loop.engine.state, self._executor.refusals)
+        self._admission = Admission(lambda: self._loop.engine.state, self._effects.refusals)
         self._control = Control(
             self._loop,
             self._admission,
-            self._executor.log_folder,
-            self._link.observed,
-            self._executor.trouble,
+            self._effects.log_folder,
+            self._hub.observed,
+            self._effects.trouble,
         )
         self._hosts: Hosts = ThisMachine(home, devices, launcher)
         if isinstance(launcher, KubernetesLauncher):
@@ -110,7 +110,7 @@ class Daemon:
         """What the handlers of every server work with."""
         return Context(
             control=self._control,
-            link=self._link,
+            hub=self._hub,
             tokens=self._tokens,
             operator_token=self._settings.home.token(),
             host_names=host_names(self._settings.address),
@@ -125,12 +125,12 @@ class Daemon:
         _on_signals(self._stop)
         stop = asyncio.create_task(self._stopped(), name="stop")
         look = functools.partial(self._hosts.recovered, self._loop)
-        starting = asyncio.create_task(self._loop.start(self._executor, look))
+        starting = asyncio.create_task(self._loop.start(self._effects, look))
         await asyncio.wait((starting, stop), return_when=asyncio.FIRST_COMPLETED)
         if stop.done():  # it may never end: the store takes nothing. As at a kill, nothing is lost
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
-            await self._executor.stop()
+            await self._effects.stop()
             return
         await starting
         self._settings.home.note_boot()
@@ -138,11 +138,11 @@ class Daemon:
             asyncio.create_task(work, name=name)
             for name, work in (
                 ("loop", self._loop.run()),
-                ("watch", self._executor.watch(lambda: self._loop.engine)),
+                ("watch", self._effects.watch(lambda: self._loop.engine)),
                 ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
                 ("inbox", inbox.watch(self._loop, self._admission, self._control)),
                 ("fence", self._fenced()),
-                ("behind", self._link.behind()),
+                ("behind", self._hub.behind()),
             )
         ]
         tasks.append(stop)
@@ -192,7 +192,7 @@ class Daemon:
         for task in others:
             task.cancel()
         await asyncio.gather(work, *others, return_exceptions=True)
-        await self._executor.stop()
+        await self._effects.stop()
 
 
 async def serve(settings: DaemonSettings) -> None:

@@ -53,8 +53,8 @@ def find(simulated: int | None, most: int | None, gpu_type: str | None) -> Devic
             Exit.FAILED,
             "no GPU found: NVML reports none, or its binding nvidia-ml-py is not installed",
             "reshape up",
-            "install the GPU driver and reshape-gpu[sidecar], "
-            "or use simulated GPUs: reshape up --simulated-gpus 4",
+            "use simulated GPUs: reshape up --simulated-gpus 4; "
+            "with a GPU: install its driver, and pip install nvidia-ml-py",
         )
     if most is not None and most > len(found):
         raise failed(

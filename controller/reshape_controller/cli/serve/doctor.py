@@ -133,7 +133,7 @@ def _of_kubernetes(place: KubernetesPlace) -> list[Finding]:
             _there(
                 "ansible-runner",
                 importlib.util.find_spec("ansible_runner") is not None,
-                'pip install "reshape-gpu[ansible]", or go without: --launch-by client',
+                "pip install ansible-core ansible-runner, or go without: --launch-by client",
             )
         )
         playbook = ansible.playbooks() / ansible.PLAYBOOK

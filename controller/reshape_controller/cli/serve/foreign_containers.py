@@ -2,7 +2,7 @@
 
 Does: compares what runs with what the log says, before anything is given out. Never: ends one,
 guesses what GPUs it has, or asks a pod what it was told (it says so in its first report:
-``live.link``). State: none.
+``live.sidecar_hub``). State: none.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class KubernetesPlace:
             from reshape_launcher.kubernetes.api import CannotConnect, connect
         except ImportError as error:
             what = f"the Kubernetes client is not installed ({error.name} is missing)"
-            remedy = 'pip install "reshape-gpu[controller,kubernetes]"'
+            remedy = "pip install kubernetes"
             raise failed(Exit.FAILED, what, "--launcher kubernetes", remedy) from None
         try:
             return connect(self.kubeconfig, self.pods.namespace)
@@ -71,7 +71,7 @@ class KubernetesPlace:
                     Exit.FAILED,
                     "ansible-runner is not installed",
                     "--launch-by ansible",
-                    'pip install "reshape-gpu[ansible]", or go without: --launch-by client',
+                    "pip install ansible-core ansible-runner, or go without: --launch-by client",
                 )
             kubeconfig = None if self.kubeconfig is None else str(self.kubeconfig)
             bring = ByPlaybook(self.runs, Target(kubeconfig, self.pods.namespace))
@@ -129,9 +129,7 @@ def _devices(config: Config, pods: PodSettings) -> PodDevices:
         raise failed(Exit.USAGE, what, config.source("cluster"), remedy)
     if importlib.util.find_spec("pynvml") is None:
         what = "nvidia-ml-py is not installed; the daemon copies it into pods"
-        raise failed(
-            Exit.FAILED, what, "--launcher kubernetes", 'pip install "reshape-gpu[sidecar]"'
-        )
+        raise failed(Exit.FAILED, what, "--launcher kubernetes", "pip install nvidia-ml-py")
     return ProbedDevices(pods)
 
 

@@ -130,7 +130,7 @@ async def _won(leadership: Leadership) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     tasks: list[asyncio.Task[object]] = [
-        asyncio.create_task(leadership.won()),
+        asyncio.create_task(leadership.win()),
         asyncio.create_task(stop.wait()),
     ]
     try:

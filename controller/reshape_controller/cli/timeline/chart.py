@@ -87,7 +87,7 @@ def new_figure(rows: int, height_inches: float, ratios: list[float] | None = Non
             Exit.FAILED,
             "charts need matplotlib, which is not installed",
             "reshape timeline --chart",
-            "install it: pip install 'reshape-gpu[figures]'",
+            "install it: pip install matplotlib",
         ) from None
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")

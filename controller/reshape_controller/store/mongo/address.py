@@ -1,7 +1,7 @@
 """Address of a MongoDB server: parsed once, checked, and shown without its secrets. Pure.
 
-Does: refuses an address that cannot be used or that would not check the server's certificate.
-Never: connects, or puts a password into a text. State: none.
+Does: refuses an address that cannot be used, or that turns off the check of the server's
+certificate. No text that it returns has a password in it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ DEFAULT_DATABASE = "reshape"
 FORM = "remedy: write mongodb://HOST:PORT/DATABASE"
 MESSAGE_MAX = 300
 _DRIVERS_OWN = re.compile(r" \(configured timeouts: [^)]*\)|, (Timeout|full error): .*")
-"""What the driver adds for itself: its settings, its picture of the servers, the whole reply."""
+"""Parts of a driver's message that are for its own users: settings, servers, the whole reply."""
 _SECRET_OPTIONS = ("tlscertificatekeyfilepassword", "authmechanismproperties")
 _UNCHECKED_OPTIONS = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who asks. Neither is encoded; the password is never shown."""
+    """User and password, not encoded. The password is left out of every text."""
 
     user: str
     password: str = field(repr=False)
@@ -36,40 +36,42 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class MongoAddress:
-    """Where a database is and how to get in. ``shown`` names it without anything secret."""
+    """Address of a database, with the credentials for it."""
 
     uri: str = field(repr=False)
     database: str
     shown: str
+    """The address without its secrets, for messages."""
     credentials: Credentials | None = None
     ca: Path | None = None
+    """File of the CA that signed the server's certificate; None: the system's CAs."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
     """Texts inside ``uri`` that no message may show."""
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the driver is told beside the address."""
-        found: dict[str, Any] = {}
+        """The driver's options beside the address."""
+        options: dict[str, Any] = {}
         if self.credentials is not None:
-            found |= {"username": self.credentials.user, "password": self.credentials.password}
+            options |= {"username": self.credentials.user, "password": self.credentials.password}
         if self.ca is not None:
-            found |= {"tls": True, "tlsCAFile": str(self.ca)}
-        return found
+            options |= {"tls": True, "tlsCAFile": str(self.ca)}
+        return options
 
     def brief(self, text: str) -> str:
-        """What of a driver's message is for people, in one line; never with what is secret."""
+        """Shorten a driver's message to one line for users, without secrets."""
         own = (self.credentials.password,) if self.credentials is not None else ()
-        said = _hidden(text.partition("\n")[0], (*self.secrets, *own))
-        return _DRIVERS_OWN.sub("", said)[:MESSAGE_MAX]
+        line = _without_secrets(text.partition("\n")[0], (*self.secrets, *own))
+        return _DRIVERS_OWN.sub("", line)[:MESSAGE_MAX]
 
 
 def parse(uri: str, credentials: Credentials | None = None, ca: Path | None = None) -> MongoAddress:
-    """The address that ``uri`` means. Raises StoreError, without its secrets in the text."""
+    """Parse and check an address. Raises StoreError, without its secrets in the text."""
     secrets = _secrets(uri)
     try:
         parsed = parse_uri(uri)
     except (InvalidURI, ConfigurationError, OSError, ValueError) as error:
-        text = _hidden(str(error).partition("\n")[0], secrets)[:MESSAGE_MAX]
+        text = _without_secrets(str(error).partition("\n")[0], secrets)[:MESSAGE_MAX]
         raise StoreError(f"the store's address cannot be used ({text}); {FORM}") from None
     for name, value in _query(uri):
         if name.lower() in _UNCHECKED_OPTIONS and value.lower() != "false":
@@ -91,15 +93,15 @@ def _secrets(uri: str) -> tuple[str, ...]:
     before = uri.partition("://")[2].partition("?")[0]
     password = before.rpartition("@")[0].partition(":")[2]
     values = [password, *(v for name, v in _query(uri) if name.lower() in _SECRET_OPTIONS)]
-    found = {text for v in values if v for text in (v, urllib.parse.unquote_plus(v))}
-    return tuple(sorted(found, key=lambda text: (-len(text), text)))
+    texts = {text for v in values if v for text in (v, urllib.parse.unquote_plus(v))}
+    return tuple(sorted(texts, key=lambda text: (-len(text), text)))
 
 
 def _query(uri: str) -> list[tuple[str, str]]:
     return urllib.parse.parse_qsl(uri.partition("?")[2], keep_blank_values=True)
 
 
-def _hidden(text: str, secrets: tuple[str, ...]) -> str:
+def _without_secrets(text: str, secrets: tuple[str, ...]) -> str:
     for secret in secrets:
         text = text.replace(secret, "***")
     return text

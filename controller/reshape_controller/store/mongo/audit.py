@@ -1,8 +1,7 @@
-"""The projections in MongoDB, compared with what they should show.
+"""The projections in MongoDB, compared with the documents that ``live.audit`` expects.
 
-Does: names documents that are missing or differ, writes them anew, removes documents by name.
-Never: knows what is right (``live.audit`` makes that from the log), or looks at fields that users
-added to their own documents. State: none.
+Does: names documents that are missing or differ, writes them again, removes documents by name.
+Fields that users added to their own documents are not compared.
 """
 
 from __future__ import annotations
@@ -30,35 +29,38 @@ _COLLECTIONS = (
 _READ_MAX = 500
 _COPIES = "copies of jobs/"
 _NO_TEXT = "_id "
-"""Before an ``_id`` that is no text, and so none of ours."""
+"""Prefix of the name of a document whose ``_id`` is no text: none of ours."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
-    """A document: what it should show, and what it does. ``stamp`` is the field with its seq."""
+class _Comparison:
+    """A document as it should be, and as it is."""
 
     name: str
     identity: object
     fields: Document
-    shown: Document | None
+    """Expected fields."""
+    actual: Document | None
+    """The document as read; None: it is missing."""
     stamp: str
+    """Name of the field with the document's seq."""
 
 
 async def differing(
-    database: Database, wanted: tuple[Changes, ...], end_seq: int
+    database: Database, expected_changes: tuple[Changes, ...], end_seq: int
 ) -> tuple[str, ...]:
-    """Names of documents that are not there, or not so."""
-    return tuple(looked.name for looked in await _wrong(database, wanted, end_seq))
+    """Names of the expected documents that are missing or differ."""
+    return tuple(each.name for each in await _wrong(database, expected_changes, end_seq))
 
 
-async def rewrite(database: Database, wanted: tuple[Changes, ...], end_seq: int) -> None:
-    """Show exactly ``wanted``."""
-    for looked in await _wrong(database, wanted, end_seq):
-        collection = looked.name.partition("/")[0]
-        # Not over what a later append has written since it was looked at.
-        seen = looked.shown.get(looked.stamp) if looked.shown is not None else None
-        as_seen = {"_id": looked.identity, looked.stamp: seen}
-        write = UpdateOne(as_seen, {"$set": looked.fields}, upsert=True)
+async def rewrite(database: Database, expected_changes: tuple[Changes, ...], end_seq: int) -> None:
+    """Write the expected documents that are missing or differ."""
+    for wrong in await _wrong(database, expected_changes, end_seq):
+        collection = wrong.name.partition("/")[0]
+        # Only if no later append has written it since it was read.
+        seq = wrong.actual.get(wrong.stamp) if wrong.actual is not None else None
+        as_read = {"_id": wrong.identity, wrong.stamp: seq}
+        write = UpdateOne(as_read, {"$set": wrong.fields}, upsert=True)
         await projections.write_all(database[collection], [write])
 
 
@@ -96,33 +98,37 @@ async def forget(database: Database, rows: tuple[str, ...]) -> None:
         await database[collection].delete_many({field: identity})
 
 
-async def _wrong(database: Database, wanted: tuple[Changes, ...], end_seq: int) -> list[_Looked]:
-    """What the documents show is read before the end of the log, which a daemon writes first: so
-    what it shows meanwhile is known to be newer."""
-    looked = [each for changes in wanted async for each in _jobs(database, changes)]
+async def _wrong(
+    database: Database, expected_changes: tuple[Changes, ...], end_seq: int
+) -> list[_Comparison]:
+    """The documents that are missing or differ. They are read before the end of the log, which a
+    daemon writes first: a document that it writes meanwhile is then known to be newer."""
+    compared = [each for changes in expected_changes async for each in _jobs(database, changes)]
     by_collection: dict[str, dict[str, Document]] = {}
-    for changes in wanted:
+    for changes in expected_changes:
         for collection, identity, fields in documents.documents_of(changes):
             by_collection.setdefault(collection, {})[identity] = fields
     for collection, expected in by_collection.items():
         for some in _chunks(expected):
-            shown = {
+            actual = {
                 document["_id"]: document
                 async for document in database[collection].find({"_id": {"$in": list(some)}})
             }
-            looked += [
-                _Looked(f"{collection}/{identity}", identity, fields, shown.get(identity), "seq")
+            compared += [
+                _Comparison(
+                    f"{collection}/{identity}", identity, fields, actual.get(identity), "seq"
+                )
                 for identity, fields in some.items()
             ]
     newest = await last_seq(database)
-    return [each for each in looked if _differs(each, end_seq, newest)]
+    return [each for each in compared if _differs(each, end_seq, newest)]
 
 
-async def _jobs(database: Database, changes: Changes) -> AsyncIterator[_Looked]:
+async def _jobs(database: Database, changes: Changes) -> AsyncIterator[_Comparison]:
     for row, place, fields in await projections.job_documents(database, changes.jobs):
         document = await database.jobs.find_one({"_id": place})
         flat = _flat(document) if document is not None else None
-        yield _Looked(f"jobs/{row.id}", place, fields, flat, "reshape.seq")
+        yield _Comparison(f"jobs/{row.id}", place, fields, flat, "reshape.seq")
 
 
 def _flat(document: Document) -> Document:
@@ -131,14 +137,16 @@ def _flat(document: Document) -> Document:
     return {**document, **{f"reshape.{name}": value for name, value in inner.items()}}
 
 
-def _differs(looked: _Looked, end_seq: int, newest: int) -> bool:
-    shown = looked.shown
-    if shown is None:
+def _differs(comparison: _Comparison, end_seq: int, newest: int) -> bool:
+    actual = comparison.actual
+    if actual is None:
         return True
-    seq = shown.get(looked.stamp)
+    seq = actual.get(comparison.stamp)
     if isinstance(seq, int) and end_seq < seq <= newest:
         return False
-    return any(name not in shown or shown[name] != value for name, value in looked.fields.items())
+    return any(
+        name not in actual or actual[name] != value for name, value in comparison.fields.items()
+    )
 
 
 def _chunks(expected: dict[str, Document]) -> Iterator[dict[str, Document]]:

@@ -1,6 +1,6 @@
-"""Projected rows as MongoDB documents: what is shown of a job, a GPU, a host, an event, a decision.
+"""Projected rows as MongoDB documents: jobs, GPUs, hosts, history entries, decisions. Pure.
 
-Does: names the fields (docs/database.md describes them). Never: talks to a server. State: none.
+docs/database.md describes their fields.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
-    """What is shown of ``changes`` but for jobs: collection, ``_id``, fields."""
+    """Yield the documents of ``changes`` but for jobs: collection, ``_id``, fields."""
     seq = changes.seq
     for gpu in changes.gpus:
         yield "gpus", gpu.id, {**_gpu(gpu), "seq": seq}
@@ -35,14 +35,14 @@ def documents_of(changes: Changes) -> Iterator[tuple[str, str, Document]]:
 
 
 def fields_of(row: JobRow) -> Document:
-    """What a job's document is given: for people, and below ``reshape`` for the store."""
+    """Fields of a job's document: those for users, and below ``reshape`` those of the store."""
     own = {f"reshape.{name}": value for name, value in _own(row).items()}
-    return {**_shown(row), **own}
+    return {**_user_fields(row), **own}
 
 
-def _shown(row: JobRow) -> Document:
-    """What people look at."""
-    shown: Document = {
+def _user_fields(row: JobRow) -> Document:
+    """Fields for users."""
+    fields: Document = {
         "name": row.name,
         "user": row.user,
         "state": row.state.value,
@@ -52,7 +52,7 @@ def _shown(row: JobRow) -> Document:
         ],
     }
     if row.job is not None:
-        shown |= {
+        fields |= {
             "reason": row.job.reason,
             "number_of_gpus": len(row.job.gpus),
             "gpu_ids": list(row.job.gpus),
@@ -61,16 +61,16 @@ def _shown(row: JobRow) -> Document:
             "host": row.job.host,
             "step": row.job.progress.step,
         }
-    return shown
+    return fields
 
 
 def order_of(row: JobRow) -> str:
-    """Sorts as text: time of submission, place, id."""
+    """The job's position in order of submission, as text that sorts: time, place, id."""
     return f"{row.submitted_at_s:024.9f}|{place_of(row) + 1:012d}|{row.id}"
 
 
 def _own(row: JobRow) -> Document:
-    """What the store goes by."""
+    """Fields of the store."""
     return {
         "id": row.id,
         "seq": row.seq,

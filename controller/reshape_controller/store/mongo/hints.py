@@ -1,8 +1,7 @@
-"""A change stream as a hint that something was asked: it shortens the wait for the next poll.
+"""A change stream as a hint of new requests: it shortens the wait for the next poll.
 
-Does: wakes whoever waits when a document is inserted or a request field is written. Never: is
-relied on (servers without change streams are polled alone), raises, or reads what was written.
-State: whether the stream works; the task that reads it.
+Does: ends a wait when a document is inserted or a request field is written. It reads no request and
+raises nothing; a server without change streams is polled only.
 """
 
 from __future__ import annotations
@@ -16,9 +15,10 @@ from pymongo.errors import PyMongoError
 from reshape_controller.store.mongo.log import Database
 
 RETRY_S = 60.0
-"""Pause before a stream that broke is opened again."""
+"""Pause before a broken stream is opened again."""
 CANCEL_AGAIN_S = 0.05
-_ASKED: list[dict[str, Any]] = [
+"""Pause between two attempts to cancel the watching task."""
+_PIPELINE: list[dict[str, Any]] = [
     {
         "$match": {
             "ns.coll": {"$in": ["jobs", "hosts", "inbox"]},
@@ -37,7 +37,8 @@ class Hints:
 
     def __init__(self) -> None:
         self.working = False
-        self._asked = asyncio.Event()
+        """Whether the stream is open."""
+        self._request = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self, database: Database) -> None:
@@ -45,27 +46,27 @@ class Hints:
         self._task = asyncio.create_task(self._watch(database), name="store hints")
 
     async def stop(self) -> None:
-        """End watching; harmless without."""
+        """End watching; no effect if it did not begin."""
         task, self._task = self._task, None
         while task is not None and not task.done():
-            # Again and again: a cancellation can be lost inside the driver (asyncio.wait_for).
+            # Repeated, because the driver can lose a cancellation (asyncio.wait_for).
             task.cancel()
             await asyncio.wait((task,), timeout=CANCEL_AGAIN_S)
 
     async def wait(self, wait_s: float) -> None:
-        """Wait until something was asked, at most ``wait_s`` seconds."""
+        """Wait for a new request, at most ``wait_s`` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                await self._asked.wait()
-        self._asked.clear()
+                await self._request.wait()
+        self._request.clear()
 
     async def _watch(self, database: Database) -> None:
         while True:
             try:
-                async with await database.watch(_ASKED) as stream:
+                async with await database.watch(_PIPELINE) as stream:
                     self.working = True
                     async for _ in stream:
-                        self._asked.set()
+                        self._request.set()
             except PyMongoError:
-                self.working = False  # it broke, or this server has none: polling is enough
+                self.working = False  # it broke, or the server has none: polling is enough
             await asyncio.sleep(RETRY_S)

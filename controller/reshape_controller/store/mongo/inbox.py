@@ -1,11 +1,11 @@
-"""The inbox in MongoDB: requests of the API, and what people insert by hand.
+"""The inbox in MongoDB: requests of the API, and those that users insert by hand.
 
-Does: takes requests in, hands them out oldest first, and takes them out again. Never: reads what
-is in one, or fails over one, whatever it is. State: none.
+Does: stores requests, reads the oldest first, and removes them. It does not parse them, and reads
+on if a document is not what it should be.
 
-By hand: a document in ``jobs`` (a job record), a field ``request`` (``mongo_fields``), or one in
-``inbox`` with ``kind`` and ``body``, to which ``error`` is added when it is refused. One in
-``jobs`` stays there and becomes the job's document; ``reshape.key`` marks that it was seen,
+By hand: a document in ``jobs`` (a job record), a field ``request`` (``request_fields``), or a
+document in ``inbox`` with ``kind`` and ``body``, to which ``error`` is added if it is refused. A
+document in ``jobs`` stays there and becomes the job's own; ``reshape.key`` marks that it was read,
 ``reshape.taken`` that the log has it.
 """
 
@@ -26,12 +26,12 @@ Document = dict[str, Any]
 _INSERTED = "jobs:"
 _BY_HAND = "inbox:"
 _PREFIXES = (_INSERTED, _BY_HAND, request_fields.PREFIX)
-"""Of the ids of documents that have no id of ours; the ``_id`` follows as JSON."""
+"""Prefixes of the ids of requests that were inserted by hand; the ``_id`` follows as JSON."""
 _UNREADABLE = '"a document that is nested too deeply"'
 
 
 async def put(database: Database, item: InboxItem) -> None:
-    """Leave a request. One of the same id that waits is kept."""
+    """Store a request; one with the same id that is there already stays as it is."""
     if not item.id or item.id.startswith(_PREFIXES):
         raise StoreError(f"a request cannot have the id {item.id!r}; remedy: choose another")
     document = {"_id": item.id, "order": ObjectId(), "kind": item.kind, "body": item.body}
@@ -43,24 +43,24 @@ async def put(database: Database, item: InboxItem) -> None:
 
 async def oldest(database: Database, limit: int) -> tuple[InboxItem, ...]:
     """The oldest requests, bounded in number and size."""
-    found: list[InboxItem] = []
+    items: list[InboxItem] = []
     size = 0
     for source in (
         _requests(database, limit),
-        request_fields.asked(database, limit),
-        _inserted(database, limit),
+        request_fields.pending(database, limit),
+        _job_records(database, limit),
     ):
         async for item in source:
-            if len(found) >= limit or size >= READ_BYTES_MAX:
+            if len(items) >= limit or size >= READ_BYTES_MAX:
                 break
-            found.append(item)
+            items.append(item)
             size += len(item.body)
-    return tuple(found)
+    return tuple(items)
 
 
 async def remove(database: Database, ids: tuple[str, ...]) -> None:
-    """Take requests out; those that are gone already are no error."""
-    inserted, fields, others = _sorted(ids)
+    """Remove requests; one that is gone already is no error."""
+    inserted, fields, others = _by_source(ids)
     if others:
         await database.inbox.delete_many({"_id": {"$in": others}})
     for each in fields:
@@ -75,8 +75,8 @@ async def remove(database: Database, ids: tuple[str, ...]) -> None:
 
 
 async def refuse(database: Database, item: str, text: str) -> None:
-    """Take a request out of which nothing comes, and write the reason beside it."""
-    inserted, fields, others = _sorted((item,))
+    """Remove a refused request, and write the reason beside it."""
+    inserted, fields, others = _by_source((item,))
     if inserted:
         await remove(database, (item,))
     for each in fields:
@@ -88,8 +88,8 @@ async def refuse(database: Database, item: str, text: str) -> None:
             await database.inbox.delete_one({"_id": identity})
 
 
-def _sorted(ids: tuple[str, ...]) -> tuple[list[object], list[str], list[object]]:
-    """The ``_id`` of inserted records, requests in fields, the ``_id`` of those in ``inbox``."""
+def _by_source(ids: tuple[str, ...]) -> tuple[list[object], list[str], list[object]]:
+    """Split ids: ``_id`` of inserted records, requests in fields, ``_id`` in ``inbox``."""
     inserted, fields, others = [], [], []
     for each in ids:
         if each.startswith(_INSERTED):
@@ -118,7 +118,7 @@ async def _requests(database: Database, limit: int) -> AsyncIterator[InboxItem]:
             )
 
 
-async def _inserted(database: Database, limit: int) -> AsyncIterator[InboxItem]:
+async def _job_records(database: Database, limit: int) -> AsyncIterator[InboxItem]:
     jobs = database.jobs
     waiting = {"reshape.order": None, "reshape.taken": None}
     async with jobs.find(waiting).sort("_id", 1).limit(max(1, limit)).batch_size(10) as documents:
@@ -134,7 +134,7 @@ async def _inserted(database: Database, limit: int) -> AsyncIterator[InboxItem]:
 
 
 async def _mark(database: Database, identity: object, key: str) -> None:
-    """So that the projection finds the document by the id of the job that came of it."""
+    """Mark an inserted record, so that the projection finds it by the id of its job."""
     try:
         await database.jobs.update_one(
             {"_id": identity, "reshape.key": {"$ne": key}}, {"$set": {"reshape": {"key": key}}}
@@ -153,12 +153,12 @@ def _text(body: object) -> str:
 
 
 def key_of(identity: object) -> str:
-    """What ``reshape.key`` is in the document of this ``_id``, and in no copy of it."""
+    """``reshape.key`` of the document with this ``_id``; a copy of the document has another."""
     return request_key(encoded(identity, _INSERTED))
 
 
 def encoded(identity: object, prefix: str) -> str:
-    """An ``_id`` as text."""
+    """Encode an ``_id`` as text."""
     return prefix + json_util.dumps(identity, json_options=request_fields.EXACT)
 
 
@@ -169,5 +169,5 @@ def _decoded(item: str, prefix: str) -> object:
 
 
 def decoded(item: str, prefix: str) -> object:
-    """The ``_id`` that ``encoded`` made a text of."""
+    """Decode an ``_id`` that ``encoded`` made a text."""
     return json_util.loads(item.removeprefix(prefix), json_options=request_fields.EXACT)

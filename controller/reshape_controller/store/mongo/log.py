@@ -1,7 +1,7 @@
 """The log and its snapshots in MongoDB.
 
 Does: appends with the seq as ``_id``, so that the server's own unique index is the fence; reads
-back verified; keeps the last two snapshots. Never: needs a transaction or a session. State: none.
+back verified; keeps the last two snapshots. It needs no transaction and no session.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import DuplicateKeyError
 
 from reshape_controller.core.record import LogRecord
-from reshape_controller.store.conventions import SNAPSHOTS_KEPT, Damaged, OtherVersion, check_parts
+from reshape_controller.store.conventions import SNAPSHOTS_MAX, Damaged, OtherVersion, check_parts
 from reshape_controller.store.digest import GENESIS, body_of, digest_of, record_of
 from reshape_controller.store.protocol import SeqTaken, StoreBehind, StoreError
 from reshape_sidecar.codec import CodecError
 
 Database = AsyncDatabase[dict[str, Any]]
 READ_BATCH = 100
-"""Documents per reply of the server; it bounds a reply to 16 MB by itself."""
+"""Documents per reply of the server, which bounds a reply to 16 MB by itself."""
 
 
 async def last_seq(database: Database) -> int:
     """Seq of the newest record; 0 for an empty log."""
-    # Of numbers alone: what else somebody inserted there is no record.
+    # Only numbers: a document that a user inserted with another _id is no record.
     newest = await database.log.find_one({"_id": {"$gt": 0}}, {"_id": 1}, sort=[("_id", -1)])
     return int(newest["_id"]) if newest is not None else 0
 
@@ -34,9 +34,8 @@ async def last_seq(database: Database) -> int:
 async def append(database: Database, record: LogRecord) -> None:
     """Add one record, acknowledged by a majority. Raises SeqTaken, StoreBehind."""
     seq, body = record.seq, body_of(record)
-    near = {
-        found["_id"]: found async for found in database.log.find({"_id": {"$in": [seq - 1, seq]}})
-    }
+    query = {"_id": {"$in": [seq - 1, seq]}}
+    near = {document["_id"]: document async for document in database.log.find(query)}
     if seq in near:
         raise SeqTaken(_decode(near[seq]))
     previous = GENESIS
@@ -60,27 +59,28 @@ async def append(database: Database, record: LogRecord) -> None:
     try:
         await database.log.insert_one(document)
     except DuplicateKeyError:
-        found = await database.log.find_one({"_id": seq})
-        if found is None:
+        existing = await database.log.find_one({"_id": seq})
+        if existing is None:
             raise StoreError(f"record {seq} has disappeared; remedy: check the server") from None
-        raise SeqTaken(_decode(found)) from None
+        raise SeqTaken(_decode(existing)) from None
 
 
 async def read(database: Database, after_seq: int) -> AsyncIterator[LogRecord]:
-    """Verified records after a seq. Raises Damaged at the first that does not fit."""
+    """Yield the verified records after a seq. Raises Damaged at the first that does not fit."""
     async for document in _chain(database, after_seq):
         yield _decode(document)
 
 
 async def verify(database: Database) -> None:
-    """Check what recovery will read: the newest snapshot and every record after it."""
+    """Check the newest snapshot and every record after it, as recovery reads them. Raises
+    Damaged."""
     snapshot = await newest_snapshot(database)
     async for _ in _chain(database, snapshot[0] if snapshot is not None else 0):
         pass
 
 
 async def last_good_seq(database: Database) -> int:
-    """Seq of the newest record up to which everything can be read, from the very first."""
+    """Seq up to which every record can be read, from the first one."""
     good = 0
     try:
         async for document in _chain(database, 0):
@@ -114,7 +114,7 @@ async def _chain(database: Database, after_seq: int) -> AsyncIterator[dict[str, 
 
 
 async def write_snapshot(database: Database, seq: int, parts: tuple[str, ...]) -> None:
-    """Keep a snapshot, part by part; older than the last two go."""
+    """Write a snapshot, part by part, and delete those before the last two."""
     check_parts(seq, parts)
     newest = await last_seq(database)
     if not 1 <= seq <= newest:
@@ -132,7 +132,7 @@ async def write_snapshot(database: Database, seq: int, parts: tuple[str, ...]) -
             "body": part,
         }
         await database.snapshots.replace_one({"_id": name}, document, upsert=True)
-    keep = (await _complete(database))[-SNAPSHOTS_KEPT:]
+    keep = (await _complete(database))[-SNAPSHOTS_MAX:]
     await database.snapshots.delete_many({"seq": {"$lt": keep[-1], "$nin": keep}})
 
 
@@ -153,13 +153,13 @@ async def newest_snapshot(database: Database) -> tuple[int, tuple[str, ...]] | N
 
 async def _complete(database: Database) -> list[int]:
     """Seqs of the snapshots that have all their parts, ascending; there are three at most."""
-    found: dict[int, int] = {}
-    wanted: dict[int, int] = {}
+    present: dict[int, int] = {}
+    expected: dict[int, int] = {}
     ours = {"seq": {"$gt": 0}, "parts": {"$gt": 0}}
     async for part in database.snapshots.find(ours, {"seq": 1, "parts": 1}):
-        found[part["seq"]] = found.get(part["seq"], 0) + 1
-        wanted[part["seq"]] = part["parts"]
-    return sorted(seq for seq, count in found.items() if count == wanted[seq])
+        present[part["seq"]] = present.get(part["seq"], 0) + 1
+        expected[part["seq"]] = part["parts"]
+    return sorted(seq for seq, count in present.items() if count == expected[seq])
 
 
 def _decode(document: dict[str, Any]) -> LogRecord:

@@ -1,7 +1,7 @@
-"""What is known of job types in MongoDB: speeds, accuracies and overheads, each with its source.
+"""Profiles of job types in MongoDB: speeds, accuracies and overheads, recorded and learned.
 
-Does: makes a document of each of three collections for a job type, and reads them back. Never:
-takes what people write there (``reshape profile import`` does that). State: none.
+Does: makes a document in each of three collections for a job type, and reads them back. Changes
+that users make there are not read (``reshape profile import`` records profiles).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ SPEED, ACCURACY, OVERHEAD = "speed_profiles", "accuracy_profiles", "overhead_pro
 
 
 def documents(row: ProfileRow) -> dict[str, Document]:
-    """The fields of its document in each collection."""
+    """Fields of a job type's document in each collection."""
     return {SPEED: _speed(row), ACCURACY: _accuracy(row), OVERHEAD: _overhead(row)}
 
 
 async def profiles(database: Database) -> tuple[ProfileRow, ...]:
-    """What is known of job types, by type."""
+    """Rows of all job types, by type."""
     ours = {"seq": {"$gt": 0}}
-    found = await database[SPEED].find(ours, {"body": 1}).sort("_id", 1).to_list()
-    return tuple(codec.loads(ProfileRow, str(document.get("body"))) for document in found)
+    rows = await database[SPEED].find(ours, {"body": 1}).sort("_id", 1).to_list()
+    return tuple(codec.loads(ProfileRow, str(document.get("body"))) for document in rows)
 
 
 def _speed(row: ProfileRow) -> Document:

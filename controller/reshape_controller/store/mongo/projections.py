@@ -1,10 +1,8 @@
-"""The projections in MongoDB: what users read.
+"""The projections in MongoDB: the documents that users read.
 
-Does: writes what an append changed, document by document under the seq that each shows, and
-answers queries. Never: needs two documents to change together. State: none.
-
-A document of ``jobs`` is for people (state, GPUs, errors); what the store itself goes by is in its
-field ``reshape``. A job that somebody inserted keeps that document, with its ``_id``.
+Does: writes the documents that an append changed, each by itself and with its seq, and answers
+queries. A document of ``jobs`` has fields for users (state, GPUs, errors), and the store's own in
+its field ``reshape``. A job that a user inserted keeps that document, with its ``_id``.
 """
 
 from __future__ import annotations
@@ -33,10 +31,11 @@ from reshape_controller.store.protocol import (
 from reshape_sidecar import codec
 
 DUPLICATE = 11000
+"""The server's code for a duplicate ``_id``."""
 STAMP = "projections"
 _ROW = {"reshape.id": 1, "reshape.key": 1, "reshape.body": 1}
 OURS: Document = {"seq": {"$gt": 0}}
-"""What people insert beside our documents is nothing to read; ``db check`` names it."""
+"""Condition for documents of ours; others are not read, and ``db check`` names them."""
 
 
 async def projected_seq(database: Database) -> int:
@@ -46,7 +45,8 @@ async def projected_seq(database: Database) -> int:
 
 
 async def project(database: Database, changes: Changes) -> None:
-    """Write what one append changed; the stamp comes last, so that what is missing is repeated."""
+    """Write the documents that one append changed; the stamp comes last, so that a start repeats
+    an incomplete write."""
     await _project_jobs(database, changes.jobs)
     writes: dict[str, list[UpdateOne]] = {}
     for collection, identity, fields in mongo_documents.documents_of(changes):
@@ -72,8 +72,8 @@ async def jobs(
 ) -> Page:
     """One page of jobs in order of submission.
 
-    What looks like a job's document and is none is passed over. It is in the total until
-    ``db check`` takes it away, for a count reads no document.
+    A copy of a job's document is left out of the page, but not of the total, because a count reads
+    no document; ``db check`` removes such copies.
     """
     where: Document = {"reshape.order": {"$gt": ""}}
     if states:
@@ -99,16 +99,16 @@ async def job(database: Database, key: str) -> JobRow | None:
         {"reshape.name": key, "reshape.state": {"$ne": rejected}},
         {"reshape.name": key},
     ):
-        found = await _rows(database, where, -1, 1)
-        if found:
-            return found[0]
+        rows = await _rows(database, where, -1, 1)
+        if rows:
+            return rows[0]
     return None
 
 
 async def _rows(
     database: Database, where: Document, direction: int, most: int
 ) -> tuple[JobRow, ...]:
-    """The first jobs in order of submission, or (-1) the last ones."""
+    """The first jobs in order of submission; with direction -1 the last ones."""
     rows: list[JobRow] = []
     cursor = database.jobs.find(where, _ROW).sort("reshape.order", direction).batch_size(most)
     async with cursor as documents:
@@ -123,26 +123,26 @@ async def _rows(
 async def gpus(database: Database) -> tuple[Gpu, ...]:
     """All GPUs by host and number."""
     order = [("host", 1), ("number", 1), ("_id", 1)]
-    found = await database.gpus.find(OURS, {"body": 1}).sort(order).to_list()
-    return tuple(codec.loads(Gpu, str(document.get("body"))) for document in found)
+    documents = await database.gpus.find(OURS, {"body": 1}).sort(order).to_list()
+    return tuple(codec.loads(Gpu, str(document.get("body"))) for document in documents)
 
 
 async def hosts(database: Database) -> tuple[Host, ...]:
     """All hosts by id."""
-    found = await database.hosts.find(OURS, {"body": 1}).sort("_id", 1).to_list()
-    return tuple(codec.loads(Host, str(document.get("body"))) for document in found)
+    documents = await database.hosts.find(OURS, {"body": 1}).sort("_id", 1).to_list()
+    return tuple(codec.loads(Host, str(document.get("body"))) for document in documents)
 
 
 async def history(database: Database, job: JobId | None, limit: int) -> tuple[HistoryEntry, ...]:
     """The newest entries, oldest first."""
-    found = await _newest_of(database.history, {"job": job} if job is not None else {}, limit)
-    return tuple(codec.loads(HistoryEntry, body) for body in found)
+    bodies = await _newest_of(database.history, {"job": job} if job is not None else {}, limit)
+    return tuple(codec.loads(HistoryEntry, body) for body in bodies)
 
 
 async def decisions(database: Database, job: JobId | None, limit: int) -> tuple[Decision, ...]:
     """The newest decisions, oldest first."""
-    found = await _newest_of(database.decisions, {"jobs": job} if job is not None else {}, limit)
-    return tuple(codec.loads(Decision, body) for body in found)
+    bodies = await _newest_of(database.decisions, {"jobs": job} if job is not None else {}, limit)
+    return tuple(codec.loads(Decision, body) for body in bodies)
 
 
 async def _newest_of(
@@ -157,13 +157,13 @@ async def _newest_of(
 async def job_documents(
     database: Database, rows: tuple[JobRow, ...]
 ) -> list[tuple[JobRow, object, Document]]:
-    """For each row the ``_id`` of the document that is its own already, or that it came from, and
-    the fields that it shows."""
+    """For each row the ``_id`` of its document (the one that has its id already, or the record that
+    it was inserted as), and the document's fields."""
     if not rows:
         return []
     places: dict[str, Any] = {}
-    known = {"reshape.id": {"$in": [row.id for row in rows]}}
-    async for document in database.jobs.find(known, {"reshape.id": 1, "reshape.key": 1}):
+    query = {"reshape.id": {"$in": [row.id for row in rows]}}
+    async for document in database.jobs.find(query, {"reshape.id": 1, "reshape.key": 1}):
         if not is_copy(document):
             places[own_of(document)["id"]] = document["_id"]
     by_key = {row.id[-REQUEST_KEY_LENGTH:]: row.id for row in rows if row.id not in places}
@@ -176,23 +176,23 @@ async def job_documents(
 
 
 def own_of(document: Document) -> Document:
-    """What a document of ``jobs`` has of ours."""
+    """The store's own fields of a document of ``jobs``."""
     own = document.get("reshape")
     return own if isinstance(own, dict) else {}
 
 
 def is_copy(document: Document) -> bool:
-    """Whether somebody inserted a job's document again, with what is ours in it."""
+    """Whether a document is a copy that a user inserted of a job's document."""
     own, identity = own_of(document), document["_id"]
     return bool(identity != own.get("id") and own.get("key") != key_of(identity))
 
 
 async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:
-    """Write the jobs; one whose document cannot take it gets a document of its own."""
-    found = await job_documents(database, rows)
-    writes = [_newest_job(row, place) for row, place, _ in found]
+    """Write the jobs; a job whose inserted document refuses the fields gets a new document."""
+    targets = await job_documents(database, rows)
+    writes = [_newest_job(row, place) for row, place, _ in targets]
     refused = await write_all(database.jobs, writes, may_fail=True)
-    own = [_newest_job(found[n][0], found[n][0].id) for n in refused]
+    own = [_newest_job(targets[n][0], targets[n][0].id) for n in refused]
     await write_all(database.jobs, own)
 
 
@@ -202,7 +202,7 @@ def _newest_job(row: JobRow, place: object) -> UpdateOne:
 
 
 def _newest(identity: str, fields: Document) -> UpdateOne:
-    """Write unless the document shows a newer seq; then the server says "duplicate"."""
+    """A write that fails as a duplicate if the document has a newer seq."""
     older = {"_id": identity, "seq": {"$lte": fields["seq"]}}
     return UpdateOne(older, {"$set": fields}, upsert=True)
 
@@ -210,10 +210,10 @@ def _newest(identity: str, fields: Document) -> UpdateOne:
 async def write_all(
     collection: AsyncCollection[Document], writes: Sequence[UpdateOne], *, may_fail: bool = False
 ) -> tuple[int, ...]:
-    """Carry out all writes; a duplicate means that a newer document is there.
+    """Carry out all writes, and return the numbers of those that the server refused. A duplicate
+    means that a newer document is there, and is no refusal.
 
-    Numbers of the writes that the server refused for what their document is; without ``may_fail``
-    there are none, and such a refusal is raised.
+    ``may_fail``: return refusals; otherwise they are raised.
     """
     if not writes:
         return ()

@@ -1,12 +1,12 @@
-"""Requests that people write as a field: ``request`` of a document of jobs, hosts or gpus.
+"""Requests that users write as a field: ``request`` of a document of jobs, hosts or gpus.
 
-Does: hands them out, and takes each out again unless it was changed meanwhile. Never: carries one
-out, or loses one that came while another was answered. State: none.
+Does: reads them, and removes each after its answer unless it was changed meanwhile.
 
     db.jobs.update_one({"name": "resnet"}, {"$set": {"request": "cancel"}})
     db.jobs.update_one({"name": "resnet"}, {"$set": {"request": "pin", "request_size": 2}})
 
-The field is gone when the daemon has done what it says; else ``request_error`` says why not.
+The daemon removes the field once it has carried out the request; if it refuses it,
+``request_error`` says why.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ PREFIX = "request:"
 EXACT = JSONOptions(
     json_mode=JSONMode.CANONICAL, datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
-"""An ``_id`` as text and back, whatever it is: also a date that Python does not have."""
+"""Options to encode any ``_id`` as text and back, even a date that Python does not have."""
 _UNPIN = "unpin"
-"""To pin to no size: a word of its own, so that a forgotten size is not one."""
+"""To allow all sizes again: a word of its own, so that a forgotten size does not mean it."""
 WORDS: dict[str, tuple[str, ...]] = {
     "jobs": (
         RequestKind.CANCEL,
@@ -52,8 +52,8 @@ _PROJECTED: dict[str, Document] = {
 _FIELDS = ("request", "request_size", "request_user")
 
 
-async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
-    """What is asked in fields now. Values that are no request are answered here."""
+async def pending(database: Database, limit: int) -> AsyncIterator[InboxItem]:
+    """Yield the requests in fields; a value that is no request is refused here."""
     for collection, words in WORDS.items():
         where = {"request": {"$exists": True}, **_PROJECTED[collection]}
         fields = {**dict.fromkeys(_FIELDS, 1), "reshape.id": 1}
@@ -72,16 +72,16 @@ async def asked(database: Database, limit: int) -> AsyncIterator[InboxItem]:
             body = {_NOUNS[collection]: subject, "user": document.get("request_user") or ""}
             if word in (RequestKind.PIN, _UNPIN):
                 body["size"] = int(size) if word == RequestKind.PIN else None
-            place = [collection, identity, word, size if word == RequestKind.PIN else None]
+            key = [collection, identity, word, size if word == RequestKind.PIN else None]
             yield InboxItem(
-                PREFIX + json_util.dumps(place, json_options=EXACT),
+                PREFIX + json_util.dumps(key, json_options=EXACT),
                 RequestKind.PIN.value if word == _UNPIN else RequestKind(str(word)).value,
                 json.dumps(body, default=str),
             )
 
 
 def _wrong(words: tuple[str, ...], word: object, size: object) -> str:
-    """Why this is no request; empty if it is one."""
+    """The reason to refuse a value; empty if it is a request."""
     if word not in list(words):
         return f"unknown request; use one of: {', '.join(words)}"
     # Some clients write every number as a double.
@@ -92,9 +92,9 @@ def _wrong(words: tuple[str, ...], word: object, size: object) -> str:
 
 
 async def answer(database: Database, item: str, refusal: str) -> None:
-    """Take a request out that ``asked`` gave; ``refusal`` says why nothing came of it."""
-    place = json_util.loads(item.removeprefix(PREFIX), json_options=EXACT)
-    collection, identity, word, size = place
+    """Remove a request of ``pending``; ``refusal`` is the reason if it is refused, else empty."""
+    key = json_util.loads(item.removeprefix(PREFIX), json_options=EXACT)
+    collection, identity, word, size = key
     await _answer(database, collection, identity, word, size, refusal)
 
 
@@ -106,16 +106,16 @@ async def _answer(
     size: object,
     refusal: str,
 ) -> None:
-    # Only while it is still what was asked: a newer request waits for its own turn. (A text that
-    # was no UTF-8 cannot be asked for again.)
+    # Only if the field is unchanged: a newer request is read next time. (A text that is no UTF-8
+    # cannot be compared.)
     exact = isinstance(word, str) and "\ufffd" not in word
     where = {"_id": identity, **({"request": word} if exact else {})}
     if size is not None:
         where["request_size"] = size
     change: Document = {"$unset": dict.fromkeys(_FIELDS, "")}
     if refusal:
-        shown = word if isinstance(word, str) and len(word) < 100 else type(word).__name__
-        change["$set"] = {"request_error": {"request": shown, "message": refusal}}
+        text = word if isinstance(word, str) and len(word) < 100 else type(word).__name__
+        change["$set"] = {"request_error": {"request": text, "message": refusal}}
     else:
         change["$unset"]["request_error"] = ""
     try:

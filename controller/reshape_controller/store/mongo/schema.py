@@ -1,8 +1,8 @@
 """Collections, indexes and validators of the MongoDB store.
 
-Does: makes what is missing, any number of times. Never: relies on a validator (not every server
-has them, and our own code checks first), or puts one on ``jobs``: a record that is wrong shall be
-answered with reasons, not with a refusal of the server. State: none.
+Does: makes those that are missing, any number of times. The store does not rely on a validator: not
+every server has them, and our own code checks first. ``jobs`` has none, so that a wrong record is
+answered with reasons instead of an error of the server.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ COLLECTIONS = ("jobs", *_REQUIRED, "inbox", "meta")
 
 
 async def make_indexes(database: Database) -> None:
-    """Make the indexes that are missing, and with them their collections."""
+    """Make missing indexes, and with them their collections."""
     for collection, indexes in INDEXES.items():
         for keys in indexes:
             await database[collection].create_index(keys)
 
 
 async def make_validators(database: Database) -> tuple[str, ...]:
-    """Put validators on what only Reshape writes. The collections that have theirs now; those
-    where the server or the user's rights do not allow it are left as they are."""
+    """Put validators on the collections that only Reshape writes; return those that have one now.
+    A collection is left as it is if the server or the user's rights do not allow one."""
     made = []
     for collection, required in _REQUIRED.items():
         properties = {name: {"bsonType": kind} for name, kind in required.items()}

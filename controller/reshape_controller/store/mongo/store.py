@@ -1,7 +1,7 @@
-"""The store on a MongoDB server, for several hosts and for whoever wants to insert and query.
+"""The store on a MongoDB server, for several hosts, and for users who insert and query by hand.
 
-Does: the store protocol with single-document writes that a majority acknowledged. Never: needs a
-transaction, a session, or a validator. State: the database; the client's connections.
+Does: the store protocol with single-document writes that a majority acknowledged. It needs no
+transaction, no session and no validator.
 
 Collections: ``log`` (the truth), ``snapshots``, ``jobs``, ``gpus``, ``hosts``, ``history``,
 ``decisions``, ``speed_profiles``, ``accuracy_profiles``, ``overhead_profiles``, ``inbox``,
@@ -52,10 +52,10 @@ T = TypeVar("T")
 SELECT_TIMEOUT_S = 5.0
 """Longest wait for a server that answers."""
 REPLY_TIMEOUT_S = 20.0
-"""Longest wait for a reply; then the outcome is unknown, and the log is read to learn it."""
+"""Longest wait for a reply; after it the outcome is unknown, and the log is read to learn it."""
 
-# What people write may be no UTF-8, and its dates beyond what Python has. Of ours it would be
-# damage, and the digests tell.
+# Users may write texts that are no UTF-8, and dates that Python does not have. In our own
+# documents this would be damage, which the digests show.
 _LENIENT: CodecOptions[dict[str, Any]] = CodecOptions(
     unicode_decode_error_handler="replace", datetime_conversion=DatetimeConversion.DATETIME_AUTO
 )
@@ -82,8 +82,10 @@ class MongoStore:
         self._under_way: set[asyncio.Future[Any]] = set()
 
     async def open(self, *, to_look: bool = False) -> None:
-        """Connect, make what is missing, verify the log; ``to_look``: connect and read where it
-        ends, no more. Raises StoreCorrupt, StoreError."""
+        """Connect, make missing collections, verify the log. Raises StoreCorrupt, StoreError.
+
+        ``to_look``: only connect, and read the log's end.
+        """
         if self._client is not None:
             return
         try:
@@ -115,7 +117,7 @@ class MongoStore:
             raise
 
     async def close(self) -> None:
-        """Let what is under way end, then the connections; harmless when there are none."""
+        """Let calls under way end, then close the connections; no effect if there are none."""
         await self._hints.stop()
         await asyncio.gather(*self._under_way, return_exceptions=True)
         if self._client is not None:
@@ -123,7 +125,7 @@ class MongoStore:
             self._client = None
 
     async def make_validators(self) -> tuple[str, ...]:
-        """Collections on which the server itself checks documents from now on."""
+        """Put validators on collections; return those on which the server checks documents now."""
         return await self._on(schema.make_validators)
 
     # --- the log
@@ -163,7 +165,7 @@ class MongoStore:
         states: tuple[JobState, ...] = (),
         user: str | None = None,
     ) -> Page:
-        """One page; at most ``form.PAGE_ROWS_MAX`` rows whatever ``limit`` says."""
+        """One page of at most ``limit`` and ``conventions.PAGE_ROWS_MAX`` rows."""
         return await self._on(projections.jobs, limit, after, states, user)
 
     async def job(self, key: str) -> JobRow | None:
@@ -185,13 +187,13 @@ class MongoStore:
         return await self._on(mongo_profiles.profiles)
 
     # --- the projections against the log
-    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
-        return await self._on(audit.differing, wanted, end_seq)
+    async def differing(self, expected: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        return await self._on(audit.differing, expected, end_seq)
 
-    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
-        await self._on(audit.rewrite, wanted, end_seq)
+    async def rewrite(self, expected: tuple[Changes, ...], end_seq: int) -> None:
+        await self._on(audit.rewrite, expected, end_seq)
 
-    async def shown(self) -> AsyncIterator[str]:
+    async def row_names(self) -> AsyncIterator[str]:
         try:
             async for name in audit.names(self._database()):
                 yield name
@@ -209,7 +211,7 @@ class MongoStore:
         return await self._on(inbox.oldest, limit)
 
     async def wait_for_requests(self, wait_s: float) -> None:
-        """Wait so long, or less if a change stream says that something was asked. Never fails."""
+        """Wait so long, or less if a change stream shows a new request."""
         await self._hints.wait(wait_s)
 
     @property
@@ -233,29 +235,29 @@ class MongoStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        # In a task of its own: a cancellation that reaches the driver can be lost there (Python
-        # 3.11's asyncio.wait_for), and then a task that shall end goes on for ever.
+        # In a task of its own: the driver can lose a cancellation (Python 3.11's
+        # asyncio.wait_for), and the cancelled task would then not end.
         work = asyncio.ensure_future(function(self._database(), *args, **kwargs))
         self._under_way.add(work)
-        work.add_done_callback(self._ended)
+        work.add_done_callback(self._on_done)
         try:
             return await asyncio.shield(work)
         except (Damaged, PyMongoError, CodecError) as error:
             raise self._translated(error) from None
 
-    def _ended(self, work: asyncio.Future[Any]) -> None:
+    def _on_done(self, work: asyncio.Future[Any]) -> None:
         self._under_way.discard(work)
         if not work.cancelled():
-            work.exception()  # looked at, for its caller may have been cancelled meanwhile
+            work.exception()  # read it, because its caller may have been cancelled meanwhile
 
     def _translated(self, error: Exception) -> StoreError:
-        """An error of the protocol in place of one of the driver."""
+        """Translate an error of the driver into one of the protocol."""
         if isinstance(error, Damaged):
             remedy = "restore a backup (mongorestore)"
             return StoreCorrupt(self.location, error.last_good_seq, str(error), remedy)
         if isinstance(error, OtherVersion):
             return error.at(self.location)
-        code, said = _cause(error)
+        code, message = _cause(error)
         if isinstance(error, CodecError):
             text = "a projection cannot be read; remedy: reshape db check"
         elif isinstance(error, (ConfigurationError, InvalidName, OSError)):
@@ -274,12 +276,12 @@ class MongoStore:
         else:
             text = "failed; remedy: see the server's log"
         what, _, remedy = text.partition("; remedy: ")
-        detail = self._address.brief(said)
+        detail = self._address.brief(message)
         return StoreError(f"{self.location}: {what} ({detail}); remedy: {remedy}")
 
 
 def _cause(error: Exception) -> tuple[int | None, str]:
-    """The server's code and words; of several writes those about the first that failed."""
+    """The server's code and message; of several writes those of the first that failed."""
     if isinstance(error, BulkWriteError):
         details = error.details
         for each in (*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())):
@@ -288,7 +290,7 @@ def _cause(error: Exception) -> tuple[int | None, str]:
 
 
 async def _prepare(database: Database) -> None:
-    """Make the indexes that are missing, and verify what recovery will read."""
+    """Make missing indexes, and verify the part of the log that recovery reads."""
     await database.command("ping")
     await schema.make_indexes(database)
     await log.verify(database)

@@ -1,7 +1,7 @@
-"""The projections inside an open SQLite file, compared with what they should show.
+"""The projections inside an open SQLite file, compared with the rows that ``live.audit`` expects.
 
-Does: names rows that are missing or differ, writes them anew, removes rows by name. Never: knows
-what is right: ``live.audit`` makes that from the log. State: none.
+Does: names rows that are missing or differ, writes them again, removes rows by name. The connection
+belongs to the caller.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _KEY = ("id",)
 
 
 def differing(
-    connection: sqlite3.Connection, wanted: tuple[Changes, ...], end_seq: int
+    connection: sqlite3.Connection, expected: tuple[Changes, ...], end_seq: int
 ) -> tuple[str, ...]:
-    """Names of rows that are not shown, or not so."""
-    return tuple(name for name, *_ in _wrong(connection, wanted, end_seq))
+    """Names of the expected rows that are missing or differ."""
+    return tuple(name for name, *_ in _wrong(connection, expected, end_seq))
 
 
-def rewrite(connection: sqlite3.Connection, wanted: tuple[Changes, ...], end_seq: int) -> None:
-    """Show exactly ``wanted``."""
+def rewrite(connection: sqlite3.Connection, expected: tuple[Changes, ...], end_seq: int) -> None:
+    """Write the expected rows that are missing or differ."""
     with transaction(connection):
-        for _, table, values in _wrong(connection, wanted, end_seq):
+        for _, table, values in _wrong(connection, expected, end_seq):
             key = _key(table, values)
             connection.execute(f"DELETE FROM {table} WHERE {_where(table)}", key)
             marks = ",".join("?" * len(values))
@@ -49,12 +49,12 @@ def rewrite(connection: sqlite3.Connection, wanted: tuple[Changes, ...], end_seq
 
 def names(connection: sqlite3.Connection) -> tuple[str, ...]:
     """Names of all rows."""
-    found = []
+    names = []
     for table in _COLUMNS:
         columns = ", ".join(_KEYS.get(table, _KEY))
         for key in connection.execute(f"SELECT {columns} FROM {table}"):
-            found.append(_name(table, key))
-    return tuple(found)
+            names.append(_name(table, key))
+    return tuple(names)
 
 
 def forget(connection: sqlite3.Connection, rows: tuple[str, ...]) -> None:
@@ -67,26 +67,26 @@ def forget(connection: sqlite3.Connection, rows: tuple[str, ...]) -> None:
 
 
 def _wrong(
-    connection: sqlite3.Connection, wanted: tuple[Changes, ...], end_seq: int
+    connection: sqlite3.Connection, expected: tuple[Changes, ...], end_seq: int
 ) -> list[tuple[str, str, tuple[object, ...]]]:
     newest = last_seq(connection)
-    found = []
-    for changes in wanted:
+    wrong = []
+    for changes in expected:
         for table, values in rows_of(changes):
             key = _key(table, values)
             query = f"SELECT {', '.join(_COLUMNS[table])} FROM {table} WHERE {_where(table)}"
-            shown = connection.execute(query, key).fetchone()
-            if shown == values or _newer(table, shown, end_seq, newest):
+            row = connection.execute(query, key).fetchone()
+            if row == values or _newer(table, row, end_seq, newest):
                 continue
-            found.append((_name(table, key), table, values))
-    return found
+            wrong.append((_name(table, key), table, values))
+    return wrong
 
 
-def _newer(table: str, shown: tuple[object, ...] | None, end_seq: int, newest: int) -> bool:
+def _newer(table: str, row: tuple[object, ...] | None, end_seq: int, newest: int) -> bool:
     """Whether a later append, which is in the log, has written this row."""
-    if shown is None:
+    if row is None:
         return False
-    seq = shown[_COLUMNS[table].index("seq")]
+    seq = row[_COLUMNS[table].index("seq")]
     return isinstance(seq, int) and end_seq < seq <= newest
 
 

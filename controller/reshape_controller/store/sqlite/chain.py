@@ -1,7 +1,7 @@
-"""What an SQLite store holds, verified as it is read: the log's chain and the snapshots.
+"""Verified reading of an SQLite store: the log's chain and the snapshots.
 
-Does: hands out records and snapshots only with proof that they are what was written. Never:
-writes. State: none; the connection belongs to the caller.
+Does: returns records and snapshots only after a check of their digests. The connection belongs to
+the caller; nothing is written.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from reshape_controller.store.conventions import Damaged
 from reshape_controller.store.digest import GENESIS, digest_of
 
 ERRORS = (sqlite3.Error, UnicodeDecodeError)
-"""What reading can raise; the second where a message of SQLite quotes damaged text."""
+"""Errors that reading can raise; the second if a message of SQLite quotes damaged text."""
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite says that the file is damaged (and not busy, full, forbidden...)."""
+    """Whether the error means that the file is damaged (not busy, full or forbidden)."""
     if isinstance(error, (sqlite3.ProgrammingError, sqlite3.InterfaceError)):
         return False
     code = getattr(error, "sqlite_errorcode", None)  # None: text in it that is not UTF-8
@@ -26,7 +26,7 @@ def is_damage(error: Exception) -> bool:
         sqlite3.SQLITE_ERROR,  # a schema that no longer parses, a table that is gone
         sqlite3.SQLITE_CORRUPT,
         sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_TOOBIG,  # a length that nobody wrote; every value of ours is bounded
+        sqlite3.SQLITE_TOOBIG,  # a length beyond the bound of every value of ours
     )
 
 
@@ -44,7 +44,7 @@ def newest_snapshot_seq(connection: sqlite3.Connection) -> int:
 
 
 def snapshot_parts(connection: sqlite3.Connection, seq: int) -> tuple[str, ...]:
-    """The verified parts of the snapshot at ``seq``."""
+    """The verified parts of the snapshot at ``seq``. Raises Damaged."""
     parts = []
     for part, digest, body in connection.execute(
         "SELECT part, CAST(digest AS BLOB), CAST(body AS BLOB) FROM snapshots"
@@ -59,7 +59,8 @@ def snapshot_parts(connection: sqlite3.Connection, seq: int) -> tuple[str, ...]:
 
 
 def verify_log(connection: sqlite3.Connection, snapshot_seq: int) -> int:
-    """Check the snapshot and every record after it; what recovery will read. The last seq."""
+    """Check the snapshot and every record after it, as recovery reads them; return the last seq.
+    Raises Damaged."""
     last = snapshot_seq
     if snapshot_seq:
         snapshot_parts(connection, snapshot_seq)
@@ -71,7 +72,7 @@ def verify_log(connection: sqlite3.Connection, snapshot_seq: int) -> int:
 def chain(
     connection: sqlite3.Connection, after_seq: int, limit: int = -1
 ) -> Iterator[tuple[int, str, bytes]]:
-    """(seq, digest, body) of the records after a seq, each verified against the one before.
+    """Yield (seq, digest, body) of the records after a seq, each checked against the one before.
 
     Raises Damaged at the first that is missing or does not fit.
     """
@@ -97,15 +98,15 @@ def chain(
 
 
 def origin(connection: sqlite3.Connection) -> int:
-    """Seq after which the whole log is read: 0, or the record before a snapshot, with which a
-    recovered log begins."""
+    """Seq after which the whole log is read: 0; in a recovered file the record before the snapshot
+    that begins its log."""
     (first,) = connection.execute("SELECT min(seq) FROM log").fetchone()
     recovered = first is not None and first + 1 in complete_snapshots(connection)
     return int(first) if recovered and first > 1 else 0
 
 
 def last_good_seq(connection: sqlite3.Connection) -> int:
-    """Seq of the newest record up to which everything can be read, from the log's beginning."""
+    """Seq up to which every record can be read, from the log's beginning."""
     good = 0
     try:
         good = origin(connection)
@@ -124,6 +125,6 @@ def _digest_at(connection: sqlite3.Connection, seq: int) -> str:
         return GENESIS
     row = connection.execute("SELECT digest FROM log WHERE seq = ?", (seq,)).fetchone()
     if row is None:
-        # No record of that seq: fine for a reader past the end, damage under a snapshot.
+        # Past the log's end this is no error, but a snapshot needs the record of its seq.
         raise Damaged(last_good_seq(connection), f"record {seq} of the log is missing")
     return str(row[0])

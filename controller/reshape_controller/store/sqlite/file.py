@@ -1,8 +1,7 @@
-"""The SQLite file itself: its tables, how it is made, opened and verified.
+"""The SQLite file itself: its tables, and how it is made, opened and verified.
 
-Does: creates a store complete or not at all, opens one under the settings that durability rests
-on, and verifies what is in it (``sqlite_chain``). Never: writes to a file that it has not verified.
-State: none; connections belong to the caller.
+Does: creates a store complete or not at all, opens one with the settings that durability rests on,
+and verifies its contents (``sqlite.chain``). Connections belong to the caller.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from reshape_controller.store.sqlite.chain import (
 )
 
 APPLICATION_ID = 0x52534850
-"""``RSHP``: tells our files from other people's."""
+"""``RSHP``: marks a file as a Reshape store."""
 SCHEMA_VERSION = 2
 BUSY_TIMEOUT_S = 5.0
 QUICK_CHECK_BYTES_MAX = 256 * 1024 * 1024
-"""Larger files are checked whole only by ``check``: the start must stay under two seconds."""
+"""Size above which only ``check`` reads a file whole: a start must stay under two seconds."""
 
 _PROFILES = (
     "CREATE TABLE profiles (job_type TEXT PRIMARY KEY, seq INTEGER NOT NULL, body TEXT NOT NULL);"
 )
 _UPGRADES = {1: _PROFILES}
-"""What each older schema lacks of the next. A new table is filled at the next start."""
+"""SQL that brings each older schema to the next one. A start fills new tables."""
 
 _SCHEMA_1 = """
 CREATE TABLE log (seq INTEGER PRIMARY KEY, digest TEXT NOT NULL, body TEXT NOT NULL);
@@ -83,7 +82,7 @@ def corrupt(path: Path, last_good_seq: int, message: str) -> StoreCorrupt:
 
 
 def create(path: Path, fill: Callable[[sqlite3.Connection], None] | None = None) -> None:
-    """Make a store under ``path``, empty but for what ``fill`` writes: complete or not at all."""
+    """Make a store at ``path``, complete or not at all; ``fill`` writes its first contents."""
     stray = path.with_name(path.name + "-wal")
     if stray.exists():
         # SQLite would play it into the new file.
@@ -112,7 +111,7 @@ def create(path: Path, fill: Callable[[sqlite3.Connection], None] | None = None)
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection for reading and writing, with durable commits."""
+    """Open a connection for reading and writing, with durable commits. Raises StoreError."""
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_TIMEOUT_S
     )
@@ -135,9 +134,9 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_readonly(path: Path) -> sqlite3.Connection:
-    """A connection that changes neither the database nor its write-ahead log.
+    """Open a connection that changes neither the database nor its write-ahead log.
 
-    Without a log to read, not even a ``-shm`` file (shared memory; it holds no data) is made.
+    Makes a ``-shm`` file (shared memory; it holds no data) only if there is a log to read.
     """
     wal = path.with_name(path.name + "-wal")
     mode = "mode=ro" if wal.exists() and wal.stat().st_size else "immutable=1"
@@ -167,7 +166,7 @@ def inspect(path: Path) -> None:
 
 
 def verify_version(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that the file is a Reshape store of this schema version."""
+    """Check that the file is a Reshape store whose schema this version reads. Raises StoreError."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
@@ -181,7 +180,8 @@ def verify_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def verify_header(connection: sqlite3.Connection, path: Path) -> None:
-    """Check that the file is a Reshape store of this version with all its tables."""
+    """Check that the file is a Reshape store with all tables of its schema. Raises StoreError,
+    Damaged."""
     verify_version(connection, path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"
@@ -189,15 +189,15 @@ def verify_header(connection: sqlite3.Connection, path: Path) -> None:
         memory.executescript(_SCHEMA_1)
         for older in range(1, version):
             memory.executescript(_UPGRADES[older])
-        wanted, found = (dict(c.execute(query).fetchall()) for c in (memory, connection))
-    # Somebody's own view or index beside ours does no harm.
-    for name, sql in wanted.items():
-        if name not in found or found[name] != sql:
+        expected, present = (dict(c.execute(query).fetchall()) for c in (memory, connection))
+    # A user's own view or index beside ours does no harm.
+    for name, sql in expected.items():
+        if name not in present or present[name] != sql:
             raise Damaged(last_good_seq(connection), f"table or index {name} is missing or altered")
 
 
 def upgrade(connection: sqlite3.Connection) -> None:
-    """Bring a verified store of an older schema up to this one's, all of it or nothing."""
+    """Upgrade a verified store of an older schema to this version's, each step whole or not."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     for older in range(version, SCHEMA_VERSION):
         connection.executescript(
@@ -206,7 +206,8 @@ def upgrade(connection: sqlite3.Connection) -> None:
 
 
 def verify_pages(connection: sqlite3.Connection, pragma: str) -> None:
-    """SQLite's own check of its pages (``quick_check`` or ``integrity_check``)."""
+    """Run SQLite's own check of its pages (``quick_check`` or ``integrity_check``). Raises
+    Damaged."""
     (first,) = connection.execute(f"PRAGMA {pragma}(1)").fetchone()
     if first != "ok":
         raise Damaged(last_good_seq(connection), " ".join(str(first).split()))

@@ -1,9 +1,9 @@
-"""The inbox inside an open SQLite file: what users and the API ask for.
+"""The inbox inside an open SQLite file: requests of users and of the API.
 
-Does: takes requests in, hands them out oldest first, and takes them out again. Never: reads what
-is in one. State: none; the connection belongs to the caller.
+Does: stores requests, reads the oldest first, and removes them; does not parse them. The connection
+belongs to the caller.
 
-Anybody who may write the file may also insert by hand, a name and a text being enough::
+A process that may write the file may also insert by hand, a kind and a text being enough::
 
     INSERT INTO inbox (kind, body) VALUES ('submit', '{"name": "resnet", ...}');
 """
@@ -19,7 +19,7 @@ from reshape_controller.store.sqlite.log import transaction
 
 
 def put(connection: sqlite3.Connection, item: InboxItem) -> None:
-    """Leave a request; it is durable on return. One of the same id that waits is kept."""
+    """Store a request, durably; one with the same id that is there already stays as it is."""
     with transaction(connection):
         connection.execute(
             "INSERT INTO inbox (id, kind, body) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING",
@@ -29,23 +29,23 @@ def put(connection: sqlite3.Connection, item: InboxItem) -> None:
 
 def oldest(connection: sqlite3.Connection, limit: int) -> tuple[InboxItem, ...]:
     """The oldest requests, bounded in number and size."""
-    found: list[InboxItem] = []
+    items: list[InboxItem] = []
     size = 0
     for item in _items(connection, max(0, limit)):
-        found.append(item)
+        items.append(item)
         size += len(item.body)
         if size >= READ_BYTES_MAX:
             break
-    return tuple(found)
+    return tuple(items)
 
 
 def every(connection: sqlite3.Connection) -> Iterator[InboxItem]:
-    """All requests, one after the other; for recovery."""
+    """Yield all requests in order; for recovery."""
     return _items(connection, -1)
 
 
 def _items(connection: sqlite3.Connection, limit: int) -> Iterator[InboxItem]:
-    # As bytes: a text that somebody inserted by hand need not be UTF-8.
+    # As bytes: a text that was inserted by hand need not be UTF-8.
     for identity, kind, body in connection.execute(
         "SELECT id, CAST(kind AS BLOB), CAST(body AS BLOB) FROM inbox ORDER BY number LIMIT ?",
         (limit,),
@@ -54,7 +54,7 @@ def _items(connection: sqlite3.Connection, limit: int) -> Iterator[InboxItem]:
 
 
 def remove(connection: sqlite3.Connection, ids: tuple[str, ...]) -> None:
-    """Take requests out; those that are gone already are no error."""
+    """Remove requests; one that is gone already is no error."""
     if not ids:
         return
     with transaction(connection):

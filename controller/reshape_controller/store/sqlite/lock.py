@@ -1,8 +1,8 @@
-"""Where an SQLite store may lie, and that one process has it: folder, permissions, lock.
+"""Where an SQLite store may lie, and the lock that gives it to one process.
 
-Does: makes the folder, refuses readable-by-others and network file systems, holds the lock.
-Never: opens the database. State: the lock file ``<path>.lock`` (pid of the holder; it stays behind
-when the lock is gone, because removing it would let two processes lock two files of one name).
+Does: makes the folder, refuses files that others can read and network file systems, holds the lock.
+The lock file ``<path>.lock`` has the holder's pid. It stays after the lock is dropped: if it were
+removed, two processes could lock two files of one name.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ NETWORK = frozenset(
         "smbfs",
     )
 )
-"""File systems on which SQLite's shared memory or locks do not hold between hosts."""
+"""File systems on which SQLite's shared memory and locks do not work between hosts."""
 
 
 def prepare(path: Path) -> None:
-    """Make the folder of ``path`` (0700) and check that the store may lie there."""
+    """Make the folder of ``path`` (0700) and check that the store may lie there. Raises
+    StoreError."""
     folder = path.parent
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -95,7 +96,7 @@ class ProcessLock:
         self._fd: int | None = None
 
     def take(self) -> None:
-        """Hold the lock from now on. Raises StoreInUse, naming the pid, if another has it."""
+        """Take the lock. Raises StoreInUse, with the holder's pid, if another process has it."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -111,7 +112,7 @@ class ProcessLock:
         self._fd = fd
 
     def drop(self) -> None:
-        """Let the lock go; harmless when it is not held."""
+        """Drop the lock; no effect if it is not held."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

@@ -1,7 +1,7 @@
 """The log and its snapshots inside an open SQLite file.
 
-Does: appends, reads back verified, and keeps the last two snapshots. Never: decides what is
-written, or opens a file. State: none; the connection belongs to the caller.
+Does: appends, reads back verified, and keeps the last two snapshots. The connection belongs to the
+caller.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from reshape_controller.core.record import LogRecord
-from reshape_controller.store.conventions import SNAPSHOTS_KEPT, Damaged, OtherVersion, check_parts
+from reshape_controller.store.conventions import SNAPSHOTS_MAX, Damaged, OtherVersion, check_parts
 from reshape_controller.store.digest import GENESIS, body_of, digest_of, record_of
 from reshape_controller.store.protocol import (
     SeqTaken,
@@ -27,13 +27,14 @@ from reshape_controller.store.sqlite.chain import (
 from reshape_sidecar.codec import CodecError
 
 PAGE_RECORDS = 500
+"""Number of records at which a page of the log ends."""
 PAGE_BYTES = 4 * 1024 * 1024
-"""A page of the log ends with the record that reaches either bound."""
+"""Size at which a page of the log ends, after the record that reaches it."""
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing; takes the write lock at once, so that a later step cannot fail for it."""
+    """Run a transaction. It takes the write lock at once, so that no later step fails for it."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -53,7 +54,7 @@ def last_seq(connection: sqlite3.Connection) -> int:
 def append(connection: sqlite3.Connection, record: LogRecord) -> None:
     """Add one record; it is durable on return.
 
-    Raises SeqTaken; StoreBehind if the record does not continue what is there.
+    Raises SeqTaken, and StoreBehind if the record does not continue the log.
     """
     body = body_of(record)
     with transaction(connection):
@@ -90,7 +91,7 @@ def read_page(connection: sqlite3.Connection, after_seq: int) -> tuple[LogRecord
 
 
 def begin_snapshot(connection: sqlite3.Connection, seq: int, parts: tuple[str, ...]) -> bool:
-    """Make room for a snapshot; False if a complete one of this seq is there already."""
+    """Delete an incomplete snapshot of this seq; return False if a complete one is there."""
     check_parts(seq, parts)
     newest = last_seq(connection)
     if seq > newest or seq < 1:
@@ -105,7 +106,7 @@ def begin_snapshot(connection: sqlite3.Connection, seq: int, parts: tuple[str, .
 def put_snapshot_part(
     connection: sqlite3.Connection, seq: int, part: int, parts: int, body: str
 ) -> None:
-    """Write one part by itself, so that appends need not wait for the whole."""
+    """Write one part in a transaction of its own, so that appends wait for it alone."""
     digest = hashlib.sha256(body.encode()).hexdigest()
     with transaction(connection):
         connection.execute(
@@ -116,7 +117,7 @@ def put_snapshot_part(
 
 def prune_snapshots(connection: sqlite3.Connection) -> None:
     """Delete all but the last two complete snapshots, and incomplete ones before the newest."""
-    keep = complete_snapshots(connection)[-SNAPSHOTS_KEPT:]
+    keep = complete_snapshots(connection)[-SNAPSHOTS_MAX:]
     if not keep:
         return
     marks = ",".join("?" * len(keep))
@@ -133,8 +134,8 @@ def newest_snapshot(connection: sqlite3.Connection) -> tuple[int, tuple[str, ...
 
 
 def _record_at(connection: sqlite3.Connection, seq: int) -> LogRecord:
-    for found, digest, body in chain(connection, seq - 1, 1):
-        return _decode(found, digest, body)
+    for _, digest, body in chain(connection, seq - 1, 1):
+        return _decode(seq, digest, body)
     raise Damaged(seq - 1, f"record {seq} of the log is missing")
 
 

@@ -1,10 +1,8 @@
-"""The projections inside an open SQLite file: what users read.
+"""The projections inside an open SQLite file: the rows that users read.
 
-Does: writes what an append changed, row by row under the seq that each row shows, and answers
-queries. Never: reads the log. State: none; the connection belongs to the caller.
-
-A row is replaced only by one of the same or a newer seq, so any repetition and any order of
-writes end in the same rows.
+Does: writes the rows that an append changed, each with its seq, and answers queries. A row replaces
+only one of the same or an older seq, so any repetition and any order of writes end in the same
+rows. The connection belongs to the caller.
 """
 
 from __future__ import annotations
@@ -62,12 +60,12 @@ _ORDER = "submitted_at_s, place, id"
 def projected_seq(connection: sqlite3.Connection) -> int:
     """Seq up to which the projections are complete."""
     row = connection.execute("SELECT value FROM meta WHERE name = 'projected_seq'").fetchone()
-    # A stamp that is gone means that everything is to be projected again, which does no harm.
+    # Without the stamp everything is projected again, which does no harm.
     return row[0] if row is not None and isinstance(row[0], int) else 0
 
 
 def project(connection: sqlite3.Connection, changes: Changes) -> None:
-    """Write what one append changed, all of it or nothing."""
+    """Write the rows that one append changed, in one transaction."""
     with transaction(connection):
         for table, values in rows_of(changes):
             connection.execute(_PUT[table], values)
@@ -75,7 +73,7 @@ def project(connection: sqlite3.Connection, changes: Changes) -> None:
 
 
 def rows_of(changes: Changes) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """What the tables show of ``changes``: table, and the values of its columns in their order."""
+    """Yield the rows of ``changes``: table, and the values of its columns in their order."""
     seq = changes.seq
     for row in changes.jobs:
         yield "jobs", _job_values(row)
@@ -115,12 +113,12 @@ def jobs(
         place = _place_of(connection, after)
         condition += f" AND ({_ORDER}) > (?, ?, ?)"
     limit = page_limit(limit)
-    found = connection.execute(
+    bodies = connection.execute(
         f"SELECT body FROM jobs WHERE {condition} ORDER BY {_ORDER} LIMIT ?",
         (*values, *place, limit + 1),
     ).fetchall()
-    rows = tuple(codec.loads(JobRow, body) for (body,) in found[:limit])
-    return Page(rows, int(total), rows[-1].id if len(found) > limit else None)
+    rows = tuple(codec.loads(JobRow, body) for (body,) in bodies[:limit])
+    return Page(rows, int(total), rows[-1].id if len(bodies) > limit else None)
 
 
 def job(connection: sqlite3.Connection, key: str) -> JobRow | None:
@@ -148,7 +146,7 @@ def hosts(connection: sqlite3.Connection) -> tuple[Host, ...]:
 
 
 def profiles(connection: sqlite3.Connection) -> tuple[ProfileRow, ...]:
-    """What is known of job types, by type."""
+    """Rows of all job types, by type."""
     rows = connection.execute("SELECT body FROM profiles ORDER BY job_type").fetchall()
     return tuple(codec.loads(ProfileRow, body) for (body,) in rows)
 

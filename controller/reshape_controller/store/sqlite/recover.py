@@ -1,7 +1,7 @@
-"""What can be said of, and saved from, an SQLite store that does not open.
+"""Check and recovery of an SQLite store that does not open.
 
-Does: ``check`` reads everything there is and names what is wrong; ``recover`` writes what can be
-read and proven into a new file. Never: changes the file that it reads. State: none.
+Does: ``check`` reads everything and names each problem; ``recover`` writes what can be read and
+verified into a new file. The file that is read stays as it is.
 """
 
 from __future__ import annotations
@@ -25,36 +25,41 @@ from reshape_controller.store.sqlite.chain import (
 from reshape_controller.store.sqlite.log import last_seq, put_snapshot_part, transaction
 
 PROBLEMS_MAX = 20
+"""Largest number of problems that a check names."""
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """What ``check`` found. No problems: every record, snapshot and page is as it was written."""
+class CheckReport:
+    """Result of a check."""
 
     first_seq: int
-    """1, or where the log of a recovered file begins; 0 for an empty log."""
+    """Seq of the first record: 1, later in a recovered file, or 0 for an empty log."""
     last_good_seq: int
+    """Seq up to which every record can be read."""
     requests: int
-    """Requests that wait in the inbox."""
+    """Number of requests in the inbox."""
     problems: tuple[str, ...]
+    """Empty if every record, snapshot and page is as it was written."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """What ``recover`` wrote: records ``first_seq`` to ``last_seq`` and waiting requests."""
+class RecoveryReport:
+    """Result of a recovery: records ``first_seq`` to ``last_seq`` and the requests are saved."""
 
     into: Path
+    """The new file."""
     first_seq: int
     last_seq: int
     requests: int
+    """Number of requests that were copied."""
     lost: str
-    """What ended the reading; empty if everything was read."""
+    """The damage that ended the reading; empty if everything was read."""
 
 
-def check(path: Path) -> Checked:
-    """Read a store whole: pages, chain, snapshots. Takes time; may run beside a controller.
+def check(path: Path) -> CheckReport:
+    """Check a whole store: pages, chain, snapshots. May run beside a controller.
 
-    Raises StoreError if the file is not a store of this version at all.
+    Raises StoreError if the file is no store of this version.
     """
     with _Source(path) as source:
         problems: list[str] = []
@@ -82,17 +87,16 @@ def check(path: Path) -> Checked:
             problems.append(str(damage))
         except ERRORS as error:
             problems.append(_damage(error))
-    return Checked(first, good, requests, tuple(problems[:PROBLEMS_MAX]))
+    return CheckReport(first, good, requests, tuple(problems[:PROBLEMS_MAX]))
 
 
-def recover(path: Path, into: Path) -> Recovered:
+def recover(path: Path, into: Path) -> RecoveryReport:
     """Write the readable records and requests of ``path`` into the new store ``into``.
 
-    Normally that is the log from its beginning up to the damage; the projections are made again
-    from it at the next start. If the damage lies before a snapshot that can be read, and so more
-    can be saved, the new log begins just before that snapshot, and projections that can be read
-    are copied.
-    Raises StoreError if ``into`` exists, or nothing can be read at all.
+    Normally that is the log from its beginning up to the damage; the next start makes the
+    projections from it again. If a readable snapshot lies behind the damage, and more can be saved
+    from it, the new log begins just before that snapshot, and readable projections are copied.
+    Raises StoreError if ``into`` exists, or nothing can be read.
     """
     if into.exists():
         raise StoreError(f"{into}: exists already; remedy: give a new file")
@@ -117,7 +121,7 @@ def recover(path: Path, into: Path) -> Recovered:
                 _copy_projections(source, target, begin + 1, end)
 
         file.create(into, fill)
-    return Recovered(into, begin or min(1, end), end, requests, lost)
+    return RecoveryReport(into, begin or min(1, end), end, requests, lost)
 
 
 _INBOX_INTO = "INSERT OR IGNORE INTO inbox (id, kind, body) VALUES (?, ?, ?)"
@@ -150,10 +154,10 @@ class _Source:
 
 
 def _longest(source: sqlite3.Connection) -> tuple[int, int, str]:
-    """After which seq the best readable run begins, its last seq, and what ended it.
+    """The longest readable run of records: the seq before it, its last seq, and its end's damage.
 
     A run begins at the log's beginning, or with the record before a readable snapshot, whose
-    digest proves the snapshot's own record. The log's beginning wins where both reach as far.
+    digest verifies the snapshot's own record. Of two runs with the same end the earlier one wins.
     """
     runs = []
     for begin in (0, *(seq - 1 for seq in _readable_snapshots(source) if seq > 2)):
@@ -169,17 +173,17 @@ def _longest(source: sqlite3.Connection) -> tuple[int, int, str]:
 
 
 def _readable_snapshots(source: sqlite3.Connection) -> tuple[int, ...]:
-    found = []
+    readable = []
     try:
         for seq in complete_snapshots(source):
             try:
                 snapshot_parts(source, seq)
             except (Damaged, *ERRORS):
                 continue
-            found.append(seq)
+            readable.append(seq)
     except ERRORS:
         return ()
-    return tuple(found)
+    return tuple(readable)
 
 
 def _copy_log(source: sqlite3.Connection, target: sqlite3.Connection, begin: int, end: int) -> None:
@@ -201,7 +205,7 @@ def _copy_snapshot(source: sqlite3.Connection, target: sqlite3.Connection, seq: 
 def _copy_projections(
     source: sqlite3.Connection, target: sqlite3.Connection, stamp: int, end: int
 ) -> None:
-    """Rows that can be read; those after ``stamp`` are made again from the log anyway."""
+    """Copy the readable rows; the next start makes those after ``stamp`` again from the log."""
     with transaction(target):
         tables = {name for (name,) in source.execute("SELECT name FROM sqlite_master").fetchall()}
         for table in (name for name in _PROJECTIONS if name in tables):
@@ -234,7 +238,7 @@ def _until_damage(rows: Iterable[tuple[object, ...]]) -> Iterator[tuple[object, 
 
 
 def _damage(error: Exception) -> str:
-    """The text of an error that says that the file is damaged; another one goes on its way."""
+    """The text of an error of a damaged file; raises any other error again."""
     if not is_damage(error):
         raise error
     return f"SQLite: {error}"

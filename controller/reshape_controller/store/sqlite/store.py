@@ -1,8 +1,8 @@
 """The embedded store: one SQLite file, for one controller.
 
-Does: the store protocol over one dedicated thread, so that the event loop never waits for a disk.
-Never: changes a file that it could not verify, or lets an SQLite error out. State: the file
-``path`` with its ``-wal`` and ``-shm`` beside it, and the lock ``<path>.lock``.
+Does: the store protocol over one dedicated thread, so that the event loop does not wait for a disk.
+A file is verified before it is changed; SQLite's errors become errors of the protocol. The store is
+the file ``path`` with its ``-wal`` and ``-shm``, and the lock ``<path>.lock``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _REMEDIES = {
 
 
 class SqliteStore:
-    """``protocol.Store`` on the file ``path``, which is created where there is none."""
+    """``protocol.Store`` on the file ``path``, which is created if it is missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -70,7 +70,7 @@ class SqliteStore:
             raise
 
     async def close(self) -> None:
-        """Close the file and let the lock go; harmless when it is not open."""
+        """Close the file and drop the lock; no effect if it is not open."""
         thread = self._thread
         if thread is None:
             return
@@ -94,7 +94,7 @@ class SqliteStore:
             after_seq = page[-1].seq
 
     async def write_snapshot(self, seq: int, parts: tuple[str, ...]) -> None:
-        """Keep a snapshot; each part is a write of its own, so that appends go on in between."""
+        """Write a snapshot, each part by itself, so that appends go on in between."""
         if not await self._on(log.begin_snapshot, seq, parts):
             return
         for number, part in enumerate(parts):
@@ -119,7 +119,7 @@ class SqliteStore:
         states: tuple[JobState, ...] = (),
         user: str | None = None,
     ) -> Page:
-        """One page; at most ``form.PAGE_ROWS_MAX`` rows whatever ``limit`` says."""
+        """One page of at most ``limit`` and ``conventions.PAGE_ROWS_MAX`` rows."""
         return await self._on(projections.jobs, limit, after, states, user)
 
     async def job(self, key: str) -> JobRow | None:
@@ -141,13 +141,13 @@ class SqliteStore:
         return await self._on(projections.profiles)
 
     # --- the projections against the log
-    async def differing(self, wanted: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
-        return await self._on(audit.differing, wanted, end_seq)
+    async def differing(self, expected: tuple[Changes, ...], end_seq: int) -> tuple[str, ...]:
+        return await self._on(audit.differing, expected, end_seq)
 
-    async def rewrite(self, wanted: tuple[Changes, ...], end_seq: int) -> None:
-        await self._on(audit.rewrite, wanted, end_seq)
+    async def rewrite(self, expected: tuple[Changes, ...], end_seq: int) -> None:
+        await self._on(audit.rewrite, expected, end_seq)
 
-    async def shown(self) -> AsyncIterator[str]:
+    async def row_names(self) -> AsyncIterator[str]:
         for name in await self._on(audit.names):
             yield name
 
@@ -193,7 +193,7 @@ class SqliteStore:
         self._lock.drop()
 
     def _append(self, record: LogRecord) -> None:
-        # A file that was moved away still takes writes, and nobody would ever find them.
+        # A file that was moved away still takes writes, but the next start does not find them.
         if self._identity() != self._file:
             raise StoreError(
                 f"{self.path}: was moved, removed or replaced while it was open; "
@@ -203,10 +203,10 @@ class SqliteStore:
 
     def _identity(self) -> tuple[int, int]:
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return (0, 0)
-        return (found.st_dev, found.st_ino)
+        return (status.st_dev, status.st_ino)
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
@@ -230,7 +230,7 @@ class SqliteStore:
         )
 
     def _translated(self, function: Callable[[], T]) -> T:
-        """The result, or an error of the protocol in place of one of SQLite or of the system."""
+        """Call ``function``; an error of SQLite or of the system becomes one of the protocol."""
         try:
             return function()
         except Damaged as damage:

@@ -1,0 +1,75 @@
+"""Effects of commands: a command that is repeated while its effect is under way starts no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+from reshape_controller.core.commands import CheckRelease
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.events import Event, ReleaseVerified
+from reshape_controller.core.model import GpuId, JobId
+from reshape_controller.live.effects import Effects
+from reshape_controller.live.launching import LaunchSettings
+from reshape_controller.live.sidecar_hub import SidecarHub
+from reshape_controller.live.tokens import Tokens
+from reshape_launcher.spec import Launcher, ReleaseCheck
+
+CHECK = CheckRelease(1, JobId("a"), 1, 2, (GpuId("gpu-0"),))
+
+
+class ReleasingLauncher:
+    """Answers every release check with an empty GPU, and counts the checks."""
+
+    def __init__(self) -> None:
+        self.checks: list[tuple[str, int, int, tuple[str, ...]]] = []
+
+    async def check_release(
+        self, job: str, attempt: int, generation: int, gpus: tuple[str, ...]
+    ) -> ReleaseCheck:
+        self.checks.append((job, attempt, generation, gpus))
+        await asyncio.sleep(0)
+        return ReleaseCheck(True)
+
+
+def carry_out(batches: Sequence[tuple[CheckRelease, ...]]) -> tuple[ReleasingLauncher, list[Event]]:
+    """Carry out commands batch by batch; each batch's effects end before the next begins."""
+
+    async def run() -> tuple[ReleasingLauncher, list[Event]]:
+        posted: list[Event] = []
+        launcher = ReleasingLauncher()
+        hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+        settings = LaunchSettings("http://127.0.0.1:1", Path("work"))
+        effects = Effects(cast(Launcher, launcher), hub, Tokens(b"secret"), settings, posted.append)
+        for commands in batches:
+            effects.carry_out(Engine(), commands)
+            for _ in range(5):
+                await asyncio.sleep(0)
+        await effects.stop()
+        return launcher, posted
+
+    return asyncio.run(run())
+
+
+def test_a_repeated_release_check_starts_no_second_one_while_the_first_is_under_way() -> None:
+    launcher, posted = carry_out([(CHECK, CHECK)])
+    assert launcher.checks == [("a", 1, 2, ("gpu-0",))]
+    assert posted == [ReleaseVerified(JobId("a"), 1, 2, (GpuId("gpu-0"),))]
+
+
+def test_release_checks_of_other_generations_gpus_and_attempts_run_side_by_side() -> None:
+    others = (
+        CheckRelease(1, JobId("a"), 1, 3, (GpuId("gpu-0"),)),
+        CheckRelease(1, JobId("a"), 1, 2, (GpuId("gpu-1"),)),
+        CheckRelease(1, JobId("a"), 2, 2, (GpuId("gpu-0"),)),
+        CheckRelease(1, JobId("b"), 1, 2, (GpuId("gpu-0"),)),
+    )
+    launcher, posted = carry_out([(CHECK, *others)])
+    assert len(launcher.checks) == len(posted) == 5
+
+
+def test_a_release_check_that_has_ended_may_be_repeated() -> None:
+    launcher, _ = carry_out([(CHECK,), (CHECK,)])
+    assert len(launcher.checks) == 2
