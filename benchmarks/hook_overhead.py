@@ -83,7 +83,7 @@ def inside() -> None:
     for owner, name in (
         (fit, "boundary"),
         (fit, "step_ended"),
-        (position, "drawn"),
+        (position, "count_draw"),
         (saver, "save"),
     ):
         timed(owner, name)

@@ -133,7 +133,7 @@ def _environment(spec: AttemptSpec, devices: Sequence[str], folder: Path) -> dic
         keep_running=folder / KEEP_RUNNING_FILE,
         now_s=time.monotonic(),
         free_port=worker_address.free_port(),
-        library=library.place(folder),
+        library=library.install(folder),
     )
     return {**env, **marker.environment(), ENV_GENERATION: "1"}
 

@@ -1,9 +1,8 @@
-"""Checkpoints on disk: claimed by one attempt, published complete and verified, or not at all.
+"""Checkpoints on disk: claimed by one attempt, and published whole or not at all.
 
 Does: writes the claim of an attempt, publishes a folder ``step-SSSSSSSSSS-aN`` with its manifest,
-finds the newest one that is whole and acceptable, keeps the last two. Standard library only: the
-hook, the session API and the agent share it. Never: knows what a checkpoint holds, or decides when
-to save. State: the files of the checkpoint folder, nothing in memory.
+finds the newest whole and acceptable one, and retains the last two. Standard library only: the
+hook, the session API and the agent share it.
 
 A crash at any point leaves the newest published checkpoint readable: files are written into a
 temporary folder, synced, and appear by one rename; what is removed disappears by one rename first.
@@ -31,25 +30,25 @@ from reshape_sidecar.contract import (
 )
 
 RESCANS = 5
-"""How often a reader looks again when a checkpoint went away under its eyes (it was replaced)."""
+"""How often a reader scans again if a checkpoint vanished during the read (it was replaced)."""
 TEMPORARY_PREFIX = ".tmp-a"
 REPLACED_SUFFIX = ".replaced"
-"""A checkpoint of a step that is being published a second time; readable until that is done."""
+"""Suffix of the old checkpoint of a step that is being published again; it stays readable."""
 
 _NAME = re.compile(r"step-(\d{10})-a(\d+)(\.replaced)?\Z")
 _TEMPORARY = re.compile(r"\.tmp-a(\d+)-")
 
 
-class Full(CheckpointError):
-    """The disk has no room for it: another try may find some."""
+class DiskFull(CheckpointError):
+    """The disk has no room for the checkpoint; a retry may succeed."""
 
 
-class Torn(CheckpointError):
+class DamagedCheckpoint(CheckpointError):
     """A checkpoint folder is not whole: a file is missing, short or altered."""
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedCheckpoint:
     """A whole checkpoint: its folder and its verified manifest."""
 
     path: Path
@@ -69,36 +68,38 @@ class _Candidate:
 
 
 def claim(folder: Path, attempt: int, job: str = "") -> Claim:
-    """Make ``attempt`` the one that may publish in ``folder``; create the folder if need be.
+    """Make ``attempt`` the only one that may publish in ``folder``; create the folder if needed.
 
-    Claiming again with the same attempt changes nothing. Raises Fenced if a higher attempt or
+    Claiming again with the same attempt changes nothing. Raises StaleAttempt if a higher attempt or
     another job holds the folder, CheckpointError if the claim cannot be written.
     """
     with disk_errors(folder, "claim"):
         folder.mkdir(parents=True, exist_ok=True)
-        held = claims.not_fenced(folder, attempt, job)
-        if held is not None and held.attempt == attempt:
-            return held
+        holder = claims.require_current(folder, attempt, job)
+        if holder is not None and holder.attempt == attempt:
+            return holder
         while True:
-            seen = _candidates(folder)
-            base = _scan(folder, held)
+            before = _candidates(folder)
+            base = _scan(folder, holder)
             mine = Claim(attempt, base.path.name if base else None, job)
             durable.write_whole(folder / CLAIM_FILE, codec.dumps(mine).encode())
-            # What the attempt before published until our claim was there is still its good work.
-            if _candidates(folder) == seen:
+            # The attempt before may publish until this claim exists; its checkpoint counts.
+            if _candidates(folder) == before:
                 break
         _remove_temporary(folder, attempt)
         return mine
 
 
-def newest(folder: Path, process: tuple[int, int] | None = None) -> Published | None:
-    """The newest whole checkpoint that the claim of ``folder`` accepts; None if there is none.
+def newest(folder: Path, process: tuple[int, int] | None = None) -> PublishedCheckpoint | None:
+    """Return the newest whole checkpoint that the claim of ``folder`` accepts, or None.
 
-    Accepted are the claim's base, what the claiming attempt published, and, should the base have
-    been damaged since, what the base's attempt published before it. Every file is compared with
-    its size and SHA-256, so this reads the whole checkpoint. Of what ``process`` (attempt and
-    generation) has published only the sizes are compared: it has just hashed what it synced, and
-    whoever loads it compares everything. That is not to be read a second time while a job waits.
+    Accepted are the claim's base, checkpoints of the claiming attempt, and, if the base is damaged,
+    earlier checkpoints of the base's attempt. The size and SHA-256 of every file are compared, so
+    this reads the whole checkpoint.
+
+    ``process`` (attempt and generation): of its checkpoints only the sizes are compared. It has
+    just hashed what it synced, and the process that loads them compares everything; a job that
+    waits need not wait for a second read.
     """
     return _scan(folder, claims.read(folder), process)
 
@@ -113,14 +114,14 @@ def publish(
     write: Callable[[Path], None],
     complete: bool = False,
     job: str = "",
-) -> Published:
-    """Publish what ``write`` puts into the empty folder that it is given, as the state at ``step``.
+) -> PublishedCheckpoint:
+    """Publish the state at ``step``, which ``write`` writes into an empty folder.
 
-    Publishing a step again replaces it. Raises Fenced under a higher claim or that of a job other
-    than ``job`` (empty: not known), CheckpointError when the disk refuses; in both cases the older
-    checkpoints remain. What ``write`` raises otherwise passes through.
+    Publishing a step again replaces it. Raises StaleAttempt under a higher claim or the claim of
+    another job than ``job`` (empty: unknown), CheckpointError if the disk refuses; in both cases
+    the older checkpoints remain. Other exceptions of ``write`` pass through.
     """
-    claims.must_hold(folder, attempt, job)
+    claims.require_held(folder, attempt, job)
     name = f"step-{step:010d}-a{attempt}"
     temporary = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-{step}"
     with disk_errors(folder, f"checkpoint of step {step}"):
@@ -131,13 +132,13 @@ def publish(
             if os.path.lexists(temporary / MANIFEST_FILE):
                 what = f"the saved folder contains {MANIFEST_FILE}, a name reserved for Reshape"
                 raise CheckpointError(f"checkpoint of step {step}: {what}; use another name")
-            files = tuple(FileEntry(*found) for found in durable.sync_and_hash(temporary))
+            files = tuple(FileEntry(*entry) for entry in durable.sync_and_hash(temporary))
             manifest = Manifest(step, epoch, attempt, generation, files, complete)
-            # A file's name may hold bytes that are no text; they come back as they are.
+            # A file's name may hold bytes that are no text; they pass unchanged.
             content = codec.dumps(manifest).encode(errors="surrogatepass")
             durable.write_synced(temporary / MANIFEST_FILE, content)
             durable.sync_folder(temporary)
-            claims.must_hold(folder, attempt, job)
+            claims.require_held(folder, attempt, job)
             target = folder / name
             if target.exists():
                 discard(folder, name + REPLACED_SUFFIX, attempt)
@@ -146,97 +147,102 @@ def publish(
         except Exception as error:
             shutil.rmtree(temporary, ignore_errors=True)
             if isinstance(error, OSError):
-                # A claim in the meantime removes our files: say that, not what it looks like.
-                claims.must_hold(folder, attempt, job)
+                # A newer claim removes these files: report that, and not the missing file.
+                claims.require_held(folder, attempt, job)
             raise
         durable.sync_folder(folder)
-    # The checkpoint is out: failing to tidy up must not look like failing to save.
+    # The checkpoint is published: a failure to remove old ones is no failure to save.
     with contextlib.suppress(OSError, CheckpointError):
         _prune(folder, name, attempt)
-    return Published(target, manifest)
+    return PublishedCheckpoint(target, manifest)
 
 
 def verify(path: Path, process: tuple[int, int] | None = None) -> Manifest:
-    """Manifest of the checkpoint folder ``path``; raises Torn unless every file is as it says.
+    """Return the manifest of the checkpoint folder ``path``, after comparing every file with it.
 
-    ``process``: as in ``newest``.
+    ``process``: as in ``newest``. Raises DamagedCheckpoint.
     """
     match = _NAME.match(path.name)
     try:
         manifest = codec.loads(Manifest, (path / MANIFEST_FILE).read_bytes())
         if match is None or (manifest.step, manifest.attempt) != tuple(map(int, match.group(1, 2))):
-            raise Torn(f"{path}: the manifest belongs to another checkpoint")
+            raise DamagedCheckpoint(f"{path}: the manifest belongs to another checkpoint")
         hashed = (manifest.attempt, manifest.generation) == process
         for entry in manifest.files:
             if Path(entry.name).is_absolute() or ".." in Path(entry.name).parts:
-                raise Torn(f"{path}: {entry.name} is outside of the checkpoint")
+                raise DamagedCheckpoint(f"{path}: {entry.name} is outside of the checkpoint")
             file = path / entry.name
             same = file.stat().st_size == entry.size_bytes
             if not same or not (hashed or durable.sha256(file) == entry.sha256):
-                raise Torn(f"{file}: size or SHA-256 differ from the manifest")
+                raise DamagedCheckpoint(f"{file}: size or SHA-256 differ from the manifest")
     except (OSError, codec.CodecError) as error:
-        raise Torn(f"{path}: {error}") from None
+        raise DamagedCheckpoint(f"{path}: {error}") from None
     return manifest
 
 
 def _scan(
-    folder: Path, held: Claim | None, process: tuple[int, int] | None = None
-) -> Published | None:
+    folder: Path, holder: Claim | None, process: tuple[int, int] | None = None
+) -> PublishedCheckpoint | None:
     for _ in range(RESCANS):
         vanished = False
-        for candidate in _accepted(_candidates(folder), held):
+        for candidate in _acceptable(_candidates(folder), holder):
             path = folder / candidate.name
             try:
-                return Published(path, verify(path, process))
-            except Torn:
+                return PublishedCheckpoint(path, verify(path, process))
+            except DamagedCheckpoint:
                 vanished = vanished or not path.exists()
         if not vanished:
             return None
     return None
 
 
-def _accepted(candidates: list[_Candidate], held: Claim | None) -> list[_Candidate]:
-    if held is None:
+def _acceptable(candidates: list[_Candidate], holder: Claim | None) -> list[_Candidate]:
+    if holder is None:
         return candidates
-    match = _NAME.match(held.base) if held.base else None
+    match = _NAME.match(holder.base) if holder.base else None
     base = (int(match.group(2)), int(match.group(1))) if match else (-1, -1)
     return [
-        found
-        for found in candidates
-        if found.attempt == held.attempt or (found.attempt == base[0] and found.step <= base[1])
+        candidate
+        for candidate in candidates
+        if candidate.attempt == holder.attempt
+        or (candidate.attempt == base[0] and candidate.step <= base[1])
     ]
 
 
 def _candidates(folder: Path) -> list[_Candidate]:
-    """Checkpoint folders by name, newest first: a later attempt continues an earlier one."""
+    """Return the checkpoint folders, newest first: a later attempt continues an earlier one."""
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
     matches = [match for match in map(_NAME.match, names) if match]
-    found = [
+    candidates = [
         _Candidate(m.group(0), int(m.group(1)), int(m.group(2)), bool(m.group(3))) for m in matches
     ]
-    return sorted(found, key=lambda candidate: candidate.order, reverse=True)
+    return sorted(candidates, key=lambda candidate: candidate.order, reverse=True)
 
 
 def _prune(folder: Path, published: str, attempt: int) -> None:
-    """Keep ``published`` and the newest before it; the rest is older, replaced or damaged."""
-    kept = [published]
+    """Remove every checkpoint but ``published`` and the newest acceptable one before it."""
+    retained = [published]
     candidates = _candidates(folder)
-    new = next((found for found in candidates if found.name == published), None)
+    new = next((candidate for candidate in candidates if candidate.name == published), None)
     if new is None:
         return  # a newer attempt has removed it
-    for found in _accepted(candidates, claims.read(folder)):
-        if len(kept) < CHECKPOINTS_KEPT and found.order < new.order and not found.replaced:
-            kept.append(found.name)
-    for found in candidates:
-        if found.name not in kept and found.attempt <= attempt:
-            discard(folder, found.name, attempt)
+    for candidate in _acceptable(candidates, claims.read(folder)):
+        if (
+            len(retained) < CHECKPOINTS_KEPT
+            and candidate.order < new.order
+            and not candidate.replaced
+        ):
+            retained.append(candidate.name)
+    for candidate in candidates:
+        if candidate.name not in retained and candidate.attempt <= attempt:
+            discard(folder, candidate.name, attempt)
 
 
 def discard(folder: Path, name: str, attempt: int) -> None:
-    """Remove a checkpoint, or what a save left, which disappears by one rename first."""
+    """Remove a checkpoint or the rest of a save; it disappears by one rename first."""
     doomed = folder / f"{TEMPORARY_PREFIX}{attempt}-{os.getpid()}-gone-{name}"
     with contextlib.suppress(FileNotFoundError):
         os.rename(folder / name, doomed)
@@ -244,7 +250,7 @@ def discard(folder: Path, name: str, attempt: int) -> None:
 
 
 def _remove_temporary(folder: Path, attempt: int) -> None:
-    """Remove what crashed saves of this and earlier attempts left; never a later attempt's."""
+    """Remove the rest of crashed saves of this and earlier attempts."""
     for name in os.listdir(folder):
         match = _TEMPORARY.match(name)
         if match and int(match.group(1)) <= attempt:
@@ -253,12 +259,13 @@ def _remove_temporary(folder: Path, attempt: int) -> None:
 
 @contextlib.contextmanager
 def disk_errors(folder: Path, what: str) -> Iterator[None]:
+    """Turn an OSError into a CheckpointError (DiskFull without room) that names a remedy."""
     try:
         yield
     except OSError as error:
         full = error.errno in durable.NO_ROOM
         remedy = "free space there" if full else "make it writable"
-        raise (Full if full else CheckpointError)(
+        raise (DiskFull if full else CheckpointError)(
             f"{what}: {folder} cannot be written ({error}); {remedy} or give the "
             "job another `checkpoints` folder. Older checkpoints were left as they are."
         ) from error

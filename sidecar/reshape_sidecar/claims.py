@@ -1,7 +1,7 @@
-"""Who may publish in a checkpoint folder: its claim, and what somebody else is told.
+"""The claim of a checkpoint folder (``claim.json``): the only attempt that may publish there.
 
-Does: reads the claim and compares an attempt of a job with it. Never: writes one (checkpoints.py,
-which looks for its base first, and taking_over.py). State: ``claim.json`` in the folder.
+Does: reads the claim and compares an attempt of a job with it. ``checkpoints`` and ``takeover``
+write claims.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class CheckpointError(Exception):
     """A checkpoint could not be written or claimed; the message says what, where and the remedy."""
 
 
-class Fenced(CheckpointError):
-    """A newer attempt, or a later job, has the folder: this process must not publish, and stop."""
+class StaleAttempt(CheckpointError):
+    """A newer attempt or a later job has the folder: this process must not publish, and stops."""
 
-    def __init__(self, folder: Path, attempt: int, held: Claim, job: str) -> None:
-        other = f"attempt {held.attempt}" if of_job(held, job) else f"job {held.job}"
+    def __init__(self, folder: Path, attempt: int, holder: Claim, job: str) -> None:
+        other = f"attempt {holder.attempt}" if belongs_to(holder, job) else f"job {holder.job}"
         super().__init__(
             f"checkpoint folder {folder} is claimed by {other}; attempt {attempt} is an old copy "
             f"of {job or 'this job'} and must not save there. Let it stop; {other} trains on."
@@ -28,7 +28,7 @@ class Fenced(CheckpointError):
 
 
 def read(folder: Path) -> Claim | None:
-    """The claim that holds ``folder``, or None. Raises CheckpointError if it cannot be read."""
+    """Return the claim of ``folder``, or None. Raises CheckpointError if it is not readable."""
     path = folder / CLAIM_FILE
     try:
         return codec.loads(Claim, path.read_bytes())
@@ -40,22 +40,24 @@ def read(folder: Path) -> Claim | None:
         ) from None
 
 
-def of_job(held: Claim, job: str) -> bool:
-    """Whether ``held`` is a claim of ``job``. One that names no job is taken for its own."""
-    return not held.job or not job or held.job == job
+def belongs_to(holder: Claim, job: str) -> bool:
+    """Return whether ``holder`` is a claim of ``job``; one that names no job counts as such."""
+    return not holder.job or not job or holder.job == job
 
 
-def not_fenced(folder: Path, attempt: int, job: str) -> Claim | None:
-    """The claim, if there is one, beside which ``attempt`` may claim the folder. Raises Fenced,
-    CheckpointError."""
-    held = read(folder)
-    if held is not None and (held.attempt > attempt or not of_job(held, job)):
-        raise Fenced(folder, attempt, held, job)
-    return held
+def require_current(folder: Path, attempt: int, job: str) -> Claim | None:
+    """Return the folder's claim, or None, unless it excludes ``attempt`` of ``job``.
+
+    Raises StaleAttempt under the claim of a newer attempt or another job, CheckpointError.
+    """
+    holder = read(folder)
+    if holder is not None and (holder.attempt > attempt or not belongs_to(holder, job)):
+        raise StaleAttempt(folder, attempt, holder, job)
+    return holder
 
 
-def must_hold(folder: Path, attempt: int, job: str) -> None:
-    """Raises Fenced or CheckpointError unless the claim is that of ``attempt``."""
-    held = not_fenced(folder, attempt, job)
-    if held is None or held.attempt < attempt:
+def require_held(folder: Path, attempt: int, job: str) -> None:
+    """Raise StaleAttempt or CheckpointError unless the claim is that of ``attempt``."""
+    holder = require_current(folder, attempt, job)
+    if holder is None or holder.attempt < attempt:
         raise CheckpointError(f"attempt {attempt} has not claimed {folder}; claim it first.")

@@ -1,8 +1,7 @@
 """Frozen dataclasses to JSON and back, by their type hints; standard library only.
 
-Does: one strict codec for everything that crosses a process border (wire values, log records,
-launch specs). Never: guesses, coerces a string to a number, or ignores an unknown field.
-State: the tags that packages have registered, and a cache of one decoder per type.
+Does: one strict codec for all values that cross a process border (wire values, log records, launch
+specs). A string that should be a number, or an unknown field, is an error.
 
 Supported: dataclasses, StrEnum, NewType, bool, int, float, str, None, ``tuple[T, ...]``,
 fixed ``tuple[A, B]``, unions with None, and unions of dataclasses (told apart by the key ``type``,
@@ -27,11 +26,11 @@ from reshape_sidecar.tags import TAGS
 T = TypeVar("T")
 Decoder = Callable[[Any, str], Any]
 WHOLE_MAX = (1 << 63) - 1
-"""No store takes a larger number, and no quotient of larger ones need be a float."""
+"""Largest whole number: no store takes a larger one, and a quotient of larger ones may overflow."""
 
 
 class CodecError(ValueError):
-    """A value does not fit its type. ``path`` is where, ``message`` is what and the remedy."""
+    """A value does not fit its type; ``path`` says where, ``message`` why and the remedy."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path or 'document'}: {message}")
@@ -40,7 +39,7 @@ class CodecError(ValueError):
 
 
 class UnknownTag(CodecError):
-    """``tag`` stands where a value of a union is due, and none of the union's classes has it."""
+    """The value of a union has a ``tag`` that none of the union's classes has."""
 
     def __init__(self, path: str, tag: object, known: str) -> None:
         super().__init__(path, f"type {_short(tag)} is none of {known}")
@@ -48,28 +47,28 @@ class UnknownTag(CodecError):
 
 
 def register(package: str, table: Mapping[str, str]) -> None:
-    """Take in the tags of a package: each stands for a ``module:Class`` within it.
+    """Register the tags of a package, each for a ``module:Class`` within it.
 
     A package calls this from its ``__init__.py``, which runs before any of its classes exists.
     """
-    for tag, place in table.items():
-        _tags[f"{package}.{place}"] = tag
+    for tag, name in table.items():
+        _tags[f"{package}.{name}"] = tag
 
 
 def tag_of(cls: type) -> str:
-    """Tag of a dataclass. Raises TypeError, with the remedy, if it has none."""
-    place = f"{cls.__module__}:{cls.__qualname__}"
-    if place not in _tags:
+    """Return the tag of a dataclass. Raises TypeError, with the remedy, if it has none."""
+    name = f"{cls.__module__}:{cls.__qualname__}"
+    if name not in _tags:
         package = cls.__module__.partition(".")[0]
         raise TypeError(
-            f"{place} has no tag, so it cannot be stored or sent; remedy: add it to TAGS in "
+            f"{name} has no tag, so it cannot be stored or sent; remedy: add it to TAGS in "
             f"{package}/tags.py (a class that was renamed or moved keeps its old tag)"
         )
-    return _tags[place]
+    return _tags[name]
 
 
 def to_value(obj: Any) -> Any:
-    """Plain JSON value (dict, list, str, int, float, bool, None) of ``obj``.
+    """Return ``obj`` as a plain JSON value (dict, list, str, int, float, bool, None).
 
     Dataclasses become objects with their tag under ``type``; fields that equal their default are
     left out, so that new fields do not change old documents. Raises CodecError; TypeError for a
@@ -99,14 +98,14 @@ def to_value(obj: Any) -> Any:
 
 
 def dumps(obj: Any) -> str:
-    """Canonical JSON text of ``obj``: sorted keys, no spaces, so equal values give equal bytes."""
+    """Return canonical JSON of ``obj``: sorted keys, no spaces; equal values, equal bytes."""
     return json.dumps(
         to_value(obj), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
 
 
 def from_value(kind: Any, value: Any, path: str = "") -> Any:
-    """Instance of ``kind`` (a class, a union or a tuple type) from a plain JSON value.
+    """Return an instance of ``kind`` (a class, union or tuple type) from a plain JSON value.
 
     Raises CodecError with the path of the first thing that does not fit.
     """
@@ -114,7 +113,7 @@ def from_value(kind: Any, value: Any, path: str = "") -> Any:
 
 
 def loads(kind: type[T], text: str | bytes) -> T:
-    """Instance of ``kind`` from JSON text; raises CodecError, also for text that is no JSON."""
+    """Return an instance of ``kind`` from JSON text; raises CodecError, also for invalid JSON."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -128,8 +127,8 @@ _tags: dict[str, str] = {}
 
 @cache
 def _form(cls: type) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """Tag of a dataclass, and its fields with their defaults."""
-    found = []
+    """Return the tag of a dataclass, and its fields with their defaults."""
+    fields = []
     for field in dataclasses.fields(cls):
         if field.default is not dataclasses.MISSING:
             default: Any = field.default
@@ -137,8 +136,8 @@ def _form(cls: type) -> tuple[str, tuple[tuple[str, Any], ...]]:
             default = field.default_factory()
         else:
             default = _REQUIRED
-        found.append((field.name, default))
-    return tag_of(cls), tuple(found)
+        fields.append((field.name, default))
+    return tag_of(cls), tuple(fields)
 
 
 @cache

@@ -1,9 +1,9 @@
-"""What the agent and a training process have agreed on: environment, files, reports.
+"""The contract between the agent and a training process: environment, files, reports.
 
-Does: names and values only; standard library only. Never: reads or writes any of them.
-The whole contract for a program that knows nothing of Reshape (level 0): SIGTERM means save and
-leave with exit code 75 (0 and 143 are understood as well); at start, resume from the newest
-checkpoint. Everything else here is what the hook (level 1) and the session API (level 2) add.
+Names and values only; standard library only. The whole contract for a program that knows nothing of
+Reshape (level 0): SIGTERM means save and leave with exit code 75 (0 and 143 are understood as
+well); at start, resume from the newest checkpoint. Everything else here is what the hook (level 1)
+and the session API (level 2) add.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from enum import StrEnum
 from reshape_sidecar.wire import Progress
 
 RESERVED_PREFIXES = ("RESHAPE_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "TF_CONFIG")
-"""Environment names of a job record that start so are refused: they are ours, or they are code."""
+"""Prefixes that a job record's variables may not have: Reshape sets them, or they load code."""
 
 ENV_JOB = "RESHAPE_JOB"
 ENV_NAME = "RESHAPE_JOB_NAME"
-"""The name of the job record; the id in RESHAPE_JOB has it and a part of its own."""
+"""The name in the job record; the id in RESHAPE_JOB is this name and a suffix."""
 ENV_ATTEMPT = "RESHAPE_ATTEMPT"
 ENV_GENERATION = "RESHAPE_GENERATION"
-"""With job and attempt the marker by which the processes of one start are found in /proc."""
+"""Generation of the start; with job and attempt the marker of its processes in /proc."""
 ENV_DEVICES = "RESHAPE_DEVICES"
 """Comma-separated GPU UUIDs of this start."""
 ENV_DEVICE_MODE = "RESHAPE_DEVICE_MODE"
@@ -30,7 +30,7 @@ ENV_DEVICE_TRUTH = "RESHAPE_DEVICE_TRUTH"
 ENV_JOB_TYPE = "RESHAPE_JOB_TYPE"
 ENV_CHECKPOINTS = "RESHAPE_CHECKPOINTS"
 ENV_SOCKET = "RESHAPE_SOCKET"
-"""Path of the agent's Unix socket; may be longer than the kernel's 107 bytes: open its folder and
+"""Path of the agent's Unix socket. It may exceed the kernel's 107 bytes: then open its folder and
 connect to ``/proc/self/fd/N/NAME``."""
 ENV_KEEP_RUNNING = "RESHAPE_KEEP_RUNNING"
 """Path of a file. While it exists, a SIGTERM was withdrawn: do not save and leave."""
@@ -46,8 +46,8 @@ ENV_PEERS = "RESHAPE_PEERS"
 ENV_MEETING = "RESHAPE_MEETING"
 """Path of a file with a generation and a step: all workers of that start save after the step."""
 ENV_SPAWNED_AT_S = "RESHAPE_SPAWNED_AT_S"
-"""When the process was started, by the machine's monotonic clock (the other one may be set
-meanwhile): the zero of its import phase."""
+"""When the process was started, by the machine's monotonic clock (the wall clock may be set
+meanwhile); its import phase begins then."""
 
 CLAIM_FILE = "claim.json"
 MANIFEST_FILE = "manifest.json"
@@ -55,7 +55,7 @@ CHECKPOINTS_KEPT = 2
 
 
 class HookPhase(StrEnum):
-    """Where a hooked training process is; each report names the newest."""
+    """Phase of a training process with a hook or session; each report names the newest."""
 
     IMPORTING = "importing"
     BUILDING = "building"
@@ -68,8 +68,10 @@ class HookPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HookReport:
-    """Body of ``POST /training`` on the agent's socket. A lost report is no harm: the next one
-    says more, and what must not be lost (a save) is judged by its manifest on disk."""
+    """Body of ``POST /training`` on the agent's socket.
+
+    A report may be lost: the next one says more, and the manifest on disk proves a save.
+    """
 
     generation: int
     phase: HookPhase
@@ -80,7 +82,7 @@ class HookReport:
     first_step_s: float | None = None
     save_s: float | None = None
     asks_step: int | None = None
-    """The first of several workers: the step after which all of them shall save."""
+    """Step after which all workers shall save; set by the first of several workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +114,13 @@ class Manifest:
 class Claim:
     """``claim.json`` of a checkpoint folder: the attempt that may publish there.
 
-    A new attempt writes its claim before it reads; ``base`` names the checkpoint that it found
-    then. Publishing under a higher claim than one's own is refused, and readers accept only
-    ``base`` and what the claiming attempt published itself: a copy that still runs on a host that
-    was cut off can write, but nobody reads it.
+    A new attempt writes its claim before it reads; ``base`` names the newest checkpoint at that
+    time. An attempt may not publish under a higher claim, and readers accept only ``base`` and
+    checkpoints of the claiming attempt. So a copy that still runs on a host that was cut off can
+    write, but its checkpoints are not read.
     """
 
     attempt: int
     base: str | None = None
     job: str = ""
-    """Whose attempt that is: another job's attempts are counted from 1 again."""
+    """Job of the attempt, since each job counts its attempts from 1."""

@@ -1,11 +1,10 @@
 """The device truth: how fast simulated devices are, and the pacer that makes steps last so long.
 
-Does: reads the file, answers seconds per step, tells a training loop how long to wait. Standard
-library only. Never: read by a policy or a predictor; it is the world, which they only measure.
-State: the pacer keeps the schedule of one attempt's process.
+Does: reads the file, returns seconds per step, and makes a training loop wait. Standard library
+only. Policies and predictors do not read it: they measure the steps.
 
 The file is JSON: ``{"seconds_per_step": {TYPE: {"1": 0.2, "2": 0.11}}, "factors": {JOB: 1.1}}``.
-A job is looked up by its type, then by its name; a factor that is not given is 1.
+The type of a job is its key, or else its name; a missing factor is 1.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from typing import Any
 
 LATE_RATIO = 0.10
 LATE_S = 0.020
-"""A step is late when it ends more than max(LATE_RATIO of a step, LATE_S) after its time."""
+"""A step is late if it ends more than max(LATE_RATIO of a step, LATE_S) after its time."""
 LATE_STEPS_RATIO_MAX = 0.05
-"""A run with a larger part of late steps is invalid: the machine was too slow for its truth."""
+"""A run with a larger share of late steps is invalid: the machine was too slow for the file."""
 REREAD_EVERY_S = 1.0
 
 
@@ -38,7 +37,7 @@ class DeviceTruth:
     factors: Mapping[str, float]
 
     def step_s(self, job_type: str | None, job: str, devices: int) -> float | None:
-        """Seconds of one step of ``job`` on ``devices``; None when the file does not know it."""
+        """Return seconds per step of ``job`` on ``devices``; None if they are not in the file."""
         for key in (job_type, job):
             times = self.seconds_per_step.get(key) if key else None
             if times is not None and devices in times:
@@ -70,9 +69,9 @@ def load(path: Path) -> DeviceTruth:
 class Pacer:
     """Makes the steps of one process last as long as the device truth says.
 
-    The first step is not paced (it traces). The k-th after it ends no earlier than the end of the
-    first + k·t. A step that ends late is counted and moves the schedule by its delay. Time that is
-    no step (a save, a validation) moves the schedule and is not counted.
+    The first step is not paced (it traces). The k-th step after it ends no earlier than k·t after
+    the end of the first. A step that ends late is counted and moves the schedule by its delay. Time
+    without a step (a save, a validation) moves the schedule and is not counted.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Pacer:
         self.late_steps = 0
 
     def step_ended(self, steps: int = 1) -> None:
-        """Call when ``steps`` steps have ended; returns when their time is over."""
+        """Wait until the time of ``steps`` steps, which have just ended, is over."""
         now_s = self._clock()
         t = self._step_s()
         if self._due_s is None or t is None:
@@ -106,13 +105,13 @@ class Pacer:
             self._due_s = due_s
 
     def pause(self, seconds: float) -> None:
-        """Move the schedule by time that was no step."""
+        """Move the schedule by time in which no step ran."""
         if self._due_s is not None:
             self._due_s += seconds
 
 
 class Follower:
-    """Seconds per step as the file says now: it is read again when it changes."""
+    """Seconds per step from the file, which is read again when it changes."""
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class Follower:
         self._value: float | None = None
 
     def step_s(self) -> float | None:
-        """Seconds of one step, or None: not paced. The reason is complained about once."""
+        """Return seconds per step, or None for no pacing, whose reason is logged once."""
         now_s = self._clock()
         if now_s - self._read_at_s >= REREAD_EVERY_S:
             self._read_at_s = now_s
@@ -169,7 +168,7 @@ def pacer_of(
     devices: int,
     complain: Callable[[str], None],
 ) -> Pacer | None:
-    """The pacer of a process on ``devices`` devices; None without a device truth file."""
+    """Return the pacer of a process on ``devices`` devices; None without a file."""
     if path is None:
         return None
     return Pacer(Follower(path, job_type, job, max(1, devices), complain).step_s)

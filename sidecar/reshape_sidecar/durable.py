@@ -1,7 +1,6 @@
 """Files that survive a crash: written whole, synced, and visible by one rename.
 
-Does: the few steps by which a file or a folder reaches the disk for certain. Standard library
-only. Never: decides what is written, or hides an OSError. State: none.
+Standard library only. Every function raises OSError if the disk refuses.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from pathlib import Path
 
 READ_CHUNK_BYTES = 1 << 20
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""What an OSError says of a full disk, or a quota that is used up."""
+"""Error numbers of a full disk and of an exhausted quota."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content``: a reader sees the old or the new file, never a part.
+    """Replace ``path`` by ``content``: a reader sees the old or the new file, whole.
 
-    Whoever does so at once writes a temporary file of its own: threads, processes, and pods on one
-    volume, in each of which the process has the same number."""
+    The temporary file has a random name, because threads, processes and pods (in which process
+    numbers repeat) may write to one volume at the same time.
+    """
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         write_synced(temporary, content)
@@ -34,7 +34,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a new file and wait until the disk has it."""
+    """Write a new file and sync it."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -42,15 +42,16 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Wait until the disk has every file below ``root``; links are as in ``sync_and_hash``."""
+    """Sync every file below ``root``; changes links as ``sync_and_hash`` does."""
     for _ in _synced(root):
         pass
 
 
 def sync_and_hash(root: Path) -> list[tuple[str, int, str]]:
-    """Sync every file below ``root``; the name below root, size in bytes and SHA-256 of each.
+    """Sync every file below ``root``; return the relative name, bytes and SHA-256 of each.
 
-    An absolute link into ``root`` becomes a relative one: it holds when ``root`` is renamed."""
+    An absolute link into ``root`` becomes a relative one, which stays valid if ``root`` is renamed.
+    """
     return [
         (path.relative_to(root).as_posix(), path.stat().st_size, sha256(path))
         for path in _synced(root)
@@ -58,7 +59,7 @@ def sync_and_hash(root: Path) -> list[tuple[str, int, str]]:
 
 
 def _synced(root: Path) -> Iterator[Path]:
-    """Every file below ``root``, each after it was synced."""
+    """Yield every file below ``root`` after its sync."""
     for parent, folders, files in os.walk(root):
         for name in (*folders, *files):
             _link_relatively(root, Path(parent, name))
@@ -72,7 +73,7 @@ def _synced(root: Path) -> Iterator[Path]:
 
 
 def link(source: Path | str, target: Path | str) -> None:
-    """Give a file a second name; a copy where the file system has no such names."""
+    """Create a hard link, or a copy on a file system without hard links."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:
@@ -80,12 +81,12 @@ def link(source: Path | str, target: Path | str) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the disk has the names in the folder ``path``."""
+    """Sync the names in the folder ``path``."""
     _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(READ_CHUNK_BYTES):

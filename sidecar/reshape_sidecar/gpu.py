@@ -1,7 +1,6 @@
-"""GPUs as NVML shows them; an honest nothing where there is no NVML.
+"""GPUs as NVML shows them: UUIDs, names, memory and utilisation.
 
-Does: lists UUIDs, names, memory and utilisation. Never: uses a GPU, invents a reading, or fails
-because there is no driver: then the answer is empty, and says why. State: whether NVML was tried.
+Without a driver or NVML the result is empty and gives the reason. No function uses a GPU.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from reshape_sidecar.wire import GpuUse
 
 PERCENT = 100.0
 UNKNOWN_TO_NVML = (2, 6)
-"""Codes of NVML for a name that is no UUID, and for one that it does not have."""
+"""NVML's error codes for a name that is no UUID, and for an unknown UUID."""
 FREE_MEMORY_BYTES = 512 << 20
-"""A GPU that holds more is in use (the driver itself uses some)."""
+"""A GPU whose used memory exceeds this is in use (the driver itself uses some)."""
 _lock = threading.Lock()
 _nvml: Any = None
 _tried = False
@@ -26,8 +25,8 @@ _trouble = ""
 
 
 @dataclass(frozen=True, slots=True)
-class GpuSeen:
-    """One GPU. ``used_bytes`` without what driver and firmware reserve; None: it cannot be read."""
+class GpuReading:
+    """One GPU; ``used_bytes`` without the driver's reserve, None if it is not readable."""
 
     uuid: str
     name: str
@@ -36,7 +35,7 @@ class GpuSeen:
 
     @property
     def busy(self) -> str:
-        """Why it cannot be called empty; nothing if it is."""
+        """Reason why the GPU does not count as empty; empty if it does."""
         if self.used_bytes is None:
             return f"GPU {self.uuid} cannot be read"
         if self.used_bytes > FREE_MEMORY_BYTES:
@@ -45,40 +44,42 @@ class GpuSeen:
 
     @property
     def gpu_type(self) -> str:
-        """Its name as profiles have it: lower case, dashes."""
+        """Name of the GPU as in profiles: lower case, dashes."""
         return self.name.lower().replace("nvidia ", "").replace(" ", "-") or "gpu"
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """Every GPU that NVML shows, in its order; ``trouble``: why there may be none."""
+    """Every GPU that NVML shows, in its order; ``trouble``: the reason if there is none."""
 
-    gpus: tuple[GpuSeen, ...] = ()
+    gpus: tuple[GpuReading, ...] = ()
     trouble: str = ""
 
 
 def inventory() -> Inventory:
-    """What is here."""
+    """Return the GPUs of this machine."""
     uuids = visible()
     if not uuids:
         return Inventory((), _trouble or "NVML shows no GPU")
-    return Inventory(tuple(_seen(_nvml, uuid) for uuid in uuids))
+    return Inventory(tuple(_reading(_nvml, uuid) for uuid in uuids))
 
 
-def _seen(nvml: Any, uuid: str) -> GpuSeen:
+def _reading(nvml: Any, uuid: str) -> GpuReading:
     reading = _read(nvml, uuid)
     try:
         name = _text(nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByUUID(uuid)))
     except nvml.NVMLError:
         name = ""
     if reading is None:
-        return GpuSeen(uuid, name, None)
-    return GpuSeen(uuid, name, reading.memory_used_bytes, reading.memory_total_bytes)
+        return GpuReading(uuid, name, None)
+    return GpuReading(uuid, name, reading.memory_used_bytes, reading.memory_total_bytes)
 
 
 def visible() -> tuple[str, ...]:
-    """UUIDs of every GPU that NVML shows, in its order; empty without NVML. One that has died is
-    left out, those behind it are not."""
+    """Return the UUIDs of every GPU that NVML shows, in its order; empty without NVML.
+
+    A GPU that has died is left out; those behind it are not.
+    """
     nvml = _library()
     if nvml is None:
         return ()
@@ -86,36 +87,38 @@ def visible() -> tuple[str, ...]:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError:
         return ()
-    found = []
+    uuids = []
     for index in range(count):
         with contextlib.suppress(nvml.NVMLError):
-            found.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
-    return tuple(found)
+            uuids.append(_text(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index))))
+    return tuple(uuids)
 
 
 def use(uuids: Iterable[str]) -> tuple[GpuUse, ...]:
-    """One reading per GPU that can be read; a GPU that cannot is left out."""
+    """Return one reading per GPU that is readable."""
     nvml = _library()
     if nvml is None:
         return ()
-    found = (_read(nvml, uuid) for uuid in uuids)
-    return tuple(reading for reading in found if reading is not None)
+    readings = (_read(nvml, uuid) for uuid in uuids)
+    return tuple(reading for reading in readings if reading is not None)
 
 
 def unreadable(uuids: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """GPUs that NVML knows and cannot read now, each with the reason: nobody may call them empty.
-    What NVML does not know (simulated devices) is not among them."""
+    """Return the GPUs that NVML knows and cannot read now, each with the reason.
+
+    They must not count as empty. UUIDs unknown to NVML (simulated devices) are not among them.
+    """
     nvml = _library()
     if nvml is None:
         return ()
-    found = []
+    faults = []
     for uuid in uuids:
         try:
             _memory(nvml, nvml.nvmlDeviceGetHandleByUUID(uuid))
         except nvml.NVMLError as error:
             if getattr(error, "value", None) not in UNKNOWN_TO_NVML:
-                found.append((uuid, str(error) or type(error).__name__))
-    return tuple(found)
+                faults.append((uuid, str(error) or type(error).__name__))
+    return tuple(faults)
 
 
 def _read(nvml: Any, uuid: str) -> GpuUse | None:
@@ -132,8 +135,10 @@ def _read(nvml: Any, uuid: str) -> GpuUse | None:
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
-    """Memory without what driver and firmware reserve, where the driver tells it apart: on large
-    GPUs that alone is hundreds of MiB, and an empty GPU must look empty."""
+    """Return the memory without the reserve of driver and firmware, if the driver separates it.
+
+    On large GPUs the reserve alone is hundreds of MiB, and an empty GPU must count as empty.
+    """
     try:
         return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
     except nvml.NVMLError:
@@ -141,7 +146,7 @@ def _memory(nvml: Any, handle: Any) -> Any:
 
 
 def _library() -> Any:
-    """The initialised NVML binding; None where there is no binding, library, driver or GPU."""
+    """Return the initialised NVML binding; None without binding, library, driver or GPU."""
     global _nvml, _tried, _trouble
     with _lock:
         if _tried:

@@ -1,53 +1,52 @@
 """Every deadline and bound of init and agent, by name, with its consequence.
 
-Never: read from a file or the environment here; what differs per job comes with its desired state.
-Seconds and bytes, as the names say.
+Units are in the names. Limits that differ per job come with its desired state.
 """
 
 from __future__ import annotations
 
 GRACE_S = 30.0
-"""SIGTERM to init without a stated grace: training saves within this, then everything is killed."""
+"""Default grace after SIGTERM to init: training saves within it, then every process is killed."""
 AGENT_BACKOFF_MIN_S = 0.1
 AGENT_BACKOFF_MAX_S = 5.0
-"""A dead agent is started again after this long, doubled at each death in a row."""
+"""Back-off before a dead agent is started again, doubled at each death in a row."""
 AGENT_STEADY_S = 30.0
-"""An agent that lived this long was no failure: its back-off begins anew."""
+"""Lifetime of an agent after which its back-off starts again at the minimum."""
 AGENT_END_S = 2.0
-"""SIGTERM to the agent at the container's end. Then: SIGKILL."""
+"""Time between SIGTERM and SIGKILL to the agent at the container's end."""
 SWEEP_POLL_S = 0.02
-"""How often init looks whether the processes that it told to end are gone."""
+"""Interval at which init checks whether the processes that it ends are gone."""
 LEFTOVER_GRACE_S = 5.0
-"""What a training process left behind when it ended by itself gets between TERM and KILL."""
+"""Time between SIGTERM and SIGKILL for processes that training left when it ended by itself."""
 REQUEST_BYTES_MAX = 16 << 20
-"""Longest request to init, beyond what Linux starts a program with: a start that is too large is
-refused by the kernel, and told as the training's end. Then: the connection is closed."""
+"""Longest request to init; beyond it init closes the connection. The kernel's limit for arguments
+and environment is lower, so a start that is too large fails there, as an exit of training."""
 LOG_BYTES_MAX = 64 << 20
-"""A log file beyond this is copied to NAME.1 and emptied: a job's logs take twice this at most."""
+"""A log file beyond this is copied to NAME.1 and emptied, so a log takes at most twice this."""
 LOG_CHECK_S = 10.0
 
 POLL_WAIT_S = 15.0
-"""The coordinator may hold an answer this long."""
+"""Longest time for which the coordinator may hold an answer."""
 ANSWER_MARGIN_S = 10.0
-"""No answer this long after it was due: the request is given up and sent again."""
+"""Time after that without an answer until the request is sent again."""
 CONNECT_S = 5.0
 BACKOFF_MIN_S = 0.2
 BACKOFF_MAX_S = 5.0
-"""Between two tries to reach the coordinator; training is not touched meanwhile."""
+"""Longest pause between two tries to reach the coordinator; training goes on meanwhile."""
 HEARTBEAT_S = 2.0
-"""Progress without a change of phase is reported this often; also silence is."""
+"""Interval of reports without a change of phase."""
 UNHOOKED_RUNNING_S = 3.0
-"""A program without hook and session cannot name its first step: it runs after this long."""
+"""Time after which a program without hook and session counts as running."""
 EXIT_REPORT_S = 60.0
-"""The last report before the container ends is tried this long. Then: it ends unreported."""
+"""Longest time for the last report before the container ends without it."""
 HOOKED_RUNNING_S = 90.0
-"""A program that has the hook or a session and names no first step for so long: it runs."""
+"""Time after which a program with hook or session that reports no first step counts as running."""
 ERROR_CHARS_MAX = 2000
 """Longest ``error`` in a report: the end of the log of a crashed training process."""
 ERROR_LINES_MAX = 20
 ADDRESS_CHECK_S = 0.1
-"""One of several workers offers another port so soon after a start has taken the one before."""
+"""Interval at which one of several workers offers a new port once a start has used the last."""
 REPORT_BYTES_MAX = 1 << 20
 """Longest body on the agent's socket."""
 INIT_CONNECT_S = 10.0
-"""The agent gives up when it cannot reach its init for so long, and is started again."""
+"""Time after which an agent that cannot reach its init ends; init starts it again."""

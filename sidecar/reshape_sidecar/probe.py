@@ -1,8 +1,7 @@
 """The GPUs that can be seen from here, as one JSON document.
 
-Does: runs in a short pod on each node, and in a job's container, where a launcher looks whether
-GPUs are free (``python -I -S PATH/probe.py [FILE]``; without FILE it prints). Never: uses a GPU, or
-fails because there is none: the document says so. State: none.
+Runs in a short pod on each node, and in a job's container in which a launcher checks whether GPUs
+are free (``python -I -S PATH/probe.py [FILE]``; without FILE it prints).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The session API (level 2): any training loop saves when asked, resumes, and says where it is.
+"""The session API (level 2): any training loop saves on request, resumes, and reports progress.
 
-Does: finds the newest checkpoint, counts and paces steps, tells the agent, publishes what the loop
-writes, leaves when asked. Standard library only. Never: imports a framework, or needs Reshape: a
-program that was started by hand runs on, without saving. State: one Session per process.
+Does: finds the newest checkpoint, counts and paces steps, reports to the agent, publishes what the
+loop writes, and leaves on request. Standard library only. A program that is started by hand runs
+without Reshape, and without saving.
 
     job = session.start()
     if job.checkpoint is not None:
@@ -26,25 +26,25 @@ from pathlib import Path
 from typing import NoReturn
 
 from reshape_sidecar import checkpoints, device_truth
-from reshape_sidecar.checkpoints import Full, Published
-from reshape_sidecar.claims import CheckpointError, Fenced
+from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
+from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import save_barrier
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.progress import Telling
-from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.progress import ProgressReporter
+from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.save_barrier import SaveBarrier
 from reshape_sidecar.hook.saving import SaveInterval
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 
 SAVE_AGAIN_AFTER_S = 5.0
-"""Pause before a save that was asked for and failed is tried again."""
+"""Pause before a requested save that failed is tried again."""
 LAST_SAVE_WAIT_S = 600.0
-"""The last save waits so long for room on a full disk: what it holds was trained already."""
+"""Longest wait of the last save for room on a full disk."""
 SAVE_EVERY_STEPS = 100
-"""Steps between two saves of a job of several workers whose program does not say."""
+"""Default of steps between two saves of a job of several workers."""
 
 Write = Callable[[Path], None]
 
@@ -53,12 +53,12 @@ class Session:
     """One training loop. Steps count from the job's very first start."""
 
     def __init__(
-        self, settings: Settings, total_steps: int | None, save_every_steps: int | None = None
+        self, settings: HookSettings, total_steps: int | None, save_every_steps: int | None = None
     ) -> None:
         self._settings = settings
         self._stop = Stop(settings.keep_running)
-        self._telling = Telling(
-            Reporter(settings.socket), settings.generation, settings.spawned_at_s
+        self._reporter = ProgressReporter(
+            ReportSender(settings.socket), settings.generation, settings.spawned_at_s
         )
         self._pacer = device_truth.pacer_of(
             settings.device_truth if settings.simulated else None,
@@ -67,11 +67,11 @@ class Session:
             len(settings.devices) * settings.workers,
             complain,
         )
-        self._together: SaveBarrier | None = None
+        self._barrier: SaveBarrier | None = None
         if settings.workers > 1:
-            self._together = SaveBarrier(settings, self._telling, self._stop)
+            self._barrier = SaveBarrier(settings, self._reporter, self._stop)
         self._save_every_steps = save_every_steps or SAVE_EVERY_STEPS
-        self._newest: Published | None = None
+        self._newest: PublishedCheckpoint | None = None
         self._interval = SaveInterval(time.monotonic())
         self._retry_at_s = 0.0
         self._first = True
@@ -80,7 +80,7 @@ class Session:
         """Steps done."""
         self.epoch = 0
         self.total_steps = settings.steps if settings.steps is not None else total_steps
-        """The record's length in steps, else what the program said."""
+        """Length in steps: the record's, or else the program's."""
         if settings.checkpoints is not None:
             if settings.worker == 0:
                 checkpoints.claim(settings.checkpoints, settings.attempt, settings.job)
@@ -92,26 +92,26 @@ class Session:
             self.epoch = self._newest.manifest.epoch
         self._stop.answered_by_loop = True
         self._stop.install()
-        self._telling.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
-        self._telling.phase(HookPhase.BUILDING)
+        self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
+        self._reporter.phase(HookPhase.BUILDING)
 
     @property
     def checkpoint(self) -> Path | None:
-        """Folder of the newest checkpoint, to load from; None: begin from nothing."""
+        """Folder of the newest checkpoint to load; None: begin from nothing."""
         return None if self._newest is None else self._newest.path
 
     @property
     def devices(self) -> int:
-        """How many devices (GPUs, or simulated ones) this start was given; 1 if nobody said."""
+        """Number of devices (GPUs or simulated ones) of this start; 1 without Reshape."""
         return max(1, len(self._settings.devices))
 
     @property
     def complete(self) -> bool:
-        """Whether an earlier process has finished the training already."""
+        """Whether an earlier process has finished the training."""
         return self._newest is not None and self._newest.manifest.complete
 
     def should_stop(self) -> bool:
-        """Whether the loop was asked to save and leave."""
+        """Return whether the loop shall save and leave."""
         return self._stop.requested()
 
     def step_done(
@@ -123,10 +123,10 @@ class Session:
         loss: float | None = None,
         accuracy: float | None = None,
     ) -> None:
-        """Call after each step. Paces it, reports it, saves if that is due.
+        """Count a step: pace it, report it, and save if that is due. Call it after each step.
 
-        When the loop was asked to leave, it saves and ends the process. Without ``write`` it never
-        saves: ask ``should_stop``, then call ``save`` and ``leave``.
+        On a request to leave it saves and ends the process. Without ``write`` it does not save:
+        then check ``should_stop``, and call ``save`` and ``leave``.
         """
         self.step += steps
         self.epoch = self.epoch if epoch is None else epoch
@@ -134,15 +134,15 @@ class Session:
             self._pacer.step_ended(steps)
         now_s = time.monotonic()
         self._report(now_s, steps, loss, accuracy)
-        if write is not None and self._together is not None:
-            self._save_together(self._together, write, now_s)
+        if write is not None and self._barrier is not None:
+            self._save_with_all(self._barrier, write, now_s)
         elif write is not None:
-            asked = self.should_stop() and now_s >= self._retry_at_s
-            if asked or self._interval.due(now_s):
-                saved = self.save(write)
-                if asked and saved:
+            leave_due = self.should_stop() and now_s >= self._retry_at_s
+            if leave_due or self._interval.due(now_s):
+                is_saved = self.save(write)
+                if leave_due and is_saved:
                     self.leave()
-                if asked:
+                if leave_due:
                     self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
         self._began_s = time.monotonic()
 
@@ -151,14 +151,14 @@ class Session:
         return self._publish(write, complete=False) is None
 
     def finished(self, write: Write) -> None:
-        """Training has reached its end: publish that. Does nothing if it is published already.
+        """Publish the end of training; do nothing if it is published already.
 
-        Waits for room on a full disk, but not where several workers save together. Raises
-        CheckpointError if the disk refused: what is not saved must not count as completed.
+        Waits for room on a full disk, unless several workers save together. Raises CheckpointError
+        if the disk refused: training without a saved end must not count as completed.
         """
         give_up_s = time.monotonic() + LAST_SAVE_WAIT_S
         while not self.complete and (refused := self._publish(write, complete=True)):
-            full = isinstance(refused, Full) and self._together is None
+            full = isinstance(refused, DiskFull) and self._barrier is None
             if full and time.monotonic() < give_up_s:
                 time.sleep(SAVE_AGAIN_AFTER_S)
                 continue
@@ -166,54 +166,54 @@ class Session:
             raise CheckpointError(
                 f"{what}. After a restart it goes on from the previous checkpoint."
             )
-        self._telling.update(step=self.step, epoch=self.epoch)
-        self._telling.phase(HookPhase.FINISHED)
-        self._telling.flush()
+        self._reporter.update(step=self.step, epoch=self.epoch)
+        self._reporter.phase(HookPhase.FINISHED)
+        self._reporter.flush()
 
     def leave(self) -> NoReturn:
-        """End the process as saved; a later one goes on."""
-        self._telling.phase(HookPhase.SAVED)
-        self._telling.flush()
+        """End the process as saved; a later process goes on."""
+        self._reporter.phase(HookPhase.SAVED)
+        self._reporter.flush()
         self._stop.leave()
 
-    def _save_together(self, workers: SaveBarrier, write: Write, now_s: float) -> None:
-        """One of several workers: all save after the same steps, and the chief's save counts."""
-        if workers.due(self.step):
-            saved = self.save(write)
-            if not workers.chief:
-                workers.wait_to_leave()
-            if self.should_stop() and saved:
+    def _save_with_all(self, barrier: SaveBarrier, write: Write, now_s: float) -> None:
+        """Save with all workers after the same steps; only the chief's save is published."""
+        if barrier.due(self.step):
+            is_saved = self.save(write)
+            if not barrier.chief:
+                barrier.wait_to_leave()
+            if self.should_stop() and is_saved:
                 self.leave()
-            self._retry_at_s = 0.0 if saved else time.monotonic() + SAVE_AGAIN_AFTER_S
-            workers.saved()
+            self._retry_at_s = 0.0 if is_saved else time.monotonic() + SAVE_AGAIN_AFTER_S
+            barrier.save_ended()
         elif self.step % self._save_every_steps == 0:
             self.save(write)
         if not self.should_stop() or now_s < self._retry_at_s:
             return
-        if not workers.chief:
+        if not barrier.chief:
             self.leave()
-        workers.agree(self.step)
+        barrier.raise_barrier(self.step)
         if self._pacer is not None:
             self._pacer.pause(time.monotonic() - now_s)
 
     def _report(self, now_s: float, steps: int, loss: float | None, accuracy: float | None) -> None:
         if self._first:
-            self._telling.phase_ended("first_step_s")
-            self._telling.phase(HookPhase.TRAINING)
+            self._reporter.phase_ended("first_step_s")
+            self._reporter.phase(HookPhase.TRAINING)
         else:
-            self._telling.step_took((now_s - self._began_s) / steps)
-        if self._first or self._telling.due(now_s):
+            self._reporter.add_step_time((now_s - self._began_s) / steps)
+        if self._first or self._reporter.due(now_s):
             late = self._pacer.late_steps if self._pacer is not None else 0
-            self._telling.update(step=self.step, epoch=self.epoch, late_steps=late)
-            self._telling.tell({"loss": loss, "accuracy": accuracy})
+            self._reporter.update(step=self.step, epoch=self.epoch, late_steps=late)
+            self._reporter.report_logs({"loss": loss, "accuracy": accuracy})
         self._first = False
 
     def _publish(self, write: Write, *, complete: bool) -> CheckpointError | None:
-        """What the disk refused it for; None: it is published, or need not be here."""
+        """Publish; return the disk's error, or None if it is published or need not be here."""
         if self._settings.checkpoints is None:
             return None
         if self._settings.worker > 0:
-            _take_part(write)  # what it writes is the chief's
+            _write_and_discard(write)  # only the chief publishes
             return None
         began_s, written = time.monotonic(), False
 
@@ -222,7 +222,7 @@ class Session:
             written = True
             write(folder)
 
-        self._telling.phase(HookPhase.SAVING)
+        self._reporter.phase(HookPhase.SAVING)
         try:
             self._newest = checkpoints.publish(
                 self._settings.checkpoints,
@@ -234,28 +234,28 @@ class Session:
                 complete=complete,
                 job=self._settings.job,
             )
-        except Fenced:
+        except StaleAttempt:
             raise
         except CheckpointError as error:
             complain(str(error))
-            if self._together is not None and not written:
-                _take_part(write)  # the other workers are in it, and wait
-            self._interval.failed(time.monotonic())
-            self._telling.phase(HookPhase.TRAINING)
+            if self._barrier is not None and not written:
+                _write_and_discard(write)  # the other workers wait in their save
+            self._interval.save_failed(time.monotonic())
+            self._reporter.phase(HookPhase.TRAINING)
             return error
         took_s = time.monotonic() - began_s
-        self._interval.saved(time.monotonic(), took_s)
+        self._interval.save_ended(time.monotonic(), took_s)
         if self._pacer is not None:
             self._pacer.pause(took_s)
-        self._telling.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)
-        self._telling.saved(took_s)
+        self._reporter.update(step=self.step, epoch=self.epoch, checkpoint_step=self.step)
+        self._reporter.save_ended(took_s)
         if not self.should_stop():
-            self._telling.phase(HookPhase.TRAINING)
+            self._reporter.phase(HookPhase.TRAINING)
         return None
 
 
-def _take_part(write: Write) -> None:
-    """Save to no avail: a save may need all workers. No room for it is no loss."""
+def _write_and_discard(write: Write) -> None:
+    """Write without publishing, because a save may need all workers; a full disk is no error."""
     with (
         contextlib.suppress(OSError),
         tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder,
@@ -264,12 +264,12 @@ def _take_part(write: Write) -> None:
 
 
 def start(total_steps: int | None = None, *, save_every_steps: int | None = None) -> Session:
-    """Begin: claim the checkpoint folder, find the newest checkpoint, take SIGTERM.
+    """Claim the checkpoint folder, find the newest checkpoint, and handle SIGTERM.
 
-    ``total_steps`` is told to the agent unless the job record sets a length in steps. A job of
-    several workers saves every ``save_every_steps`` steps, because all of them have to do it after
-    the same step; one worker alone saves as often as its saves are cheap. Raises CheckpointError
-    (Fenced under a newer attempt), SettingsError.
+    ``total_steps`` is reported to the agent unless the job record sets a length in steps. A job of
+    several workers saves every ``save_every_steps`` steps, because all of them have to save after
+    the same step; a single worker saves as often as its saves are cheap. Raises CheckpointError
+    (StaleAttempt under a newer attempt), SettingsError.
     """
-    told = hook_settings.from_environment(os.environ)
-    return Session(told or Settings(), total_steps, save_every_steps)
+    settings = hook_settings.from_environment(os.environ)
+    return Session(settings or HookSettings(), total_steps, save_every_steps)

@@ -1,31 +1,31 @@
-"""The tag of every value of this package that is stored or sent, and the class that has it now.
+"""The tag of every value of this package that is stored or sent, and its class.
 
-Does: maps each tag to ``module:Class`` within the package, so that a class can be moved or renamed
-without a change of what is stored. Never: imports a class, or changes a tag. State: none.
+Maps each tag to ``module:Class`` within the package: a class can be moved or renamed without a
+change of stored data. A tag never changes (tests/golden holds the list).
 """
 
 from __future__ import annotations
 
 TAGS = {
-    "Ended": "agent.memory:Ended",
+    "Ended": "agent.memory:ProcessExit",
     "Memory": "agent.memory:Memory",
     "AttemptSpec": "agent.spec:AttemptSpec",
     "Claim": "contract:Claim",
     "FileEntry": "contract:FileEntry",
     "HookReport": "contract:HookReport",
     "Manifest": "contract:Manifest",
-    "GpuSeen": "gpu:GpuSeen",
+    "GpuSeen": "gpu:GpuReading",
     "Inventory": "gpu:Inventory",
     "End": "init.values:End",
     "ExitFile": "init.values:ExitFile",
     "InitFile": "init.values:InitFile",
-    "Look": "init.values:Look",
-    "Ring": "init.values:Ring",
+    "Look": "init.values:GetStatus",
+    "Ring": "init.values:SendSigterm",
     "Spawn": "init.values:Spawn",
-    "Status": "init.values:Status",
+    "Status": "init.values:InitStatus",
     "Sweep": "init.values:Sweep",
-    "Training": "init.values:Training",
-    "Withdraw": "init.values:Withdraw",
+    "Training": "init.values:TrainingProcess",
+    "Withdraw": "init.values:WithdrawSigterm",
     "Desired": "wire:Desired",
     "GpuUse": "wire:GpuUse",
     "Meeting": "wire:Meeting",

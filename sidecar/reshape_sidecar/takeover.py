@@ -1,11 +1,12 @@
-"""A checkpoint folder that another job has used: its newest checkpoint is where this job begins.
+"""Takes over a checkpoint folder of another job: this job begins at its newest checkpoint.
 
-Does: publishes that checkpoint once more as attempt 0, makes the folder this job's, and removes the
-rest: each job counts its attempts from 1, so that those of two would be taken for each other.
-Never: touches a folder that is this job's already, or one that nobody has claimed; hinders the
-other job (two that live are refused at submission). State: the files of the folder.
+Does: publishes that checkpoint again as attempt 0, claims the folder for this job, and removes the
+rest. Each job counts its attempts from 1, so the attempts of two jobs would be confused. A folder
+that is this job's already, or without a claim, stays as it is. Two live jobs with one folder are
+refused at submission.
 
-A crash at any point loses nothing: the other job's checkpoint is removed when the claim names ours.
+A crash at any point loses nothing: the other job's checkpoint is removed after the claim names the
+new one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reshape_sidecar import checkpoints, claims, codec, durable
-from reshape_sidecar.checkpoints import TEMPORARY_PREFIX, Published
+from reshape_sidecar.checkpoints import TEMPORARY_PREFIX, PublishedCheckpoint
 from reshape_sidecar.contract import CLAIM_FILE, MANIFEST_FILE, Claim
 
 ATTEMPT = 0
@@ -24,14 +25,16 @@ ATTEMPT = 0
 
 
 def take_over(folder: Path, job: str) -> str:
-    """Make ``folder`` that of ``job``. What was taken over, in words; empty: there was nothing to
-    do. Raises CheckpointError."""
-    held = claims.read(folder)
-    if held is None or not held.job or (held.job == job and held.attempt > ATTEMPT):
+    """Make ``folder`` that of ``job``; return a line for the log, empty if nothing was to do.
+
+    Raises CheckpointError.
+    """
+    holder = claims.read(folder)
+    if holder is None or not holder.job or (holder.job == job and holder.attempt > ATTEMPT):
         return ""
     with checkpoints.disk_errors(folder, "claim"):
-        if held.job == job:  # a former try got as far as the claim
-            _remove_all_but(folder, held.base)
+        if holder.job == job:  # an earlier try reached the claim
+            _remove_all_but(folder, holder.base)
             return ""
         newest = checkpoints.newest(folder)
         base = None if newest is None else _published_again(folder, newest)
@@ -39,11 +42,11 @@ def take_over(folder: Path, job: str) -> str:
         durable.write_whole(folder / CLAIM_FILE, codec.dumps(claim).encode())
         _remove_all_but(folder, base)
     left = "no checkpoint" if newest is None else f"step {newest.manifest.step}"
-    return f"{folder} was the checkpoint folder of {held.job}, which left {left} there"
+    return f"{folder} was the checkpoint folder of {holder.job}, which left {left} there"
 
 
-def _published_again(folder: Path, newest: Published) -> str:
-    """The same checkpoint under attempt 0; its name."""
+def _published_again(folder: Path, newest: PublishedCheckpoint) -> str:
+    """Publish ``newest`` under attempt 0; return its name."""
     name = f"step-{newest.manifest.step:010d}-a{ATTEMPT}"
     if newest.path.name == name:
         return name
@@ -61,9 +64,8 @@ def _published_again(folder: Path, newest: Published) -> str:
     return name
 
 
-def _remove_all_but(folder: Path, kept: str | None) -> None:
-    """Remove every other checkpoint, and what crashed saves left: they bear attempts of the other
-    job."""
+def _remove_all_but(folder: Path, retained: str | None) -> None:
+    """Remove every other checkpoint and the rest of crashed saves, all of the other job."""
     for name in os.listdir(folder):
-        if name != kept and name.startswith(("step-", TEMPORARY_PREFIX)):
+        if name != retained and name.startswith(("step-", TEMPORARY_PREFIX)):
             checkpoints.discard(folder, name, ATTEMPT)

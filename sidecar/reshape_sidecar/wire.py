@@ -1,8 +1,8 @@
 """The values that the GPU Coordinator and a SideCar exchange; standard library only.
 
-Does: names what a SideCar is asked to be (``Desired``) and what it says it is (``Observed``).
-Never: opens a socket, keeps state, or decides. Both sides repeat these values freely: they are
-states, not orders, so a duplicate, a loss and a restart are one case (rule R3).
+``Desired`` is the state that the coordinator wants, ``Observed`` the one that the SideCar reports.
+Both sides may repeat them: they are states and not commands, so a duplicate, a loss and a restart
+are one case (rule R3).
 
 The SideCar dials out: ``POST /v1/sidecar/JOB/ATTEMPT`` with an ``Observed`` as body and the
 attempt's token as bearer; the answer is the newest ``Desired``, held back (long poll) while it is
@@ -17,11 +17,11 @@ from enum import StrEnum
 WIRE_VERSION = 1
 
 EXIT_SAVED = 75
-"""Exit code of a training process that saved because it was asked to, and can go on later."""
+"""Exit code of a training process that saved on request and can go on later."""
 
 
 class Mode(StrEnum):
-    """What the SideCar shall do with the training process."""
+    """Desired state of the training process."""
 
     RUN = "run"
     """One training process on exactly ``devices``; another set means save, stop, start again."""
@@ -32,14 +32,14 @@ class Mode(StrEnum):
 
 
 class OnSaveTimeout(StrEnum):
-    """What the SideCar does when training has not saved by the deadline."""
+    """Action of the SideCar if training has not saved by the deadline."""
 
     REFUSE = "refuse"
     KILL = "kill"
 
 
 class Phase(StrEnum):
-    """What the SideCar sees of its training process."""
+    """Observed phase of the training process."""
 
     INITIALIZING = "initializing"
     INITIALIZED = "initialized"
@@ -65,7 +65,7 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """The step after which all workers of a job save together; of the processes of one start."""
+    """The save barrier of a job's workers: the step of one start after which all save."""
 
     generation: int
     step: int
@@ -73,7 +73,7 @@ class Meeting:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What the coordinator wants an attempt to be.
+    """The state that the coordinator wants of an attempt.
 
     ``epoch`` and ``generation`` fence: the SideCar persists the highest pair and refuses lower.
     ``devices`` are GPU UUIDs in the order of their ledger. ``save_deadline_s`` and
@@ -93,32 +93,32 @@ class Desired:
     peers: tuple[str, ...] = ()
     """Addresses of all workers, by number, for the start of this generation (several workers)."""
     meeting: Meeting | None = None
-    """To the first worker: all others know of the meeting that it asked for. To another: it is."""
+    """The save barrier. To the first worker, which requested it: all others know of it."""
     fresh: bool = False
-    """What runs ends and starts anew, even on the same devices: its peers do the same."""
+    """True if training shall start again even on the same devices, as its peers do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request to save and stop ended; persisted by the SideCar before it acts or reports."""
+    """The result of a request to save and stop, persisted before the SideCar acts or reports."""
 
     generation: int
     kind: OutcomeKind
     saved_step: int | None = None
-    """Step of the verified checkpoint; None when nothing could be verified."""
+    """Step of the verified checkpoint; None if there is none."""
     lost_steps: int = 0
-    """Steps executed that no checkpoint holds."""
+    """Executed steps that no checkpoint holds."""
     complete: bool = False
     """The checkpoint says that the last step or the target was reached (rule R7)."""
 
 
-# What a report consists of has no slots: a replay makes millions of changed copies of it, and a
-# dictionary is copied faster than some twenty fields are set.
+# The parts of a report have no slots: a replay makes millions of changed copies of them, and a copy
+# of a dictionary is faster than setting some twenty fields.
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where training is. Steps count global optimizer steps since the job's very first one."""
+    """Progress of training. Steps are global optimizer steps since the job's very first one."""
 
     step: int = 0
     epoch: int = 0
@@ -130,7 +130,7 @@ class Progress:
     checkpoint_step: int | None = None
     late_steps: int = 0
     trajectory: str | None = None
-    """``exact`` or ``steps-only``, as the hook judges it; None: not said (level 0)."""
+    """``exact`` or ``steps-only``, the hook's verdict; None without a verdict (level 0)."""
     trajectory_reason: str | None = None
 
 
@@ -141,7 +141,7 @@ class PhaseTimes:
     save_s: float | None = None
     stop_s: float | None = None
     sidecar_s: float | None = None
-    """Everything that the SideCar added by itself between the phases."""
+    """The SideCar's own time between the phases."""
     import_s: float | None = None
     build_s: float | None = None
     restore_s: float | None = None
@@ -150,7 +150,7 @@ class PhaseTimes:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """One reading of one GPU by NVML; absent where there is no NVML (nothing is invented)."""
+    """One reading of one GPU by NVML; absent without NVML."""
 
     uuid: str
     memory_used_bytes: int
@@ -160,12 +160,12 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class Observed:
-    """What an attempt is, as its SideCar sees it. Sent at each change and as a heartbeat.
+    """The state of an attempt that its SideCar observes, sent at each change and as a heartbeat.
 
-    ``generation`` is the newest one that the SideCar has taken up. ``sequence`` only grows,
-    also over restarts of the agent: a report with a lower one is late and is ignored.
-    ``stopped_generation`` is the newest generation whose stop is complete: the whole process
-    tree of earlier ones is gone.
+    ``generation`` is the newest one that the SideCar has accepted. ``sequence`` only grows, also
+    over restarts of the agent: a report with a lower one is late and is ignored.
+    ``stopped_generation`` is the newest generation whose stop is complete: the whole process tree
+    of earlier ones is gone.
     """
 
     job: str
@@ -188,12 +188,12 @@ class Observed:
     process_restarts: int = 0
     version: int = WIRE_VERSION
     worker: int = 0
-    """Which worker of its job says this; the rest is said where there are several."""
+    """Number of the worker; the fields below are set if a job has several."""
     address: str | None = None
-    """Where its next training process can be reached."""
+    """Address at which the peers reach its next training process."""
     peers: tuple[str, ...] = ()
-    """The addresses that its newest desired state has."""
+    """Addresses in its newest desired state."""
     meeting: Meeting | None = None
-    """The meeting that it was told of."""
+    """Save barrier in its newest desired state."""
     asks: Meeting | None = None
-    """The meeting that its training process asks for."""
+    """Save barrier that its training process requests."""

@@ -31,7 +31,7 @@ from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.contract import Claim, HookReport, Manifest
 from reshape_sidecar.gpu import Inventory
-from reshape_sidecar.init.values import ExitFile, InitFile, Request, Status, Training
+from reshape_sidecar.init.values import ExitFile, InitFile, InitStatus, Request, TrainingProcess
 from reshape_sidecar.wire import Desired, Observed
 
 FILE = Path(__file__).with_name("codec-tags.txt")
@@ -43,8 +43,8 @@ TABLES = {
 }
 LOG = (LogRecord, state._Head, state._Row)
 PROJECTIONS = (Decision, HistoryEntry, JobRow, ProfileRow)
-WIRE = (AttemptSpec, Desired, HookReport, LaunchSpec, Observed, Request, Status)
-FILES = (Address, Claim, ExitFile, InitFile, Inventory, Manifest, Memory, Training)
+WIRE = (AttemptSpec, Desired, HookReport, LaunchSpec, Observed, Request, InitStatus)
+FILES = (Address, Claim, ExitFile, InitFile, Inventory, Manifest, Memory, TrainingProcess)
 BUNDLES = (Cluster, Costs, Moment)
 ANSWERS = (entry.answer for entry in OPERATIONS)
 HTTP = (ErrorBody, views.DecisionView, *filter(dataclasses.is_dataclass, ANSWERS))

@@ -19,7 +19,7 @@ from reshape_launcher.kubernetes.values import PodInfo
 from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.init.processes import Marker
-from reshape_sidecar.init.values import TRAINING_FILE, Training
+from reshape_sidecar.init.values import TRAINING_FILE, TrainingProcess
 from tests.kubernetes import cgroups
 from tests.kubernetes.layout import NODES
 from tests.kubernetes.namespace import SHARED, Namespace
@@ -98,13 +98,13 @@ class PodBed(Bed):
         ours = {pid for node in NODES for pid in cgroups.pids(node)}
         return [pid for pid in found if pid in ours]
 
-    def process(self) -> Training:
+    def process(self) -> TrainingProcess:
         """The newest training process, by init's own file in the pod."""
         (found,) = self.pods()
         look = "import sys; print(open(sys.argv[1]).read())"
         path = f"{pod.ATTEMPT_FOLDER}/run/{TRAINING_FILE}"
         text = self.api.run_in(found.name, (pod.INTERPRETER, "-I", "-c", look, path))
-        return codec.loads(Training, text.encode())
+        return codec.loads(TrainingProcess, text.encode())
 
     def clear(self) -> None:
         for status in asyncio.run(self.launcher.containers()):

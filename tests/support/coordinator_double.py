@@ -1,7 +1,7 @@
 """A coordinator for tests of the SideCar: a real Tornado server with the real long poll.
 
-Does: holds one desired state per attempt, keeps every report, and can be away, refuse, or send
-garbage. Never: decides. Runs in a thread of its own, so that tests read as a plain sequence.
+Does: holds one desired state, records every report, and can be away, refuse, or send garbage. It
+runs in its own thread, so that tests read as a plain sequence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reshape_sidecar import codec
 from reshape_sidecar.wire import Desired, Mode, Observed
 
 PATIENCE_S = 30.0
-"""How long a test waits for anything; far more than it takes on an idle machine."""
+"""Longest wait of a test; far more than an idle machine needs."""
 POLL_S = 0.01
 
 
@@ -35,7 +35,7 @@ class CoordinatorDouble:
     desired: Desired | None = None
     reports: list[Observed] = field(default_factory=list)
     answer: tuple[int, bytes] | None = None
-    """Status and body that every request gets instead of an answer."""
+    """Status and body of every answer, if set."""
     refused: int = 0
     """Requests with a wrong token."""
 

@@ -1,7 +1,7 @@
-"""A bed for scripts under the hook: real processes, a small agent that listens, real signals.
+"""A test bed for scripts under the hook: real processes, a small agent that listens, real signals.
 
-Does: starts ``hook/run.py`` with the environment of the contract, collects what it prints and what
-it reports. Never: imports TensorFlow here. State: one folder per job.
+Does: starts ``hook/run.py`` with the environment of the contract, and collects its output and its
+reports. This module does not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import TextIO
 
 from reshape_profiles.hook_reports import listening
 from reshape_sidecar import checkpoints, contract
-from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.contract import HookReport
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "sidecar" / "reshape_sidecar" / "hook" / "run.py"
 PROCESS_S = 240.0
-"""What one TensorFlow process may take on a slow machine."""
+"""Longest run of one TensorFlow process on a slow machine."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """One process that has ended: exit code and what it wrote."""
+    """Exit code, output and reports of a process that has ended."""
 
     code: int
     out: str
@@ -60,11 +60,11 @@ class Job:
         """The checkpoint folder."""
         return self.folder / "checkpoints"
 
-    def newest(self) -> Published:
+    def newest(self) -> PublishedCheckpoint:
         """The newest whole checkpoint; there must be one."""
-        found = checkpoints.newest(self.checkpoints)
-        assert found is not None
-        return found
+        newest = checkpoints.newest(self.checkpoints)
+        assert newest is not None
+        return newest
 
     def run(self, devices: int = 2, /, **extra: str) -> Ended:
         """Run one process to its end on ``devices`` simulated devices."""
@@ -76,7 +76,7 @@ class Job:
         """A process on ``devices`` simulated devices; killed at the end if it still runs."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.generation += 1
-        told = {
+        variables = {
             contract.ENV_JOB: "job-1",
             contract.ENV_ATTEMPT: str(self.attempt),
             contract.ENV_GENERATION: str(self.generation),
@@ -89,7 +89,7 @@ class Job:
         }
         with listening(self.folder / "agent.sock") as reports:
             command = [sys.executable, *self.launcher, str(self.script), *self.arguments]
-            with running(command, {**told, **self.environment, **extra}, reports) as process:
+            with running(command, {**variables, **self.environment, **extra}, reports) as process:
                 yield process
 
 
@@ -101,9 +101,11 @@ def plain(script: Path, *arguments: str, **environment: str) -> Ended:
 
 def clean_environment() -> dict[str, str]:
     """The environment of a user: nothing of ours, quiet TensorFlow, one thread per operation."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("RESHAPE_")}
-    kept.pop("PYTHONPATH", None)
-    return {**kept, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"}
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("RESHAPE_")
+    }
+    inherited.pop("PYTHONPATH", None)
+    return {**inherited, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONUNBUFFERED": "1"}
 
 
 class Running:

@@ -1,7 +1,7 @@
-"""A bed for tests of the SideCar: real launcher, real processes, a real coordinator double.
+"""A test bed for the SideCar: real launcher, real processes, a coordinator double.
 
-Does: launches one job, finds its processes, and ends everything when the test is over; a process
-that is left then is a failure of the test. Never: sleeps for a fixed time.
+Does: launches one job, finds its processes, and ends all of them when the test is over; a process
+that is left then fails the test. It polls instead of sleeping for a fixed time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of, training_of
 from reshape_sidecar.init.processes import Marker
-from reshape_sidecar.init.values import InitFile, Training
+from reshape_sidecar.init.values import InitFile, TrainingProcess
 from reshape_sidecar.wire import Mode, Observed, Phase
 from tests.support.coordinator_double import PATIENCE_S, POLL_S, CoordinatorDouble
 from tests.support.shared_folder import SharedFolder
@@ -32,7 +32,7 @@ DEVICES = ("GPU-0", "GPU-1", "GPU-2", "GPU-3")
 
 
 def eventually(what: str, look: Callable[[], T | None]) -> T:
-    """The first thing that ``look`` finds; fails if there is none for long."""
+    """Poll ``look`` until it returns a true value, and return that; fail after PATIENCE_S."""
     give_up_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up_s:
         found = look()
@@ -118,7 +118,7 @@ class Bed:
         asyncio.run(self.launcher.remove("job-1", 1, grace_s))
 
     def clear(self) -> None:
-        """Remove what no other look at the machine would find; nothing for folders of a test."""
+        """Remove what a launcher keeps outside of the test's folders; nothing here."""
 
     def log(self, name: str = "training.log") -> str:
         path = self.folder.logs / name
@@ -130,7 +130,7 @@ class Bed:
 
     @property
     def markers(self) -> tuple[Marker, ...]:
-        """Of both workers, where the job has two."""
+        """Markers of both workers, if the job has two."""
         other = Folder(self.folder.path / "worker-1")
         return (self.marker, Marker("job-1", 1, str(other.socket)))
 
@@ -150,13 +150,13 @@ class Bed:
 
         return eventually("an agent", look)
 
-    def process(self) -> Training:
+    def process(self) -> TrainingProcess:
         found = training_of(self.folder.run)
         assert found is not None
         return found
 
     def count(self) -> int:
-        """How many containers the machine really has."""
+        """Return how many containers the machine really has."""
         return len([pid for pid in self.left() if pid != self.agent()])
 
     def alive(self) -> bool:
@@ -165,13 +165,13 @@ class Bed:
         return proc.alive(training.pid, training.start_time)
 
     def kill_agent(self, init: int | None = None) -> int:
-        """kill -9 of the agent; gives its pid."""
+        """Kill the agent with SIGKILL; return its pid."""
         pid = self.agent(init)
         os.kill(pid, signal.SIGKILL)
         return pid
 
     def left(self) -> list[int]:
-        """Pids of everything that carries the job's marker, of the first worker or another."""
+        """Return the pids of every process with the marker of one of the job's workers."""
         found = processes.living(self.markers)
         return [entry.proc.pid for marker in self.markers for entry in found[marker]]
 
@@ -185,7 +185,7 @@ def _command(pid: int) -> bytes:
 
 @contextmanager
 def bed(tmp_path: Path, kind: Callable[[Path], Bed] = Bed) -> Iterator[Bed]:
-    """A bed that is empty afterwards."""
+    """Yield a bed, and check afterwards that no process is left."""
     made = kind(tmp_path)
     try:
         yield made

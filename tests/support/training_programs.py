@@ -1,7 +1,7 @@
 """Small training programs without any framework, each with one way to behave.
 
-Does: what a test hands to a SideCar instead of a real script. Never: needs more than Python and
-the package itself. Every program writes ``ready-GENERATION`` into its folder once signals are set.
+A test launches them instead of a real script. They need only Python and the package itself. Every
+program writes ``ready-GENERATION`` into its folder once its signal handlers are set.
 """
 
 from __future__ import annotations

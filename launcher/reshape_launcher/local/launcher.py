@@ -36,8 +36,8 @@ from reshape_sidecar import codec, gpu
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.look import init_of, up_to
-from reshape_sidecar.init.processes import Marked, Marker
+from reshape_sidecar.init.look import init_of, processes_up_to
+from reshape_sidecar.init.processes import MarkedProcess, Marker
 from reshape_sidecar.init.values import (
     EXIT_FILE,
     INIT_FILE,
@@ -205,7 +205,7 @@ class LocalLauncher:
         self, job: str, number: int, generation: int, devices: tuple[str, ...]
     ) -> ReleaseCheck:
         for marker in self._markers(job, number):
-            left = up_to(marker, generation, folder_of(marker).run)
+            left = processes_up_to(marker, generation, folder_of(marker).run)
             if left:
                 pids = ", ".join(map(str, left))
                 return ReleaseCheck(False, f"processes {pids} of {job} are still alive")
@@ -231,7 +231,7 @@ class LocalLauncher:
             pids = ", ".join(str(entry.proc.pid) for entry in left)
             raise LaunchError(f"processes {pids} of {job} do not end", retryable=True)
 
-    def _end(self, marker: Marker, grace_s: float) -> list[Marked]:
+    def _end(self, marker: Marker, grace_s: float) -> list[MarkedProcess]:
         """End a worker; return the processes that remain."""
         folder = folder_of(marker)
         init = init_of(folder.run)
@@ -252,7 +252,7 @@ class LocalLauncher:
                 client.recv(1)
         except OSError:
             init = proc.Proc(pid, 0, start_time, zombie=False)
-            proc.send(init, signal.SIGTERM)
+            proc.send_signal(init, signal.SIGTERM)
 
     # --- folders and children
 

@@ -11,17 +11,17 @@ import time
 from collections.abc import Iterable
 
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.processes import Marked, Marker
+from reshape_sidecar.init.processes import MarkedProcess, Marker
 
 KILL_POLL_S = 0.02
 KILL_WAIT_S = 5.0
 """Time from SIGKILL to the end. Then: the attempt still counts as running."""
 
 
-def living(markers: Iterable[Marker]) -> dict[Marker, list[Marked]]:
+def living(markers: Iterable[Marker]) -> dict[Marker, list[MarkedProcess]]:
     """Return the living processes of each attempt, by one pass over /proc."""
-    found: dict[Marker, list[Marked]] = {marker: [] for marker in markers}
-    for entry in proc.marked(proc.snapshot()):
+    found: dict[Marker, list[MarkedProcess]] = {marker: [] for marker in markers}
+    for entry in proc.marked_processes(proc.snapshot()):
         if entry.marker in found:
             found[entry.marker].append(entry)
     return found
@@ -41,11 +41,11 @@ def end(marker: Marker, wait_s: float) -> None:
         if not signalled:
             signalled = True
             for entry in inits:
-                proc.send(entry.proc, signal.SIGTERM)
+                proc.send_signal(entry.proc, signal.SIGTERM)
         time.sleep(KILL_POLL_S)
 
 
-def kill(marker: Marker, wait_s: float = KILL_WAIT_S) -> list[Marked]:
+def kill(marker: Marker, wait_s: float = KILL_WAIT_S) -> list[MarkedProcess]:
     """Send SIGKILL to every process of the attempt until none is left; return those that remain.
 
     Blocks at most ``wait_s`` seconds.
@@ -56,5 +56,5 @@ def kill(marker: Marker, wait_s: float = KILL_WAIT_S) -> list[Marked]:
         if not left or time.monotonic() >= give_up_s:
             return left
         for entry in left:
-            proc.send(entry.proc, signal.SIGKILL)
+            proc.send_signal(entry.proc, signal.SIGKILL)
         time.sleep(KILL_POLL_S)

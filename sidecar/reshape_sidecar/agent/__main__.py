@@ -1,7 +1,6 @@
 """``python -I PATH/agent/__main__.py --folder F``: run the agent of the attempt in folder F.
 
 Does: sets up logging and runs. Runs by file path, so that nothing enters a user's import path.
-Never: survives its init.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 
 
 def main() -> int:
-    """Ends the process: 0 told to end, 1 init is gone, or its files cannot be read or written."""
+    """Run the agent and end the process: 0 on SIGTERM, 1 if init or its files are not usable."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from reshape_sidecar.agent.init_link import InitGone
     from reshape_sidecar.agent.loop import Agent

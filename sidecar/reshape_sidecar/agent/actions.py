@@ -1,8 +1,7 @@
-"""Carrying out what ``converge`` decided, one action at a time, persisting before acting.
+"""Carries out the actions that ``converge`` decides, one at a time; persists before it acts.
 
-Does: asks init, reads checkpoints, writes the claim, puts a start together. Never: decides what is
-to be done. State: when the last report before the container's end was due, and how many processes
-had been killed for want of memory at the end before.
+Does: sends requests to init, reads checkpoints, writes the claim, prepares starts, and reads from
+the container's cgroup whether the kernel killed a process because memory ran out.
 """
 
 from __future__ import annotations
@@ -33,20 +32,22 @@ from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 from reshape_sidecar.wire import Desired, Outcome, OutcomeKind, PhaseTimes
 
 CGROUPS = Path("/sys/fs/cgroup")
-OWN = Path("/proc/self/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
 
 
-def kills(own: Path = OWN, cgroups: Path = CGROUPS) -> int:
-    """Processes killed so far. In a container the mount is often our cgroup itself, whatever path
-    the kernel calls it by."""
-    for place in _places(own, cgroups):
-        for entry in _lines(place):
+def oom_kills(own: Path = OWN_CGROUP, cgroups: Path = CGROUPS) -> int:
+    """Return how many processes of this cgroup the kernel has killed because memory ran out.
+
+    In a container the mount is often the cgroup itself, although its path has another name.
+    """
+    for path in _event_files(own, cgroups):
+        for entry in _lines(path):
             if entry.startswith("oom_kill "):
                 return int(entry.split()[1])
     return 0
 
 
-def _places(own: Path, cgroups: Path) -> Iterator[Path]:
+def _event_files(own: Path, cgroups: Path) -> Iterator[Path]:
     for line in _lines(own):
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -67,35 +68,35 @@ log = logging.getLogger("agent")
 
 
 class Actions:
-    """The hands of the agent."""
+    """The actions of the agent on its state, its init and its checkpoints."""
 
     def __init__(self, state: AgentState, init_link: InitLink, link: CoordinatorLink) -> None:
         self._state = state
         self._init = init_link
         self._link = link
         self._spawn: init.Spawn | None = None
-        """The newest start, put together once, so that asking again is asking the same."""
-        self._memory_kills = kills()
+        """Request of the newest start, built once, so that a repetition is the same request."""
+        self._memory_kills = oom_kills()
         self._exit: tuple[int, int, float] | None = None
-        """Generation of the exit, first report that tells of it, when to end unheard."""
+        """Generation of the exit, sequence of its first report, time to end without an answer."""
 
     async def do(self, action: converge.Action) -> None:
         """Carry out one action other than Idle."""
         match action:
-            case converge.RecordEnd(training):
+            case converge.RecordExit(training):
                 await self._record_end(training)
-            case converge.Answer(outcome):
+            case converge.PersistOutcome(outcome):
                 self._answer(outcome)
-            case converge.AnswerKilled(generation):
+            case converge.PersistKillOutcome(generation):
                 await self._answer_killed(generation)
-            case converge.AskToSave(generation):
-                if self._state.moments.asked_at_s is None:
+            case converge.RequestSave(generation):
+                if self._state.timestamps.asked_at_s is None:
                     now_s = time.monotonic()
-                    self._state.moments = replace(self._state.moments, asked_at_s=now_s)
-                await self._ask_init(init.Ring(generation))
-            case converge.TakeBack(generation):
-                await self._ask_init(init.Withdraw(generation))
-            case converge.EndTree(generation, kill_after_s):
+                    self._state.timestamps = replace(self._state.timestamps, asked_at_s=now_s)
+                await self._ask_init(init.SendSigterm(generation))
+            case converge.WithdrawRequest(generation):
+                await self._ask_init(init.WithdrawSigterm(generation))
+            case converge.StopProcessTree(generation, kill_after_s):
                 await self._ask_init(init.Sweep(generation, kill_after_s))
             case converge.ConfirmStopped(generation):
                 self._confirm_stopped(generation)
@@ -108,11 +109,11 @@ class Actions:
         if not await self._init.ask(request):
             await self._state.wake.wait()
 
-    async def _record_end(self, training: init.Training) -> None:
+    async def _record_end(self, training: init.TrainingProcess) -> None:
         state = self._state
-        before, self._memory_kills = self._memory_kills, kills()
+        before, self._memory_kills = self._memory_kills, oom_kills()
         ended = await asyncio.to_thread(
-            process_exit.judge,
+            process_exit.inspect,
             state.spec,
             state.folder,
             training,
@@ -120,12 +121,12 @@ class Actions:
             memory_ran_out=self._memory_kills > before,
         )
         log.info("generation %s ended with exit code %s", ended.generation, ended.exit_code)
-        state.moments = replace(state.moments, ended_at_s=training.ended_at_s)
-        # An agent that was started again has not heard of all steps; the checkpoint proves its own.
+        state.timestamps = replace(state.timestamps, ended_at_s=training.ended_at_s)
+        # An agent that was started again has missed reports of steps; the checkpoint proves some.
         known = state.memory.progress
         step = max(known.step, ended.saved_step or 0)
         progress = replace(known, step=step, checkpoint_step=ended.saved_step)
-        state.keep(ended=ended, progress=progress)
+        state.persist(ended=ended, progress=progress)
 
     def _answer(self, outcome: Outcome) -> None:
         log.info(
@@ -137,31 +138,31 @@ class Actions:
         )
         times = self._state.memory.times
         if outcome.kind is OutcomeKind.STOPPING:
-            times = timing.of_stop(self._state.moments)
-        self._state.keep(outcome=outcome, times=times)
+            times = timing.stop_times(self._state.timestamps)
+        self._state.persist(outcome=outcome, times=times)
 
     async def _answer_killed(self, generation: int) -> None:
         state = self._state
         training = state.status().training
         of = 0 if training is None else training.generation
-        saved = await asyncio.to_thread(process_exit.newest, state.spec, of)
+        newest = await asyncio.to_thread(process_exit.newest_checkpoint, state.spec, of)
         if generation != state.memory.generation or state.memory.answered:
             return
-        step = None if saved is None else saved.manifest.step
+        step = None if newest is None else newest.manifest.step
         lost = converge.lost_steps(state.memory.progress.step, step)
         self._answer(Outcome(generation, OutcomeKind.STOPPING, step, lost))
 
     def _confirm_stopped(self, generation: int) -> None:
         state = self._state
-        state.moments = replace(state.moments, swept_at_s=state.status().swept_at_s)
-        stopped = state.moments.ended_at_s is not None
-        times = timing.of_stop(state.moments) if stopped else PhaseTimes()
-        state.keep(stopped_generation=generation, times=times)
+        state.timestamps = replace(state.timestamps, swept_at_s=state.status().swept_at_s)
+        stopped = state.timestamps.ended_at_s is not None
+        times = timing.stop_times(state.timestamps) if stopped else PhaseTimes()
+        state.persist(stopped_generation=generation, times=times)
 
     async def _start(self, generation: int) -> None:
         state = self._state
-        first = state.spec.worker == 0  # of several workers, who alone publishes
-        if first and not state.memory.claimed and not await self._claim():
+        chief = state.spec.worker == 0  # the only one of several workers that publishes
+        if chief and not state.memory.claimed and not await self._claim():
             return
         desired = state.memory.desired
         if desired is None or desired.generation != generation:
@@ -169,7 +170,7 @@ class Actions:
         memory = state.memory
         if memory.started_generation != generation:
             state.hook = None
-            state.keep(
+            state.persist(
                 started_generation=generation,
                 devices=desired.devices,
                 process_restarts=memory.process_restarts + (memory.started_generation > 0),
@@ -191,7 +192,7 @@ class Actions:
             keep_running=state.folder.run / KEEP_RUNNING_FILE,
             now_s=time.monotonic(),
             free_port=worker_address.free_port(),
-            library=library.place(state.folder.run),
+            library=library.install(state.folder.run),
             peers=desired.peers,
             meeting=state.folder.run / worker_address.MEETING_FILE,
         )
@@ -199,16 +200,19 @@ class Actions:
         return init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
 
     async def _claim(self) -> bool:
-        """Make this attempt the one that may publish; False if it must not train (it is unfit) or
-        if there is no room for that now (it is tried again, for as long as a start may take)."""
+        """Claim the checkpoints for this attempt; False if it must not train now.
+
+        On a full disk the claim is tried again for as long as a start may take; any other failure
+        makes the attempt unfit.
+        """
         state, spec = self._state, self._state.spec
         folder = process_exit.checkpoint_folder(spec)
         try:
-            taken = await asyncio.to_thread(takeover.take_over, folder, spec.job)
-            if taken:
-                log.info("%s", taken)
+            message = await asyncio.to_thread(takeover.take_over, folder, spec.job)
+            if message:
+                log.info("%s", message)
             await asyncio.to_thread(checkpoints.claim, folder, spec.attempt, spec.job)
-        except checkpoints.Full as error:
+        except checkpoints.DiskFull as error:
             if state.waits_for is None:
                 log.error("%s", error)
                 state.waits_for = str(error)
@@ -217,14 +221,14 @@ class Actions:
             return False
         except claims.CheckpointError as error:
             log.error("%s", error)
-            state.keep(unfit=str(error))
+            state.persist(unfit=str(error))
             return False
         state.waits_for = None
-        state.keep(claimed=True)
+        state.persist(claimed=True)
         return True
 
     async def _end_container(self) -> None:
-        """Report the last state until it is acknowledged (or nobody wants it), then end."""
+        """Report the last state until it is acknowledged, refused or overdue, then end."""
         state = self._state
         now_s = time.monotonic()
         if self._exit is None or self._exit[0] != state.memory.generation:
@@ -232,13 +236,13 @@ class Actions:
             self._exit = (state.memory.generation, first, now_s + limits.EXIT_REPORT_S)
             state.push()
         _, first, end_by_s = self._exit
-        heard = self._link.sequence_acknowledged >= first
-        if heard or self._link.forgotten or now_s >= end_by_s:
+        acknowledged = self._link.sequence_acknowledged >= first
+        if acknowledged or self._link.unknown_attempt or now_s >= end_by_s:
             self._init.send(init.End(limits.LEFTOVER_GRACE_S))
         await self._pause()
 
     async def _pause(self) -> None:
-        """Until something happens, but not for long."""
+        """Wait until the state changes, at most HEARTBEAT_S."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limits.HEARTBEAT_S):
                 await self._state.wake.wait()

@@ -1,9 +1,8 @@
-"""From what is desired, what runs and what was decided to the one next action. Pure.
+"""Decides the next action from the desired state, the running process and the persisted memory.
 
-Does: the SideCar's part of rule R2: per generation exactly one outcome, which the shell persists
-before it acts or reports. Never: reads a clock, a file or a process; all of that is an argument.
-State: none. Doing an action twice is doing it once, so after a crash the same decision is taken
-again from what was persisted.
+Does: the SideCar's part of rule R2: exactly one outcome per generation, which ``actions`` persists
+before it acts or reports. Pure: clock, files and processes are arguments. Actions are idempotent,
+so after a crash the same decision follows from the persisted memory.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_sidecar.agent.memory import Memory
-from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.init.values import InitStatus, TrainingProcess
 from reshape_sidecar.limits import LEFTOVER_GRACE_S
 from reshape_sidecar.wire import (
     EXIT_SAVED,
@@ -25,53 +24,53 @@ from reshape_sidecar.wire import (
 
 EXIT_TERMINATED = 143
 SAVED_CODES = (EXIT_SAVED, 0, EXIT_TERMINATED)
-"""Exit codes of a process that was asked to save and leave, and did."""
+"""Exit codes of a process that saved and left on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing to do before ``until_s`` (monotonic; None: before something changes)."""
+    """Do nothing before ``until_s`` (monotonic; None: before the state changes)."""
 
     until_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEnd:
-    """The training process ended: read its checkpoint and log, and keep how it ended."""
+class RecordExit:
+    """Read checkpoint and log of a training process that ended, and persist its exit."""
 
-    training: Training
+    training: TrainingProcess
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PersistOutcome:
     """Persist this outcome."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerKilled:
-    """The save deadline passed and the record says kill: persist ``stopping`` with what is lost."""
+class PersistKillOutcome:
+    """Persist ``stopping`` with the lost steps: the save deadline passed, the record says kill."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class AskToSave:
-    """Doorbell: SIGTERM once for this generation."""
+class RequestSave:
+    """Send SIGTERM once for this generation: save and leave."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class TakeBack:
-    """The request was refused or withdrawn: a SIGTERM not served yet is void."""
+class WithdrawRequest:
+    """Withdraw a SIGTERM that training has not served: the request is refused or withdrawn."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class EndTree:
+class StopProcessTree:
     """End every process of generations before this one."""
 
     generation: int
@@ -80,7 +79,7 @@ class EndTree:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmStopped:
-    """Every earlier process tree is gone: persist it."""
+    """Persist that every earlier process tree is gone."""
 
     generation: int
 
@@ -99,27 +98,29 @@ class EndContainer:
 
 Action = (
     Idle
-    | RecordEnd
-    | Answer
-    | AnswerKilled
-    | AskToSave
-    | TakeBack
-    | EndTree
+    | RecordExit
+    | PersistOutcome
+    | PersistKillOutcome
+    | RequestSave
+    | WithdrawRequest
+    | StopProcessTree
     | ConfirmStopped
     | Start
     | EndContainer
 )
 
 
-def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: float) -> Action:
-    """The next action.
+def decide(
+    memory: Memory, status: InitStatus, *, saving: bool, ready: bool, now_s: float
+) -> Action:
+    """Return the next action.
 
-    ``saving``: the hook said that it has begun to save. ``ready``: the self-check passed, and the
-    addresses of all workers are known where there are several.
+    ``saving``: the hook has reported the begin of a save. ``ready``: the self-check passed, and
+    the addresses of all workers (if there are several) are known.
     """
     training = status.training
     if training is not None and not training.running and not _recorded(memory, training):
-        return RecordEnd(training)
+        return RecordExit(training)
     desired = memory.desired
     if status.ending or desired is None:
         return Idle()
@@ -131,8 +132,8 @@ def decide(memory: Memory, status: Status, *, saving: bool, ready: bool, now_s: 
     return _after_stop(memory, desired, status, ready)
 
 
-def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
-    """What the SideCar says of itself and its training process."""
+def phase(memory: Memory, status: InitStatus, *, checked: bool) -> Phase:
+    """Return the phase of the SideCar and its training process."""
     training = status.training
     stopping = (
         memory.outcome is not None
@@ -146,7 +147,7 @@ def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
     if not checked:
         return Phase.INITIALIZING
     if status.ending or (training is not None and not _recorded(memory, training)):
-        return Phase.STOPPING  # it ended, and how will be known in a moment
+        return Phase.STOPPING  # it ended; its exit is about to be recorded
     if training is not None and not _left_in_order(memory, training, stopping):
         return Phase.CRASHED
     if memory.unfit is not None:
@@ -158,68 +159,68 @@ def phase(memory: Memory, status: Status, *, checked: bool) -> Phase:
     return Phase.STARTING if starts else Phase.INITIALIZED
 
 
-def stays(memory: Memory, desired: Desired) -> bool:
-    """Whether what was started newest is what is desired."""
+def already_runs(memory: Memory, desired: Desired) -> bool:
+    """Return whether the newest start is on the desired devices."""
     same = set(desired.devices) == set(memory.devices) and not desired.fresh
     return desired.mode is Mode.RUN and same
 
 
 def lost_steps(step: int, saved_step: int | None) -> int:
-    """Steps that were executed and that no checkpoint holds."""
+    """Return how many executed steps no checkpoint holds."""
     return max(0, step - (saved_step or 0))
 
 
 def _toward_outcome(
-    memory: Memory, desired: Desired, status: Status, saving: bool, now_s: float
+    memory: Memory, desired: Desired, status: InitStatus, saving: bool, now_s: float
 ) -> Action:
     training = status.training
     if training is None or not training.running:
-        return Answer(_outcome_of_ended(memory, desired.generation))
+        return PersistOutcome(_outcome_of_ended(memory, desired.generation))
     if training.generation >= desired.generation:
-        # It was started for this very generation, so that was answered: the memory of it is lost.
-        return Answer(Outcome(desired.generation, OutcomeKind.STOPPING))
+        # It was started for this generation, so the outcome existed: the memory of it is lost.
+        return PersistOutcome(Outcome(desired.generation, OutcomeKind.STOPPING))
     earlier = memory.outcome
     if (
         earlier is not None
         and earlier.kind is OutcomeKind.STOPPING
         and training.generation < earlier.generation
     ):
-        # An earlier request is past its one answer: that process is being ended.
-        return EndTree(earlier.generation, 0.0)
+        # An earlier request has its outcome: that process is being stopped.
+        return StopProcessTree(earlier.generation, 0.0)
     deadline_s = memory.learned_at_s + desired.save_deadline_s
-    if stays(memory, desired):
+    if already_runs(memory, desired):
         if saving and _outstanding(training, status) and now_s < deadline_s:
             return Idle(deadline_s)
-        return Answer(Outcome(desired.generation, OutcomeKind.REFUSED))
+        return PersistOutcome(Outcome(desired.generation, OutcomeKind.REFUSED))
     if not _outstanding(training, status):
-        return AskToSave(desired.generation)
+        return RequestSave(desired.generation)
     if now_s < deadline_s:
         return Idle(deadline_s)
     if desired.on_save_timeout is OnSaveTimeout.KILL:
-        return AnswerKilled(desired.generation)
-    return Answer(Outcome(desired.generation, OutcomeKind.REFUSED))
+        return PersistKillOutcome(desired.generation)
+    return PersistOutcome(Outcome(desired.generation, OutcomeKind.REFUSED))
 
 
-def _after_refusal(memory: Memory, desired: Desired, status: Status, ready: bool) -> Action:
+def _after_refusal(memory: Memory, desired: Desired, status: InitStatus, ready: bool) -> Action:
     training = status.training
     if training is None:
         return Idle()
     if training.running:
-        return TakeBack(desired.generation) if _outstanding(training, status) else Idle()
-    if _saved(memory) and stays(memory, desired):
-        # It left after all, with its work saved: the same devices are wanted, so it goes on there.
+        return WithdrawRequest(desired.generation) if _outstanding(training, status) else Idle()
+    if _saved(memory) and already_runs(memory, desired):
+        # It saved and left after all, and the same devices are desired: it goes on there.
         return _after_stop(memory, desired, status, ready)
     return _clean_up(training, status)
 
 
-def _after_stop(memory: Memory, desired: Desired, status: Status, ready: bool) -> Action:
+def _after_stop(memory: Memory, desired: Desired, status: InitStatus, ready: bool) -> Action:
     training = status.training
     started = training is not None and training.generation >= desired.generation
     if training is not None and training.running:
-        return Idle() if started else EndTree(desired.generation, 0.0)
+        return Idle() if started else StopProcessTree(desired.generation, 0.0)
     if memory.stopped_generation < desired.generation:
         if status.swept < desired.generation:
-            return EndTree(desired.generation, desired.kill_after_s)
+            return StopProcessTree(desired.generation, desired.kill_after_s)
         return ConfirmStopped(desired.generation)
     if desired.mode is Mode.EXIT:
         return EndContainer()
@@ -228,16 +229,15 @@ def _after_stop(memory: Memory, desired: Desired, status: Status, ready: bool) -
     return Idle() if training is None else _clean_up(training, status)
 
 
-def _clean_up(training: Training, status: Status) -> Action:
-    """What a process that ended by itself left behind is ended too."""
+def _clean_up(training: TrainingProcess, status: InitStatus) -> Action:
+    """Stop the processes that a training process left when it ended by itself."""
     if status.swept <= training.generation:
-        return EndTree(training.generation + 1, LEFTOVER_GRACE_S)
+        return StopProcessTree(training.generation + 1, LEFTOVER_GRACE_S)
     return Idle()
 
 
 def _outcome_of_ended(memory: Memory, generation: int) -> Outcome:
-    """The outcome where nothing runs: it saved and left, crashed before or while saving, or never
-    started."""
+    """Return the outcome if no process runs: it saved and left, crashed, or never started."""
     ended = memory.ended
     if ended is None:
         return Outcome(generation, OutcomeKind.STOPPING)
@@ -252,12 +252,12 @@ def _outcome_of_ended(memory: Memory, generation: int) -> Outcome:
     return Outcome(generation, OutcomeKind.STOPPING, ended.saved_step, lost, complete)
 
 
-def _recorded(memory: Memory, training: Training) -> bool:
+def _recorded(memory: Memory, training: TrainingProcess) -> bool:
     return memory.ended is not None and memory.ended.generation >= training.generation
 
 
-def _outstanding(training: Training, status: Status) -> bool:
-    """Whether this process was sent a SIGTERM that was not taken back: never send a second one."""
+def _outstanding(training: TrainingProcess, status: InitStatus) -> bool:
+    """Return whether this process was sent a SIGTERM that is not withdrawn."""
     return status.rung > max(training.generation, status.withdrawn)
 
 
@@ -266,7 +266,9 @@ def _saved(memory: Memory) -> bool:
     return ended is not None and ended.asked and ended.exit_code in SAVED_CODES
 
 
-def _phase_of_running(memory: Memory, status: Status, training: Training, stopping: bool) -> Phase:
+def _phase_of_running(
+    memory: Memory, status: InitStatus, training: TrainingProcess, stopping: bool
+) -> Phase:
     if stopping and training.generation < memory.generation:
         return Phase.STOPPING
     if (_outstanding(training, status) and not memory.answered) or status.ending:
@@ -276,8 +278,8 @@ def _phase_of_running(memory: Memory, status: Status, training: Training, stoppi
     return Phase.STARTING
 
 
-def _left_in_order(memory: Memory, training: Training, stopping: bool) -> bool:
-    """Whether the end of the newest process is no crash (or no longer one that matters)."""
+def _left_in_order(memory: Memory, training: TrainingProcess, stopping: bool) -> bool:
+    """Return whether the end of the newest process is no crash, or one that is answered."""
     if training.generation >= memory.generation:
         return False
     if stopping or not memory.answered:

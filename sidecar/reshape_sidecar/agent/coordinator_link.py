@@ -1,8 +1,8 @@
-"""The agent's line to the GPU Coordinator: it dials out, and nothing dials in.
+"""The agent's connection to the GPU Coordinator: it dials out, and nothing dials in.
 
-Does: keeps one long poll going, pushes changes at once, and says once what is wrong and once that
-it is right again. Never: touches training because of an answer that is missing, refused or garbage;
-never reads proxies from the environment. State: what was acknowledged, in memory.
+Does: holds one long poll, reports changes at once, and logs a failure once and the recovery once.
+Training goes on if an answer is missing, refused or invalid. Proxies in the environment are not
+used.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.wire import Desired, Observed
 
 log = logging.getLogger("agent")
-FORGOTTEN = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
+UNKNOWN_ATTEMPT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
 
 
 class CoordinatorLink:
-    """``observe`` gives the newest state with a new sequence; ``learn`` takes a desired state and
-    says whether it was new; ``token`` reads the bearer token."""
+    """The long poll and the reports of one attempt.
+
+    ``observe`` returns the newest state with a new sequence number; ``learn`` takes a desired state
+    and returns whether it is new; ``token`` reads the bearer token.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class CoordinatorLink:
         token: Callable[[], str],
         observe: Callable[[], Observed],
         learn: Callable[[Desired], bool],
-        acknowledged: Callable[[], None],
+        on_acknowledged: Callable[[], None],
     ) -> None:
         job = quote(spec.job, safe="")
         self._url = f"{spec.coordinator_url.rstrip('/')}/v1/sidecar/{job}/{spec.attempt}"
@@ -45,27 +48,27 @@ class CoordinatorLink:
         self._token = token
         self._observe = observe
         self._learn = learn
-        self._acknowledged = acknowledged
+        self._on_acknowledged = on_acknowledged
         self._client: AsyncHTTPClient = SimpleAsyncHTTPClient(force_instance=True)
         self._dirty = asyncio.Event()
         self._backoff_s = limits.BACKOFF_MIN_S
         self._trouble: str | None = None
         self.sequence_acknowledged = -1
-        self.forgotten = False
-        """The coordinator answered that it does not know this attempt (any more)."""
+        self.unknown_attempt = False
+        """True if the coordinator answered that it does not know this attempt (any more)."""
 
     def push(self) -> None:
-        """The state has changed: report it as soon as possible."""
+        """Report the state as soon as possible."""
         self._dirty.set()
 
     async def poll_forever(self) -> None:
-        """Hear of each new desired state; the coordinator holds the answer until there is one."""
+        """Receive each new desired state; the coordinator holds the answer until there is one."""
         while True:
             if not await self._exchange(limits.POLL_WAIT_S):
                 await self._back_off()
 
     async def push_forever(self) -> None:
-        """Report each change, and a heartbeat."""
+        """Report each change, and a heartbeat in between."""
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limits.HEARTBEAT_S):
@@ -76,13 +79,13 @@ class CoordinatorLink:
                 await self._back_off()
 
     async def push_once(self, timeout_s: float) -> None:
-        """One last report, at most ``timeout_s``."""
+        """Send one last report within ``timeout_s``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._exchange(0.0)
 
     async def _exchange(self, wait_s: float) -> bool:
-        """One request; False if it brought nothing that can be used, so that a pause is due."""
+        """Send one request; False if the answer is of no use, so that a pause is due."""
         observed = self._observe()
         try:
             request = HTTPRequest(
@@ -92,7 +95,7 @@ class CoordinatorLink:
                     "Authorization": f"Bearer {self._token()}",
                     "Content-Type": "application/json",
                 },
-                # What training reports may hold half a character, which is no reason to be mute.
+                # A text that training reports may hold half a character; the rest is still sent.
                 body=codec.dumps(observed).encode(errors="replace"),
                 connect_timeout=limits.CONNECT_S,
                 request_timeout=wait_s + limits.ANSWER_MARGIN_S,
@@ -102,19 +105,19 @@ class CoordinatorLink:
             nothing = response.code == HTTPStatus.NO_CONTENT
             desired = None if nothing else codec.loads(Desired, response.body)
         except HTTPError as error:
-            self.forgotten = error.code in FORGOTTEN
-            self._failed(f"HTTP {error.code} {error.message}")
+            self.unknown_attempt = error.code in UNKNOWN_ATTEMPT
+            self._on_failure(f"HTTP {error.code} {error.message}")
             return False
         except (OSError, codec.CodecError, ValueError) as error:
-            self.forgotten = False
-            self._failed(f"{type(error).__name__}: {error}")
+            self.unknown_attempt = False
+            self._on_failure(f"{type(error).__name__}: {error}")
             return False
-        self._worked()
+        self._on_success()
         if observed.sequence > self.sequence_acknowledged:
             self.sequence_acknowledged = observed.sequence
-            self._acknowledged()
+            self._on_acknowledged()
         if desired is None:
-            return True  # one of several workers, whose turn it is not yet
+            return True  # one of several workers that has no desired state yet
         current = (desired.epoch, desired.generation) == (observed.epoch, observed.generation)
         return self._learn(desired) or current or wait_s == 0.0
 
@@ -122,14 +125,14 @@ class CoordinatorLink:
         await asyncio.sleep(self._backoff_s * random.uniform(0.5, 1.0))
         self._backoff_s = min(self._backoff_s * 2, limits.BACKOFF_MAX_S)
 
-    def _failed(self, trouble: str) -> None:
+    def _on_failure(self, trouble: str) -> None:
         if trouble != self._trouble:
             self._trouble = trouble
             log.warning("coordinator %s: %s; training is not touched", self._url, trouble)
 
-    def _worked(self) -> None:
+    def _on_success(self) -> None:
         self._backoff_s = limits.BACKOFF_MIN_S
-        self.forgotten = False
+        self.unknown_attempt = False
         if self._trouble is not None:
             self._trouble = None
             log.info("coordinator %s answers", self._url)

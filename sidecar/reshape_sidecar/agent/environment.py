@@ -1,11 +1,11 @@
 """Command and environment of a training process. Pure.
 
-Does: fills in placeholders, puts the hook before an unmodified Keras script, and names devices and
-lengths as in ``contract``. Never: reads the machine; the environment to start from is an argument.
-What the job record sets comes over what the container has, and ours comes last.
+Does: fills in placeholders, puts the hook before an unmodified Keras script, and sets the variables
+of ``contract``. The job record's variables override those of the container, and Reshape's override
+both.
 
-``python`` or ``python3`` as the first word stands for ``spec.python`` where that is given: on a
-local launch the interpreter that runs the launcher, so that a script finds what is installed there.
+``python`` or ``python3`` as the first word stands for ``spec.python`` if that is set: on a local
+launch the interpreter that runs the launcher, with its installed packages.
 """
 
 from __future__ import annotations
@@ -26,62 +26,62 @@ _DROPPED = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_CONFIG")
 
 
 def hook_path() -> Path:
-    """The program that runs an unmodified script with the hook in place."""
+    """Return the program that runs an unmodified script under the hook."""
     return Path(__file__).resolve().parents[1] / "hook" / "run.py"
 
 
 def command(spec: AttemptSpec, hook: Path | None = None) -> tuple[str, ...]:
-    """The argument list to execute, with the hook where the framework has one."""
+    """Return the argument list to execute, with the hook if the framework has one."""
     words = [_filled(word, spec) for word in spec.command]
     if words and _is_interpreter(words[0]):
         if spec.framework in HOOKED_FRAMEWORKS:
-            place = hook_place(words)
-            if place is not None:
-                words.insert(place, str(hook or hook_path()))
+            index = hook_index(words)
+            if index is not None:
+                words.insert(index, str(hook or hook_path()))
         if spec.python is not None and "/" not in words[0]:
             words[0] = spec.python
     return tuple(words)
 
 
 def hooked(spec: AttemptSpec) -> bool:
-    """Whether the training process runs under the hook, so that it can name its first step."""
+    """Return whether the training process runs under the hook, which reports the first step."""
     words = spec.command
     known = bool(words) and _is_interpreter(words[0]) and spec.framework in HOOKED_FRAMEWORKS
-    return known and hook_place(words) is not None
+    return known and hook_index(words) is not None
 
 
 def script(spec: AttemptSpec) -> str | None:
-    """The script of a Python command; None for another program, ``-m`` or ``-c``."""
+    """Return the script of a Python command; None for another program, ``-m`` or ``-c``."""
     words = spec.command
     if not words or not _is_interpreter(words[0]):
         return None
-    place = hook_place(words)
-    if place is None or words[place].startswith("-"):
+    index = hook_index(words)
+    if index is None or words[index].startswith("-"):
         return None
-    return words[place]
+    return words[index]
 
 
-def hook_place(words: tuple[str, ...] | list[str]) -> int | None:
-    """Index of the script, or of ``-m``, in a Python command; None where no hook fits (``-c``)."""
-    place = 1
-    while place < len(words):
-        word = words[place]
+def hook_index(words: tuple[str, ...] | list[str]) -> int | None:
+    """Return the index of the script or of ``-m`` in a Python command; None for ``-c``."""
+    index = 1
+    while index < len(words):
+        word = words[index]
         if not word.startswith("-"):
-            return place
+            return index
         if word in ("-", "--"):
             return None
         if word.startswith("--"):
-            place += 2 if word in _WITH_VALUE else 1
+            index += 2 if word in _WITH_VALUE else 1
             continue
         for position, letter in enumerate(word[1:], start=1):
             if letter == "m":
-                return place if word == "-m" else None
+                return index if word == "-m" else None
             if letter == "c":
                 return None
             if letter in "WX":
-                place += 0 if position < len(word) - 1 else 1
+                index += 0 if position < len(word) - 1 else 1
                 break
-        place += 1
+        index += 1
     return None
 
 
@@ -98,12 +98,12 @@ def variables(
     peers: tuple[str, ...] = (),
     meeting: Path | None = None,
 ) -> dict[str, str]:
-    """The whole environment of a training process on ``devices``, except init's own marker.
+    """Return the environment of a training process on ``devices``, without init's marker.
 
-    ``now_s`` is of the monotonic clock; ``free_port`` is where a PyTorch process group of one may
-    meet; ``library`` is the folder of the session API, which the hook finds by itself; ``peers``
-    are the addresses of all workers, and ``meeting`` is the file that tells when they save
-    together, where there are several.
+    ``base``: the container's environment. ``now_s``: monotonic clock. ``free_port``: rendezvous
+    of a PyTorch process group of one. ``library``: folder of the session API, which the hook finds
+    by itself. ``peers``: addresses of all workers. ``meeting``: file with the step of the save
+    barrier of several workers.
     """
     env = {
         name: value
@@ -145,7 +145,7 @@ def variables(
 
 
 def tf_config(peers: tuple[str, ...], worker: int) -> str:
-    """TF_CONFIG of one of several workers."""
+    """Return TF_CONFIG of one of several workers."""
     task = {"type": "worker", "index": worker}
     return json.dumps({"cluster": {"worker": list(peers)}, "task": task})
 
@@ -163,8 +163,10 @@ def _among_workers(
 
 
 def _torchrun(spec: AttemptSpec, devices: int, chief: str) -> dict[str, str]:
-    """A process group of one process for each worker, for a plain script; PET_* are torchrun's own
-    defaults."""
+    """Return the variables of a process group with one process per worker, for a plain script.
+
+    PET_* are the defaults of torchrun's options.
+    """
     host, _, port = chief.rpartition(":")
     alone = {"PET_NNODES": "1", "PET_NPROC_PER_NODE": str(max(1, devices))}
     several = {

@@ -1,7 +1,7 @@
-"""The agent's connection to its init: sends requests, hears every status.
+"""The agent's connection to its init: sends requests, receives every status.
 
-Does: keeps the newest status. Never: sends the same request twice in a row (init is idempotent,
-but each answer would be a reason to ask again), or lives on without init. State: in memory.
+Does: holds the newest status. A request that equals the one before is not sent: init is idempotent,
+but each answer would cause the next request.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from reshape_sidecar import codec, limits
 from reshape_sidecar.init import files
-from reshape_sidecar.init.values import Look, Request, Status
+from reshape_sidecar.init.values import GetStatus, InitStatus, Request
 
 RETRY_S = 0.05
 
 
 class InitGone(Exception):
-    """Init cannot be reached: without it there is no container."""
+    """Init is not reachable: without it there is no container."""
 
 
 class InitLink:
@@ -29,19 +29,19 @@ class InitLink:
         self,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        status: Status,
+        status: InitStatus,
         changed: Callable[[], None],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._changed = changed
         self._sent: Request | None = None
-        self._heard = asyncio.Event()
+        self._status_received = asyncio.Event()
         self.status = status
 
     @classmethod
     async def open(cls, path: Path, changed: Callable[[], None]) -> InitLink:
-        """Connect and hear the first status. Raises InitGone."""
+        """Connect and receive the first status. Raises InitGone."""
         give_up_s = time.monotonic() + limits.INIT_CONNECT_S
         while True:
             try:
@@ -53,45 +53,45 @@ class InitLink:
                 await asyncio.sleep(RETRY_S)
         client.setblocking(False)
         reader, writer = await asyncio.open_unix_connection(sock=client)
-        writer.write(codec.dumps(Look()).encode() + b"\n")
+        writer.write(codec.dumps(GetStatus()).encode() + b"\n")
         return cls(reader, writer, await _next(reader), changed)
 
     def send(self, request: Request) -> bool:
-        """Ask for something; False (and nothing is sent) if exactly this was asked last."""
+        """Send ``request``; False, without sending, if it equals the request before."""
         if request == self._sent:
             return False
         self._sent = request
-        # An environment may hold bytes that are no text; they come through as they are.
+        # An environment may hold bytes that are no text; they pass unchanged.
         self._writer.write(codec.dumps(request).encode(errors="surrogatepass") + b"\n")
         return True
 
     async def ask(self, request: Request) -> bool:
-        """Send, and wait until init has said something since; False as with ``send``."""
-        self._heard.clear()
+        """Send ``request`` and wait for the next status; False as with ``send``."""
+        self._status_received.clear()
         if not self.send(request):
             return False
-        await self._heard.wait()
+        await self._status_received.wait()
         return True
 
     async def listen(self) -> None:
-        """Take in each status until init is gone; then raises InitGone."""
+        """Receive each status until init is gone; then raise InitGone."""
         while True:
             status = await _next(self._reader)
-            self._heard.set()
+            self._status_received.set()
             if status != self.status:
                 self.status = status
                 self._changed()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._writer.close()
 
 
-async def _next(reader: asyncio.StreamReader) -> Status:
+async def _next(reader: asyncio.StreamReader) -> InitStatus:
     try:
         line = await reader.readline()
     except (OSError, ValueError) as error:
         raise InitGone(str(error)) from None
     if not line.endswith(b"\n"):
         raise InitGone("init closed its socket")
-    return codec.loads(Status, line)
+    return codec.loads(InitStatus, line)

@@ -1,8 +1,8 @@
-"""A folder from which any Python program of a job imports the session API, and nothing else.
+"""The folder from which any Python program of a job imports the session API.
 
 Does: links this package into a folder of the attempt, so that no image needs it installed, and says
-whether a script uses it. Never: shows what lies beside the package: the agent's own libraries are
-none of the program's. State: the link.
+whether a script uses it. The folder holds nothing else: the agent's own libraries stay invisible to
+the program.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PACKAGE = Path(__file__).resolve().parents[1]
 log = logging.getLogger("agent")
 
 
-def place(run: Path) -> Path | None:
-    """The folder, for ``PYTHONPATH``; None where there can be none, which is logged."""
+def install(run: Path) -> Path | None:
+    """Create the folder and return it for ``PYTHONPATH``; None (logged) if that fails."""
     folder = run / LIBRARY
     link = folder / PACKAGE.name
     try:
@@ -34,8 +34,8 @@ def place(run: Path) -> Path | None:
     return folder
 
 
-def used_by(spec: AttemptSpec) -> bool:
-    """Whether the script of the command names this package: its session will tell of each step."""
+def is_used_by(spec: AttemptSpec) -> bool:
+    """Return whether the script of the command names this package: a session reports steps."""
     script = environment.script(spec)
     if script is None:
         return False

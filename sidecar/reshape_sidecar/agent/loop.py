@@ -1,7 +1,7 @@
-"""The agent: hears what is desired, looks at what runs, does the next thing, says what is.
+"""The agent: drives the training process towards the desired state, and reports what it observes.
 
-Does: connects init, the coordinator, training and the clock to the decision in ``converge``.
-Never: decides, or lives on without init. State: ``AgentState``.
+Does: connects init, the coordinator, training and the clock to the decisions of ``converge``. The
+agent ends if its init does.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.spec import DeviceMode, Folder
 from reshape_sidecar.agent.state import AgentState
-from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.agent.training_server import serve
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import SOCKET_NAME
@@ -43,7 +43,7 @@ class Agent:
             token=folder.token,
             observe=self._state.observe_next,
             learn=self._learn,
-            acknowledged=self._state.wake.set,
+            on_acknowledged=self._state.wake.set,
         )
         self._state.push = self._link.push
 
@@ -55,18 +55,18 @@ class Agent:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, term.set)
         init = await InitLink.open(self._folder.run / SOCKET_NAME, self._on_status)
         state.status = lambda: init.status
-        server = serve(self._folder.socket, self._take_report, state.observe)
+        server = serve(self._folder.socket, self._on_report, state.observe)
         endless: list[Coroutine[Any, Any, Any]] = [
             term.wait(),
             init.listen(),
             self._converge_forever(Actions(state, init, self._link)),
             self._link.poll_forever(),
             self._link.push_forever(),
-            self._look_around_forever(),
+            self._watch_surroundings_forever(),
         ]
         if state.spec.workers > 1:
-            self._tell_training_of_meeting()
-            endless.append(self._be_reachable_forever())
+            self._write_save_step()
+            endless.append(self._offer_address_forever())
         tasks = [asyncio.create_task(work) for work in endless]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -81,34 +81,34 @@ class Agent:
             init.close()
 
     def _learn(self, desired: Desired) -> bool:
-        """Take up what the coordinator wants; True if it is newer than what was known."""
+        """Accept a desired state; True if it is newer than the one before."""
         state = self._state
         old = state.memory.desired
-        verdict = reporting.judge_desired(state.spec, old, desired)
+        verdict = reporting.refusal_of(state.spec, old, desired)
         if verdict is not None:
             if verdict:
                 log.warning("%s", verdict)
             return False
         if old is not None and desired.generation == old.generation:
-            state.keep(desired=desired)
-            self._tell_training_of_meeting()
+            state.persist(desired=desired)
+            self._write_save_step()
             return True
         mode, size = desired.mode.value, len(desired.devices)
         log.info("generation %s: %s on %s devices", desired.generation, mode, size)
         now_s = time.monotonic()
-        state.moments = Moments(now_s)
-        state.keep(desired=desired, learned_at_s=now_s)
-        self._tell_training_of_meeting()
+        state.timestamps = Timestamps(now_s)
+        state.persist(desired=desired, learned_at_s=now_s)
+        self._write_save_step()
         return True
 
-    def _tell_training_of_meeting(self) -> None:
-        """Before the report that says so: nothing else runs until this returns."""
+    def _write_save_step(self) -> None:
+        """Write the step of the save barrier for training, before any report can confirm it."""
         desired = self._state.memory.desired
         if self._state.spec.workers > 1 and desired is not None:
             worker_address.write(self._folder.run, desired.meeting)
 
-    async def _be_reachable_forever(self) -> None:
-        """Offer an address for the next start; another one as soon as that is taken."""
+    async def _offer_address_forever(self) -> None:
+        """Offer an address for the next start; a new one as soon as a start has used it."""
         state = self._state
         while True:
             if state.address is None:
@@ -119,22 +119,22 @@ class Agent:
                     log.warning("no way to the coordinator: %s", error)
             await asyncio.sleep(limits.ADDRESS_CHECK_S)
 
-    def _take_report(self, report: HookReport) -> bool:
-        """What training says; False if it is of another start."""
+    def _on_report(self, report: HookReport) -> bool:
+        """Accept a report of training; False if it is of another start."""
         state = self._state
         training = state.status().training
         if training is None or report.generation != training.generation:
             return False
         before, state.hook = state.hook, report
         state.names_first_step = True
-        if report.phase is HookPhase.SAVED and state.moments.saved_at_s is None:
-            state.moments = replace(state.moments, saved_at_s=time.monotonic())
-        saved = report.progress.checkpoint_step
-        if saved is None:
-            saved = state.memory.progress.checkpoint_step
-        progress = replace(report.progress, checkpoint_step=saved)
-        times = timing.with_report(state.memory.times, report)
-        # Progress is not worth a write to the disk: training says it again.
+        if report.phase is HookPhase.SAVED and state.timestamps.saved_at_s is None:
+            state.timestamps = replace(state.timestamps, saved_at_s=time.monotonic())
+        step = report.progress.checkpoint_step
+        if step is None:
+            step = state.memory.progress.checkpoint_step
+        progress = replace(report.progress, checkpoint_step=step)
+        times = timing.add_reported_times(state.memory.times, report)
+        # Not worth a write to the disk: training reports progress again.
         state.memory = replace(state.memory, progress=progress, times=times)
         first = state.memory.trained_generation < report.generation
         if report.first_step_s is not None and first:
@@ -154,16 +154,16 @@ class Agent:
         if (
             training is not None
             and training.generation == state.memory.generation
-            and state.moments.spawned_at_s is None
+            and state.timestamps.spawned_at_s is None
         ):
-            state.moments = replace(state.moments, spawned_at_s=training.spawned_at_s)
-            times = timing.of_start(state.memory.times, state.moments)
+            state.timestamps = replace(state.timestamps, spawned_at_s=training.spawned_at_s)
+            times = timing.add_start_times(state.memory.times, state.timestamps)
             state.memory = replace(state.memory, times=times)
         state.wake.set()
         state.push()
 
-    async def _look_around_forever(self) -> None:
-        """The self-check, once; then the GPUs, where they are real."""
+    async def _watch_surroundings_forever(self) -> None:
+        """Run the self-check once; then read the GPUs, if they are real."""
         state = self._state
         env = dict(os.environ) | dict(state.spec.env)
         state.fault = await asyncio.to_thread(selfcheck.fault, state.spec, self._folder, env)
@@ -195,16 +195,17 @@ class Agent:
                     await state.wake.wait()
 
     def _notice_first_step(self, now_s: float) -> float | None:
-        """A program that cannot name its first step counts as running after a while; gives when,
-        if not yet."""
+        """Count a program that does not report its first step as running after a while.
+
+        Returns when, if that time has not come.
+        """
         state = self._state
         training = state.status().training
         if training is None or not training.running:
             return None
         if state.memory.trained_generation >= training.generation:
             return None
-        told = state.names_first_step
-        wait_s = limits.HOOKED_RUNNING_S if told else limits.UNHOOKED_RUNNING_S
+        wait_s = limits.HOOKED_RUNNING_S if state.names_first_step else limits.UNHOOKED_RUNNING_S
         due_s = training.spawned_at_s + wait_s
         if now_s < due_s:
             return due_s

@@ -1,7 +1,7 @@
-"""What the agent must not forget when it dies: one file, replaced whole and synced.
+"""The agent's persisted state, ``agent.json``: one file, replaced whole and synced.
 
-Does: holds the newest desired state that was taken up, the one outcome per generation, and how far
-the agent got. Never: holds what init knows better (pids, exit codes). State: ``agent.json``.
+Does: stores the newest desired state, the one outcome per generation, and how far the agent got.
+It does not store the running process: init reports that.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ log = logging.getLogger("agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How the newest training process ended, judged once.
+class ProcessExit:
+    """How the newest training process ended, recorded once.
 
     ``step`` is the last one that it reported; ``saved_step`` that of the newest whole checkpoint.
+    ``asked``: it was sent SIGTERM.
     """
 
     generation: int
@@ -42,18 +43,18 @@ class Memory:
     """Persisted state. Times are seconds of the machine's monotonic clock, valid over restarts."""
 
     boot: int = 0
-    """Number of this start of the agent: the time of it in milliseconds, or one more than the
-    number before where that is higher."""
+    """Number of this start of the agent: its Unix time in milliseconds, or the number before plus
+    one if that is higher."""
     desired: Desired | None = None
     learned_at_s: float = 0.0
     outcome: Outcome | None = None
     stopped_generation: int = 0
     devices: tuple[str, ...] = ()
-    """Of the newest start."""
+    """Devices of the newest start."""
     started_generation: int = 0
     trained_generation: int = 0
     """Newest generation whose process has made its first step."""
-    ended: Ended | None = None
+    ended: ProcessExit | None = None
     finished: bool = False
     claimed: bool = False
     unfit: str | None = None
@@ -63,7 +64,7 @@ class Memory:
 
     @property
     def generation(self) -> int:
-        """The newest generation that was taken up; 0 before the first."""
+        """Newest generation of a desired state; 0 before the first."""
         return 0 if self.desired is None else self.desired.generation
 
     @property
@@ -83,11 +84,11 @@ class MemoryFile:
         self._path = run / MEMORY_FILE
 
     def boot(self, now_s: float) -> Memory:
-        """What was remembered, for a new start of the agent at ``now_s`` (Unix time).
+        """Return the stored memory for a new start of the agent at ``now_s`` (Unix time).
 
-        A memory that is lost or damaged begins anew. Its number then still is the highest, because
-        it is a time: reports of a low number would be taken for late ones. Raises OSError if the
-        file is there and cannot be read.
+        A lost or damaged memory is replaced by an empty one. Its number is still the highest,
+        because it is a time: reports with a lower one would count as late. Raises OSError if the
+        file exists and is not readable.
         """
         try:
             old = codec.loads(Memory, self._path.read_bytes())
@@ -98,17 +99,17 @@ class MemoryFile:
             with contextlib.suppress(OSError):
                 os.replace(self._path, self._path.with_suffix(".damaged"))
             old = Memory()
-        # Training has gone on since this was kept: whoever heard more of it knows better.
+        # Training went on since this was stored: newer values are known elsewhere.
         progress = replace(old.progress, loss=None, seconds_per_step=None)
         boot = max(old.boot + 1, int(now_s * MILLISECONDS))
         memory = replace(old, boot=boot, progress=progress)
         try:
             self.save(memory)
         except OSError as error:
-            # Nothing was decided yet: an agent that says what it sees is better than none.
+            # No decision depends on it yet, and an agent that only reports is better than none.
             log.error("%s cannot be written: %s", self._path, error)
         return memory
 
     def save(self, memory: Memory) -> None:
-        """Keep ``memory``; it is on the disk when this returns."""
+        """Store ``memory``; it is on the disk when this returns."""
         durable.write_whole(self._path, codec.dumps(memory).encode(errors="replace"))

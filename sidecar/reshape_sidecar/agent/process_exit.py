@@ -1,7 +1,7 @@
 """How a training process ended: its exit code, its newest whole checkpoint, the end of its log.
 
-Does: reads the checkpoint folder and the log file, once per end. Never: believes an exit code
-alone where a checkpoint can be looked at. State: none.
+Does: reads the checkpoint folder and the log file, once per exit. The manifest decides what is
+saved, not the exit code.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ from dataclasses import replace
 from pathlib import Path
 
 from reshape_sidecar import checkpoints, limits
-from reshape_sidecar.agent.memory import Ended
+from reshape_sidecar.agent.memory import ProcessExit
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
-from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.init.values import SIGNAL_BASE, TRAINING_LOG, Training
+from reshape_sidecar.init.values import SIGNAL_BASE, TRAINING_LOG, TrainingProcess
 from reshape_sidecar.wire import EXIT_SAVED, Progress
 
 log = logging.getLogger("agent")
 NEVER_EXECUTED = -1
 TAIL_BYTES_MAX = 8 * limits.ERROR_CHARS_MAX
-"""Read of the log's end: most of a line of Keras's progress bar moves the cursor."""
+"""Bytes read of the log's end: a line of Keras's progress bar is mostly cursor movement."""
 _TERMINAL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and what moves the cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links
     r"|[\x00-\x08\x0e-\x1f\x7f-\x9f]"
 )
-"""What a terminal obeys; nobody's table of jobs is to do so."""
+"""Terminal control codes, which must not reach a user's table of jobs."""
 
 
 def checkpoint_folder(spec: AttemptSpec) -> Path:
-    """Where the checkpoints of the job are."""
+    """Return the checkpoint folder of the job."""
     return Path(spec.checkpoints)
 
 
-def newest(spec: AttemptSpec, generation: int) -> Published | None:
-    """The newest whole checkpoint, seen from the end of the process of ``generation``; None also
-    if the folder cannot be read, which is logged."""
+def newest_checkpoint(spec: AttemptSpec, generation: int) -> PublishedCheckpoint | None:
+    """Return the newest whole checkpoint after the process of ``generation`` ended.
+
+    None also if the folder is not readable, which is logged.
+    """
     try:
         return checkpoints.newest(checkpoint_folder(spec), (spec.attempt, generation))
     except (OSError, CheckpointError) as error:
@@ -47,44 +49,47 @@ def newest(spec: AttemptSpec, generation: int) -> Published | None:
         return None
 
 
-def judge(
-    spec: AttemptSpec, folder: Folder, training: Training, step: int, *, memory_ran_out: bool
-) -> Ended:
-    """How this training process ended; ``step`` is the last that it reported. ``memory_ran_out``:
-    the kernel has killed some process of the container for want of memory."""
-    saved = newest(spec, training.generation)
+def inspect(
+    spec: AttemptSpec, folder: Folder, training: TrainingProcess, step: int, *, memory_ran_out: bool
+) -> ProcessExit:
+    """Return how this training process ended.
+
+    ``step``: the last one that it reported. ``memory_ran_out``: the kernel has killed a process of
+    the container because memory ran out.
+    """
+    newest = newest_checkpoint(spec, training.generation)
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
-    complete = saved is not None and saved.manifest.complete
+    complete = newest is not None and newest.manifest.complete
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
-    return Ended(
+    return ProcessExit(
         training.generation,
         code,
         asked=training.rung,
         step=step,
-        saved_step=None if saved is None else saved.manifest.step,
+        saved_step=None if newest is None else newest.manifest.step,
         complete=complete and code in (0, EXIT_SAVED),
         error=_error(folder, training, code, memory_ran_out) if failed else None,
     )
 
 
-def finished(ended: Ended) -> bool:
-    """Whether training reached its end: it says so, or it left with 0 without being asked to."""
+def reached_end(ended: ProcessExit) -> bool:
+    """Return whether training reached its end: complete, or exit code 0 without a request."""
     return ended.complete or (ended.exit_code == 0 and not ended.asked)
 
 
-def over(spec: AttemptSpec, ended: Ended | None, generation: int) -> bool:
-    """Whether training is over, seen by a worker of which ``generation`` is desired.
+def is_over(spec: AttemptSpec, ended: ProcessExit | None, generation: int) -> bool:
+    """Return whether training is over for a worker of which ``generation`` is desired.
 
-    Of several workers the chief alone can say so: another one that reached its end begins anew with
-    a chief that does not, whether it ended before it heard of that or after.
+    Of several workers only the chief decides: another one that reached its end starts again with a
+    chief that did not, even if it ended before it knew of the new generation.
     """
-    if ended is None or not finished(ended):
+    if ended is None or not reached_end(ended):
         return False
     return spec.worker == 0 or ended.generation >= generation
 
 
-def progress_after(progress: Progress, ended: Ended | None) -> Progress:
-    """What a new process begins with: steps that no checkpoint holds are executed again."""
+def progress_after(progress: Progress, ended: ProcessExit | None) -> Progress:
+    """Return the progress at the start of a new process, which repeats unsaved steps."""
     if ended is None:
         return progress
     saved = ended.saved_step or 0
@@ -93,7 +98,7 @@ def progress_after(progress: Progress, ended: Ended | None) -> Progress:
     return replace(progress, step=saved, loss=None, seconds_per_step=None)
 
 
-def _error(folder: Folder, training: Training, code: int, memory_ran_out: bool) -> str:
+def _error(folder: Folder, training: TrainingProcess, code: int, memory_ran_out: bool) -> str:
     if training.error is not None:
         return training.error
     first = f"training ended with exit code {code}"
@@ -108,7 +113,7 @@ def _error(folder: Folder, training: Training, code: int, memory_ran_out: bool) 
 
 
 def _tail(path: Path, offset_bytes: int) -> str:
-    """The last lines that this process wrote."""
+    """Return the last lines that this process wrote, without control codes."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)

@@ -1,7 +1,4 @@
-"""What the agent says of itself, and which desired states it takes up. Pure.
-
-Never: reports what was not persisted, or takes up what is older than what it knows.
-"""
+"""The observed state that the agent reports, and which desired states it accepts. Pure."""
 
 from __future__ import annotations
 
@@ -11,17 +8,17 @@ from reshape_sidecar.agent import converge
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.contract import HookReport
-from reshape_sidecar.init.values import Status
+from reshape_sidecar.init.values import InitStatus
 from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Meeting, Observed, Phase
 
 SEQUENCES_PER_BOOT = 1_000_000
 """Reports in one millisecond of an agent's life: a later start's numbers are all higher."""
 
 
-def observed(
+def observed_state(
     spec: AttemptSpec,
     memory: Memory,
-    status: Status,
+    status: InitStatus,
     checked: bool,
     sequence: int,
     gpu_use: tuple[GpuUse, ...],
@@ -29,13 +26,13 @@ def observed(
     hook: HookReport | None = None,
     waits_for: str | None = None,
 ) -> Observed:
-    """The whole observed state."""
+    """Return the whole observed state."""
     phase = converge.phase(memory, status, checked=checked)
     training = status.training
     running = training is not None and training.running
     ended = memory.ended if phase in (Phase.CRASHED, Phase.FINISHED) else None
     error = memory.unfit if phase is Phase.UNFIT else ended.error if ended else waits_for
-    seen = Observed(
+    state = Observed(
         job=spec.job,
         attempt=spec.attempt,
         generation=memory.generation,
@@ -54,11 +51,11 @@ def observed(
         gpu_use=gpu_use,
         process_restarts=memory.process_restarts,
     )
-    return seen if spec.workers == 1 else _among_workers(seen, spec, memory, address, hook)
+    return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)
 
 
 def _among_workers(
-    seen: Observed,
+    state: Observed,
     spec: AttemptSpec,
     memory: Memory,
     address: str | None,
@@ -69,7 +66,7 @@ def _among_workers(
         asks = Meeting(hook.generation, hook.asks_step)
     desired = memory.desired
     return replace(
-        seen,
+        state,
         worker=spec.worker,
         address=address,
         peers=() if desired is None else desired.peers,
@@ -78,8 +75,8 @@ def _among_workers(
     )
 
 
-def judge_desired(spec: AttemptSpec, old: Desired | None, new: Desired) -> str | None:
-    """None: take it up. Otherwise why not; an empty text if it is simply known already."""
+def refusal_of(spec: AttemptSpec, old: Desired | None, new: Desired) -> str | None:
+    """Return why ``new`` is refused: None to accept it, an empty text if it is known already."""
     if (new.job, new.attempt) != (spec.job, spec.attempt):
         return f"a desired state of {new.job} attempt {new.attempt} is not for this attempt"
     if new.version != WIRE_VERSION:

@@ -1,7 +1,7 @@
-"""The look at an attempt's surroundings before it calls itself initialised.
+"""The self-check of an attempt before it reports itself initialised.
 
-Does: code folder, script, executable, writable checkpoints, data, GPUs; the first thing that is
-missing is named with its remedy. Never: starts the user's program or touches a GPU.
+Does: checks code folder, script, executable, writable checkpoints, data and GPUs, without starting
+the user's program; names the first fault with its remedy.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
 
 
 def fault(spec: AttemptSpec, folder: Folder, env: Mapping[str, str]) -> str | None:
-    """What keeps this attempt from training (what, where, remedy); None if nothing does."""
+    """Return the fault that keeps this attempt from training, with its remedy; None if none."""
     return (
         _code_fault(spec)
         or _program_fault(spec, env)
@@ -47,10 +47,10 @@ def _program_fault(spec: AttemptSpec, env: Mapping[str, str]) -> str | None:
     word = environment.command(spec)[0]
     if "/" in word:
         path = Path(spec.code, word)
-        found = path.is_file() and os.access(path, os.X_OK)
+        exists = path.is_file() and os.access(path, os.X_OK)
     else:
-        found = shutil.which(word, path=env.get("PATH", os.defpath)) is not None
-    if found:
+        exists = shutil.which(word, path=env.get("PATH", os.defpath)) is not None
+    if exists:
         return None
     return (
         f"program {word} does not exist or is not executable; correct `command` in the job record"

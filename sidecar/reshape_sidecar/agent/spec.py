@@ -1,7 +1,6 @@
-"""What a SideCar knows of its attempt, and where it keeps its files.
+"""The spec of an attempt (``spec.json``, written by the launcher) and the layout of its folder.
 
-Does: the values of ``spec.json``, which the launcher writes, and the layout of an attempt's folder.
-Never: changes after the launch; what changes comes with the desired state.
+The spec does not change after the launch; the desired state carries what changes.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ AGENT_SOCKET = "agent.sock"
 
 
 class DeviceMode(StrEnum):
-    """How the GPUs of this attempt are real."""
+    """Whether the GPUs of this attempt are real."""
 
     POOL = "pool"
-    """Real GPUs, told apart by NVML UUID (the paper's mode)."""
+    """Real GPUs, identified by NVML UUID (the paper's mode)."""
     SIMULATED = "simulated"
-    """One TensorFlow logical CPU device per GPU; trains really, paced by the device truth."""
+    """One TensorFlow logical CPU device per GPU: real training, paced by the device truth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class AttemptSpec:
     job_type: str | None = None
     python: str | None = None
     worker: int = 0
-    """Which worker of its job this attempt's SideCar keeps; 0 is the chief."""
+    """Number of the worker that this SideCar runs; 0 is the chief."""
     workers: int = 1
 
 
@@ -79,9 +78,9 @@ class Folder:
         return self.run / AGENT_SOCKET
 
     def spec(self) -> AttemptSpec:
-        """The attempt's values; raises OSError or CodecError."""
+        """Read the attempt's spec; raises OSError or CodecError."""
         return codec.loads(AttemptSpec, (self.path / SPEC_FILE).read_bytes())
 
     def token(self) -> str:
-        """The attempt's bearer token; raises OSError."""
+        """Read the attempt's bearer token; raises OSError."""
         return (self.path / TOKEN_FILE).read_text(encoding="utf-8").strip()

@@ -1,7 +1,7 @@
-"""What one run of the agent holds: the persisted memory, and what need not survive it.
+"""The state of one run of the agent: the persisted memory, and values that need not survive it.
 
-Does: keeps both in one place for the loop and the actions, and says when something changed. Never:
-decides, or shows a change of the memory before it is on the disk. State: this object.
+Does: holds both for the loop and the actions, and wakes the loop at a change. A change by
+``persist`` is on the disk before any reader sees it.
 """
 
 from __future__ import annotations
@@ -15,41 +15,42 @@ from typing import Any
 from reshape_sidecar.agent import environment, library, process_exit, reporting
 from reshape_sidecar.agent.memory import Memory, MemoryFile
 from reshape_sidecar.agent.spec import Folder
-from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
-from reshape_sidecar.init.values import Status
+from reshape_sidecar.init.values import InitStatus
 from reshape_sidecar.wire import GpuUse, Observed
 
 
 class AgentState:
-    """``wake`` is set when there may be something to do; ``push`` reports as soon as possible."""
+    """``wake`` is set if an action may be due; ``push`` reports as soon as possible."""
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.spec = folder.spec()
         self._file = MemoryFile(folder.run)
         self.memory: Memory = self._file.boot(time.time())
-        self.moments = Moments(self.memory.learned_at_s)
+        self.timestamps = Timestamps(self.memory.learned_at_s)
         self.hook: HookReport | None = None
-        """The newest report of the training process that runs."""
-        self.names_first_step = environment.hooked(self.spec) or library.used_by(self.spec)
-        """Whether training is expected to say when it has made its first step."""
+        """Newest report of the running training process."""
+        self.names_first_step = environment.hooked(self.spec) or library.is_used_by(self.spec)
+        """Whether training is expected to report its first step."""
         self.checked = False
+        """True once the self-check has run."""
         self.fault: str | None = None
-        """What the self-check found."""
+        """Result of the self-check; None if it passed."""
         self.waits_for: str | None = None
-        """What a start waits for."""
+        """Reason for which a start waits."""
         self.address: str | None = None
-        """Where the next start can be reached by the other workers."""
+        """Address at which the other workers reach the next start."""
         self.gpu_use: tuple[GpuUse, ...] = ()
         self.wake = asyncio.Event()
-        self.status: Callable[[], Status]
+        self.status: Callable[[], InitStatus]
         self.push: Callable[[], None]
         self._sequence = 0
 
     @property
     def saving(self) -> bool:
-        """Whether training has said that it saves."""
+        """Whether training has reported that it saves."""
         saving = (HookPhase.SAVING, HookPhase.SAVED)
         return self.hook is not None and self.hook.phase in saving
 
@@ -60,10 +61,10 @@ class AgentState:
         known = workers == 1 or (desired is not None and len(desired.peers) == workers)
         return self.checked and self.fault is None and known
 
-    def keep(self, **changes: Any) -> None:
-        """Change the memory, persist it, then report it."""
+    def persist(self, **changes: Any) -> None:
+        """Change the memory, write it to the disk, then report it."""
         memory = replace(self.memory, **changes)
-        finished = process_exit.over(self.spec, memory.ended, memory.generation)
+        finished = process_exit.is_over(self.spec, memory.ended, memory.generation)
         memory = replace(memory, finished=finished)
         self._file.save(memory)
         self.memory = memory
@@ -71,18 +72,18 @@ class AgentState:
         self.push()
 
     def note_trained(self, generation: int) -> None:
-        """Its process has made its first step. Not worth a write to the disk: it is said again."""
+        """Note the first step of ``generation``, in memory only: training reports it again."""
         self.memory = replace(self.memory, trained_generation=generation)
         self.wake.set()
         self.push()
 
     def observe(self) -> Observed:
-        """What is, under the newest sequence number."""
+        """Return the observed state under the newest sequence number."""
         memory = self.memory
         if self.fault is not None and memory.unfit is None:
             memory = replace(memory, unfit=self.fault)
         sequence = memory.boot * reporting.SEQUENCES_PER_BOOT + self._sequence
-        return reporting.observed(
+        return reporting.observed_state(
             self.spec,
             memory,
             self.status(),
@@ -95,6 +96,6 @@ class AgentState:
         )
 
     def observe_next(self) -> Observed:
-        """What is, under a sequence number of its own."""
+        """Return the observed state under a new sequence number."""
         self._sequence += 1
         return self.observe()

@@ -1,7 +1,7 @@
-"""Where the seconds of a start or reshape went. Pure arithmetic on moments.
+"""The seconds of a start or reshape by phase, computed from timestamps. Pure.
 
-Never: measures. A moment that was not seen (the agent died meanwhile) gives None, not a guess.
-Moments are seconds of the machine's monotonic clock.
+Timestamps are seconds of the machine's monotonic clock. A missing one (the agent died meanwhile)
+gives None.
 """
 
 from __future__ import annotations
@@ -13,40 +13,45 @@ from reshape_sidecar.wire import PhaseTimes
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
-    """When what was seen of the newest generation; None: not, or not yet."""
+class Timestamps:
+    """When each event of the newest generation happened; None: unknown, or not yet."""
 
     learned_at_s: float
     asked_at_s: float | None = None
-    """SIGTERM was sent."""
+    """Time of the SIGTERM."""
     saved_at_s: float | None = None
-    """The hook said that its checkpoint is published."""
+    """Time of the hook's report that its checkpoint is published."""
     ended_at_s: float | None = None
     swept_at_s: float | None = None
     spawned_at_s: float | None = None
 
 
-def of_stop(moments: Moments) -> PhaseTimes:
-    """Save: SIGTERM to the published checkpoint, the wait for a step boundary included. Stop: from
-    there until no process of the tree is left. A program without a hook saves until it ends."""
-    saved_at_s = moments.saved_at_s if moments.saved_at_s is not None else moments.ended_at_s
+def stop_times(timestamps: Timestamps) -> PhaseTimes:
+    """Return the seconds of save and stop.
+
+    Save: from SIGTERM to the published checkpoint, with the wait for a step boundary. Stop: from
+    there until no process of the tree is left. A program without a hook saves until it ends.
+    """
+    saved_at_s = (
+        timestamps.saved_at_s if timestamps.saved_at_s is not None else timestamps.ended_at_s
+    )
     return PhaseTimes(
-        save_s=_between(moments.asked_at_s, saved_at_s),
-        stop_s=_between(saved_at_s, moments.swept_at_s),
+        save_s=_between(timestamps.asked_at_s, saved_at_s),
+        stop_s=_between(saved_at_s, timestamps.swept_at_s),
     )
 
 
-def of_start(times: PhaseTimes, moments: Moments) -> PhaseTimes:
-    """Add what the SideCar itself took from learning of the generation to the new process."""
-    whole_s = _between(moments.learned_at_s, moments.spawned_at_s)
-    if whole_s is None or (moments.ended_at_s is not None and times.save_s is None):
+def add_start_times(times: PhaseTimes, timestamps: Timestamps) -> PhaseTimes:
+    """Add the SideCar's own seconds between learning of the generation and the new process."""
+    whole_s = _between(timestamps.learned_at_s, timestamps.spawned_at_s)
+    if whole_s is None or (timestamps.ended_at_s is not None and times.save_s is None):
         return times
     own_s = whole_s - (times.save_s or 0.0) - (times.stop_s or 0.0)
     return replace(times, sidecar_s=max(0.0, own_s))
 
 
-def with_report(times: PhaseTimes, report: HookReport) -> PhaseTimes:
-    """Add the phases that training measured itself."""
+def add_reported_times(times: PhaseTimes, report: HookReport) -> PhaseTimes:
+    """Add the phases that training measured and reported."""
     return replace(
         times,
         import_s=_newest(report.import_s, times.import_s),

@@ -1,7 +1,7 @@
-"""The agent's own server, on a Unix socket for this user alone: training reports here.
+"""The agent's server for reports of training, on a Unix socket for this user alone.
 
-Does: ``POST /training`` takes a HookReport, ``GET /health`` says that the agent lives. Never:
-listens on a network, or lets a report of an earlier generation through. State: none.
+Does: ``POST /training`` accepts a HookReport (409 for one of another generation), ``GET /health``
+returns the observed state.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Take = Callable[[HookReport], bool]
 class TrainingHandler(RequestHandler):
     """Reports of the training process."""
 
-    def initialize(self, take: Take) -> None:
-        self._take = take
+    def initialize(self, accept: Take) -> None:
+        self._accept = accept
 
     def post(self) -> None:
         try:
@@ -35,8 +35,8 @@ class TrainingHandler(RequestHandler):
             self.set_status(HTTPStatus.BAD_REQUEST)
             self.finish({"code": "bad-report", "message": error.message, "path": error.path})
             return
-        taken = self._take(report)
-        self.set_status(HTTPStatus.NO_CONTENT if taken else HTTPStatus.CONFLICT)
+        accepted = self._accept(report)
+        self.set_status(HTTPStatus.NO_CONTENT if accepted else HTTPStatus.CONFLICT)
 
 
 class HealthHandler(RequestHandler):
@@ -50,11 +50,11 @@ class HealthHandler(RequestHandler):
         self.finish(json.dumps(codec.to_value(self._observe())))
 
 
-def serve(path: Path, take: Take, observe: Callable[[], Observed]) -> HTTPServer:
-    """Start to serve at ``path``; needs a running event loop. Raises OSError."""
+def serve(path: Path, accept: Take, observe: Callable[[], Observed]) -> HTTPServer:
+    """Start the server at ``path``; needs a running event loop. Raises OSError."""
     application = Application(
         [
-            (r"/training", TrainingHandler, {"take": take}),
+            (r"/training", TrainingHandler, {"accept": accept}),
             (r"/health", HealthHandler, {"observe": observe}),
         ],
         log_function=lambda handler: None,

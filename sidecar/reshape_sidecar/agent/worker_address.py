@@ -1,7 +1,7 @@
-"""This worker among the workers of its job: where it can be reached, and when all of them save.
+"""One of several workers: the address at which the others reach it, and the save barrier's file.
 
-Does: finds an address that the others can use, and keeps the file that tells training of a meeting.
-Never: believes a name (addresses need no name service). State: the file.
+Does: finds an address of this container (a number, so that no name service is needed), and writes
+the file from which training reads the step of the save barrier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MEETING_FILE = "meeting"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody uses now."""
+    """Return a port that is free now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))
@@ -25,9 +25,9 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def address(coordinator_url: str) -> str:
-    """Address of this container, as the coordinator's network sees it, with a free port.
+    """Return this container's address in the coordinator's network, with a free port.
 
-    Nothing is sent. Raises OSError while there is no way to the coordinator.
+    Nothing is sent. Raises OSError if there is no route to the coordinator.
     """
     parts = urlsplit(coordinator_url)
     where = (parts.hostname or "127.0.0.1", parts.port or 80)
@@ -39,7 +39,7 @@ def address(coordinator_url: str) -> str:
 
 
 def write(run: Path, meeting: Meeting | None) -> None:
-    """Tell training of the meeting, or that there is none. Raises OSError."""
+    """Write the step of the save barrier for training, or remove it. Raises OSError."""
     path = run / MEETING_FILE
     if meeting is None:
         path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Whether the batches of a fit are the same samples on any number of devices, as far as it shows.
+"""Whether the batches of a fit hold the same samples on any number of devices.
 
-Does: looks how a data pipeline makes its batches, and how many samples they have. Never: draws one
-to find out. State: none.
+Does: inspects how a data pipeline makes its batches and how many samples they have, without drawing
+one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ OF_ANY_SIZE = (
     "_InterleaveDataset",
     "_ParallelInterleaveDataset",
 )
-"""What makes batches in a function, or out of others; with one size for all, Keras knows it."""
+"""Datasets whose batches may differ in size, unless Keras knows one size for all of them."""
 INFINITE = -1
 """The cardinality of a pipeline without an end."""
 
 
 def reasons(model: Any, position: Any) -> Iterator[str]:
-    """What speaks against an exact trajectory on another number of devices."""
+    """Yield reasons against an exact trajectory on another number of devices."""
     if model._distribute_strategy is not None and _rebatch_is_undone(position):
         yield "on one device TensorFlow takes the batches as they were before rebatch"
     replicas = int(model.distribute_strategy.num_replicas_in_sync)
@@ -37,12 +37,12 @@ def reasons(model: Any, position: Any) -> Iterator[str]:
             yield f"a batch of {size} samples does not divide by {replicas} devices"
     adapter, steps = position.iterator.data_adapter, position.iterator.steps_per_epoch
     if type(adapter).__name__ == "TFDatasetAdapter" and steps is None and not adapter.num_batches:
-        # Two runs differ also without a stop: some devices do a step that has no samples.
+        # Two runs differ even without a stop: some devices run a step without samples.
         yield "on several devices TensorFlow steps past the end of data of unknown length"
 
 
 def _sizes(position: Any) -> Iterator[int | None]:
-    """Samples of the batches and of the last one of an epoch; None: nobody can know before."""
+    """Yield the sizes of the batches and of an epoch's last one; None: unknown in advance."""
     adapter = position.iterator.data_adapter
     batch = getattr(adapter, "batch_size", None)
     if isinstance(batch, int):
@@ -66,7 +66,7 @@ def _sizes(position: Any) -> Iterator[int | None]:
 
 
 def _rebatch_is_undone(position: Any) -> bool:
-    """Whether TensorFlow, as it shards the data for one device, makes nothing of a rebatch."""
+    """Return whether TensorFlow undoes a rebatch when it shards the data for one device."""
     import tensorflow
 
     policies = tensorflow.data.experimental.AutoShardPolicy

@@ -1,8 +1,7 @@
-"""Builds a model far enough that its state can be put back before its first step.
+"""Builds a model far enough that its state can be restored before its first step.
 
-Does: makes the variables that training makes: as Keras itself does under a strategy, from the
-shapes of the data, and else by tracing the step. Never: draws a batch, or executes a step. State:
-none.
+Does: creates the variables that training creates, without a batch and without a step: under a
+strategy from the shapes of the data, as Keras does, and otherwise by tracing the step.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from typing import Any
 
 
 def build(model: Any, iterator: Any) -> None:
-    """Make every variable that training of ``model`` on ``iterator`` would make."""
+    """Create every variable that training of ``model`` on ``iterator`` would create."""
     spec = getattr(iterator._distributed_dataset, "element_spec", None)
     step = None if model._distribute_strategy is not None else _traceable(model)
     if step is not None:
         import tensorflow
 
-        # Training finds the traced step and does not trace it again.
+        # Training reuses the traced step.
         step.get_concrete_function(tensorflow.data.IteratorSpec(spec))
         return
     with model.distribute_strategy.scope():
@@ -28,18 +27,18 @@ def build(model: Any, iterator: Any) -> None:
 
 
 def _traceable(model: Any) -> Any:
-    """The function of TensorFlow in the model's training step; None if it runs eagerly."""
+    """Return the TensorFlow function of the model's training step; None if it runs eagerly."""
     model.make_train_function()
     function = model.train_function
-    found = [function]
+    candidates = [function]
     if getattr(function, "__closure__", None):
         named = zip(function.__code__.co_freevars, function.__closure__, strict=True)
-        found += [cell.cell_contents for name, cell in named if name.endswith("on_iterator")]
-    return next((one for one in found if hasattr(one, "get_concrete_function")), None)
+        candidates += [cell.cell_contents for name, cell in named if name.endswith("on_iterator")]
+    return next((one for one in candidates if hasattr(one, "get_concrete_function")), None)
 
 
 def build_for(model: Any, arguments: dict[str, Any]) -> Any:
-    """Like ``build``, from the arguments of a ``fit`` that will not run; its iterator."""
+    """Build ``model`` from the arguments of a ``fit`` that will not run; return its iterator."""
     from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
     names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight")

@@ -1,8 +1,7 @@
-"""Cache files (``Dataset.cache(file)``) that the process before was filling when it ended.
+"""Cache files (``Dataset.cache(file)``) that an earlier process left unfinished.
 
-Does: removes what it left of them, so that they can be filled again: TensorFlow refuses that while
-their lock file is there. Never: touches a cache that is whole, or a lock that is younger than this
-process. State: none.
+Does: removes their parts, so that TensorFlow fills them again, which it refuses while their lock
+file exists. A whole cache, or a lock that is younger than this process, stays.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ WHOLE = ".index"
 
 
 def remove_unfinished(datasets: Iterable[Any], before_s: float) -> None:
-    """Remove what was left of the unfinished caches of a pipeline, if its lock was made earlier."""
+    """Remove the unfinished caches of a pipeline whose lock is older than ``before_s`` (Unix)."""
     for dataset in datasets:
         name = file_of(dataset)
         if name and not os.path.exists(name + WHOLE):
@@ -34,7 +33,7 @@ def _remove_parts(stem: str) -> None:
 
 
 def file_of(dataset: Any) -> str:
-    """Where a dataset caches its elements; empty for one that does not, or does so in memory."""
+    """Return the file in which a dataset caches its elements; empty if there is none."""
     name: Any = getattr(dataset, "_filename", None)
     if type(dataset).__name__ != "CacheDataset" or not hasattr(name, "numpy"):
         return ""

@@ -1,11 +1,10 @@
-"""The state of a script's own callbacks, as far as it can be kept.
+"""The state of a script's own callbacks: their plain attributes, captured and restored.
 
-Does: copies plain attributes (numbers, text, lists, arrays, functions of Keras) of each callback
-and puts them back; keeps those of finished ``fit`` calls while the script can still read them.
-Never: touches a model, a file handle or an object that it does not know; what it leaves out is
-returned by name. State: which callbacks each finished call had.
+Does: copies numbers, text, lists, arrays and functions of Keras of each callback and restores them;
+follows the callbacks of finished ``fit`` calls while the script can still read them. Attributes of
+other kinds (models, file handles, unknown objects) are left out and named.
 
-A list or dictionary is filled and not replaced: the script or another callback may hold it, too.
+A list or dictionary is filled and not replaced: the script or another callback may share it.
 """
 
 from __future__ import annotations
@@ -15,48 +14,50 @@ import weakref
 from collections import deque
 from typing import Any
 
+from reshape_sidecar.hook.custom_step import of_keras
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.origin import of_keras
 from reshape_sidecar.hook.values import Reader, Unkeepable, Writer
 
 NEVER_KEPT = frozenset({"_model", "model", "params", "validation_data", "_params"})
 SKIPPED_CLASSES = frozenset({"ProgbarLogger"})
-"""They count what this process has shown."""
+"""Callbacks that count what this process has shown."""
 APPENDING_CLASSES = frozenset({"CSVLogger"})
-"""They truncate their file at the start of a fit unless told to append."""
+"""Callbacks that truncate their file at the start of a fit unless they append."""
 OF_THE_FILE = frozenset({"append", "append_header"})
-"""Attributes of theirs that say what is in the file; a resumed one has looked there itself."""
+"""Attributes that describe the file; a resumed callback reads them from the file itself."""
 IN_VALIDATION = ("on_test_begin", "on_test_batch_begin", "on_test_batch_end", "on_test_end")
 
 
 def capture(callbacks: list[Any], writer: Writer) -> list[Any]:
-    """Encoded attributes of each callback, with the names of those that could not be kept."""
+    """Return the encoded attributes of each callback, and the names of those left out."""
     out = []
     for callback in callbacks:
-        kept: dict[str, Any] = {}
-        lost: list[str] = []
+        values: dict[str, Any] = {}
+        unkeepable: list[str] = []
         if type(callback).__name__ not in SKIPPED_CLASSES:
             for name, value in vars(callback).items():
                 if name in NEVER_KEPT:
                     continue
                 try:
-                    kept[name] = writer.encode(value)
+                    values[name] = writer.encode(value)
                 except Unkeepable:
-                    lost.append(name)
-        out.append({"class": _class(callback), "kept": kept, "lost": lost})
+                    unkeepable.append(name)
+        out.append({"class": _class(callback), "kept": values, "lost": unkeepable})
     return out
 
 
-def act_in_validation(callbacks: list[Any]) -> bool:
-    """Whether one of the script's own does something there, with the weights perhaps. Keras's may
-    see a validation twice."""
+def act_during_validation(callbacks: list[Any]) -> bool:
+    """Return whether a callback of the script has methods that run during a validation.
+
+    Such a callback may change weights. Those of Keras may see a validation twice.
+    """
     return any(
         not of_keras(getattr(callback, name)) for callback in callbacks for name in IN_VALIDATION
     )
 
 
 def restore(callbacks: list[Any], saved: list[Any], reader: Reader) -> None:
-    """Put attributes back by position and class; says which begin anew."""
+    """Restore attributes by position and class; log the callbacks without a state."""
     unmatched = []
     for number, callback in enumerate(callbacks):
         entry = saved[number] if number < len(saved) else None
@@ -103,53 +104,53 @@ def _put(callback: Any, name: str, value: Any) -> None:
 
 
 class EndedCallbacks:
-    """The callbacks of finished ``fit`` calls that the script still holds; their newest state."""
+    """The callbacks of finished ``fit`` calls that the script still holds."""
 
     def __init__(self) -> None:
         self._of_fits: list[list[weakref.ref[Any]]] = []
 
     def fit_ended(self, callbacks: Any) -> None:
-        """A call is over (or was skipped) that had ``callbacks`` as its argument."""
-        self._of_fits.append([weakref.ref(callback) for callback in _given(callbacks)])
+        """Note the argument ``callbacks`` of a call that is over or was skipped."""
+        self._of_fits.append([weakref.ref(callback) for callback in _flattened(callbacks)])
 
     def encode(self, writer: Writer) -> dict[str, Any]:
-        """States and, for each finished call, which of them are its callbacks'."""
+        """Encode the newest states, and for each finished call the index of its callbacks'."""
         living: list[Any] = []
-        places: dict[int, int] = {}
+        indexes: dict[int, int] = {}
         fits: list[list[int | None]] = []
         for fit in self._of_fits:
             fits.append([])
             for callback in (reference() for reference in fit):
-                if callback is not None and places.setdefault(id(callback), len(living)) == len(
+                if callback is not None and indexes.setdefault(id(callback), len(living)) == len(
                     living
                 ):
                     living.append(callback)
-                fits[-1].append(places.get(id(callback)))
+                fits[-1].append(indexes.get(id(callback)))
         return {"fits": fits, "states": capture(living, writer)}
 
 
 def restore_ended(
     callbacks: Any, saved: dict[str, Any], number: int, model: Any, reader: Reader
 ) -> None:
-    """Give the callbacks of finished call ``number``, which is skipped, what they had become."""
+    """Restore the newest state of the callbacks of finished call ``number``, which is skipped."""
     if not saved:
         return  # a checkpoint of an older hook
-    for callback, place in zip(_given(callbacks), saved["fits"][number], strict=False):
+    for callback, index in zip(_flattened(callbacks), saved["fits"][number], strict=False):
         callback._model = model
-        if place is not None and saved["states"][place]["class"] == _class(callback):
-            _fill(callback, saved["states"][place], reader)
+        if index is not None and saved["states"][index]["class"] == _class(callback):
+            _fill(callback, saved["states"][index], reader)
 
 
-def _given(callbacks: Any) -> list[Any]:
-    """The callbacks in an argument of ``fit``."""
+def _flattened(callbacks: Any) -> list[Any]:
+    """Return the callbacks in an argument of ``fit``, lists and CallbackLists flattened."""
     if isinstance(callbacks, (list, tuple)):
-        return [one for item in callbacks for one in _given(item)]
+        return [one for item in callbacks for one in _flattened(item)]
     inner = getattr(callbacks, "callbacks", None)
     return [] if callbacks is None else [callbacks] if inner is None else list(inner)
 
 
 def append_instead_of_truncating(callbacks: list[Any]) -> None:
-    """Before a resumed fit begins: let loggers go on in their file."""
+    """Let loggers append to their file, before a resumed fit begins."""
     for callback in callbacks:
         if _appends(callback):
             callback.append = True

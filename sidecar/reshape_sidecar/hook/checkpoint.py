@@ -1,8 +1,7 @@
-"""The checkpoint of a Keras job: what a save holds, and how the newest one is found at start.
+"""The checkpoints of a Keras job: what a save holds, and how the newest one is loaded at start.
 
 Does: claims the folder and reads the newest checkpoint in the background while the framework is
-imported; publishes a state. Never: decides when, or knows a model's inside. State: the newest
-published checkpoint of this process.
+imported; publishes a state.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from reshape_sidecar import checkpoints, durable
-from reshape_sidecar.checkpoints import Published
+from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.position import Counts, SavedPosition
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.values import Reader, Writer
 
 SHUFFLE_SEED_BYTES = 4
@@ -28,7 +27,7 @@ SHUFFLE_SEED_BYTES = 4
 
 @dataclass(frozen=True, slots=True)
 class FinishedFit:
-    """A ``fit`` call that is over: its model (by order of first use) and what it returned."""
+    """A ``fit`` call that is over: its model (by order of first use) and its History."""
 
     model: int
     epochs: int
@@ -36,57 +35,57 @@ class FinishedFit:
     history: dict[str, list[Any]]
     params: dict[str, Any]
     random: dict[str, Any]
-    """Encoded random state after it, so that what the script does next is what it did before."""
+    """Encoded random state after the call, so that the script goes on as it did before."""
     training: Counts = (0, 0)
-    """Iterators over its training data, which the script may use again: made, and drawn from."""
+    """Iterators over its training data, which the script may use again."""
     validation: Counts = (0, 0)
-    """The same of its validation data."""
+    """Iterators over its validation data."""
     raised: bool = False
-    """It ended by an exception, which no checkpoint can give back."""
+    """True if the call ended by an exception, which no checkpoint can restore."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Where a job is: steps and epochs since its first start, and the fit calls so far."""
+class ResumePoint:
+    """Where a job resumes: steps and epochs since its first start, and the fit calls so far."""
 
     step: int
     epoch: int
     finished: tuple[FinishedFit, ...] = ()
     fit_epoch: int = 0
-    """Epoch of the fit in progress; meaningful with a position."""
+    """Epoch of the fit in progress; valid if there is a position."""
     position: SavedPosition | None = None
 
 
 @dataclass(slots=True)
-class Restored:
+class SavedState:
     """A checkpoint that was found: its mark and its encoded parts."""
 
-    mark: Mark
+    resume_point: ResumePoint
     reader: Reader
     shuffle_seed: int
     complete: bool
     variables: list[Any] = field(default_factory=list)
-    """Of the model that the newest fit trains or trained."""
+    """Variables of the model that the newest fit trains or trained."""
     others: dict[str, list[Any]] = field(default_factory=dict)
     """Variables of the models of earlier fits, by their number."""
     callbacks: list[Any] = field(default_factory=list)
     ended_callbacks: dict[str, Any] = field(default_factory=dict)
-    """Of finished fits; empty in a checkpoint of an older hook."""
+    """States of the callbacks of finished fits; empty in a checkpoint of an older hook."""
     random: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, float] = field(default_factory=dict)
     verdict: Verdict = Verdict(EXACT)
 
 
-class Shelf:
-    """The checkpoint folder of this start. Without a folder nothing is kept or found."""
+class CheckpointStore:
+    """The checkpoint folder of this start; without a folder nothing is saved or loaded."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: HookSettings) -> None:
         self._settings = settings
         self._folder = settings.checkpoints
         self._error: Exception | None = None
-        self._restored: Restored | None = None
-        self._newest: Published | None = None
-        self._looked = False
+        self._saved_state: SavedState | None = None
+        self._newest: PublishedCheckpoint | None = None
+        self._searched = False
         self._shuffle_seed = int.from_bytes(os.urandom(SHUFFLE_SEED_BYTES), "big") >> 1
         self._thread = threading.Thread(target=self._find, daemon=True, name="reshape-find")
         if self._folder is not None:
@@ -97,56 +96,58 @@ class Shelf:
         """Whether there is a folder to save to."""
         return self._folder is not None
 
-    def restored(self) -> Restored | None:
-        """What the newest checkpoint holds; waits until it was found.
+    def saved_state(self) -> SavedState | None:
+        """Return the state in the newest checkpoint, once it is read; None if there is none.
 
-        Raises SystemExit with a clear message when the folder cannot be used.
+        Raises SystemExit, with the reason, if the folder cannot be used.
         """
         self._wait()
         if self._error is not None:
             raise SystemExit(f"reshape: {self._error}")
-        return self._restored
+        return self._saved_state
 
     def shuffle_seed(self) -> int:
-        """The seed of this job's unseeded shuffles: drawn once, the same in every process.
+        """Return the seed of this job's unseeded shuffles: drawn once, the same in every process.
 
-        A folder that cannot be used is no error here: what is in it may be that of a session.
+        A folder that cannot be used is no error here: it may hold the checkpoints of a session.
         """
         self._wait()
-        return self._restored.shuffle_seed if self._restored else self._shuffle_seed
+        return self._saved_state.shuffle_seed if self._saved_state else self._shuffle_seed
 
     def newest_step(self) -> int | None:
-        """Step of the newest checkpoint that is known here."""
+        """Return the step of the newest checkpoint that this process knows."""
         return self._newest.manifest.step if self._newest else None
 
     def publish(
-        self, mark: Mark, parts: dict[str, Any], writer: Writer, *, complete: bool
-    ) -> Published:
-        """Publish a state; raises CheckpointError."""
+        self, resume_point: ResumePoint, parts: dict[str, Any], writer: Writer, *, complete: bool
+    ) -> PublishedCheckpoint:
+        """Publish the state ``parts`` at ``resume_point``; raises CheckpointError."""
         document = {
             **parts,
-            "mark": _mark_value(mark, writer),
+            "mark": _encode_point(resume_point, writer),
             "shuffle_seed": self.shuffle_seed(),
         }
-        return self._publish(mark, lambda folder: writer.write(folder, document), complete)
+        return self._publish(resume_point, lambda folder: writer.write(folder, document), complete)
 
-    def publish_complete(self, mark: Mark) -> None:
-        """Publish the newest checkpoint once more, as the end of training.
+    def publish_complete(self, resume_point: ResumePoint) -> None:
+        """Publish the newest checkpoint again as the end of training.
 
-        Does nothing if it is that already. Raises CheckpointError.
+        Does nothing if it is complete already. Raises CheckpointError.
         """
         newest = self._newest
         if newest is None:
             raise CheckpointError("there is no checkpoint to complete")
         if not newest.manifest.complete:
-            self._publish(mark, lambda folder: _link(newest.path, folder), True)
+            self._publish(resume_point, lambda folder: _link(newest.path, folder), True)
 
-    def _publish(self, mark: Mark, write: Callable[[Path], None], complete: bool) -> Published:
+    def _publish(
+        self, resume_point: ResumePoint, write: Callable[[Path], None], complete: bool
+    ) -> PublishedCheckpoint:
         assert self._folder is not None
         self._newest = checkpoints.publish(
             self._folder,
-            step=mark.step,
-            epoch=mark.epoch,
+            step=resume_point.step,
+            epoch=resume_point.epoch,
             attempt=self._settings.attempt,
             generation=self._settings.generation,
             write=write,
@@ -158,8 +159,8 @@ class Shelf:
     def _wait(self) -> None:
         if self._folder is not None:
             self._thread.join()
-            if not self._looked:
-                self._find()  # a process that the script has forked: the thread is not in it
+            if not self._searched:
+                self._find()  # in a process that the script has forked, the thread does not run
 
     def _find(self) -> None:
         try:
@@ -167,18 +168,18 @@ class Shelf:
             checkpoints.claim(self._folder, self._settings.attempt, self._settings.job)
             self._newest = checkpoints.newest(self._folder)
             if self._newest is not None:
-                self._restored = _read(self._newest)
+                self._saved_state = _read(self._newest)
         except Exception as error:
             self._error = error
-        self._looked = True
+        self._searched = True
 
 
-def _read(published: Published) -> Restored:
+def _read(published: PublishedCheckpoint) -> SavedState:
     reader = Reader(published.path)
     reader.load()
     document = reader.document
-    return Restored(
-        mark=_mark(document["mark"], reader),
+    return SavedState(
+        resume_point=_decode_point(document["mark"], reader),
         reader=reader,
         shuffle_seed=document["shuffle_seed"],
         complete=published.manifest.complete,
@@ -192,8 +193,8 @@ def _read(published: Published) -> Restored:
     )
 
 
-def _mark_value(mark: Mark, writer: Writer) -> dict[str, Any]:
-    position = mark.position
+def _encode_point(resume_point: ResumePoint, writer: Writer) -> dict[str, Any]:
+    position = resume_point.position
     finished = [
         {
             "model": fit.model,
@@ -204,12 +205,12 @@ def _mark_value(mark: Mark, writer: Writer) -> dict[str, Any]:
             "raised": fit.raised,
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
-        for fit in mark.finished
+        for fit in resume_point.finished
     ]
     return {
-        "step": mark.step,
-        "epoch": mark.epoch,
-        "fit_epoch": mark.fit_epoch,
+        "step": resume_point.step,
+        "epoch": resume_point.epoch,
+        "fit_epoch": resume_point.fit_epoch,
         "position": None
         if position is None
         else {name: getattr(position, name) for name in SavedPosition.__slots__},
@@ -217,7 +218,7 @@ def _mark_value(mark: Mark, writer: Writer) -> dict[str, Any]:
     }
 
 
-def _mark(value: dict[str, Any], reader: Reader) -> Mark:
+def _decode_point(value: dict[str, Any], reader: Reader) -> ResumePoint:
     position = value["position"]
     finished = []
     for entry in value["finished"]:
@@ -230,12 +231,12 @@ def _mark(value: dict[str, Any], reader: Reader) -> Mark:
                 history=history,
                 params=params,
                 random=entry["random"],
-                training=entry.get("training", (0, 0)),  # of an older hook: not known
+                training=entry.get("training", (0, 0)),  # unknown to an older hook
                 validation=entry.get("validation", (0, 0)),
                 raised=entry.get("raised", False),
             )
         )
-    return Mark(
+    return ResumePoint(
         step=value["step"],
         epoch=value["epoch"],
         fit_epoch=value["fit_epoch"],

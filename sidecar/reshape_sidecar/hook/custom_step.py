@@ -1,7 +1,7 @@
-"""Whether the loss of a script's own ``train_step`` is divided by the devices, as far as it shows.
+"""Whether a script's own ``train_step`` divides its loss by the number of devices.
 
-Does: looks which names the code of an own ``train_step`` or ``compute_loss`` uses, and what they
-stand for. Never: runs any of it, or knows what an unknown name does. State: none.
+Does: tells a script's own code from Keras's, and inspects which names the code of an own
+``train_step`` or ``compute_loss`` uses and what they stand for, without running it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType
 from typing import Any
 
-from reshape_sidecar.hook.origin import of_keras
-
 DIVIDING = frozenset(
     {
         "scale_loss_for_distribution",
@@ -21,14 +19,19 @@ DIVIDING = frozenset(
         "num_replicas_in_sync",
     }
 )
-"""What divides a loss by the devices, or says how many there are."""
+"""Names that divide a loss by the number of devices, or return that number."""
 OF_KERAS = frozenset({"compute_loss", "_compute_loss", "compiled_loss", "train_step"})
-"""Keras's own, which divide. An own ``compute_loss`` calls that of Keras and adds something."""
+"""Keras's own methods, which divide. An own ``compute_loss`` calls Keras's and adds to it."""
 FUNCTIONS_MAX = 50
 
 
+def of_keras(code: Any) -> bool:
+    """Return whether a class or a function is one of Keras's own."""
+    return str(getattr(code, "__module__", "")).split(".")[0] == "keras"
+
+
 def reasons(model: Any) -> Iterator[str]:
-    """What speaks against an exact trajectory on another number of devices."""
+    """Yield reasons against an exact trajectory on another number of devices."""
     if model._distribute_strategy is None:
         return
     for name, dividing in (("train_step", DIVIDING | OF_KERAS), ("compute_loss", DIVIDING)):
@@ -38,29 +41,32 @@ def reasons(model: Any) -> Iterator[str]:
 
 
 def _divides(model: Any, function: FunctionType, dividing: frozenset[str]) -> bool:
-    """Whether ``function``, or a method of the script that it uses, divides or uses a Loss."""
-    waiting, seen = [function], {function.__name__}
+    """Return whether ``function``, or a method of the script that it uses, divides or uses a Loss.
+
+    A search that exceeds FUNCTIONS_MAX counts as yes.
+    """
+    waiting, names = [function], {function.__name__}
     for _ in range(FUNCTIONS_MAX):
         if not waiting:
             return False
         one = waiting.pop()
-        places = _places(model, one)
+        namespaces = _namespaces(model, one)
         for name in _names(one.__code__):
-            if name in dividing or any(_is_loss(place.get(name)) for place in places):
+            if name in dividing or any(_is_loss(namespace.get(name)) for namespace in namespaces):
                 return True
             method = _own(model, name)
-            if method is not None and name not in seen:
-                seen.add(name)
+            if method is not None and name not in names:
+                names.add(name)
                 waiting.append(method)
     return True
 
 
 def _own(model: Any, name: str) -> FunctionType | None:
-    """The method of the script's class under ``name``."""
+    """Return the method ``name`` of the script's class; None if it is Keras's."""
     for kind in type(model).__mro__:
         if name in vars(kind):
-            found = getattr(vars(kind)[name], "python_function", vars(kind)[name])
-            return found if not of_keras(kind) and isinstance(found, FunctionType) else None
+            method = getattr(vars(kind)[name], "python_function", vars(kind)[name])
+            return method if not of_keras(kind) and isinstance(method, FunctionType) else None
     return None
 
 
@@ -72,8 +78,8 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-def _places(model: Any, function: FunctionType) -> tuple[Mapping[str, Any], ...]:
-    """Where a name in the code of the function may stand for a Loss."""
+def _namespaces(model: Any, function: FunctionType) -> tuple[Mapping[str, Any], ...]:
+    """Return the namespaces in which a name of the function's code may stand for a Loss."""
     import keras
 
     return (vars(model), function.__globals__, vars(keras.losses), _enclosed(function))
@@ -87,9 +93,9 @@ def _is_loss(value: Any) -> bool:
 
 
 def _enclosed(function: FunctionType) -> dict[str, Any]:
-    """What the function has from the function around it, as far as that is set already."""
-    found = {}
+    """Return the variables of the enclosing function that are set already."""
+    values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # the cell is empty
-            found[name] = cell.cell_contents
-    return found
+            values[name] = cell.cell_contents
+    return values

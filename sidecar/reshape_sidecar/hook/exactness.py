@@ -1,10 +1,9 @@
-"""Says whether a reshape leaves the training trajectory as it would have been, and why not.
+"""Decides whether a reshape leaves the training trajectory unchanged, and names the reasons if not.
 
-Does: looks at the strategy, the data pipeline, the layers and the traced step of a fit. Never:
-changes any of it, or copies data to find out. State: none.
+Does: inspects the strategy, the data pipeline, the layers and the traced step of a fit.
 
 ``exact`` means: the same numbers but for the rounding of sums over another number of devices.
-``steps-only`` means: no step is lost or repeated, but the numbers are others; the reason is named.
+``steps-only`` means: no step is lost or repeated, but the numbers differ; the reason is named.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 
 from reshape_sidecar.hook import batches, caches, custom_step, data_order, randomness, variables
 from reshape_sidecar.hook.position import pipeline
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.settings import HookSettings
 
 EXACT = "exact"
 STEPS_ONLY = "steps-only"
@@ -25,13 +24,13 @@ STATELESS_RANDOM = ("Stateless",)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``exact`` or ``steps-only``, with what a reader should know."""
+    """``exact`` or ``steps-only``, with the reasons or a note."""
 
     kind: str
     reason: str | None = None
 
     def worse(self, reason: str) -> Verdict:
-        """The verdict when ``reason`` speaks against exactness, too."""
+        """Return the verdict with one more ``reason`` against exactness."""
         if self.kind == STEPS_ONLY and self.reason:
             if reason in self.reason.split("; "):
                 return self
@@ -39,7 +38,7 @@ class Verdict:
         return Verdict(STEPS_ONLY, reason)
 
     def after(self, before: Verdict) -> Verdict:
-        """This verdict of a process whose job had ``before`` when it was stopped in a fit."""
+        """Return this verdict with the reasons of ``before``, that of the process before."""
         verdict = self
         if before.kind == STEPS_ONLY and before.reason:
             for reason in before.reason.split("; "):
@@ -47,8 +46,8 @@ class Verdict:
         return verdict
 
 
-def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
-    """The verdict that can be given before the first step."""
+def before_training(model: Any, position: Any, settings: HookSettings) -> Verdict:
+    """Return the verdict as far as it is known before the first step."""
     verdict = Verdict(EXACT, _devices_note(model, settings))
     for reason in (
         *_data_reasons(model, position),
@@ -61,14 +60,14 @@ def before_training(model: Any, position: Any, settings: Settings) -> Verdict:
 
 
 def after_first_step(model: Any, verdict: Verdict) -> Verdict:
-    """The verdict when the traced step can be looked at."""
+    """Return ``verdict`` with the reasons that the traced step shows."""
     graphs = list(_step_graphs(model))
     if not graphs:
         verdict = verdict.worse("the training step runs eagerly: what it draws cannot be seen")
     names = sorted(set(_stateful_random(graphs)))
     if names:
-        drawn = ", ".join(names)
-        verdict = verdict.worse(f"the training step draws stateful random numbers ({drawn})")
+        listing = ", ".join(names)
+        verdict = verdict.worse(f"the training step draws stateful random numbers ({listing})")
     strange = sorted(set(_strange_variables(model)))
     if strange:
         verdict = verdict.worse(
@@ -78,14 +77,14 @@ def after_first_step(model: Any, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def _devices_note(model: Any, settings: Settings) -> str | None:
-    given = len(settings.devices)
-    used = int(model.distribute_strategy.num_replicas_in_sync)
-    if given <= 1 or used == given:
+def _devices_note(model: Any, settings: HookSettings) -> str | None:
+    devices = len(settings.devices)
+    replicas = int(model.distribute_strategy.num_replicas_in_sync)
+    if devices <= 1 or replicas == devices:
         return None
     if model._distribute_strategy is None:
-        return f"the script has no distribution strategy: it uses 1 of {given} devices"
-    return f"the script chooses its devices itself: it uses {used} of {given}"
+        return f"the script has no distribution strategy: it uses 1 of {devices} devices"
+    return f"the script chooses its devices itself: it uses {replicas} of {devices}"
 
 
 def _data_reasons(model: Any, position: Any) -> Iterator[str]:
@@ -127,20 +126,20 @@ def _data_reasons(model: Any, position: Any) -> Iterator[str]:
 
 
 def _unordered(dataset: Any) -> bool:
-    """Whether a dataset may yield its elements in another order each time."""
-    asked = getattr(dataset, "_deterministic", None)
-    return asked == "false" or (asked != "true" and dataset.options().deterministic is False)
+    """Return whether a dataset may yield its elements in another order each time."""
+    setting = getattr(dataset, "_deterministic", None)
+    return setting == "false" or (setting != "true" and dataset.options().deterministic is False)
 
 
 def _unseeded(dataset: Any) -> bool:
-    """Whether a dataset yields other random numbers in each process."""
+    """Return whether a dataset yields other random numbers in each process."""
     seeds = (getattr(dataset, "_seed", None), getattr(dataset, "_seed2", None))
     random = type(dataset).__name__.endswith("RandomDataset")
     return random and not any(seed is not None and int(seed) for seed in seeds)
 
 
 def _shuffles_inside(dataset: Any) -> bool:
-    """Whether a function of a dataset makes a shuffled one that the job gives no seed to."""
+    """Return whether a function of a dataset makes a shuffled one without a seed of the job."""
     for graph in _functions(dataset):
         for operation in _operations(graph):
             if operation.type.startswith("Shuffle") and "Dataset" in operation.type:
@@ -152,14 +151,14 @@ def _shuffles_inside(dataset: Any) -> bool:
 
 
 def _caches_an_order(dataset: Any) -> bool:
-    """Whether a dataset keeps in memory what each process would shuffle in another order."""
+    """Return whether a dataset caches in memory what each process shuffles in its own order."""
     if type(dataset).__name__ != "CacheDataset" or caches.file_of(dataset):
         return False
     return any(map(data_order.reshuffles, pipeline(dataset)))
 
 
 def _repeats_orders(dataset: Any) -> bool:
-    """Whether a dataset draws several orders for one epoch; those of an epoch before are not."""
+    """Return whether a dataset draws several orders for one epoch."""
     if type(dataset).__name__ != "_RepeatDataset" or int(dataset._count) in (
         0,
         1,
@@ -192,7 +191,7 @@ def _py_dataset_class() -> Any:
 
 
 def _pipeline_operations(position: Any) -> Iterator[str]:
-    """Names of stateful random and Python operations in the functions of a ``tf.data`` pipeline."""
+    """Yield the stateful random and Python operations in the functions of a pipeline."""
     for dataset in position.datasets():
         for graph in _functions(dataset):
             yield from _stateful_random([graph])
@@ -200,7 +199,7 @@ def _pipeline_operations(position: Any) -> Iterator[str]:
 
 
 def _functions(dataset: Any) -> Iterator[Any]:
-    """The graphs of the functions that a dataset applies."""
+    """Yield the graphs of the functions that a dataset applies."""
     for value in list(vars(dataset).values()):
         graph = getattr(getattr(value, "function", None), "graph", None)
         if graph is not None:
@@ -219,11 +218,11 @@ def _step_graphs(model: Any) -> Iterator[Any]:
 
 
 def _strange_variables(model: Any) -> Iterator[str]:
-    """Names of variables in the traced step that no checkpoint holds."""
-    kept = variables.handles(model)
+    """Yield the names of variables in the traced step that no checkpoint holds."""
+    known = variables.handles(model)
     for graph in _step_graphs(model):
         for variable in graph.variables:
-            if id(variable.handle) not in kept:
+            if id(variable.handle) not in known:
                 yield variable.name
 
 

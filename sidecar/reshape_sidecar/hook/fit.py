@@ -1,8 +1,8 @@
-"""One ``fit`` call while it runs: its place, its steps, its saves.
+"""One ``fit`` call while it runs: its position in the data, its steps, its saves.
 
-Does: counts steps, answers a stop between two steps and during a validation, saves now and then,
-takes a resumed call to its place, tells progress. Never: patches Keras (``keras_patch`` calls in
-here), or knows what other fit calls did (``training`` does). State: one Fit per call.
+Does: counts steps, answers a stop between two steps and during a validation, saves periodically,
+takes a resumed call to its position, and reports progress. ``keras_patch`` calls the methods;
+``training`` runs the calls one after the other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import (
@@ -22,13 +22,13 @@ from reshape_sidecar.hook import (
     randomness,
     variables,
 )
-from reshape_sidecar.hook.checkpoint import Mark, Restored
-from reshape_sidecar.hook.position import Iterators, Position, SavedPosition, undistributed
-from reshape_sidecar.hook.progress import numbers_of
+from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
+from reshape_sidecar.hook.models import Models
+from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPosition, undistributed
+from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
+from reshape_sidecar.hook.saving import Saver
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.values import Writer
-
-if TYPE_CHECKING:
-    from reshape_sidecar.hook.training import Training
 
 UNCHANGED_BY_EVALUATION = ("model", "optimizer", "seed")
 CHANGED_BY_EVALUATION = ("metrics", "attributes")
@@ -36,8 +36,8 @@ ORDER_MOVED = "a callback, or a validation of a part, draws from the shuffled da
 
 
 @dataclass(slots=True)
-class _Validation:
-    """What a validation changes, as it was when the epoch's last step was done."""
+class _BeforeValidation:
+    """State that a validation changes, captured when the epoch's last step was done."""
 
     position: SavedPosition
     changed: list[variables.VariableState]
@@ -45,110 +45,147 @@ class _Validation:
     logs: dict[str, float]
 
 
+class FitContext(Protocol):
+    """What a running ``fit`` call needs of the job: state over all calls, savers and reporters."""
+
+    settings: HookSettings
+    saver: Saver
+    reporter: ProgressReporter
+    models: Models
+    ended_callbacks: callback_state.EndedCallbacks
+    finished: list[FinishedFit]
+    step: int
+    verdict_before: exactness.Verdict
+
+    @property
+    def epochs_before(self) -> int:
+        """Epochs of all finished fit calls."""
+
+    def first_boundary(self, model: Any) -> None:
+        """Prepare saves before the first step of this process."""
+
+    def steps_done(self, steps: int) -> bool:
+        """Count and pace steps; True if they are the first of this process."""
+
+    def is_last_step_done(self) -> bool:
+        """Return whether the record's number of steps is reached."""
+
+    def pause_pacer(self, seconds: float) -> None:
+        """Leave out time in which no step ran."""
+
+    def late_steps(self) -> int:
+        """Return how many steps ended too late for the device truth."""
+
+    def release_saved_state(self) -> None:
+        """Free the memory of the checkpoint that was loaded."""
+
+
 class Fit:
-    """One ``fit`` call of Keras; the methods are called from inside it, in its thread."""
+    """One ``fit`` call of Keras; its methods run inside the call, in its thread."""
 
     def __init__(
         self,
-        job: Training,
+        job: FitContext,
         model: Any,
         initial_epoch: int,
         validation: Any,
-        resumed: Restored | None,
+        resumed: SavedState | None,
     ) -> None:
         self._job = job
         self.model = model
-        self._resumed = resumed
+        self._pending_resume = resumed
         self._initial_epoch = initial_epoch
         self._validation_data = validation
         self.callbacks: Any = None
         self.position: Position | None = None
         self.epochs_done = 0
-        """Epochs that this call has finished, in all processes together."""
+        """Epochs that this call has finished in all processes together."""
         self.in_epoch = False
         self.last_logs: Any = None
         self._epoch = 0
         self._batch = 0
-        self._step_judged = False
+        self._exactness_checked = False
         self._step_began_s = 0.0
         self._pause_began_s: float | None = None
         self._boundary: SavedPosition | None = None
         self._only_validation_left = False
         self._evaluating = False
-        self._validation: _Validation | None = None
+        self._before_validation: _BeforeValidation | None = None
 
     @property
     def resumes(self) -> bool:
-        """Whether this call still has to be put in its place."""
-        return self._resumed is not None
+        """Whether this call still has to go to the position of its checkpoint."""
+        return self._pending_resume is not None
 
     def train_begins(self, callbacks: Any) -> None:
-        """After the callbacks' ``on_train_begin``; no step was done."""
+        """Note the callbacks after their ``on_train_begin``; no step has run yet."""
         self.callbacks = callbacks
         assert self.position is not None
-        if self._resumed is not None:
-            epoch = self._resumed.mark.fit_epoch
+        if self._pending_resume is not None:
+            epoch = self._pending_resume.resume_point.fit_epoch
             self.model._initial_epoch = epoch or None
             self.epochs_done = epoch - self._initial_epoch
-            self.last_logs = self._resumed.logs
+            self.last_logs = self._pending_resume.logs
         verdict = exactness.before_training(self.model, self.position, self._job.settings)
-        self._job.telling.judged(verdict.after(self._job.verdict_before))
+        self._job.reporter.set_verdict(verdict.after(self._job.verdict_before))
 
     def epoch_begins(self, epoch: int) -> None:
-        """After the callbacks' ``on_epoch_begin``: a resumed fit is put in its place here.
+        """Begin an epoch after the callbacks' ``on_epoch_begin``; restore a resumed fit.
 
-        The saved state holds what the callbacks did at the start of this epoch (a learning rate),
-        so it comes after them.
+        The saved state holds what the callbacks did at the start of this epoch (a learning rate,
+        say), so it is restored after they ran.
         """
         self._epoch, self._batch = epoch, 0
         self.model._initial_epoch = None  # of this call alone, but Keras would keep it for the next
-        resumed, self._resumed = self._resumed, None
-        if resumed is not None:
-            self._go_on(resumed)
+        pending, self._pending_resume = self._pending_resume, None
+        if pending is not None:
+            self._resume(pending)
         self.in_epoch = True
         self._step_began_s = time.monotonic()
 
-    def _go_on(self, restored: Restored) -> None:
+    def _resume(self, saved_state: SavedState) -> None:
         self._pause_began_s = time.monotonic()
-        position, reader = restored.mark.position, restored.reader
+        position, reader = saved_state.resume_point.position, saved_state.reader
         assert position is not None
         assert self.position is not None
         if (spawned_at_s := self._job.settings.spawned_at_s) is not None:
             old_s = max(0.0, time.monotonic() - spawned_at_s)
             caches.remove_unfinished(self.position.datasets(), before_s=time.time() - old_s)
         building.build(self.model, self.position.iterator)
-        telling = self._job.telling
-        telling.phase_ended("build_s")
-        telling.phase(HookPhase.RESTORING)
+        reporter = self._job.reporter
+        reporter.phase_ended("build_s")
+        reporter.phase(HookPhase.RESTORING)
         self.position.go_to(position, self.epochs_done, self._validation_data)
-        variables.restore(self.model, variables.decode(restored.variables, reader))
-        callback_state.restore(self.callbacks.callbacks, restored.callbacks, reader)
-        randomness.restore(restored.random)
+        variables.restore(self.model, variables.decode(saved_state.variables, reader))
+        callback_state.restore(self.callbacks.callbacks, saved_state.callbacks, reader)
+        randomness.restore(saved_state.random)
         self._batch = position.batch
-        self._job.step = restored.mark.step
-        self._job.restored_is_used()
-        telling.phase_ended("restore_s")
+        self._job.step = saved_state.resume_point.step
+        self._job.release_saved_state()
+        reporter.phase_ended("restore_s")
 
     def boundary(self) -> None:
-        """Between two steps: everything of the last one is done. Saves, and may not return."""
+        """Save if due between two steps; does not return if the job was asked to leave."""
         if not self.in_epoch:
             return
         now_s = time.monotonic()
         if self._pause_began_s is not None:
-            self._job.no_step_for(now_s - self._pause_began_s)
+            self._job.pause_pacer(now_s - self._pause_began_s)
             self._pause_began_s = None
         self._job.first_boundary(self.model)
         assert self.position is not None
-        self._boundary = self.position.saved(self._batch, data_order.looks_again(self.model))
+        self._boundary = self.position.snapshot(
+            self._batch, data_order.restarts_validation(self.model)
+        )
         saver = self._job.saver
-        if saver.asked(now_s):
-            saver.save_and_leave(self._mark(), self._capture)
+        if saver.stop_due(now_s):
+            saver.save_and_leave(self._resume_point(), self._capture)
         elif saver.due(now_s):
-            saver.save(self._mark(), self._capture)
+            saver.save(self._resume_point(), self._capture)
         self._step_began_s = time.monotonic()
 
     def step_ended(self, end: int, logs: Any) -> None:
-        """After the callbacks' ``on_train_batch_end`` of the batches up to ``end``."""
+        """Count the batches up to ``end`` after the callbacks' ``on_train_batch_end``."""
         done = end + 1
         length = self.position.epoch_length() if self.position is not None else None
         if length:
@@ -158,35 +195,38 @@ class Fit:
         self.last_logs = logs
         job = self._job
         first = job.steps_done(steps)
-        if job.last_step_done():
+        if job.is_last_step_done():
             self.model.stop_training = True
         now_s = time.monotonic()
-        if not self._step_judged:
-            self._step_judged = True
-            job.telling.judged(exactness.after_first_step(self.model, job.telling.verdict))
+        if not self._exactness_checked:
+            self._exactness_checked = True
+            job.reporter.set_verdict(exactness.after_first_step(self.model, job.reporter.verdict))
         if first:
-            job.telling.phase_ended("first_step_s")
-            job.telling.phase(HookPhase.TRAINING)
+            job.reporter.phase_ended("first_step_s")
+            job.reporter.phase(HookPhase.TRAINING)
         else:
-            job.telling.step_took((now_s - self._step_began_s) / steps)
-        if first or job.telling.due(now_s):
-            self._tell(length)
+            job.reporter.add_step_time((now_s - self._step_began_s) / steps)
+        if first or job.reporter.due(now_s):
+            self._report_progress(length)
 
     def steps_over(self) -> None:
-        """The epoch's steps are done; its validation comes next, if it has one."""
+        """Note that the epoch's steps are done; its validation, if any, comes next."""
         if self.in_epoch and not self._evaluating and self._pause_began_s is None:
             self._pause_began_s = time.monotonic()
             self._only_validation_left = True
 
     def evaluation_begins(self) -> None:
-        """Before an evaluation inside this fit: keep what it is about to change, as far as that
-        is known."""
+        """Capture what an evaluation inside this fit is about to change.
+
+        Nothing is captured if a callback of the script acts during validation: its effects are
+        unknown.
+        """
         self._evaluating = True
         last = self._boundary
-        if callback_state.act_in_validation(self.callbacks.callbacks):
+        if callback_state.act_during_validation(self.callbacks.callbacks):
             return
         if self._only_validation_left and last is not None and last.batch == self._batch:
-            self._validation = _Validation(
+            self._before_validation = _BeforeValidation(
                 position=last,
                 changed=variables.capture(self.model, CHANGED_BY_EVALUATION),
                 random=randomness.capture(),
@@ -194,55 +234,55 @@ class Fit:
             )
 
     def evaluation_ended(self) -> None:
-        """After it."""
-        if data_order.looks_again(self.model):
-            self.iterated(self._validation_data)
+        """Forget the captured state after an evaluation."""
+        if data_order.restarts_validation(self.model):
+            self.note_iterator(self._validation_data)
         self._evaluating = False
-        self._validation = None
+        self._before_validation = None
 
     def evaluation_boundary(self) -> None:
-        """Between two batches of a validation: a stop need not wait for its end.
+        """Answer a stop between two batches of a validation.
 
-        The validation is done again from its start; no step is. Where a callback of the script acts
-        in it, a stop waits for its end.
+        The next process runs the validation again from its start, and no step. If a callback of
+        the script acts during validation, a stop waits for its end.
         """
-        if self._validation is not None and self._job.saver.asked(time.monotonic()):
-            self._job.saver.save_and_leave(self._mark(), self._capture)
+        if self._before_validation is not None and self._job.saver.stop_due(time.monotonic()):
+            self._job.saver.save_and_leave(self._resume_point(), self._capture)
 
-    def validated_by(self, iterator: Any) -> Iterators | None:
-        """The counts of this call's validation data, if ``iterator`` is that of Keras over them."""
+    def validation_counts(self, iterator: Any) -> IteratorCounts | None:
+        """Return the counts of this call's validation data if ``iterator`` runs over them."""
         validating = getattr(self.model, "_eval_epoch_iterator", None)
         if self.position is None or iterator is not validating:
             return None
         return self.position.validation
 
     def other_iterator(self, iterator: Any) -> None:
-        """Keras makes an iterator over data that is not that of the training."""
-        counts = self.validated_by(iterator)
+        """Count an iterator that Keras makes over other data than the training's."""
+        counts = self.validation_counts(iterator)
         if counts is not None:
             counts.made += 1
         else:
-            self.iterated(undistributed(iterator._distributed_dataset))
+            self.note_iterator(undistributed(iterator._distributed_dataset))
 
-    def iterated(self, dataset: Any) -> None:
-        """Something that is not this call makes an iterator over ``dataset``."""
+    def note_iterator(self, dataset: Any) -> None:
+        """Check an iterator over ``dataset`` that this call did not make for its steps."""
         if self.position is None or self.callbacks is None:
             return
-        if data_order.meet(self.position.undistributed(), dataset):
-            self._job.telling.judged(self._job.telling.verdict.worse(ORDER_MOVED))
+        if data_order.share_a_shuffle(self.position.undistributed(), dataset):
+            self._job.reporter.set_verdict(self._job.reporter.verdict.worse(ORDER_MOVED))
 
     def epoch_ends(self) -> None:
-        """Before the callbacks' ``on_epoch_end``: from here on a save waits for the next epoch."""
+        """End an epoch before the callbacks' ``on_epoch_end``: saves wait for the next epoch."""
         self._only_validation_left = False
 
     def epoch_ended(self) -> None:
-        """After the callbacks' ``on_epoch_end``: validation is over, the next epoch not begun."""
+        """Count an epoch after the callbacks' ``on_epoch_end``; the next has not begun."""
         self.in_epoch = False
         self.epochs_done += 1
         self._pause_began_s = self._pause_began_s or time.monotonic()
 
-    def _mark(self) -> Mark:
-        return Mark(
+    def _resume_point(self) -> ResumePoint:
+        return ResumePoint(
             step=self._job.step,
             epoch=self._job.epochs_before + self.epochs_done,
             finished=tuple(self._job.finished),
@@ -254,33 +294,33 @@ class Fit:
         flush = getattr(self.callbacks, "_flush_futures", None)
         if flush is not None:
             flush()
-        kept = self._validation
-        if kept is None:
+        before = self._before_validation
+        if before is None:
             states = variables.capture(self.model)
         else:
             states = variables.capture(self.model, UNCHANGED_BY_EVALUATION)
-            states = variables.in_order([*states, *kept.changed])
+            states = variables.in_order([*states, *before.changed])
         return {
             "variables": variables.encode(states, writer),
             "others": self._job.models.encode(writer, without=self.model),
             "callbacks": callback_state.capture(self.callbacks.callbacks, writer),
             "ended_callbacks": self._job.ended_callbacks.encode(writer),
-            "random": randomness.capture() if kept is None else kept.random,
-            "logs": numbers_of(self.last_logs) if kept is None else kept.logs,
-            "verdict": dataclasses.astuple(self._job.telling.verdict),
+            "random": randomness.capture() if before is None else before.random,
+            "logs": numbers_of(self.last_logs) if before is None else before.logs,
+            "verdict": dataclasses.astuple(self._job.reporter.verdict),
         }
 
-    def _tell(self, length: int | None) -> None:
-        telling = self._job.telling
-        telling.update(
+    def _report_progress(self, length: int | None) -> None:
+        reporter = self._job.reporter
+        reporter.update(
             step=self._job.step,
             epoch=self._job.epochs_before + self.epochs_done,
             steps_per_epoch=length,
             total_steps=self._total_steps(length),
-            checkpoint_step=self._job.saver.shelf.newest_step(),
+            checkpoint_step=self._job.saver.store.newest_step(),
             late_steps=self._job.late_steps(),
         )
-        telling.tell(self.last_logs)
+        reporter.report_logs(self.last_logs)
 
     def _total_steps(self, length: int | None) -> int | None:
         limit = self._job.settings.steps

@@ -1,8 +1,8 @@
-"""Calls back when a module has been imported, without importing anything itself.
+"""Callbacks at the import of named modules, without importing them.
 
-Does: watches for named modules on ``sys.meta_path`` and calls a function right after the body of
-one has run, and one right before, if that is wanted. Never: changes where a module is found, or
-imports one early. State: the watch list; the finder takes itself off when the list is empty.
+Does: watches for the modules on ``sys.meta_path``, and calls a function right after the body of one
+has run, and optionally one right before. The other finders still find the module. The watch removes
+itself after the last module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Patch = Callable[[ModuleType], None]
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
-    """A finder that lets the others find, and wraps the loader of a watched module."""
+    """A finder that delegates to the others and wraps the loader of a watched module."""
 
     def __init__(self) -> None:
         self._patches: dict[str, Patch] = {}
@@ -26,7 +26,7 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self._searching = False
 
     def after(self, name: str, patch: Patch) -> None:
-        """Call ``patch`` with module ``name`` when it has been imported (now, if it already is)."""
+        """Call ``patch`` with module ``name`` after its import; at once if it is imported."""
         if name in sys.modules:
             patch(sys.modules[name])
             return
@@ -35,13 +35,13 @@ class ImportWatch(importlib.abc.MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def before(self, name: str, call: Callable[[], None]) -> None:
-        """Call ``call`` when the import of module ``name``, which is watched, begins."""
+        """Call ``call`` when the import of the watched module ``name`` begins."""
         self._before[name] = call
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """The spec that the other finders give, with its loader wrapped; None if not watched."""
+        """Return the other finders' spec with its loader wrapped; None if not watched."""
         if fullname not in self._patches or self._searching:
             return None
         self._searching = True

@@ -1,8 +1,8 @@
-"""Where the hook meets Keras 3 on TensorFlow: the few methods that it wraps.
+"""The patches of Keras 3 on TensorFlow: the methods that the hook wraps.
 
-Does: wraps ``fit``, the epoch iterator and the callback list, and calls ``Training`` from there.
-Never: adds a callback to the script's list, or changes an argument that the record does not set.
-State: none of its own.
+Does: wraps ``fit``, the epoch iterator and the callback list, and calls ``Training`` from there;
+wraps ``train_on_batch`` to count the steps of other loops than ``fit``, which are not saved. The
+script's list of callbacks stays as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DONE_AGAIN = (
 
 
 class OtherLoops:
-    """What is trained outside of the fit calls."""
+    """Training steps outside of ``fit`` calls, by ``train_on_batch``."""
 
     def __init__(self, training: Training) -> None:
         self._training = training
@@ -49,31 +49,31 @@ class OtherLoops:
         trainer.train_on_batch = train_on_batch
 
     def fit_begins(self) -> None:
-        """What it saves holds the steps before it."""
+        """Reset the count: a save of the fit holds the steps before it."""
         self._steps = 0
 
     def _leaving(self) -> None:
-        """In the signal's handler: say how many steps are lost, in the log and to the agent."""
+        """Report the lost steps to the log and the agent, from the signal handler."""
         if not self._steps:
             return
         with contextlib.suppress(OSError):
             os.write(2, DONE_AGAIN.format(self._steps).encode())
-        telling = self._training.telling
-        telling.update(step=self._training.step + self._steps)
-        telling.phase(HookPhase.SAVED)
-        telling.flush()
+        reporter = self._training.reporter
+        reporter.update(step=self._training.step + self._steps)
+        reporter.phase(HookPhase.SAVED)
+        reporter.flush()
 
 
 def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
     """Wrap the classes of ``keras.src.backend.tensorflow.trainer``."""
-    outside = OtherLoops(training)
-    outside.patch(module.TensorFlowTrainer)
-    _patch_fit(module.TensorFlowTrainer, training, outside)
+    other_loops = OtherLoops(training)
+    other_loops.patch(module.TensorFlowTrainer)
+    _patch_fit(module.TensorFlowTrainer, training, other_loops)
     _patch_iterator(module, training, shuffles)
     _patch_callbacks(module.callbacks_module.CallbackList, training)
 
 
-def _patch_fit(trainer: Any, training: Training, outside: OtherLoops) -> None:
+def _patch_fit(trainer: Any, training: Training, other_loops: OtherLoops) -> None:
     original = trainer.fit
     signature = inspect.signature(original)
 
@@ -88,7 +88,7 @@ def _patch_fit(trainer: Any, training: Training, outside: OtherLoops) -> None:
         bound.apply_defaults()
         arguments = dict(bound.arguments)
         del arguments["self"]
-        outside.fit_begins()
+        other_loops.fit_begins()
         return training.run(self, original, arguments)
 
     trainer.fit = fit
@@ -165,10 +165,10 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         if found is None:
             training.other_boundary()
             item = step(self)
-            training.other_drawn(self, item[2])
+            training.count_validation_draw(self, item[2])
             return item
         found[0].boundary()
-        return found[1].drawn(step(self))
+        return found[1].count_draw(step(self))
 
     iterator_class.__init__ = __init__
     iterator_class._get_iterator = _get_iterator
@@ -177,7 +177,7 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
 
 
 class _job_seeded_arrays:
-    """While the training iterator of a fit is made: unseeded arrays shuffle by the job's seed."""
+    """Makes unseeded arrays shuffle by the job's seed while Keras makes a training iterator."""
 
     def __init__(self, module: Any, shuffles: JobShuffles, sources: list[Any]) -> None:
         from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter

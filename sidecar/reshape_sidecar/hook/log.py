@@ -1,8 +1,4 @@
-"""What the hook has to say goes to standard error, one line each, marked as ours.
-
-Does: prints. Never: used when nothing happened to the job, or fails because a disk is full.
-State: none.
-"""
+"""The hook's own lines in the job's log (standard error), each marked with ``reshape:``."""
 
 from __future__ import annotations
 
@@ -11,6 +7,6 @@ import sys
 
 
 def complain(message: str) -> None:
-    """One line in the job's log."""
+    """Write one line to the job's log; a full disk is no error."""
     with contextlib.suppress(OSError):
         print(f"reshape: {message}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
-"""The models that a script trains one after the other, and what the earlier ones have become.
+"""The models that a script trains one after the other, and the final state of the earlier ones.
 
-Does: numbers models by their first fit, and keeps the end state of those that are not trained any
-more, because a later fit may need them (a teacher, a fold). Never: keeps a model itself alive.
-State: one copy of the variables of each earlier model, in memory.
+Does: numbers models by their first fit, and holds a copy of the variables of those that are not
+trained any more, because a later fit may need them (a teacher, a fold). It holds weak references to
+the models themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import weakref
 from typing import Any
 
 from reshape_sidecar.hook import variables
-from reshape_sidecar.hook.checkpoint import Restored
+from reshape_sidecar.hook.checkpoint import SavedState
 from reshape_sidecar.hook.values import Writer
 
 
@@ -24,46 +24,46 @@ class Models:
         self._current: weakref.ref[Any] | None = None
 
     def number(self, model: Any) -> int:
-        """The number of ``model``; the first time it gets the next one."""
+        """Return the number of ``model``; a new model gets the next one."""
         for number, known in enumerate(self._known):
             if known() is model:
                 return number
         self._known.append(weakref.ref(model))
         return len(self._known) - 1
 
-    def use(self, model: Any) -> None:
-        """``model`` is trained from now on: keep the end state of the one before."""
+    def begin_fit(self, model: Any) -> None:
+        """Make ``model`` the one in training, and capture the final state of the one before."""
         before = self._current() if self._current is not None else None
         if before is not None and before is not model:
             self._ended[self.number(before)] = variables.capture(before)
         self._ended.pop(self.number(model), None)
         self._current = weakref.ref(model)
 
-    def skipped(self, model: Any) -> None:
-        """A fit of ``model`` was skipped: it is the newest one, and nothing was captured."""
+    def skip_fit(self, model: Any) -> None:
+        """Make ``model``, whose fit is skipped, the newest one without a capture."""
         self.number(model)
         self._current = weakref.ref(model)
 
-    def ended(self, model: Any, states: list[variables.VariableState]) -> None:
-        """Keep what a save has read of ``model``: the script may drop it before its next fit."""
+    def keep_end_state(self, model: Any, states: list[variables.VariableState]) -> None:
+        """Hold the final ``states`` of ``model``: the script may drop it before its next fit."""
         self._ended[self.number(model)] = states
 
-    def give_back(self, model: Any, number: int, restored: Restored, calls: int) -> None:
-        """Give ``model`` the newest state of model ``number``; ``calls`` of its fits are over."""
-        mark, reader = restored.mark, restored.reader
-        entry = restored.others.get(str(number))
-        states = variables.decode(restored.variables if entry is None else entry, reader)
-        # What the checkpoint holds of a model that goes on later is newer than this call's end.
-        at_its_end = entry is not None or mark.position is None
+    def restore(self, model: Any, number: int, saved_state: SavedState, calls: int) -> None:
+        """Restore the newest state of model ``number`` into ``model`` after ``calls`` fit calls."""
+        resume_point, reader = saved_state.resume_point, saved_state.reader
+        entry = saved_state.others.get(str(number))
+        states = variables.decode(saved_state.variables if entry is None else entry, reader)
+        # A model that a later call trains has a newer state in the checkpoint than at this end.
+        at_its_end = entry is not None or resume_point.position is None
         if at_its_end:
             self._ended[number] = states
-        if at_its_end and all(fit.model != number for fit in mark.finished[calls:]):
+        if at_its_end and all(fit.model != number for fit in resume_point.finished[calls:]):
             variables.restore(model, states)
         else:
             variables.restore_if_it_fits(model, states)
 
     def encode(self, writer: Writer, *, without: Any) -> dict[str, Any]:
-        """End states of all models but ``without``, for a state document."""
+        """Encode the final states of all models but ``without`` for a state document."""
         skip = self.number(without)
         return {
             str(number): variables.encode(states, writer)

@@ -1,12 +1,11 @@
-"""Where training is in its data, and how another process gets to exactly the same place.
+"""The position of training in its data, and how another process reaches the same position.
 
-Does: counts the iterators that a fit has made and the batches drawn from the one in use; takes a
-new process there. Never: reads a batch that is skipped through Python when the pipeline can skip
-it itself. State: one Position per training iterator.
+Does: counts the iterators that a fit makes and the batches drawn from the one in use, and takes the
+iterator of a new process to that position.
 
-Why iterators are counted: a seeded ``Dataset.shuffle`` draws its next order when an iterator is
-made, so finished epochs cost one cheap iterator each, and ``Dataset.skip`` does the rest inside
-the pipeline.
+Iterators are counted because a seeded ``Dataset.shuffle`` draws its next order when an iterator is
+made: a finished epoch costs one cheap iterator, and ``Dataset.skip`` skips batches inside the
+pipeline.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 DATASETS_MAX = 200
-"""Datasets of a pipeline that are looked at."""
+"""Most datasets of one pipeline that are inspected."""
 
 
 Counts = tuple[int, int]
-"""Iterators over a pipeline: made, and drawn from."""
+"""Iterators over a pipeline: how many were made, and how many of them were drawn from."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPosition:
-    """Where an epoch iterator was; all counts are global batches."""
+    """Position of an epoch iterator in a checkpoint; all counts are global batches."""
 
     creations: int
-    """Iterators made by this fit so far."""
+    """Iterators that this fit has made so far."""
     draws: int
-    """Batches drawn from the newest of them."""
+    """Batches drawn from the newest iterator."""
     total_draws: int
     batch: int
     """Batches done in the current epoch."""
@@ -38,32 +37,32 @@ class SavedPosition:
     start_steps_seen: int
     start_num_batches: int | None
     start_continues: bool
-    """At the start of the epoch there was an iterator that goes on over epochs."""
+    """True if an iterator that goes on over epochs existed at the start of the epoch."""
     begun: int = 0
-    """Those of the iterators that were drawn from."""
+    """Iterators of this fit that were drawn from."""
     validation: Counts = (0, 0)
-    """Iterators over the validation data: made by this fit so far, and drawn from."""
+    """Iterators of this fit over the validation data."""
 
 
 @dataclass(slots=True)
-class Iterators:
-    """Iterators over one pipeline that a fit has made, in all processes, and drawn from."""
+class IteratorCounts:
+    """Iterators over one pipeline that a fit has made and drawn from, in all processes."""
 
     made: int = 0
     begun: int = 0
 
     def counts(self) -> Counts:
-        """Both, to be kept."""
+        """Return both counts, for a checkpoint."""
         return self.made, self.begun
 
 
-class _Stand:
-    """Stands for an iterator while the way to it is replayed; becomes real at the end."""
+class _Placeholder:
+    """Stands for an iterator during the replay; gets the real one at the end."""
 
     def __init__(self) -> None:
         self.real: Any = None
 
-    def __iter__(self) -> _Stand:
+    def __iter__(self) -> _Placeholder:
         return self
 
     def __next__(self) -> Any:
@@ -71,7 +70,7 @@ class _Stand:
 
 
 class Position:
-    """Follows one ``TFEpochIterator`` of Keras (the training one of a fit)."""
+    """The position of one ``TFEpochIterator`` of Keras, the training iterator of a fit."""
 
     def __init__(
         self,
@@ -85,53 +84,56 @@ class Position:
         self._get_original = original_get
         self._seed_source = seed_source
         self._replaying = False
-        self._armed: Iterator[Any] | None = None
+        self._resumed_steps: Iterator[Any] | None = None
         self._last: Any = None
-        self.training = Iterators()
-        self.validation = Iterators()
+        self.training = IteratorCounts()
+        self.validation = IteratorCounts()
         self._draws = 0
         self._total_draws = 0
         self._start: tuple[int, int, int | None, bool] = (0, 0, None, False)
 
     def epoch_length(self) -> int | None:
-        """Batches of an epoch, once known."""
+        """Return the batches of an epoch; None while they are unknown."""
         length = self.iterator.num_batches
         return int(length) if length else None
 
     def undistributed(self) -> Any:
-        """The pipeline of the training data before it was split over devices, or None."""
+        """Return the pipeline of the training data before it is split over devices, or None."""
         return undistributed(self.iterator._distributed_dataset)
 
     def datasets(self) -> Iterator[Any]:
-        """Every dataset of the pipeline, from its end to its sources."""
+        """Yield every dataset of the pipeline, from its end to its sources."""
         return pipeline(self.undistributed())
 
     def get_iterator(self) -> Any:
-        """In place of ``TFEpochIterator._get_iterator``."""
+        """Replace ``TFEpochIterator._get_iterator``: count the iterator."""
         self.training.made += 1
-        return _Stand() if self._replaying else self._get_original(self.iterator)
+        return _Placeholder() if self._replaying else self._get_original(self.iterator)
 
     def enumerate(self) -> Iterator[Any]:
-        """In place of ``TFEpochIterator._enumerate_iterator``."""
-        if self._armed is not None:
-            armed, self._armed = self._armed, None
-            return armed
+        """Replace ``TFEpochIterator._enumerate_iterator``: go on with a resumed epoch."""
+        if self._resumed_steps is not None:
+            resumed_steps, self._resumed_steps = self._resumed_steps, None
+            return resumed_steps
         self._mark_start()
         return self._enumerate_original(self.iterator)
 
-    def drawn(self, item: Any) -> Any:
-        """Count what ``__next__`` is about to hand out, with the real iterator in it."""
+    def count_draw(self, item: Any) -> Any:
+        """Count an item that ``__next__`` returns; return it with the real iterator in it."""
         begin, end, source = item
         if source is not self._last:
             self._last, self._draws = source, 0
             self.training.begun += 1
         self._draws += end - begin + 1
         self._total_draws += end - begin + 1
-        return (begin, end, source.real) if isinstance(source, _Stand) else item
+        return (begin, end, source.real) if isinstance(source, _Placeholder) else item
 
-    def saved(self, batch: int, validation_once_more: bool) -> SavedPosition:
-        """The position now: ``batch`` batches of the epoch are done. The next process makes an
-        iterator over the validation data that this one would not, if so told."""
+    def snapshot(self, batch: int, validation_once_more: bool) -> SavedPosition:
+        """Return the position after ``batch`` batches of the epoch.
+
+        ``validation_once_more``: the next process makes one more iterator over the validation
+        data than this one would, so one less is counted.
+        """
         made, begun = self.validation.counts()
         creations, steps_seen, num_batches, continues = self._start
         return SavedPosition(
@@ -148,15 +150,15 @@ class Position:
         )
 
     def go_to(self, saved: SavedPosition, epochs_done: int, validation: Any) -> None:
-        """Take the iterator, freshly reset, to ``saved``."""
+        """Take the freshly reset iterator to the position ``saved``."""
         iterator = self.iterator
         _turn_epochs(iterator, epochs_done)
         made_here, begun_here = self.training.counts()
         iterator._num_batches = saved.start_num_batches
         iterator._steps_seen = saved.start_steps_seen
-        live: _Stand | None = None
+        live: _Placeholder | None = None
         if saved.start_continues and iterator.steps_per_epoch is not None:
-            live = iterator._current_iterator = _Stand()
+            live = iterator._current_iterator = _Placeholder()
         self._start = (
             saved.start_creations,
             saved.start_steps_seen,
@@ -164,8 +166,8 @@ class Position:
             saved.start_continues,
         )
         if saved.batch:
-            self._armed = self._enumerate_original(iterator)
-            live = self._replay(self._armed, saved.batch) or live
+            self._resumed_steps = self._enumerate_original(iterator)
+            live = self._replay(self._resumed_steps, saved.batch) or live
         _advance(validation, *saved.validation)
         made, begun = saved.creations - made_here, saved.begun - begun_here
         if live is None:
@@ -176,11 +178,11 @@ class Position:
             _advance(self._seed_source, made - 1, begun - goes_on)
             live.real = self._at(saved.draws)
             self._last, self._draws = live, saved.draws
-        self.training = Iterators(saved.creations, saved.begun)
-        self.validation = Iterators(*saved.validation)
+        self.training = IteratorCounts(saved.creations, saved.begun)
+        self.validation = IteratorCounts(*saved.validation)
         self._total_draws = saved.total_draws
 
-    def _replay(self, steps: Iterator[Any], batches: int) -> _Stand | None:
+    def _replay(self, steps: Iterator[Any], batches: int) -> _Placeholder | None:
         self._replaying = True
         try:
             done = 0
@@ -193,7 +195,7 @@ class Position:
         return live
 
     def _at(self, draws: int) -> Any:
-        """An iterator over the training data that has already given ``draws`` batches."""
+        """Return an iterator over the training data without its first ``draws`` batches."""
         distributed = self.iterator._distributed_dataset
         plain = undistributed(distributed)
         if plain is None:
@@ -216,10 +218,10 @@ class Position:
         )
 
 
-def pass_over(
+def skip_fit(
     iterator: Any, training: Counts, epochs: int, validation: Any, evaluations: Counts
 ) -> None:
-    """Leave the data of a fit that is not run as that fit has left it: another one may use it."""
+    """Move the seeds of a skipped fit's data as that fit did: another fit may use the data."""
     _turn_epochs(iterator, epochs)
     _advance(seed_source(iterator), *training)
     _advance(validation, *evaluations)
@@ -228,14 +230,14 @@ def pass_over(
 def _turn_epochs(iterator: Any, epochs: int) -> None:
     dataset = getattr(iterator.data_adapter, "py_dataset", None)
     if dataset is not None:
-        # Not those of the adapter: they would start its workers, who leave batches behind.
+        # Not the adapter's methods: they start its workers, which leave batches behind.
         for _ in range(epochs):
             dataset.on_epoch_begin()
             dataset.on_epoch_end()
 
 
 def _advance(dataset: Any, made: int, begun: int) -> None:
-    """Make iterators that nobody uses, because each moves the seeds of the pipeline."""
+    """Make unused iterators, because each one moves the seeds of the pipeline."""
     if hasattr(dataset, "element_spec"):
         for _ in range(made):
             iter(dataset)
@@ -245,7 +247,7 @@ def _advance(dataset: Any, made: int, begun: int) -> None:
 
 
 def _begun_late(end: Any) -> Iterator[Any]:
-    """The parts of a pipeline that an iterator begins only when it is drawn from."""
+    """Yield the parts of a pipeline that an iterator begins only when it is drawn from."""
     for dataset in pipeline(end):
         if type(dataset).__name__ in ("_ShuffleDataset", "_CopyToDeviceDataset"):
             yield from dataset._inputs()
@@ -254,14 +256,14 @@ def _begun_late(end: Any) -> Iterator[Any]:
 
 
 def seed_source(iterator: Any) -> Any:
-    """The pipeline of the script under ``iterator``; None if the data is no pipeline."""
+    """Return the script's pipeline under ``iterator``; None if the data is no pipeline."""
     if type(iterator.data_adapter).__name__ != "TFDatasetAdapter":
         return None
     return undistributed(iterator._distributed_dataset) or iterator._distributed_dataset
 
 
 def pipeline(end: Any) -> Iterator[Any]:
-    """Every dataset of the pipeline that has ``end`` as its last one."""
+    """Yield every dataset of the pipeline that ends with ``end``."""
     waiting = [end]
     for _ in range(DATASETS_MAX):
         dataset = waiting.pop() if waiting else None
@@ -274,7 +276,7 @@ def pipeline(end: Any) -> Iterator[Any]:
 
 
 def undistributed(dataset: Any) -> Any:
-    """The ``tf.data.Dataset`` under a distributed one; None if it cannot be had."""
+    """Return the ``tf.data.Dataset`` under a distributed one; None if it is not accessible."""
     if hasattr(dataset, "skip"):
         return dataset
     return getattr(dataset, "_original_dataset", None)

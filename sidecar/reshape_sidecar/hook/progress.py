@@ -1,7 +1,7 @@
-"""What this process tells the agent: phases with their seconds, and progress once a second.
+"""The report of this process to the agent: phases with their seconds, and progress once a second.
 
-Does: keeps the numbers of the newest report and sends it. Never: reads a tensor unless a report is
-due. State: the phase, its seconds, the newest progress.
+Does: updates the newest report and hands it to the sender. Loss and accuracy are read from tensors
+only if a report is due.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook.exactness import EXACT, Verdict
-from reshape_sidecar.hook.report import PROGRESS_EVERY_S, Reporter
+from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
 from reshape_sidecar.wire import Progress
 
 STEP_WEIGHT = 0.1
@@ -20,19 +20,19 @@ STEP_WEIGHT = 0.1
 ACCURACY_NAMES = ("accuracy", "acc")
 
 
-class Telling:
-    """The newest report and its sender."""
+class ProgressReporter:
+    """The newest report, and the methods that change and send it."""
 
     def __init__(
         self,
-        reporter: Reporter,
+        sender: ReportSender,
         generation: int,
         spawned_at_s: float | None,
     ) -> None:
-        self._reporter = reporter
+        self._sender = sender
         self._report = HookReport(generation=generation, phase=HookPhase.IMPORTING)
         now_s = time.monotonic()
-        # Later than now: from an agent that is older than this hook, and told Unix time.
+        # An agent older than this hook passes Unix time, which is later than now.
         self._since_s = now_s if spawned_at_s is None else min(spawned_at_s, now_s)
         self._sent_s = 0.0
         self._step_s: float | None = None
@@ -40,7 +40,7 @@ class Telling:
 
     @property
     def progress(self) -> Progress:
-        """The newest progress."""
+        """Progress in the newest report."""
         return self._report.progress
 
     def phase(self, phase: HookPhase) -> None:
@@ -48,15 +48,15 @@ class Telling:
         self._report = dataclasses.replace(self._report, phase=phase)
         self._send()
 
-    def saved(self, seconds: float) -> None:
-        """A save is done and took so long."""
+    def save_ended(self, seconds: float) -> None:
+        """Report a save that took ``seconds``."""
         self._report = dataclasses.replace(
             self._report, phase=HookPhase.SAVED, save_s=round(seconds, 4)
         )
         self._send()
 
     def phase_ended(self, field: str) -> None:
-        """Write the seconds since the last phase ended into ``field``, the first time only."""
+        """Set ``field`` to the seconds since the last phase ended, the first time only."""
         if getattr(self._report, field) is not None:
             return
         now_s = time.monotonic()
@@ -69,45 +69,45 @@ class Telling:
         progress = dataclasses.replace(self._report.progress, **fields)
         self._report = dataclasses.replace(self._report, progress=progress)
 
-    def step_took(self, seconds: float) -> None:
-        """Learn from the time of one step."""
+    def add_step_time(self, seconds: float) -> None:
+        """Update the moving average of seconds per step."""
         known = self._step_s
         self._step_s = seconds if known is None else known + STEP_WEIGHT * (seconds - known)
 
     def due(self, now_s: float) -> bool:
-        """Whether progress should be sent (``now_s`` is monotonic)."""
+        """Return whether progress is due (``now_s`` is monotonic)."""
         return now_s - self._sent_s >= PROGRESS_EVERY_S
 
-    def tell(self, logs: Any) -> None:
-        """Send progress with loss and accuracy of ``logs``."""
+    def report_logs(self, logs: Any) -> None:
+        """Send progress with the loss and accuracy in ``logs``."""
         if isinstance(logs, dict):
             names = [n for n in logs if n in ACCURACY_NAMES or n.endswith("_accuracy")]
             accuracy = _number(logs[names[0]]) if names else None
             self.update(loss=_number(logs.get("loss")), accuracy=accuracy)
         self._send()
 
-    def judged(self, verdict: Verdict) -> None:
-        """Whether the trajectory stays exact, as it is known now."""
+    def set_verdict(self, verdict: Verdict) -> None:
+        """Set whether the trajectory stays exact, as far as it is known now."""
         self.verdict = verdict
         self.update(trajectory=verdict.kind, trajectory_reason=verdict.reason)
 
-    def ask(self, step: int | None) -> None:
-        """Ask all workers to save together after ``step``; None: there is no such wish any more."""
+    def request_save_after(self, step: int | None) -> None:
+        """Request a save of all workers after ``step``; None withdraws the request."""
         self._report = dataclasses.replace(self._report, asks_step=step)
         self._send()
 
     def flush(self) -> None:
-        """Wait a moment until the newest report is out."""
-        self._reporter.flush()
+        """Wait, for a bounded time, until the newest report is sent."""
+        self._sender.flush()
 
     def _send(self) -> None:
         self._sent_s = time.monotonic()
         step, total = self.progress.step, self.progress.total_steps
         if step is not None and total is not None and step > total:
-            self.update(total_steps=step)  # of a call that is over; nobody knows those to come
+            self.update(total_steps=step)  # the total was that of a call that is over
         if self._step_s is not None:
             self.update(seconds_per_step=round(self._step_s, 6))
-        self._reporter.send(self._report)
+        self._sender.send(self._report)
 
 
 def _number(value: Any) -> float | None:
@@ -119,6 +119,6 @@ def _number(value: Any) -> float | None:
 
 
 def numbers_of(logs: Any) -> dict[str, float]:
-    """The entries of ``logs`` that are numbers."""
-    found = {} if not isinstance(logs, dict) else {key: _number(logs[key]) for key in logs}
-    return {key: value for key, value in found.items() if value is not None}
+    """Return the entries of ``logs`` that are numbers."""
+    numbers = {} if not isinstance(logs, dict) else {key: _number(logs[key]) for key in logs}
+    return {key: value for key, value in numbers.items() if value is not None}

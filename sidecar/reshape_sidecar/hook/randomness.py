@@ -1,10 +1,9 @@
 """Random state of the process: Python, NumPy, TensorFlow's eager context.
 
-Does: captures and puts back the generators that a callback or a layer of a script may draw from;
-gives Python's and NumPy's, where the script left them to chance, a beginning that is the job's.
-Never: touches one that the script has seeded or drawn from. State: how they were at the start.
-What lives inside a TensorFlow kernel (stateful random operations, shuffle buffers) is not reachable
-here; the data position replays it where it can.
+Does: captures and restores the generators that a callback or a layer of a script may draw from;
+seeds Python's and NumPy's generators by the job's seed if the script has neither seeded nor used
+them. The state inside a TensorFlow kernel (stateful random operations, shuffle buffers) is not
+reachable here; ``position`` replays it if possible.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 
 
 def capture() -> dict[str, Any]:
-    """State of every generator that can be read, as plain JSON values."""
+    """Return the state of every readable generator as plain JSON values."""
     import numpy as np
 
     state: Any = np.random.get_state()
@@ -36,7 +35,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(saved: dict[str, Any]) -> None:
-    """Put back what ``capture`` found."""
+    """Restore the state that ``capture`` returned."""
     import numpy as np
 
     random.setstate(_state(saved["python"]))
@@ -52,17 +51,17 @@ def restore(saved: dict[str, Any]) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed Python, NumPy and TensorFlow, because the job record asks for it."""
+    """Seed Python, NumPy and TensorFlow with the job record's seed."""
     import keras
 
     keras.utils.set_random_seed(seed)
 
 
-class Beginning:
-    """Python's and NumPy's generators until TensorFlow has been imported.
+class StartupRandomness:
+    """Python's and NumPy's generators until TensorFlow is imported.
 
-    A list of files that is shuffled, or a part that is kept for validation, is then the same in
-    every process of the job, though nobody has seeded it.
+    With the job's seed, a shuffled list of files or a random part for validation is the same in
+    every process of the job, although the script sets no seed.
     """
 
     def __init__(self) -> None:
@@ -71,17 +70,17 @@ class Beginning:
         self._used = True
 
     def numpy_imported(self, module: Any) -> None:
-        """Right after NumPy was imported: it is as the system has seeded it."""
+        """Note NumPy's state right after its import, as the system has seeded it."""
         self._numpy = _numpy_words(module)
 
     def tensorflow_begins(self) -> None:
-        """Right before TensorFlow is imported, which itself draws from Python's."""
+        """Compare the states right before TensorFlow's import, which draws from Python's."""
         numpy = sys.modules.get("numpy")
-        drawn = numpy is not None and self._numpy != _numpy_words(numpy)
-        self._used = drawn or self._python != random.getstate()
+        numpy_used = numpy is not None and self._numpy != _numpy_words(numpy)
+        self._used = numpy_used or self._python != random.getstate()
 
     def seed(self, number: int) -> None:
-        """Seed both, unless the script has used one of them."""
+        """Seed both unless the script has used one of them."""
         import numpy as np
 
         if not self._used:
@@ -96,7 +95,7 @@ def _numpy_words(module: Any) -> Any:
 
 
 def globally_seeded() -> bool:
-    """Whether the script has set TensorFlow's global seed."""
+    """Return whether the script has set TensorFlow's global seed."""
     module = sys.modules.get("tensorflow.python.eager.context")
     return module is not None and module.global_seed() is not None
 
@@ -112,13 +111,13 @@ def _state(text: str) -> tuple[Any, ...]:
 
 
 def _eager_rng() -> random.Random | None:
-    """The generator that numbers TensorFlow's operations when a global seed is set."""
+    """Return the generator that numbers TensorFlow's operations under a global seed."""
     module = sys.modules.get("tensorflow.python.eager.context")
     rng = getattr(module.context(), "_rng", None) if module is not None else None
     return rng if isinstance(rng, random.Random) else None
 
 
 def _global_generator() -> Any:
-    """``tf.random.get_global_generator()`` if the script has one; asking would make one."""
+    """Return TensorFlow's global generator if the script has one; a getter would create it."""
     module = sys.modules.get("tensorflow.python.ops.stateful_random_ops")
     return getattr(module, "global_generator", None) if module is not None else None

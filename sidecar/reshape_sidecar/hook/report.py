@@ -1,7 +1,7 @@
-"""Reports to the agent on its Unix socket; training never waits for one.
+"""Sends reports to the agent on its Unix socket, from a thread of its own.
 
-Does: sends the newest report from a thread of its own, progress at most once a second. Never:
-blocks a step, retries, or fails the script: a lost report is no harm. State: the newest report.
+Does: sends the newest report without blocking a step. A report that fails is not sent again, and
+does not fail the script: the next report says more.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from reshape_sidecar.contract import HookReport
 
 SEND_TIMEOUT_S = 1.0
 LAST_REPORT_WAIT_S = 1.5
-"""How long leaving may wait until the last report is out."""
+"""Longest wait for the last report before the process leaves."""
 PROGRESS_EVERY_S = 1.0
 _UNIX_PATH_MAX_BYTES = 107
 
 
-class Reporter:
-    """Sends HookReports; without a socket it does nothing."""
+class ReportSender:
+    """Sends HookReports in the background; without a socket it does nothing."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -34,19 +34,19 @@ class Reporter:
         self._thread: threading.Thread | None = None
 
     def send(self, report: HookReport) -> None:
-        """Hand over the newest report and return at once."""
+        """Send ``report`` in the background, instead of an earlier one that still waits."""
         if self._path is None:
             return
         with self._changed:
             self._newest = report
-            if self._thread is None or not self._thread.is_alive():  # none came along in a fork
+            if self._thread is None or not self._thread.is_alive():  # a fork has no threads
                 self._sending = False
                 self._thread = threading.Thread(target=self._run, daemon=True, name="reshape")
                 self._thread.start()
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait a moment until the newest report is out."""
+        """Wait, at most LAST_REPORT_WAIT_S, until the newest report is sent."""
         deadline = time.monotonic() + LAST_REPORT_WAIT_S
         with self._changed:
             while self._thread is not None and (self._newest is not None or self._sending):
@@ -62,7 +62,7 @@ class Reporter:
                     self._changed.wait()
                 report, self._newest, self._sending = self._newest, None, True
             with contextlib.suppress(OSError):
-                # A text of the program may be none (half a character): the rest is told.
+                # A text of the program may hold half a character; the rest is still sent.
                 post(self._path or Path(), codec.dumps(report).encode(errors="replace"))
             with self._changed:
                 self._sending = False

@@ -1,12 +1,11 @@
 """Starts a user's script under Reshape: ``python [opts] .../hook/run.py script.py args...``.
 
 Does: prepares ``sys.argv``, ``sys.path`` and ``__main__`` as Python itself would, loads the hook
-(standard library alone) by its file path, and runs the script, or a module with ``-m``. Never:
-adds to the import path, imports a framework, or changes what a script sees when there is no
-RESHAPE_* variable. State: none; the hook keeps its own.
+(standard library only) by its file path, and runs the script, or a module with ``-m``. Without a
+RESHAPE_* variable it runs the script without the hook.
 
-The hook lives under a name of its own (``_reshape_hook``): a script that has a package
-``reshape_sidecar`` keeps it, because the hook's modules resolve that name to themselves alone.
+The hook has the package name ``_reshape_hook``: a script may have its own package
+``reshape_sidecar``, because the hook's modules resolve that name to themselves alone.
 """
 
 from __future__ import annotations
@@ -27,9 +26,12 @@ EXIT_INTERRUPTED = 130
 USAGE = "usage: python run.py [-m module | script] [argument ...]"
 
 
-class _Finder:
-    """Finds the hook's modules by file path: under the alias, and, if the user has no package of
-    that name (this finder is the last), the package itself, for the session API."""
+class _HookFinder:
+    """Finds the hook's modules by file path, under the alias.
+
+    As the last finder, it also finds the package itself for the session API, unless the user has a
+    package of that name.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -46,16 +48,18 @@ class _Finder:
         base = os.path.join(self._root, *name.split(".")[1:])
         package = os.path.join(base, "__init__.py")
         is_package = os.path.isfile(package)
-        place = package if is_package else base + ".py"
-        spec = importlib.util.spec_from_file_location(name, place, loader=_Loader(name, place))
+        location = package if is_package else base + ".py"
+        spec = importlib.util.spec_from_file_location(
+            name, location, loader=_HookLoader(name, location)
+        )
         if is_package and spec is not None:
-            # Empty: with a path of its own, the ordinary finder would load what is below it.
+            # Empty: with a path, Python's own finder would load the modules below it.
             spec.submodule_search_locations = []
         return spec
 
 
-class _Loader(importlib.machinery.SourceFileLoader):
-    """Executes a module of the hook so that its own package name means the alias."""
+class _HookLoader(importlib.machinery.SourceFileLoader):
+    """Executes a module of the hook; in it, the package's name resolves to the alias."""
 
     def exec_module(self, module: types.ModuleType) -> None:
         module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _import}
@@ -76,7 +80,7 @@ def _import(
 
 def _load_hook() -> types.ModuleType:
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    sys.meta_path.append(_Finder(root))
+    sys.meta_path.append(_HookFinder(root))
     return importlib.import_module(ALIAS + ".hook.start")
 
 
@@ -135,7 +139,7 @@ def _show(error: BaseException) -> None:
 
 
 def main() -> int:
-    """Run the script; the exit code when it ended by itself."""
+    """Run the script; return its exit code."""
     arguments = sys.argv[1:]
     if not arguments or arguments == ["-m"]:
         _fail(USAGE)

@@ -1,8 +1,8 @@
-"""Saves a training state when somebody says so, and knows when nobody needs to.
+"""Saves the training state: on request, and periodically at an interval learned from the cost.
 
-Does: publishes, learns what a save costs, tells the agent, ends the process after a save that was
-asked for. Never: takes the state out of a model (the caller does), or fails the script because a
-disk is full. State: the learned interval, and when a failed save may be tried again.
+Does: publishes a state that the caller captures, learns what a save costs, reports to the agent and
+ends the process after a save on request. A full disk does not fail the script: the save is tried
+again.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from reshape_sidecar.claims import CheckpointError, Fenced
+from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
-from reshape_sidecar.hook.checkpoint import Mark, Shelf
+from reshape_sidecar.hook.checkpoint import CheckpointStore, ResumePoint
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.progress import Telling
+from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.values import Writer
 
 SAVE_RATIO_MAX = 0.02
 SAVE_RATIO_AIM = 0.015
-"""Aimed at, so that a save that is slower than the learned cost stays under the maximum."""
+"""Share of time for saves; below the maximum, so that a slower save does not exceed that."""
 INTERVAL_MIN_S = 5.0
 COST_WEIGHT = 0.5
 COST_FLOOR_S = 0.05
@@ -33,31 +33,31 @@ FIRST_COST_BYTES_PER_S = 100e6
 
 
 class SaveInterval:
-    """Tells when the next periodic save is due."""
+    """When the next periodic save is due."""
 
     def __init__(self, now_s: float) -> None:
         self._last_s = now_s
         self._cost_s: float | None = None
 
     def expect(self, state_bytes: int) -> None:
-        """Assume a cost from the size of the state until a save was measured."""
+        """Estimate the cost from the size of the state until a save is measured."""
         if self._cost_s is None:
             self._cost_s = max(COST_FLOOR_S, state_bytes / FIRST_COST_BYTES_PER_S)
 
     def interval_s(self) -> float:
-        """Seconds between the end of one save and the start of the next."""
+        """Return the seconds from the end of one save to the start of the next."""
         return max(INTERVAL_MIN_S, (self._cost_s or COST_FLOOR_S) / SAVE_RATIO_AIM)
 
     def due(self, now_s: float) -> bool:
-        """Whether a periodic save is due."""
+        """Return whether a periodic save is due."""
         return now_s - self._last_s >= self.interval_s()
 
     def affordable(self, now_s: float) -> bool:
-        """Whether a save now would still be within the ratio."""
+        """Return whether a save now keeps within the ratio."""
         return now_s - self._last_s >= (self._cost_s or COST_FLOOR_S) / SAVE_RATIO_AIM
 
-    def saved(self, now_s: float, took_s: float) -> None:
-        """A save ended and took so long; a slower one counts at once, a faster one by weight."""
+    def save_ended(self, now_s: float, took_s: float) -> None:
+        """Learn from a save that took ``took_s``: a slower one fully, a faster one by weight."""
         known = self._cost_s
         if known is None or took_s > known:
             self._cost_s = took_s
@@ -65,25 +65,27 @@ class SaveInterval:
             self._cost_s = known + COST_WEIGHT * (took_s - known)
         self._last_s = now_s
 
-    def failed(self, now_s: float) -> None:
-        """A save failed: try again after a whole interval."""
+    def save_failed(self, now_s: float) -> None:
+        """Wait a whole interval after a save that failed."""
         self._last_s = now_s
 
 
 SAVE_AGAIN_AFTER_S = 5.0
-"""Pause before a save that was asked for and failed (a full disk) is tried again."""
+"""Pause before a requested save that failed (a full disk) is tried again."""
 EXIT_FENCED = 1
 
 Capture = Callable[[Writer], dict[str, Any]]
 
 
 class Saver:
-    """Everything that a step boundary needs to know about saving."""
+    """Saves at step boundaries, and the request to leave."""
 
-    def __init__(self, stop: Stop, shelf: Shelf, telling: Telling, pacer: Pacer | None) -> None:
+    def __init__(
+        self, stop: Stop, store: CheckpointStore, reporter: ProgressReporter, pacer: Pacer | None
+    ) -> None:
         self.stop = stop
-        self.shelf = shelf
-        self._telling = telling
+        self.store = store
+        self._reporter = reporter
         self._pacer = pacer
         self._interval: SaveInterval | None = None
         self._retry_at_s = 0.0
@@ -95,66 +97,68 @@ class Saver:
             self._interval.expect(state_bytes)
 
     def due(self, now_s: float) -> bool:
-        """Whether a periodic save is due."""
-        return self.shelf.enabled and self._interval is not None and self._interval.due(now_s)
+        """Return whether a periodic save is due."""
+        return self.store.enabled and self._interval is not None and self._interval.due(now_s)
 
     def affordable(self, now_s: float) -> bool:
-        """Whether a save costs little enough now, however short ago the last one was."""
+        """Return whether a save now keeps within the ratio, whatever the interval."""
         return self._interval is None or self._interval.affordable(now_s)
 
-    def asked(self, now_s: float) -> bool:
-        """Whether to save and leave now."""
+    def stop_due(self, now_s: float) -> bool:
+        """Return whether to save and leave now."""
         return self.stop.requested() and now_s >= self._retry_at_s
 
-    def save_and_leave(self, mark: Mark, capture: Capture) -> None:
-        """Answer a stop: save and end the process. Returns only if the save failed."""
-        if not self.shelf.enabled or self.save(mark, capture):
+    def save_and_leave(self, resume_point: ResumePoint, capture: Capture) -> None:
+        """Save and end the process; returns only if the save failed."""
+        if not self.store.enabled or self.save(resume_point, capture):
             self.leave()
         self._retry_at_s = time.monotonic() + SAVE_AGAIN_AFTER_S
 
-    def save(self, mark: Mark, capture: Capture, *, complete: bool = False) -> bool:
-        """Publish what ``capture`` takes; whether that went well."""
+    def save(self, resume_point: ResumePoint, capture: Capture, *, complete: bool = False) -> bool:
+        """Publish what ``capture`` returns; True if it is on the disk."""
         began_s = time.monotonic()
-        self._telling.phase(HookPhase.SAVING)
+        self._reporter.phase(HookPhase.SAVING)
         writer = Writer()
         try:
-            self.shelf.publish(mark, capture(writer), writer, complete=complete)
-        except Fenced as error:
+            self.store.publish(resume_point, capture(writer), writer, complete=complete)
+        except StaleAttempt as error:
             self._give_up(error)
         except CheckpointError as error:
             complain(str(error))
             if self._interval is not None:
-                self._interval.failed(time.monotonic())
-            self._telling.phase(HookPhase.TRAINING)
+                self._interval.save_failed(time.monotonic())
+            self._reporter.phase(HookPhase.TRAINING)
             return False
         took_s = time.monotonic() - began_s
         if self._interval is not None:
-            self._interval.saved(time.monotonic(), took_s)
+            self._interval.save_ended(time.monotonic(), took_s)
         if self._pacer is not None:
             self._pacer.pause(took_s)
-        self._telling.update(step=mark.step, epoch=mark.epoch, checkpoint_step=mark.step)
-        self._telling.saved(took_s)
+        self._reporter.update(
+            step=resume_point.step, epoch=resume_point.epoch, checkpoint_step=resume_point.step
+        )
+        self._reporter.save_ended(took_s)
         if not self.stop.requested():
-            self._telling.phase(HookPhase.TRAINING)
+            self._reporter.phase(HookPhase.TRAINING)
         return True
 
-    def complete(self, mark: Mark) -> None:
-        """The newest checkpoint is the end of training."""
+    def complete(self, resume_point: ResumePoint) -> None:
+        """Publish the newest checkpoint as the end of training."""
         try:
-            self.shelf.publish_complete(mark)
-        except Fenced as error:
+            self.store.publish_complete(resume_point)
+        except StaleAttempt as error:
             self._give_up(error)
         except CheckpointError as error:
             complain(str(error))
 
     def leave(self) -> NoReturn:
         """End the process as saved."""
-        self._telling.phase(HookPhase.SAVED)
-        self._telling.flush()
+        self._reporter.phase(HookPhase.SAVED)
+        self._reporter.flush()
         self.stop.leave()
 
-    def _give_up(self, error: Fenced) -> NoReturn:
+    def _give_up(self, error: StaleAttempt) -> NoReturn:
         complain(str(error))
-        self._telling.flush()
+        self._reporter.flush()
         sys.stdout.flush()
         os._exit(EXIT_FENCED)

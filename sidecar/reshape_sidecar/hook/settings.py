@@ -1,7 +1,6 @@
-"""What the agent told this training process, parsed once from the environment.
+"""The settings that the agent passes to a training process in its environment, parsed once.
 
-Does: turns the RESHAPE_* variables into one frozen value. Never: guesses; a variable that is
-there and wrong is one clear error. State: none.
+Does: turns the RESHAPE_* variables into one frozen value; a wrong value is an error.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from reshape_sidecar import contract
 
 
 class SettingsError(ValueError):
-    """A RESHAPE_* variable has a value that cannot be; the message names it and the remedy."""
+    """A RESHAPE_* variable has an invalid value; the message names it and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """The environment of one start. None means: the agent did not say."""
+class HookSettings:
+    """The environment of one start; None means that the variable is not set."""
 
     job: str = ""
     name: str = ""
@@ -41,10 +40,10 @@ class Settings:
     meeting: Path | None = None
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings | None:
-    """The settings in ``environment``; None when it holds no RESHAPE_* variable at all.
+def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
+    """Return the settings in ``environment``; None if it holds no RESHAPE_* variable at all.
 
-    Raises SettingsError for a value that cannot be.
+    Raises SettingsError for an invalid value.
     """
     if not any(name.startswith("RESHAPE_") for name in environment):
         return None
@@ -75,7 +74,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings | None:
             f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a time in seconds."
         ) from None
     devices = text(contract.ENV_DEVICES) or ""
-    return Settings(
+    return HookSettings(
         job=text(contract.ENV_JOB) or "",
         name=text(contract.ENV_NAME) or text(contract.ENV_JOB) or "",
         attempt=whole(contract.ENV_ATTEMPT, 0) or 0,

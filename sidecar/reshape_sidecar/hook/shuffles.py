@@ -1,10 +1,8 @@
-"""Makes unseeded shuffles repeatable inside one job, so that a restart finds the same order.
+"""Makes unseeded shuffles repeatable inside one job, so that a restart has the same order.
 
-Does: gives ``Dataset.shuffle`` calls without any seed, and Keras's shuffle of arrays, a seed that
-was drawn once for the job and is kept in its checkpoints. Never: touches a shuffle that the script
-has seeded, sets a global seed, or makes two epochs alike. State: the count of shuffles so far.
-
-To the script nothing changes: an order that nobody asked for is as random as before.
+Does: gives ``Dataset.shuffle`` calls without a seed, and Keras's shuffle of arrays, a seed that is
+derived from the job's seed in its checkpoints. Shuffles that the script seeds stay as they are. To
+the script nothing changes: an unseeded order is as random as before, and differs in each epoch.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ class JobShuffles:
     def __init__(self, job_seed: Callable[[], int]) -> None:
         self._job_seed = job_seed
         self.count = 0
-        """Seeds given so far; a restart that skips a finished fit goes on from its count."""
+        """Seeds used so far; a restart that skips a finished fit goes on from its count."""
 
     def seed_unseeded(self, tensorflow: Any) -> None:
-        """Patch ``tf.data.Dataset.shuffle``."""
+        """Patch ``tf.data.Dataset.shuffle`` to seed calls without a seed."""
         dataset_class = tensorflow.data.Dataset
         original = dataset_class.shuffle
 
@@ -43,9 +41,9 @@ class JobShuffles:
 
     @contextlib.contextmanager
     def of_arrays(self, adapter: Any, tensorflow: Any) -> Iterator[list[Any]]:
-        """While an ArrayDataAdapter builds its dataset: its permutation comes from the job's seed.
+        """Seed the permutation of an ArrayDataAdapter while it builds its dataset.
 
-        Yields a list that holds the dataset whose iterators move the seed, if it was needed.
+        Yields a list that afterwards holds the dataset whose iterators move the seed, if any.
         """
         sources: list[Any] = []
         if adapter._shuffle is not True or randomness.globally_seeded():
@@ -56,7 +54,7 @@ class JobShuffles:
         original = tensorflow.data.Dataset.range
 
         class Permuted:
-            """In place of ``Dataset.range(1)``: each iterator permutes the indices anew."""
+            """Replaces ``Dataset.range(1)``: each iterator permutes the indices again."""
 
             def map(self, indices: Callable[[Any], Any]) -> Any:
                 def permute(number: Any) -> Any:

@@ -1,7 +1,7 @@
-"""Puts the hook together for one process, before the script runs.
+"""Installs the hook in one process, before the script runs.
 
-Does: reads the environment, takes SIGTERM, watches for the framework's import. Never: imports a
-framework. State: the objects that it wires.
+Does: reads the environment, handles SIGTERM, splits the CPU into simulated devices, and patches the
+framework when the script imports it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from reshape_sidecar import device_truth
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.hook import data_order, iterators, randomness, settings
-from reshape_sidecar.hook.checkpoint import Shelf
+from reshape_sidecar.hook.checkpoint import CheckpointStore
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.progress import Telling
-from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.progress import ProgressReporter
+from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.stop import Stop, flush_files
@@ -27,7 +27,7 @@ from reshape_sidecar.hook.training import Training
 
 
 def split_cpu(tensorflow: Any, count: int) -> None:
-    """Make ``count`` logical CPU devices; ``MirroredStrategy()`` takes them all."""
+    """Create ``count`` logical CPU devices; ``MirroredStrategy()`` uses all of them."""
     config = tensorflow.config
     config.set_visible_devices([], "GPU")
     cpu = config.list_physical_devices("CPU")[0]
@@ -44,7 +44,7 @@ OTHER_KERAS = (
 
 
 def start() -> Training:
-    """Install the hook; the object whose ``script_ended`` ends it."""
+    """Install the hook; return the object whose ``script_ended`` is to be called at the end."""
     try:
         told = settings.from_environment(os.environ)
     except settings.SettingsError as error:
@@ -54,33 +54,33 @@ def start() -> Training:
     if told.worker:
         told = replace(told, checkpoints=None)  # the first worker's are the job's
     stop = Stop(told.keep_running)
-    shelf = Shelf(told)
-    telling = Telling(Reporter(told.socket), told.generation, told.spawned_at_s)
+    store = CheckpointStore(told)
+    reporter = ProgressReporter(ReportSender(told.socket), told.generation, told.spawned_at_s)
     truth = told.device_truth if told.simulated else None
     pacer = device_truth.pacer_of(truth, told.job_type, told.name, len(told.devices), complain)
-    shuffles = JobShuffles(shelf.shuffle_seed)
-    saver = Saver(stop, shelf, telling, pacer)
-    training = Training(told, saver, telling, pacer, shuffles)
+    shuffles = JobShuffles(store.shuffle_seed)
+    saver = Saver(stop, store, reporter, pacer)
+    training = Training(told, saver, reporter, pacer, shuffles)
     stop.install()
     # The first handler that is registered is called last.
     atexit.register(iterators.end, flush_files, lambda: stop.leave(training.exit_code))
-    telling.phase(HookPhase.IMPORTING)
+    reporter.phase(HookPhase.IMPORTING)
     watch = ImportWatch()
-    beginning = randomness.Beginning()
+    startup_randomness = randomness.StartupRandomness()
 
-    def iterated(dataset: Any) -> None:
+    def note_iterator(dataset: Any) -> None:
         if training.fit is not None:
-            training.fit.iterated(dataset)
+            training.fit.note_iterator(dataset)
 
     def tensorflow_imported(module: Any) -> None:
         iterators.destroy_elsewhere()
         if told.simulated and told.devices:
             split_cpu(module, len(told.devices))
-        if shelf.enabled:
+        if store.enabled:
             shuffles.seed_unseeded(module)
-            beginning.seed(shelf.shuffle_seed())
+            startup_randomness.seed(store.shuffle_seed())
 
-        data_order.watch(module, iterated)
+        data_order.watch(module, note_iterator)
 
     def trainer_imported(module: Any) -> None:
         from reshape_sidecar.hook import keras_patch
@@ -93,15 +93,15 @@ def start() -> Training:
             complain(OTHER_KERAS.format(other, "KERAS_BACKEND=tensorflow"))
         if told.seed is not None:
             randomness.seed_all(told.seed)
-        telling.phase_ended("import_s")
-        telling.phase(HookPhase.BUILDING)
+        reporter.phase_ended("import_s")
+        reporter.phase(HookPhase.BUILDING)
 
     def legacy_keras_imported(module: Any) -> None:
         complain(OTHER_KERAS.format("tf_keras (Keras 2)", "TF_USE_LEGACY_KERAS=0"))
 
-    watch.after("numpy", beginning.numpy_imported)
+    watch.after("numpy", startup_randomness.numpy_imported)
     watch.after("tensorflow", tensorflow_imported)
-    watch.before("tensorflow", beginning.tensorflow_begins)
+    watch.before("tensorflow", startup_randomness.tensorflow_begins)
     watch.after(TRAINER_MODULE, trainer_imported)
     watch.after("keras", keras_imported)
     watch.after("tf_keras", legacy_keras_imported)

@@ -1,10 +1,9 @@
 """The request to save and leave: a SIGTERM sets a flag, a step boundary answers it.
 
-Does: installs the handler, tells whether a stop is wanted, and ends the process. Never: saves, or
-interrupts a step. State: the flag, and whether a training loop is there that will see it.
+Does: installs the handler, says whether a stop is requested, and ends the process.
 
-A program in which no such loop was seen yet is stopped by SIGTERM as if the hook were not there,
-and so is each process that training forks and that has no loop of its own: it inherits the handler.
+SIGTERM stops a program as if the hook were not there until a training loop runs that reads the
+flag. The same holds for each process that training forks: it inherits the handler, but no loop.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ NOTHING_SAVED = (
 
 
 class Stop:
-    """The stop flag of this process."""
+    """The stop flag of this process, and whether a training loop reads it."""
 
     def __init__(self, keep_running: Path | None) -> None:
         self._keep_running = keep_running
         self._pid = os.getpid()
-        self._asked = False
+        self._requested = False
         self._answered_by_loop = False
         self.nothing_to_save = False
-        """Between loops, everything is on disk: the handler may leave at once."""
-        self.before_leaving: Callable[[], object] = bool
-        """What the handler calls then; it must not print."""
+        """True if everything is on disk between two loops: the handler may leave at once."""
+        self.before_leaving: Callable[[], None] | None = None
+        """Called by the handler before it leaves; it must not print."""
 
     @property
     def answered_by_loop(self) -> bool:
-        """A training loop runs (or state is not saved yet): the handler must leave it the flag."""
+        """Whether a loop runs or state is unsaved: then the handler only sets the flag."""
         return self._answered_by_loop
 
     @answered_by_loop.setter
@@ -54,26 +53,22 @@ class Stop:
         self._pid = os.getpid()  # a script may train in a process that it forks
 
     def install(self) -> None:
-        """Take SIGTERM. A script that installs its own handler afterwards takes it over."""
+        """Install the handler of SIGTERM; a handler that the script installs later replaces it."""
         signal.signal(signal.SIGTERM, self._on_signal)
 
     def requested(self) -> bool:
-        """Whether to save and leave now. A withdrawn request is forgotten."""
-        if self._asked and self._withdrawn():
-            self._asked = False
-        return self._asked
+        """Return whether to save and leave now; a withdrawn request is cleared."""
+        if self._requested and self._withdrawn():
+            self._requested = False
+        return self._requested
 
     def leave(self, code: int = EXIT_SAVED) -> NoReturn:
-        """End the process with ``code``. Nothing of the script runs any more."""
+        """End the process with ``code``, without running any more of the script."""
         flush_files()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
         os._exit(code)
-
-    def ask(self) -> None:
-        """What a SIGTERM does, for whoever asks from inside."""
-        self._asked = True
 
     def _withdrawn(self) -> bool:
         return self._keep_running is not None and self._keep_running.exists()
@@ -84,26 +79,29 @@ class Stop:
         elif self._withdrawn():
             return
         elif self.answered_by_loop:
-            self._asked = True
+            self._requested = True
         elif self.nothing_to_save:
-            self.before_leaving()
+            if self.before_leaving is not None:
+                self.before_leaving()
             self.leave()
         else:
             with contextlib.suppress(OSError):
-                os.write(2, NOTHING_SAVED)  # print is not to be used in a handler
+                os.write(2, NOTHING_SAVED)  # a handler must not print
             _end_by(number)
 
 
 def flush_files() -> None:
-    """Write out what the script has written into open files, its own and TensorFlow's event files:
-    lines of steps that are saved, and that are not done again."""
+    """Flush the script's open files and TensorFlow's event files.
+
+    They hold lines of steps that are saved, which no later process runs again.
+    """
     summaries = sys.modules.get("tensorflow.python.ops.summary_ops_v2")
-    wanted = (*FILES, summaries.SummaryWriter) if summaries is not None else FILES
-    kinds = set(_with_subclasses(wanted))
+    classes = (*FILES, summaries.SummaryWriter) if summaries is not None else FILES
+    kinds = set(_with_subclasses(classes))
     for file in [thing for thing in gc.get_objects() if type(thing) in kinds]:
         with contextlib.suppress(Exception):
             if not isinstance(file, FILES) or stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                file.flush()  # but no pipe, which may never take it
+                file.flush()  # but no pipe, which may block for ever
 
 
 def _with_subclasses(kinds: Iterable[type]) -> Iterator[type]:
@@ -113,6 +111,6 @@ def _with_subclasses(kinds: Iterable[type]) -> Iterator[type]:
 
 
 def _end_by(number: int) -> None:
-    """End this process as the signal does where nobody takes it."""
+    """End this process as the signal does without a handler."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

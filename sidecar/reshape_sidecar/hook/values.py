@@ -1,9 +1,8 @@
 """Python values and arrays of a training state to one JSON text and one array file, and back.
 
-Does: keeps None, bool, int, float, str, bytes, list, tuple, set, dict, those of ``collections``,
-NumPy arrays and scalars, eager tensors, and functions of Keras and NumPy by name. Never: pickles,
-so reading a state runs no code of it; keeps what it cannot give back exactly (``Unkeepable``).
-State: none.
+Does: encodes None, bool, int, float, str, bytes, list, tuple, set, dict, those of ``collections``,
+NumPy arrays and scalars, eager tensors, and functions of Keras and NumPy by name. Any other value
+has no exact form (``Unkeepable``). Nothing is pickled, so reading a state runs no code of it.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ STATE_FILE = "state.json"
 ARRAYS_FILE = "arrays.bin"
 FORMAT_VERSION = 1
 FUNCTION_ROOTS = ("keras", "numpy")
-"""Only functions of these packages are kept by name."""
+"""Packages whose functions are stored by name."""
 FACTORIES = {kind.__name__: kind for kind in (bool, int, float, str, list, dict, set)}
-"""What a ``defaultdict`` may begin a value with; any other is code."""
+"""Factories that a ``defaultdict`` may have; any other is code."""
 
 
 class Unkeepable(TypeError):
@@ -37,7 +36,7 @@ class Writer:
         self._arrays: list[Any] = []
 
     def encode(self, value: Any) -> Any:
-        """JSON value of ``value``; arrays are kept aside. Raises Unkeepable."""
+        """Return the JSON form of ``value`` and collect its arrays. Raises Unkeepable."""
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -102,7 +101,7 @@ class Writer:
 
 
 class Reader:
-    """A state that was written by Writer; arrays are read when they are asked for."""
+    """A state that Writer has written; the arrays are read on first use."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -116,15 +115,15 @@ class Reader:
         self._bytes: Any = None
 
     def load(self) -> None:
-        """Read the arrays into memory, so that the files may go away."""
+        """Read the arrays into memory, so that the files may be removed."""
         self._bytes = (self._folder / ARRAYS_FILE).read_bytes()
 
     def release(self) -> None:
-        """Free the memory; nothing is decoded any more."""
+        """Free the memory of the arrays."""
         self._bytes = None
 
     def decode(self, value: Any) -> Any:
-        """The value that ``Writer.encode`` was given."""
+        """Return the value that ``Writer.encode`` encoded."""
         if isinstance(value, list):
             return [self.decode(item) for item in value]
         if not isinstance(value, dict):

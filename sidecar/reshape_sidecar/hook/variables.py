@@ -1,12 +1,12 @@
-"""The variables of a Keras model: all that training changes, captured and put back exactly.
+"""The variables of a Keras model: everything that training changes, captured and restored exactly.
 
-Does: collects model, optimizer, metric and seed variables in a fixed order, and what else the
-model's attributes hold (``attributes``); reads and assigns them, also when the number of replicas
-has changed. Never: builds a model, or skips a variable that does not fit (``StateMismatch``), but
-for those of attributes, which it names. State: none.
+Does: collects model, optimizer, metric and seed variables in a fixed order, then further variables
+and generators in attributes of the model and its layers; reads and assigns them, also if the number
+of replicas has changed. A variable that does not fit is an error (``StateMismatch``); one of an
+attribute is only named in the log.
 
-A variable that is summed over replicas on reading (a metric) is kept per replica: with the same
-number of replicas it comes back bit by bit; with another, its sum goes to the first replica.
+A variable that is summed over replicas on reading (a metric) is stored per replica: with the same
+number of replicas it is restored bit by bit; with another, its sum goes to the first replica.
 """
 
 from __future__ import annotations
@@ -20,19 +20,21 @@ from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.values import Reader, Writer
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
-"""Most attributes are of these types."""
+"""Types of most attributes; they hold no variable."""
 BOOKKEEPING = "_self_"
-"""Attributes in which TensorFlow lists the others begin so."""
+"""Prefix of the attributes in which TensorFlow lists the others."""
 
 
-def held_attributes(model: Any) -> Iterator[tuple[str, Any]]:
-    """Every variable in an attribute of ``model`` or of one of its layers, with a name that is the
-    same in every process; many of them are the model's own."""
+def attribute_variables(model: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every variable in an attribute of ``model`` or of one of its layers, with its name.
+
+    The name is the same in every process. Many of the variables are the model's own.
+    """
     for number, layer in enumerate(model._flatten_layers()):
         for attribute, value in list(vars(layer).items()):
             if not attribute.startswith(BOOKKEEPING):
-                for place, variable in enumerate(_variables(value)):
-                    yield f"{number}.{attribute}.{place}", variable
+                for index, variable in enumerate(_variables(value)):
+                    yield f"{number}.{attribute}.{index}", variable
 
 
 def _variables(value: Any) -> Iterator[Any]:
@@ -59,7 +61,7 @@ def _variables(value: Any) -> Iterator[Any]:
 
 GROUPS = ("model", "optimizer", "metrics", "seed", "attributes")
 BY_NAME = "attributes"
-"""A group whose variables come and go with what the script does; each is put back by its name."""
+"""Group whose variables depend on what the script does; each is restored by its name."""
 
 
 class StateMismatch(RuntimeError):
@@ -67,8 +69,7 @@ class StateMismatch(RuntimeError):
 
 
 def collect(model: Any) -> list[tuple[str, str, Any]]:
-    """Every variable of ``model`` with its group and name, each once, in an order that never
-    changes."""
+    """Return group, name and variable of everything that ``model`` holds, each once, in order."""
     groups: list[tuple[str, list[Any]]] = [("model", list(model.variables))]
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None:
@@ -76,19 +77,19 @@ def collect(model: Any) -> list[tuple[str, str, Any]]:
     groups.append(("metrics", list(model.metrics_variables)))
     groups.append(("seed", list(_global_seed())))
     known = [(group, _name(one), one) for group, variables in groups for one in variables]
-    held = [(BY_NAME, name, one) for name, one in held_attributes(model)]
-    seen: set[int] = set()
-    found = []
-    for group, name, variable in (*known, *held):
+    others = [(BY_NAME, name, one) for name, one in attribute_variables(model)]
+    backings: set[int] = set()
+    entries = []
+    for group, name, variable in (*known, *others):
         backing = id(_backing(variable))
-        if backing not in seen:
-            seen.add(backing)
-            found.append((group, name, variable))
-    return found
+        if backing not in backings:
+            backings.add(backing)
+            entries.append((group, name, variable))
+    return entries
 
 
 def size_bytes(model: Any) -> int:
-    """Bytes that the variables of ``model`` take in a checkpoint, about."""
+    """Estimate the bytes that the variables of ``model`` take in a checkpoint."""
     total = 0
     for _, _, variable in collect(model):
         total += 4 * math.prod(_shape(variable))
@@ -97,7 +98,7 @@ def size_bytes(model: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class VariableState:
-    """The value of one variable: one array, or one per replica (``how`` says what for)."""
+    """The value of one variable: one array, or one per replica, aggregated by ``how``."""
 
     group: str
     name: str
@@ -106,7 +107,7 @@ class VariableState:
 
 
 def capture(model: Any, groups: Container[str] = GROUPS) -> list[VariableState]:
-    """The variables of ``model`` in ``groups``, copied to memory."""
+    """Copy the variables of ``model`` in ``groups`` to memory."""
     out = []
     for group, name, variable in collect(model):
         if group in groups:
@@ -117,12 +118,12 @@ def capture(model: Any, groups: Container[str] = GROUPS) -> list[VariableState]:
 
 
 def encode(states: list[VariableState], writer: Writer) -> list[Any]:
-    """``states`` for a state document."""
+    """Encode ``states`` for a state document."""
     return [[s.group, s.name, s.how, [writer.encode(value) for value in s.values]] for s in states]
 
 
 def decode(saved: list[Any], reader: Reader) -> list[VariableState]:
-    """What ``encode`` was given."""
+    """Return the states that ``encode`` encoded."""
     return [
         VariableState(group, name, how, [reader.decode(value) for value in values])
         for group, name, how, values in saved
@@ -130,20 +131,20 @@ def decode(saved: list[Any], reader: Reader) -> list[VariableState]:
 
 
 def restore(model: Any, states: list[VariableState], groups: Container[str] = GROUPS) -> None:
-    """Put back those of ``states`` that are in ``groups``. Raises StateMismatch.
+    """Assign those of ``states`` that are in ``groups``. Raises StateMismatch.
 
-    Nothing is assigned unless everything fits.
+    Nothing is assigned unless all of the model's own variables fit.
     """
-    found = [entry for entry in collect(model) if entry[0] in groups]
-    targets = [entry for entry in found if entry[0] != BY_NAME]
-    wanted = [state for state in states if state.group in groups and state.group != BY_NAME]
-    if len(targets) != len(wanted):
+    entries = [entry for entry in collect(model) if entry[0] in groups]
+    targets = [entry for entry in entries if entry[0] != BY_NAME]
+    stored = [state for state in states if state.group in groups and state.group != BY_NAME]
+    if len(targets) != len(stored):
         raise StateMismatch(
-            f"the checkpoint has {len(wanted)} variables, the script's model {len(targets)}. "
+            f"the checkpoint has {len(stored)} variables, the script's model {len(targets)}. "
             "The script or its versions changed since: restore the old script, or start the job in "
             "an empty `checkpoints` folder."
         )
-    for state, (group, name, variable) in zip(wanted, targets, strict=True):
+    for state, (group, name, variable) in zip(stored, targets, strict=True):
         if group != state.group or not _fits(state, variable):
             raise StateMismatch(
                 f"variable {state.name} of the checkpoint ({state.group}, shape "
@@ -151,18 +152,18 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
                 "script changed since: restore the old script, or start in an empty "
                 "`checkpoints` folder."
             )
-    for state, (_, _, variable) in zip(wanted, targets, strict=True):
+    for state, (_, _, variable) in zip(stored, targets, strict=True):
         _assign(variable, state.how, state.values)
     _restore_by_name(
-        {name: variable for group, name, variable in found if group == BY_NAME},
+        {name: variable for group, name, variable in entries if group == BY_NAME},
         [state for state in states if state.group in groups and state.group == BY_NAME],
     )
 
 
-def _restore_by_name(found: dict[str, Any], states: list[VariableState]) -> None:
+def _restore_by_name(entries: dict[str, Any], states: list[VariableState]) -> None:
     missing = []
     for state in states:
-        variable = found.get(state.name)
+        variable = entries.get(state.name)
         if variable is None or not _fits(state, variable):
             missing.append(state.name)
         else:
@@ -172,7 +173,7 @@ def _restore_by_name(found: dict[str, Any], states: list[VariableState]) -> None
 
 
 def restore_if_it_fits(model: Any, states: list[VariableState]) -> None:
-    """Put back the weights alone; do nothing if the model is another by now."""
+    """Restore the weights alone; do nothing if the model no longer fits."""
     try:
         restore(model, states, ("model",))
     except StateMismatch:
@@ -180,12 +181,12 @@ def restore_if_it_fits(model: Any, states: list[VariableState]) -> None:
 
 
 def in_order(states: list[VariableState]) -> list[VariableState]:
-    """``states`` of several captures in the order of one."""
+    """Sort the states of several captures into the order of one."""
     return sorted(states, key=lambda state: GROUPS.index(state.group))
 
 
 def handles(model: Any) -> set[int]:
-    """What identifies every variable that is kept of ``model``, on each device, in a trace."""
+    """Return the ids by which a trace names the captured variables of ``model``, per device."""
     backings = [_backing(variable) for _, _, variable in collect(model)]
     parts = [part for one in backings for part in _parts(one) or (one,)]
     return {id(part.handle) for part in parts if hasattr(part, "handle")}
@@ -214,7 +215,7 @@ def _copies(variable: Any) -> tuple[str, list[Any]]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """What a variable that is spread over devices has on each; else empty."""
+    """Return the per-device parts of a distributed variable; empty for any other."""
     parts = getattr(value, "values", None)
     return list(parts) if isinstance(parts, (tuple, list)) else []
 
@@ -240,7 +241,7 @@ def _spread(how: str, values: list[Any], copies: int) -> Iterator[Any]:
         total = (total / len(values)).astype(values[0].dtype)
     rest = total
     if how == "sum":
-        # Equal parts: what a step tells is the mean of what each device finds in its own.
+        # Equal parts: a step reports the mean of the values on each device.
         whole = total.dtype.kind != "f"
         total = total if whole else (total / copies).astype(total.dtype)
         rest = total * 0 if whole else total
@@ -250,7 +251,7 @@ def _spread(how: str, values: list[Any], copies: int) -> Iterator[Any]:
 
 
 def _backing(variable: Any) -> Any:
-    """The TensorFlow variable of a Keras variable."""
+    """Return the TensorFlow variable of a Keras variable."""
     return getattr(variable, "_value", None) if hasattr(variable, "_value") else variable
 
 

@@ -1,8 +1,7 @@
 """``python -I -S PATH/init/__main__.py --folder F --job J --attempt N -- AGENT...``: start init.
 
 Does: reads its arguments and serves. Runs by file path, so that nothing enters a user's import
-path. ``--grace-s``: how long training may save after a SIGTERM to init, which cannot say it itself.
-Never: reads a configuration file or the network.
+path. ``--grace-s`` is how long training may save after a SIGTERM to init.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ STANDARD_ERROR = 2
 
 
 def main() -> int:
-    """Exit code of init: 0 ended on request, 3 another init holds the folder."""
+    """Run init; return its exit code: 0 ended on request, 3 another init holds the folder."""
     _close_inherited()
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     from reshape_sidecar import limits
@@ -40,15 +39,15 @@ def main() -> int:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3
     code = supervisor.run()
-    logs.cut(folder / "logs", limits.LOG_BYTES_MAX)  # it grows fast between two looks
+    logs.keep_end(folder / "logs", limits.LOG_BYTES_MAX)  # a log may grow fast between two checks
     return code
 
 
 def _close_inherited() -> None:
-    """Files that whoever started the controller left open: a job would keep their other ends."""
+    """Close inherited open files: a job would hold pipes of the controller's parent open."""
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > STANDARD_ERROR:
-            with contextlib.suppress(OSError):  # that of the list itself
+            with contextlib.suppress(OSError):  # the descriptor of the listing itself
                 os.close(number)
 
 

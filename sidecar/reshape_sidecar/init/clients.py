@@ -1,7 +1,7 @@
-"""The connections to init: who is connected, what they ask, what they are told.
+"""The connections to init's socket: requests come in, the status goes out.
 
-Does: reads JSON lines, answers each and every change with the status. Never: blocks, or keeps a
-peer that is another user, sends garbage, or does not read. State: the open connections.
+Does: reads JSON lines and answers each with the status. A client of another user, one that sends
+garbage, and one that does not read are disconnected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reshape_sidecar import codec
 from reshape_sidecar.init import files, logs
-from reshape_sidecar.init.values import Request, Status
+from reshape_sidecar.init.values import InitStatus, Request
 from reshape_sidecar.limits import REQUEST_BYTES_MAX
 
 READ_BYTES = 1 << 16
@@ -30,7 +30,7 @@ class Clients:
         path: Path,
         selector: selectors.BaseSelector,
         serve: Callable[[Request], None],
-        status: Callable[[], Status],
+        status: Callable[[], InitStatus],
     ) -> None:
         self._selector = selector
         self._serve = serve
@@ -39,8 +39,8 @@ class Clients:
         self._server = files.listen(path)
         selector.register(self._server, selectors.EVENT_READ, self._accept)
 
-    def tell(self) -> None:
-        """Send the status to everybody."""
+    def broadcast(self) -> None:
+        """Send the status to every client."""
         line = codec.dumps(self._status()).encode() + b"\n"
         for client in list(self._open):
             self._send(client, line)
@@ -53,7 +53,7 @@ class Clients:
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
         _, user, _ = _UCRED.unpack(credentials)
         if user not in (os.getuid(), 0):
-            logs.say(f"user {user} was refused on the socket")
+            logs.write_line(f"user {user} was refused on the socket")
             client.close()
             return
         client.setblocking(False)
@@ -81,7 +81,7 @@ class Clients:
         try:
             request: Request = codec.loads(Request, line)  # type: ignore[arg-type]
         except codec.CodecError as error:
-            logs.say(f"a request was refused: {error}")
+            logs.write_line(f"a request was refused: {error}")
             self._close(client)
             return
         self._serve(request)
@@ -89,7 +89,7 @@ class Clients:
 
     def _send(self, client: socket.socket, line: bytes) -> None:
         try:
-            # A status is far smaller than the kernel's buffer: who lets it fill up is not reading.
+            # A status is far smaller than the kernel's buffer: if that is full, the client hangs.
             if client.send(line) != len(line):
                 self._close(client)
         except OSError:

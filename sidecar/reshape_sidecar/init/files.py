@@ -1,7 +1,4 @@
-"""Small files by rename, Unix sockets with long paths, the boot id; standard library only.
-
-Never: leaves a half-written file under its own name. State: the file system.
-"""
+"""Small files by rename, Unix sockets with long paths, the boot id; standard library only."""
 
 from __future__ import annotations
 
@@ -15,14 +12,14 @@ UNKNOWN_BOOT = "unknown"
 
 
 def write_by_rename(path: Path, text: str) -> None:
-    """Replace ``path`` whole: a reader sees the old or the new text."""
+    """Replace ``path`` by one rename: a reader sees the old or the new text."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, path)
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is; a pid and start time mean something only within it."""
+    """Return the id of the machine's boot; a pid and start time are unique only within it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -30,7 +27,7 @@ def boot_id() -> str:
 
 
 def listen(path: Path) -> socket.socket:
-    """A non-blocking listening Unix socket at ``path``, for this user alone.
+    """Return a non-blocking listening Unix socket at ``path``, for this user alone.
 
     The path may exceed the kernel's 107 bytes: it is reached through its opened folder.
     """
@@ -47,7 +44,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path, timeout_s: float) -> socket.socket:
-    """A connected Unix socket; raises OSError."""
+    """Return a Unix socket connected to ``path``; raises OSError."""
     client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     client.settimeout(timeout_s)
     try:

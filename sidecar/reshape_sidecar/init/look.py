@@ -1,9 +1,9 @@
-"""What of an attempt is alive on this machine or in this container, by its init's files and /proc.
+"""The living processes of an attempt, by its init's files and /proc; standard library only.
 
-Does: finds init, the newest training process, and everything that earlier starts left. As a
-program (``python -I -S PATH/init/look.py --folder F --job J --attempt N --generation G``) it prints
-the pids as one JSON line: that is how a launcher looks into a container. Standard library only.
-Never: believes the agent, signals anything, or takes a reused pid for its owner. State: none.
+Does: finds init, the newest training process, and all processes of earlier starts. As a program
+(``python -I -S PATH/init/look.py --folder F --job J --attempt N --generation G``) it prints the
+pids as one JSON line: a launcher runs it inside a container. A reused pid is not taken for its
+former process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if __name__ == "__main__":
 from reshape_sidecar import codec
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.values import INIT_FILE, TRAINING_FILE, InitFile, Training
+from reshape_sidecar.init.values import INIT_FILE, TRAINING_FILE, InitFile, TrainingProcess
 
 if TYPE_CHECKING:
     from reshape_sidecar.init.processes import Marker
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def up_to(marker: Marker, generation: int, run: Path) -> list[int]:
-    """Pids of living training processes of the attempt started at ``generation`` or before.
+def processes_up_to(marker: Marker, generation: int, run: Path) -> list[int]:
+    """Return the pids of living training processes that were started up to ``generation``.
 
     A descendant of init without a marker belongs to the newest start if it is younger than that,
     and to an earlier one otherwise.
     """
     procs = proc.snapshot()
-    marked = [entry for entry in proc.marked(procs) if entry.marker == marker]
+    marked = [entry for entry in proc.marked_processes(procs) if entry.marker == marker]
     old = {
         entry.proc.pid
         for entry in marked
@@ -58,16 +58,16 @@ def up_to(marker: Marker, generation: int, run: Path) -> list[int]:
 
 
 def init_of(run: Path) -> InitFile | None:
-    """The attempt's init, if it is alive. Raises OSError if its file is there and unreadable."""
-    found = _value(run / INIT_FILE, lambda text: codec.loads(InitFile, text))
-    if found is None or found.boot_id != files.boot_id():
+    """Return the attempt's init if it is alive. Raises OSError if its file is unreadable."""
+    init = _value(run / INIT_FILE, lambda text: codec.loads(InitFile, text))
+    if init is None or init.boot_id != files.boot_id():
         return None
-    return found if proc.alive(found.pid, found.start_time) else None
+    return init if proc.alive(init.pid, init.start_time) else None
 
 
-def training_of(run: Path) -> Training | None:
-    """The newest training process that init has started, alive or not."""
-    return _value(run / TRAINING_FILE, lambda text: codec.loads(Training, text))
+def training_of(run: Path) -> TrainingProcess | None:
+    """Return the newest training process that init has started, alive or not."""
+    return _value(run / TRAINING_FILE, lambda text: codec.loads(TrainingProcess, text))
 
 
 def _value(path: Path, decode: Callable[[bytes], T]) -> T | None:
@@ -78,16 +78,16 @@ def _value(path: Path, decode: Callable[[bytes], T]) -> T | None:
 
 
 def main() -> int:
-    """Print ``{"pids": [...]}``; exit code 0, or 1 with a traceback where nothing can be told."""
+    """Print ``{"pids": [...]}``; return 0 (a failure is a traceback and exit code 1)."""
     parser = argparse.ArgumentParser(prog="reshape-look")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--job", required=True)
     parser.add_argument("--attempt", type=int, required=True)
     parser.add_argument("--generation", type=int, required=True)
-    asked = parser.parse_args()
-    run: Path = asked.folder / "run"
-    marker = proc.Marker(asked.job, asked.attempt, str(run / "agent.sock"))
-    print(json.dumps({"pids": up_to(marker, asked.generation, run)}))
+    options = parser.parse_args()
+    run: Path = options.folder / "run"
+    marker = proc.Marker(options.job, options.attempt, str(run / "agent.sock"))
+    print(json.dumps({"pids": processes_up_to(marker, options.generation, run)}))
     return 0
 
 

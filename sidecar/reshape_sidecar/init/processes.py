@@ -1,9 +1,12 @@
-"""Processes as /proc shows them: who is whose child, who carries the marker of an attempt.
+"""Processes as /proc shows them, and the end of those that earlier starts left.
 
-Does: reads /proc and sends signals safely against pid reuse. Standard library only. Never: keeps
-anything between two looks, or takes a zombie for a living process. A process that vanishes while
-it is looked at is simply not there, and one that is just being executed is looked at again; a look
-that fails otherwise raises OSError and shows nothing.
+Does: reads parents and the marker of an attempt from /proc, sends signals safely against pid reuse,
+and sweeps: SIGTERM, deadline, SIGKILL, until no process is left. A sweep finds processes both by
+descent from init and by the marker in their environment, so it finds a double fork and a process
+that cleared its environment. Standard library only.
+
+A process that vanishes during a read does not exist; one that is just being executed is read again.
+Any other failure raises OSError.
 """
 
 from __future__ import annotations
@@ -12,17 +15,17 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
 
 EXEC_WAIT_S = 1.0
-"""How long a process that executes a program may show no environment. Then: it has none."""
+"""Longest time that a process may take to execute a program before it counts as unmarked."""
 EXEC_POLL_S = 0.001
 _VSIZE, _ENV_END = 20, 48
-"""Places in /proc/PID/stat behind the name (fields 23 and 51 of proc_pid_stat(5))."""
+"""Indexes in /proc/PID/stat behind the name (fields 23 and 51 of proc_pid_stat(5))."""
 _NOT_THERE = (FileNotFoundError, ProcessLookupError, PermissionError)
-"""Gone, or another user's. Anything else (too many open files) says nothing of the process."""
+"""Errors of a process that is gone or another user's; others say nothing of the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,9 @@ class Proc:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """By what the processes of one attempt are known: names that they inherit.
+    """Environment variables by which the processes of one attempt are recognized.
 
-    ``socket`` (the path of the agent's socket) tells two controllers of one machine apart.
+    ``socket`` (the path of the agent's socket) distinguishes two controllers of one machine.
     """
 
     job: str
@@ -47,12 +50,12 @@ class Marker:
     socket: str
 
     def environment(self) -> dict[str, str]:
-        """The variables that mark init, agent and, with a generation, a training process."""
+        """Return the variables of init and agent; a training process also has a generation."""
         return {ENV_JOB: self.job, ENV_ATTEMPT: str(self.attempt), ENV_SOCKET: self.socket}
 
 
 @dataclass(frozen=True, slots=True)
-class Marked:
+class MarkedProcess:
     """A living process with a marker. ``generation`` is None for init and agent."""
 
     proc: Proc
@@ -61,7 +64,7 @@ class Marked:
 
 
 def read(pid: int) -> Proc | None:
-    """The process ``pid``; None if there is none."""
+    """Return the process ``pid``; None if there is none."""
     try:
         fields = _stat(pid)
     except _NOT_THERE:
@@ -71,40 +74,40 @@ def read(pid: int) -> Proc | None:
 
 
 def snapshot() -> dict[int, Proc]:
-    """Every process there is, by pid."""
-    found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return {proc.pid: proc for proc in found if proc is not None}
+    """Return every process by pid."""
+    procs = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {proc.pid: proc for proc in procs if proc is not None}
 
 
 def alive(pid: int, start_time: int) -> bool:
-    """Whether exactly this process runs (a zombie does not)."""
+    """Return whether exactly this process runs (a zombie does not)."""
     proc = read(pid)
     return proc is not None and proc.start_time == start_time and not proc.zombie
 
 
 def start_time(pid: int) -> int:
-    """Start time of a process that exists; 0 if it is gone already."""
+    """Return the start time of a process; 0 if it is gone."""
     proc = read(pid)
     return 0 if proc is None else proc.start_time
 
 
 def descendants(of: int, procs: Mapping[int, Proc], without: Iterable[int] = ()) -> list[Proc]:
-    """Living processes below ``of``, except those in ``without`` and what is below them."""
+    """Return the living processes below ``of``, except the subtrees of those in ``without``."""
     children: dict[int, list[Proc]] = {}
     for proc in procs.values():
         children.setdefault(proc.parent, []).append(proc)
-    found, todo, skipped = [], [of], set(without)
+    below, todo, excluded = [], [of], set(without)
     while todo:
         for proc in children.get(todo.pop(), []):
-            if proc.pid not in skipped:
+            if proc.pid not in excluded:
                 todo.append(proc.pid)
-                found.append(proc)
-    return [proc for proc in found if not proc.zombie]
+                below.append(proc)
+    return [proc for proc in below if not proc.zombie]
 
 
-def marked(procs: Mapping[int, Proc]) -> list[Marked]:
-    """Every living process that carries a marker which this user may read."""
-    found = []
+def marked_processes(procs: Mapping[int, Proc]) -> list[MarkedProcess]:
+    """Return every living process that has a marker which this user may read."""
+    entries = []
     for proc in procs.values():
         names = {} if proc.zombie else _names(proc.pid)
         job, attempt, socket = (names.get(name) for name in (ENV_JOB, ENV_ATTEMPT, ENV_SOCKET))
@@ -112,12 +115,12 @@ def marked(procs: Mapping[int, Proc]) -> list[Marked]:
             continue
         generation = names.get(ENV_GENERATION, "")
         number = int(generation) if generation.isdecimal() else None
-        found.append(Marked(proc, Marker(job, int(attempt), socket), number))
-    return found
+        entries.append(MarkedProcess(proc, Marker(job, int(attempt), socket), number))
+    return entries
 
 
-def send(proc: Proc, signum: signal.Signals) -> bool:
-    """Signal exactly this process; False if it is gone. A reused pid is never hit."""
+def send_signal(proc: Proc, signum: signal.Signals) -> bool:
+    """Signal exactly this process and not a later one of the same pid; False if it is gone."""
     try:
         handle = os.pidfd_open(proc.pid)
     except ProcessLookupError:
@@ -136,6 +139,42 @@ def send(proc: Proc, signum: signal.Signals) -> bool:
         os.close(handle)
 
 
+@dataclass(slots=True)
+class SweepState:
+    """A sweep under way. Times are seconds of the monotonic clock."""
+
+    generation: int
+    kill_at_s: float
+    signalled: set[tuple[int, int]] = field(default_factory=set)
+
+
+def leftovers(marker: Marker, agent: int | None) -> list[Proc]:
+    """Return the living processes of this container besides init and the agent."""
+    procs = snapshot()
+    me = os.getpid()
+    excluded = {me} if agent is None else {me, agent}
+    left = {p.pid: p for p in descendants(me, procs, without=excluded)}
+    for entry in marked_processes(procs):
+        trains = entry.marker == marker and entry.generation is not None
+        if trains and entry.proc.pid not in excluded:
+            left[entry.proc.pid] = entry.proc
+    return [left[pid] for pid in sorted(left)]
+
+
+def advance_sweep(sweeping: SweepState, marker: Marker, agent: int | None, now_s: float) -> bool:
+    """Signal the processes that are left; True once there are none."""
+    left = leftovers(marker, agent)
+    kill = now_s >= sweeping.kill_at_s
+    for proc in left:
+        key = (proc.pid, proc.start_time)
+        if kill:
+            send_signal(proc, signal.SIGKILL)
+        elif key not in sweeping.signalled:
+            sweeping.signalled.add(key)
+            send_signal(proc, signal.SIGTERM)
+    return not left
+
+
 def _send_by_pid(proc: Proc, signum: signal.Signals) -> bool:
     if not alive(proc.pid, proc.start_time):
         return False
@@ -147,7 +186,7 @@ def _send_by_pid(proc: Proc, signum: signal.Signals) -> bool:
 
 
 def _has_threads(pid: int) -> bool:
-    """A process whose main thread ended looks like a zombie while others run."""
+    """Return whether threads run although the main one ended, which looks like a zombie."""
     try:
         return len(os.listdir(f"/proc/{pid}/task")) > 1
     except _NOT_THERE:
@@ -168,18 +207,18 @@ def _environment(pid: int) -> bytes:
     text = _text(pid, "environ")
     while not text and _executes(pid) and time.monotonic() < give_up_s:
         time.sleep(EXEC_POLL_S)
-    # It may have come since the first look.
+    # It may have come since the first read.
     return text or _text(pid, "environ")
 
 
 def _executes(pid: int) -> bool:
-    """Whether the process has its new memory already, and not yet its environment in it."""
+    """Return whether the process has its new memory, but not yet its environment in it."""
     fields = _stat(pid)
     return len(fields) > _ENV_END and fields[_VSIZE] != b"0" and fields[_ENV_END] == b"0"
 
 
 def _stat(pid: int) -> list[bytes]:
-    """Fields behind the name, which may hold anything, also parentheses and spaces."""
+    """Return the fields behind the name, which may hold parentheses and spaces."""
     text = _text(pid, "stat")
     return text[text.rindex(b")") + 2 :].split()
 

@@ -1,7 +1,7 @@
-"""Starting a process as init does it, and what init asks of the kernel.
+"""Starts a process for init; standard library only.
 
-Does: fork and execute with an own session, log files as its output, no other open file, and death
-with init. Standard library only. Never: uses a shell or a pipe that outlives the start.
+Does: forks and executes a program in its own session, with a log file as its output and no other
+open file; the kernel kills it if init dies. No shell is used.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Orphans of this process's descendants become its children, as with PID 1."""
+    """Adopt the orphans among this process's descendants, as PID 1 does."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -46,12 +46,12 @@ def spawn(command: Sequence[str], folder: str, env: Mapping[str, str], log: Path
     parent = os.getpid()
     try:
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        with os.fdopen(reader, "rb") as told, os.fdopen(writer, "wb") as telling:
+        with os.fdopen(reader, "rb") as result, os.fdopen(writer, "wb") as report:
             pid = os.fork()
             if pid == 0:
                 _child(command, folder, env, log, writer, parent)
-            telling.close()
-            failure = told.read()
+            report.close()
+            failure = result.read()
     except OSError as error:  # too many processes or open files
         raise SpawnError(f"{command[0]} cannot be started in {folder}: {error}") from None
     if failure:
@@ -68,7 +68,7 @@ def _child(
     writer: int,
     parent: int,
 ) -> None:
-    """Everything between fork and exec. Never returns."""
+    """Prepare and execute the program after the fork; does not return."""
     try:
         os.setsid()
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -92,7 +92,7 @@ def _child(
 
 
 def _hint(program: str, error: BaseException) -> str:
-    """What the kernel does not say: that it is the first line of a script that is wrong."""
+    """Return the hint that the first line of a script is wrong, which the kernel does not say."""
     if not isinstance(error, OSError) or error.filename != program:
         return ""
     if error.errno == errno.ENOEXEC:

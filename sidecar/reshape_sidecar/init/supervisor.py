@@ -1,10 +1,11 @@
 """Init: PID 1 of a container, or the leader of a local job's session.
 
-Does: keeps the agent running, starts and ends training processes on request, reaps everything,
-writes down who runs. Standard library only. Never: decides anything about training, talks to the
-network, or ends because its agent or the controller did, a disk is full or its folder is gone
-(training would die with it). State: in memory, told as ``Status``; if init dies, its container is
-over (agent and training die with it), so nothing need be read back.
+Does: keeps the agent running, starts and ends training processes on request, reaps every child, and
+writes which processes run. Standard library only, no network. Init goes on if its agent or the
+controller ends, a disk is full or its folder is gone, because training would die with it.
+
+Its state is in memory (``InitStatus``): if init dies, agent and training die with it, so it reads
+nothing back.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from pathlib import Path
 
 from reshape_sidecar import codec, limits
 from reshape_sidecar.contract import ENV_GENERATION
-from reshape_sidecar.init import files, logs, processes, spawn, tree
+from reshape_sidecar.init import files, logs, processes, spawn
+from reshape_sidecar.init.agent_process import AgentProcess
 from reshape_sidecar.init.clients import Clients
-from reshape_sidecar.init.keeper import AgentKeeper
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import (
     AGENT_LOG,
@@ -36,15 +37,15 @@ from reshape_sidecar.init.values import (
     TRAINING_LOG,
     End,
     ExitFile,
+    GetStatus,
     InitFile,
-    Look,
+    InitStatus,
     Request,
-    Ring,
+    SendSigterm,
     Spawn,
-    Status,
     Sweep,
-    Training,
-    Withdraw,
+    TrainingProcess,
+    WithdrawSigterm,
 )
 
 
@@ -53,7 +54,7 @@ class AlreadyRunning(Exception):
 
 
 class Supervisor:
-    """Everything that init does, as one loop of a single thread."""
+    """Init as one loop of a single thread."""
 
     def __init__(
         self,
@@ -71,12 +72,12 @@ class Supervisor:
         except OSError:
             raise AlreadyRunning(f"another init process holds {self._run / LOCK_FILE}") from None
         me = os.getpid()
-        self._status = Status(me, processes.start_time(me))
-        self._told = self._status
-        self._agent = AgentKeeper(agent_command, self._run, self._logs / AGENT_LOG, marker)
+        self._status = InitStatus(me, processes.start_time(me))
+        self._sent_status = self._status
+        self._agent = AgentProcess(agent_command, self._run, self._logs / AGENT_LOG, marker)
         self._grace_s = grace_s
         self._term = False
-        self._sweeping: tree.Sweeping | None = None
+        self._sweeping: processes.SweepState | None = None
         self._end_by_s: float | None = None
         self._logs_due_s = 0.0
         self._selector = selectors.DefaultSelector()
@@ -91,36 +92,36 @@ class Supervisor:
         )
         me = InitFile(self._status.pid, self._status.start_time, files.boot_id())
         files.write_by_rename(self._run / INIT_FILE, codec.dumps(me))
-        logs.say(f"pid {me.pid} keeps {self._marker.job} attempt {self._marker.attempt}")
+        logs.write_line(f"pid {me.pid} keeps {self._marker.job} attempt {self._marker.attempt}")
         while True:
             try:
-                if self._turn(clients):
+                if self._run_once(clients):
                     break
             except Exception as error:  # a defect here must not end a training that runs
-                logs.say(f"goes on after {error!r}")
+                logs.write_line(f"goes on after {error!r}")
                 time.sleep(limits.SWEEP_POLL_S)
         end = ExitFile(0, "ended on request; no process is left")
         self._write(EXIT_FILE, codec.dumps(end))
-        logs.say(end.reason)
+        logs.write_line(end.reason)
         return end.exit_code
 
-    def _turn(self, clients: Clients) -> bool:
-        """Do what is due, then wait for a signal or a request; True once the container is over."""
+    def _run_once(self, clients: Clients) -> bool:
+        """Do what is due, then wait for a signal or a request; True once the container ended."""
         now_s = time.monotonic()
         if self._term:
             self._term = False
             self._end(self._grace_s)
         self._reap(now_s)
-        self._tend_sweep(now_s)
-        if self._tend_end(now_s):
+        self._advance_sweep(now_s)
+        if self._advance_end(now_s):
             return True
-        failure = self._agent.tend(now_s) if self._end_by_s is None else None
+        failure = self._agent.start_if_due(now_s) if self._end_by_s is None else None
         if failure:
-            logs.say(failure)
-        self._tend_logs(now_s)
-        if self._status != self._told:
-            self._told = self._status
-            clients.tell()
+            logs.write_line(failure)
+        self._rotate_logs(now_s)
+        if self._status != self._sent_status:
+            self._sent_status = self._status
+            clients.broadcast()
         for key, _ in self._selector.select(self._wait_s()):
             key.data()
         return False
@@ -131,9 +132,9 @@ class Supervisor:
         match request:
             case Spawn():
                 self._spawn(request)
-            case Ring(generation):
+            case SendSigterm(generation):
                 self._ring(generation)
-            case Withdraw(generation):
+            case WithdrawSigterm(generation):
                 self._keep_running(True)
                 withdrawn = max(generation, self._status.withdrawn)
                 self._status = replace(self._status, withdrawn=withdrawn)
@@ -141,7 +142,7 @@ class Supervisor:
                 self._sweep(generation, kill_after_s)
             case End(grace_s):
                 self._end(grace_s)
-            case Look():
+            case GetStatus():
                 pass
 
     def _spawn(self, request: Spawn) -> None:
@@ -158,19 +159,19 @@ class Supervisor:
             offset = log.stat().st_size if log.exists() else 0
             pid = spawn.spawn(request.command, request.folder, env, log)
         except (spawn.SpawnError, OSError) as error:
-            training = Training(
+            training = TrainingProcess(
                 request.generation, 0, 0, now_s, False, NOT_EXECUTABLE, now_s, str(error)
             )
-            logs.say(str(error))
+            logs.write_line(str(error))
         else:
-            training = Training(
+            training = TrainingProcess(
                 request.generation,
                 pid,
                 processes.start_time(pid),
                 now_s,
                 log_offset_bytes=offset,
             )
-            logs.say(f"training of generation {request.generation} has pid {pid}")
+            logs.write_line(f"training of generation {request.generation} has pid {pid}")
         self._put_training(training)
 
     def _ring(self, generation: int) -> None:
@@ -178,7 +179,7 @@ class Supervisor:
         if generation <= self._status.rung or training is None or not training.running:
             return
         self._keep_running(False)
-        logs.say(f"SIGTERM to training pid {training.pid} for generation {generation}")
+        logs.write_line(f"SIGTERM to training pid {training.pid} for generation {generation}")
         # Its pid is not reused before init reaps it, and init reaps only in this thread.
         os.kill(training.pid, signal.SIGTERM)
         self._status = replace(self._status, rung=generation, training=replace(training, rung=True))
@@ -188,18 +189,18 @@ class Supervisor:
             return
         kill_at_s = time.monotonic() + kill_after_s
         if self._sweeping is None:
-            self._sweeping = tree.Sweeping(generation, kill_at_s)
+            self._sweeping = processes.SweepState(generation, kill_at_s)
         else:
             self._sweeping.generation = max(generation, self._sweeping.generation)
             self._sweeping.kill_at_s = min(kill_at_s, self._sweeping.kill_at_s)
-        self._tend_sweep(time.monotonic())
+        self._advance_sweep(time.monotonic())
 
     def _end(self, grace_s: float) -> None:
         end_by_s = time.monotonic() + grace_s
         if self._end_by_s is not None:
             self._end_by_s = min(self._end_by_s, end_by_s)
             return
-        logs.say(f"the container ends within {grace_s:g} s")
+        logs.write_line(f"the container ends within {grace_s:g} s")
         self._end_by_s = end_by_s
         self._status = replace(self._status, ending=True)
         training = self._status.training
@@ -222,59 +223,59 @@ class Supervisor:
             code = code if code >= 0 else SIGNAL_BASE - code
             training = self._status.training
             if pid == self._agent.pid:
-                logs.say(self._agent.ended(code, now_s))
+                logs.write_line(self._agent.on_exit(code, now_s))
             elif training is not None and training.running and pid == training.pid:
-                logs.say(f"training pid {pid} ended with exit code {code}")
+                logs.write_line(f"training pid {pid} ended with exit code {code}")
                 self._put_training(
                     replace(training, running=False, exit_code=code, ended_at_s=now_s)
                 )
 
-    def _put_training(self, training: Training) -> None:
+    def _put_training(self, training: TrainingProcess) -> None:
         self._status = replace(self._status, training=training)
         self._write(TRAINING_FILE, codec.dumps(training))
 
     def _write(self, name: str, text: str) -> None:
-        """Write down what others read; where that fails they know less, and init goes on."""
+        """Write a file for agent and launcher; a failure is logged, and init goes on."""
         try:
             files.write_by_rename(self._run / name, text)
         except OSError as error:
-            logs.say(f"{name} cannot be written: {error}")
+            logs.write_line(f"{name} cannot be written: {error}")
 
-    def _keep_running(self, wanted: bool) -> None:
-        """Whether a SIGTERM that was not served yet is taken back."""
+    def _keep_running(self, withdraw: bool) -> None:
+        """Create or remove the file that withdraws a SIGTERM which training has not served."""
         path = self._run / KEEP_RUNNING_FILE
         try:
-            path.touch() if wanted else path.unlink(missing_ok=True)
+            path.touch() if withdraw else path.unlink(missing_ok=True)
         except OSError as error:
-            logs.say(f"{path} cannot be changed: {error}")
+            logs.write_line(f"{path} cannot be changed: {error}")
 
-    def _tend_sweep(self, now_s: float) -> None:
+    def _advance_sweep(self, now_s: float) -> None:
         if self._sweeping is None:
             return
-        if tree.advance(self._sweeping, self._marker, self._agent.pid, now_s):
+        if processes.advance_sweep(self._sweeping, self._marker, self._agent.pid, now_s):
             swept = max(self._sweeping.generation, self._status.swept)
             self._status = replace(self._status, swept=swept, swept_at_s=now_s)
             self._sweeping = None
 
-    def _tend_end(self, now_s: float) -> bool:
-        """Go on with the end of the container; True once nothing is left but init."""
+    def _advance_end(self, now_s: float) -> bool:
+        """Go on with the end of the container; True once only init is left."""
         if self._end_by_s is None:
             return False
         training = self._status.training
         if training is not None and training.running and now_s < self._end_by_s:
             return False
-        if self._sweeping is None and tree.leftovers(self._marker, self._agent.pid):
-            self._sweeping = tree.Sweeping(self._status.swept, self._end_by_s)
+        if self._sweeping is None and processes.leftovers(self._marker, self._agent.pid):
+            self._sweeping = processes.SweepState(self._status.swept, self._end_by_s)
         if self._sweeping is not None:
             kill_at_s = min(self._end_by_s, now_s + limits.LEFTOVER_GRACE_S)
             self._sweeping.kill_at_s = min(self._sweeping.kill_at_s, kill_at_s)
             return False
         return self._agent.end(now_s)
 
-    def _tend_logs(self, now_s: float) -> None:
+    def _rotate_logs(self, now_s: float) -> None:
         if now_s >= self._logs_due_s:
             self._logs_due_s = now_s + limits.LOG_CHECK_S
-            logs.cap(self._logs, limits.LOG_BYTES_MAX)
+            logs.rotate(self._logs, limits.LOG_BYTES_MAX)
 
     def _wait_s(self) -> float:
         now_s = time.monotonic()

@@ -1,8 +1,7 @@
-"""What init is asked and what it says, one JSON line each on its Unix socket.
+"""Requests to init and its status, one JSON line each on its Unix socket; and init's files.
 
-Does: names the requests and the status. Never: carries an order that cannot be repeated: each
-request names a generation, and doing it twice is doing it once. Init answers every request, and
-every change, with its whole ``Status`` to all who are connected: a state, not a reply.
+Requests are idempotent: each names a generation. Init answers every request with its whole
+``InitStatus``, and sends it to every client at each change.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ TRAINING_LOG = "training.log"
 AGENT_LOG = "agent.log"
 INIT_LOG = "init.log"
 NOT_EXECUTABLE = 127
-"""Exit code of a training process that could not even be executed."""
+"""Exit code of a training process that could not be executed."""
 SIGNAL_BASE = 128
 """A process ended by signal N has exit code 128 + N, as shells say it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Start the training process of ``generation``, unless it or a later one was started."""
+    """Start the training process of ``generation`` unless it or a later one was started."""
 
     generation: int
     command: tuple[str, ...]
@@ -35,22 +34,22 @@ class Spawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
-    """SIGTERM to the training process, once for the request ``generation``: save and leave."""
+class SendSigterm:
+    """Send SIGTERM (save and leave) to the training process, once for ``generation``."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Take back the SIGTERM of earlier requests, if it was not served yet."""
+class WithdrawSigterm:
+    """Withdraw the SIGTERM of earlier requests if training has not served it."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """End what is left of every earlier start: TERM, ``kill_after_s``, KILL, until none is left."""
+    """End the processes of every earlier start: SIGTERM, after ``kill_after_s`` SIGKILL."""
 
     generation: int
     kill_after_s: float
@@ -58,21 +57,21 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Save, stop everything within ``grace_s``, and end the container."""
+    """Save, stop every process within ``grace_s``, and end the container."""
 
     grace_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Nothing but the status."""
+class GetStatus:
+    """Answer with the status, and do nothing else."""
 
 
-Request = Spawn | Ring | Withdraw | Sweep | End | Look
+Request = Spawn | SendSigterm | WithdrawSigterm | Sweep | End | GetStatus
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingProcess:
     """The newest training process. Times are seconds of the machine's monotonic clock."""
 
     generation: int
@@ -85,30 +84,31 @@ class Training:
     error: str | None = None
     """Why it could not be executed."""
     log_offset_bytes: int = 0
-    """Where its own lines begin in the log file."""
+    """Offset in the log file at which its own lines begin."""
     rung: bool = False
-    """It was sent SIGTERM by a request, so its end was asked for."""
+    """True if a request sent it SIGTERM, so that its end is expected."""
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """All that init knows."""
+class InitStatus:
+    """The state of init."""
 
     pid: int
     start_time: int
-    training: Training | None = None
+    training: TrainingProcess | None = None
     rung: int = 0
-    """Newest request generation for which SIGTERM was sent."""
+    """Newest generation for which SIGTERM was sent."""
     withdrawn: int = 0
+    """Newest generation up to which SIGTERM is withdrawn."""
     swept: int = 0
-    """Newest generation whose sweep is complete: nothing of earlier starts is alive."""
+    """Newest generation whose sweep is complete: no process of earlier starts is alive."""
     swept_at_s: float | None = None
     ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class InitFile:
-    """``init.json``: which process init is. Valid only under the same boot of the machine."""
+    """``init.json``: the process of init; valid only within the same boot of the machine."""
 
     pid: int
     start_time: int
@@ -117,7 +117,7 @@ class InitFile:
 
 @dataclass(frozen=True, slots=True)
 class ExitFile:
-    """``exit.json``: init ended in order, and nothing of its container was left then."""
+    """``exit.json``: init ended in order, with no other process left in its container."""
 
     exit_code: int
     reason: str

@@ -1,4 +1,4 @@
-"""What is known of a script's own step without running it; the rest is in the TensorFlow tier."""
+"""Inspection of a script's own step without running it; the TensorFlow tier tests the rest."""
 
 from __future__ import annotations
 

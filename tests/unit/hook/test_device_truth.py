@@ -13,7 +13,7 @@ from reshape_sidecar.device_truth import DeviceTruthError, Follower, Pacer
 
 
 class Clock:
-    """Time that passes only when told to."""
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

@@ -1,4 +1,4 @@
-"""A script under ``hook/run.py`` is run as Python itself would run it."""
+"""``hook/run.py`` runs a script as Python itself would run it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ print(sorted(name for name in vars() if name.startswith("__")))
 
 
 def python(
-    *words: str, folder: Path, told: dict[str, str] | None = None
+    *words: str, folder: Path, variables: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env={**clean_environment(), **(told or {})},
+        env={**clean_environment(), **(variables or {})},
         capture_output=True,
         text=True,
         timeout=60,
@@ -36,8 +36,8 @@ def python(
 def same_with_and_without(words: list[str], folder: Path, options: tuple[str, ...] = ()) -> str:
     """Run both ways, with and without the agent's environment; what it printed."""
     wanted = python(*options, *words, folder=folder)
-    for told in ({}, TELLING):
-        got = python(*options, str(RUN), *words, folder=folder, told=told)
+    for variables in ({}, TELLING):
+        got = python(*options, str(RUN), *words, folder=folder, variables=variables)
         assert (got.returncode, got.stdout, got.stderr) == (
             wanted.returncode,
             wanted.stdout,
@@ -105,7 +105,7 @@ def test_the_hook_imports_the_standard_library_alone_and_adds_nothing_to_the_pat
         "print(sorted(extra))\n"
         f"print({str(RUN.parent)!r} in sys.path, {str(RUN.parents[2])!r} in sys.path)\n",
     )
-    ended = python("-S", str(RUN), name, folder=tmp_path, told=TELLING)
+    ended = python("-S", str(RUN), name, folder=tmp_path, variables=TELLING)
     assert ended.stdout == "['_reshape_hook']\nFalse False\n", ended.stderr
 
 
@@ -126,15 +126,15 @@ def test_a_script_without_the_package_gets_the_session_api_from_the_hook(tmp_pat
         tmp_path,
         "from reshape_sidecar import session\njob = session.start()\nprint(job.step)\n",
     )
-    told = {**TELLING, "RESHAPE_CHECKPOINTS": str(tmp_path / "c")}
-    ended = python("-S", str(RUN), name, folder=tmp_path, told=told)
+    variables = {**TELLING, "RESHAPE_CHECKPOINTS": str(tmp_path / "c")}
+    ended = python("-S", str(RUN), name, folder=tmp_path, variables=variables)
     assert (ended.returncode, ended.stdout) == (0, "0\n"), ended.stderr
     assert python("-S", str(RUN), name, folder=tmp_path).returncode == 1
 
 
 def test_a_wrong_environment_is_one_clear_message(tmp_path: Path) -> None:
-    told = {**TELLING, "RESHAPE_EPOCHS": "many"}
-    ended = python(str(RUN), script(tmp_path, "print('ran')"), folder=tmp_path, told=told)
+    variables = {**TELLING, "RESHAPE_EPOCHS": "many"}
+    ended = python(str(RUN), script(tmp_path, "print('ran')"), folder=tmp_path, variables=variables)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "RESHAPE_EPOCHS='many'" in ended.stderr
     assert "Traceback" not in ended.stderr
@@ -148,7 +148,7 @@ def test_a_program_that_trains_nothing_is_ended_by_sigterm_as_ever(tmp_path: Pat
         "os.kill(os.getpid(), signal.SIGTERM)\n"
         "time.sleep(30)\n",
     )
-    assert python(str(RUN), name, folder=tmp_path, told=TELLING).returncode == -15
+    assert python(str(RUN), name, folder=tmp_path, variables=TELLING).returncode == -15
 
 
 def test_a_handler_of_the_script_takes_sigterm_over(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_handler_of_the_script_takes_sigterm_over(tmp_path: Path) -> None:
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(9))\n"
         "os.kill(os.getpid(), signal.SIGTERM)\n",
     )
-    assert python(str(RUN), name, folder=tmp_path, told=TELLING).returncode == 9
+    assert python(str(RUN), name, folder=tmp_path, variables=TELLING).returncode == 9
 
 
 def test_workers_that_the_script_spawns_find_its_main_module(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The workers of a job save after one and the same step, whenever each of them can be told."""
+"""All workers of a job save after the same step, however late each of them learns of it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.hook import save_barrier
-from reshape_sidecar.hook.progress import Telling
-from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.progress import ProgressReporter
+from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.save_barrier import SaveBarrier
-from reshape_sidecar.hook.settings import Settings
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 
 
 class AnHour:
-    """Time that passes at each look; the others are told of the step when it is over."""
+    """An hour that passes second by second; then the other workers know of the step."""
 
     def __init__(self, meeting: Path) -> None:
         self.now_s = 0.0
@@ -36,12 +36,12 @@ def test_the_chief_holds_its_step_until_the_others_know_after_which_one_they_sav
 ) -> None:
     """The controller may be away for long; a chief that saves alone waits in that save for ever."""
     keep_running, meeting = tmp_path / "keep-running", tmp_path / "meeting"
-    settings = Settings(generation=7, workers=2, meeting=meeting, keep_running=keep_running)
+    settings = HookSettings(generation=7, workers=2, meeting=meeting, keep_running=keep_running)
     stop = Stop(keep_running)
     monkeypatch.setattr(stop, "requested", lambda: not taken_back)
-    chief = SaveBarrier(settings, Telling(Reporter(None), 7, None), stop)
+    chief = SaveBarrier(settings, ProgressReporter(ReportSender(None), 7, None), stop)
     hour = AnHour(meeting)
     monkeypatch.setattr(save_barrier, "time", hour)
-    chief.agree(128)
+    chief.raise_barrier(128)
     assert hour.now_s == 3600.0
     assert chief.due(129)

@@ -1,4 +1,4 @@
-"""The session API in real processes: a loop saves when asked, goes on, and says where it is."""
+"""The session API in real processes: a loop saves on request, resumes, and reports progress."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_a_worker_waits_for_the_claim_of_the_first_and_never_writes_one(tmp_path
     waiting.join(30)
     assert not waiting.is_alive()
     checkpoints.claim(tmp_path, 3)
-    with pytest.raises(claims.Fenced):
+    with pytest.raises(claims.StaleAttempt):
         save_barrier.wait_for_claim(tmp_path, 2, "job")
 
 

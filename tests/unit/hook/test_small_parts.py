@@ -20,9 +20,9 @@ from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook import report, settings
 from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, Verdict
 from reshape_sidecar.hook.imports import ImportWatch
-from reshape_sidecar.hook.progress import Telling, numbers_of
-from reshape_sidecar.hook.randomness import Beginning
-from reshape_sidecar.hook.report import Reporter
+from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
+from reshape_sidecar.hook.randomness import StartupRandomness
+from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.saving import SAVE_RATIO_MAX, SaveInterval
 
 WAIT_S = 20.0
@@ -47,7 +47,7 @@ def test_settings_are_read_from_the_environment() -> None:
             "RESHAPE_SPAWNED_AT_S": "12.5",
         }
     )
-    assert told == settings.Settings(
+    assert told == settings.HookSettings(
         job="j",
         name="n",
         attempt=2,
@@ -82,12 +82,12 @@ def test_periodic_saves_cost_less_than_two_percent_once_their_cost_is_known(
 ) -> None:
     now_s = 0.0
     interval = SaveInterval(now_s)
-    interval.saved(now_s, cost_s)
+    interval.save_ended(now_s, cost_s)
     for _ in range(saves):
         now_s += interval.interval_s() * 1.000001
         assert interval.due(now_s)
         now_s += cost_s
-        interval.saved(now_s, cost_s)
+        interval.save_ended(now_s, cost_s)
     assert saves * cost_s / now_s < SAVE_RATIO_MAX
 
 
@@ -101,10 +101,10 @@ def test_the_first_save_of_a_large_model_waits_for_what_it_will_cost() -> None:
 
 def test_a_slower_save_counts_at_once_and_a_failed_one_waits() -> None:
     interval = SaveInterval(0.0)
-    interval.saved(0.0, 0.01)
-    interval.saved(0.0, 1.0)
+    interval.save_ended(0.0, 0.01)
+    interval.save_ended(0.0, 1.0)
     assert interval.interval_s() > 50
-    interval.failed(100.0)
+    interval.save_failed(100.0)
     assert not interval.due(130.0)
 
 
@@ -123,12 +123,12 @@ def test_reports_arrive_at_the_agent(tmp_path: Path, folder: str) -> None:
     short.symlink_to(place)
     # The server may bind a short name; the hook is told the long one.
     with listening(short / "agent.sock") as reports:
-        telling = Telling(Reporter(place / "agent.sock"), 3, time.monotonic() - 1)
-        telling.phase_ended("import_s")
-        telling.judged(Verdict("steps-only", "why"))
-        telling.phase(HookPhase.BUILDING)
-        telling.tell({"loss": 0.5, "sparse_categorical_accuracy": 0.75})
-        telling.flush()
+        reporter = ProgressReporter(ReportSender(place / "agent.sock"), 3, time.monotonic() - 1)
+        reporter.phase_ended("import_s")
+        reporter.set_verdict(Verdict("steps-only", "why"))
+        reporter.phase(HookPhase.BUILDING)
+        reporter.report_logs({"loss": 0.5, "sparse_categorical_accuracy": 0.75})
+        reporter.flush()
         until(lambda: reports and reports[-1].progress.loss == 0.5, "the newest report")
     newest = reports[-1]
     assert (newest.generation, newest.phase) == (3, HookPhase.BUILDING)
@@ -141,11 +141,11 @@ def test_reports_arrive_at_the_agent(tmp_path: Path, folder: str) -> None:
 def import_s(folder: Path, spawned_at_s: float, meanwhile: Callable[[], object]) -> float:
     """How long the import took, as the agent hears it, if it ends after ``meanwhile``."""
     with listening(folder / "agent.sock") as reports:
-        telling = Telling(Reporter(folder / "agent.sock"), 3, spawned_at_s)
+        reporter = ProgressReporter(ReportSender(folder / "agent.sock"), 3, spawned_at_s)
         meanwhile()
-        telling.phase_ended("import_s")
-        telling.phase(HookPhase.BUILDING)
-        telling.flush()
+        reporter.phase_ended("import_s")
+        reporter.phase(HookPhase.BUILDING)
+        reporter.flush()
         until(lambda: reports, "the report")
     assert reports[-1].import_s is not None
     return float(reports[-1].import_s)
@@ -167,16 +167,16 @@ def test_the_start_that_an_older_agent_tells_in_unix_time_is_that_of_the_hook(
 
 def test_half_a_character_in_a_text_does_not_mute_the_reporter(tmp_path: Path) -> None:
     with listening(tmp_path / "agent.sock") as reports:
-        telling = Telling(Reporter(tmp_path / "agent.sock"), 3, time.monotonic())
-        telling.judged(Verdict("steps-only", "why \ud83d"))
-        telling.phase(HookPhase.BUILDING)
-        telling.flush()
+        reporter = ProgressReporter(ReportSender(tmp_path / "agent.sock"), 3, time.monotonic())
+        reporter.set_verdict(Verdict("steps-only", "why \ud83d"))
+        reporter.phase(HookPhase.BUILDING)
+        reporter.flush()
         until(lambda: reports, "the report")
     assert reports[-1].progress.trajectory_reason == "why ?"
 
 
 def test_an_agent_that_is_not_there_costs_training_nothing(tmp_path: Path) -> None:
-    reporter = Reporter(tmp_path / "nobody.sock")
+    reporter = ReportSender(tmp_path / "nobody.sock")
     began_s = time.monotonic()
     for step in range(200):
         reporter.send(HookReport(generation=step, phase=HookPhase.TRAINING))
@@ -194,7 +194,7 @@ def test_an_agent_that_never_answers_holds_nobody_up_for_long(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(path))
         server.listen()
-        reporter = Reporter(path)
+        reporter = ReportSender(path)
         reporter.send(HookReport(generation=1, phase=HookPhase.SAVED))
         began_s = time.monotonic()
         reporter.flush()
@@ -202,8 +202,8 @@ def test_an_agent_that_never_answers_holds_nobody_up_for_long(
 
 
 def test_without_a_socket_nothing_is_sent() -> None:
-    Reporter(None).send(HookReport(generation=1, phase=HookPhase.TRAINING))
-    Reporter(None).flush()
+    ReportSender(None).send(HookReport(generation=1, phase=HookPhase.TRAINING))
+    ReportSender(None).flush()
 
 
 def test_numbers_of_logs_leave_out_what_is_none() -> None:
@@ -262,7 +262,7 @@ def test_random_numbers_that_nobody_has_seeded_begin_as_the_job_says() -> None:
     for _ in range(2):
         np.random.seed()
         random.seed()
-        beginning = Beginning()
+        beginning = StartupRandomness()
         beginning.numpy_imported(np)
         beginning.tensorflow_begins()
         random.random()  # TensorFlow itself draws
@@ -277,7 +277,7 @@ def test_random_numbers_that_the_script_has_seeded_are_left_to_it(use: Callable[
     for number in range(2):
         random.seed(5)
         np.random.seed(5)
-        beginning = Beginning()
+        beginning = StartupRandomness()
         beginning.numpy_imported(np)
         use()
         beginning.tensorflow_begins()

@@ -1,4 +1,4 @@
-"""What a state keeps, it gives back exactly; what it cannot keep, it refuses by name."""
+"""A state restores every value exactly, and refuses by name the values that it cannot hold."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ from reshape_launcher.kubernetes.gpu_probe import ProbedDevices, offer
 from reshape_launcher.kubernetes.gpus import NodeGpus
 from reshape_launcher.kubernetes.values import KubernetesError, Manifest, Node, PodInfo
 from reshape_sidecar import codec
-from reshape_sidecar.gpu import FREE_MEMORY_BYTES, GpuSeen, Inventory
+from reshape_sidecar.gpu import FREE_MEMORY_BYTES, GpuReading, Inventory
 from tests.support import pod_security
 from tests.support.fake_cluster import FakeCluster
 from tests.unit.launcher.test_kubernetes_manifests import SETTINGS, SPEC
 
 NODE = Node("node1", True, True, "boot-1")
-FIRST = GpuSeen("GPU-1", "NVIDIA H100 80GB HBM3", 0, 80 << 30)
+FIRST = GpuReading("GPU-1", "NVIDIA H100 80GB HBM3", 0, 80 << 30)
 SECOND = replace(FIRST, uuid="GPU-2")
 
 
@@ -55,7 +55,7 @@ class World:
         pod = PodInfo(f"{name}-x", name, "node1", "Succeeded", True, message=message)
         self.cluster.seen_pods = {pod.name: replace(pod, **more)}  # type: ignore[arg-type]
 
-    def answer(self, *gpus: GpuSeen) -> dict[str, NodeGpus]:
+    def answer(self, *gpus: GpuReading) -> dict[str, NodeGpus]:
         self.say(codec.dumps(Inventory(gpus)))
         return self.look()
 
@@ -121,7 +121,7 @@ def test_a_gpu_that_others_use_is_left_out_until_it_is_free(world: World) -> Non
 
 def test_gpus_that_cannot_be_read_or_are_of_another_type_are_left_out() -> None:
     unread = replace(SECOND, used_bytes=None)
-    other = GpuSeen("GPU-3", "NVIDIA A100", 0, 40 << 30)
+    other = GpuReading("GPU-3", "NVIDIA A100", 0, 40 << 30)
     found = offer(Inventory((FIRST, unread, other)))
     assert found.gpus == ("GPU-1",)
     assert found.trouble == "GPU GPU-2 cannot be read; GPU GPU-3 is a a100"

@@ -109,7 +109,7 @@ def test_what_would_not_die_keeps_the_attempt_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     init_is(folder, 1, 1, "another-boot")
-    monkeypatch.setattr(proc, "send", lambda *_: False)
+    monkeypatch.setattr(proc, "send_signal", lambda *_: False)
     monkeypatch.setattr(processes, "KILL_WAIT_S", 0.1)
     monkeypatch.setattr(processes.kill, "__defaults__", (0.1,))
     (status,) = containers(tmp_path)

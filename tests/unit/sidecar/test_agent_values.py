@@ -1,4 +1,4 @@
-"""What the agent takes up, keeps, measures and reports."""
+"""What the agent accepts, stores, measures and reports."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from reshape_sidecar import checkpoints, codec, limits
 from reshape_sidecar.agent import process_exit, reporting, selfcheck, timing
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
-from reshape_sidecar.agent.memory import Ended, Memory, MemoryFile
+from reshape_sidecar.agent.memory import Memory, MemoryFile, ProcessExit
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
-from reshape_sidecar.agent.timing import Moments
+from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
-from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.init.values import InitStatus, TrainingProcess
 from reshape_sidecar.wire import Desired, Mode, Observed, PhaseTimes, Progress
 from tests.unit.sidecar.test_environment import spec
 
@@ -26,13 +26,13 @@ OLD = Desired(epoch=2, job="j", attempt=1, generation=5, mode=Mode.RUN, devices=
 
 
 def test_a_higher_generation_or_epoch_is_taken_up() -> None:
-    assert reporting.judge_desired(spec("./t"), None, OLD) is None
-    assert reporting.judge_desired(spec("./t"), OLD, replace(OLD, generation=6)) is None
-    assert reporting.judge_desired(spec("./t"), OLD, replace(OLD, epoch=3)) is None
+    assert reporting.refusal_of(spec("./t"), None, OLD) is None
+    assert reporting.refusal_of(spec("./t"), OLD, replace(OLD, generation=6)) is None
+    assert reporting.refusal_of(spec("./t"), OLD, replace(OLD, epoch=3)) is None
 
 
 def test_what_is_known_is_neither_taken_up_nor_worth_a_word() -> None:
-    assert reporting.judge_desired(spec("./t"), OLD, OLD) == ""
+    assert reporting.refusal_of(spec("./t"), OLD, OLD) == ""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_what_is_older_or_not_meant_for_this_attempt_is_refused(
     change: dict[str, object], why: str
 ) -> None:
     new = replace(OLD, **change)  # type: ignore[arg-type]
-    assert why in (reporting.judge_desired(spec("./t"), OLD, new) or "")
+    assert why in (reporting.refusal_of(spec("./t"), OLD, new) or "")
 
 
 def test_the_memory_survives_and_every_start_has_a_higher_number(tmp_path: Path) -> None:
@@ -115,9 +115,11 @@ def test_half_a_character_in_a_report_is_neither_kept_from_the_disk_nor_from_the
         await CoordinatorLink(
             spec("./t"),
             token=lambda: "t",
-            observe=lambda: reporting.observed(spec("./t"), memory, Status(1, 1), True, 1, ()),
+            observe=lambda: reporting.observed_state(
+                spec("./t"), memory, InitStatus(1, 1), True, 1, ()
+            ),
             learn=lambda desired: True,
-            acknowledged=lambda: None,
+            on_acknowledged=lambda: None,
         ).push_once(30.0)
 
     asyncio.run(push())
@@ -127,43 +129,45 @@ def test_half_a_character_in_a_report_is_neither_kept_from_the_disk_nor_from_the
 def test_sequences_of_a_later_start_are_all_higher() -> None:
     memory = Memory(boot=2, desired=OLD)
     late = memory.boot * reporting.SEQUENCES_PER_BOOT
-    seen = reporting.observed(spec("./t"), memory, Status(1, 1), True, late, ())
+    seen = reporting.observed_state(spec("./t"), memory, InitStatus(1, 1), True, late, ())
     assert seen.sequence > 1 * reporting.SEQUENCES_PER_BOOT + 999_999
 
 
 def test_only_a_living_process_is_reported_with_its_pid_and_devices() -> None:
     memory = Memory(desired=OLD, devices=("a", "b"))
-    process = Training(5, 77, 9, 1.0)
-    seen = reporting.observed(spec("./t"), memory, Status(1, 1, process), True, 1, ())
+    process = TrainingProcess(5, 77, 9, 1.0)
+    seen = reporting.observed_state(spec("./t"), memory, InitStatus(1, 1, process), True, 1, ())
     assert (seen.pid, seen.start_time, seen.devices) == (77, 9, ("a", "b"))
     process = replace(process, running=False, exit_code=1)
-    seen = reporting.observed(spec("./t"), memory, Status(1, 1, process), True, 1, ())
+    seen = reporting.observed_state(spec("./t"), memory, InitStatus(1, 1, process), True, 1, ())
     assert (seen.pid, seen.start_time, seen.devices) == (None, None, ())
 
 
 def test_the_seconds_of_a_reshape_add_up() -> None:
-    moments = Moments(100.0, 100.1, saved_at_s=101.1, ended_at_s=101.3, swept_at_s=101.6)
-    times = timing.of_stop(moments)
+    timestamps = Timestamps(100.0, 100.1, saved_at_s=101.1, ended_at_s=101.3, swept_at_s=101.6)
+    times = timing.stop_times(timestamps)
     assert times.save_s == pytest.approx(1.0)
     assert times.stop_s == pytest.approx(0.5)
-    times = timing.of_start(times, replace(moments, spawned_at_s=101.65))
+    times = timing.add_start_times(times, replace(timestamps, spawned_at_s=101.65))
     assert times.sidecar_s == pytest.approx(0.15)
 
 
 def test_what_was_not_seen_is_not_guessed() -> None:
-    moments = Moments(100.0, ended_at_s=101.0, swept_at_s=101.5, spawned_at_s=102.0)
-    times = timing.of_start(timing.of_stop(moments), moments)
+    timestamps = Timestamps(100.0, ended_at_s=101.0, swept_at_s=101.5, spawned_at_s=102.0)
+    times = timing.add_start_times(timing.stop_times(timestamps), timestamps)
     assert (times.save_s, times.stop_s, times.sidecar_s) == (None, 0.5, None)
-    assert timing.of_start(PhaseTimes(), Moments(1.0)) == PhaseTimes()
+    assert timing.add_start_times(PhaseTimes(), Timestamps(1.0)) == PhaseTimes()
 
 
 def test_a_first_start_has_only_the_sidecars_own_seconds() -> None:
-    assert timing.of_start(PhaseTimes(), Moments(1.0, spawned_at_s=1.25)).sidecar_s == 0.25
+    assert (
+        timing.add_start_times(PhaseTimes(), Timestamps(1.0, spawned_at_s=1.25)).sidecar_s == 0.25
+    )
 
 
 def test_phases_that_training_measured_are_kept_when_a_later_report_leaves_them_out() -> None:
-    first = timing.with_report(PhaseTimes(), HookReport(1, HookPhase.BUILDING, import_s=2.0))
-    later = timing.with_report(first, HookReport(1, HookPhase.TRAINING, first_step_s=3.0))
+    first = timing.add_reported_times(PhaseTimes(), HookReport(1, HookPhase.BUILDING, import_s=2.0))
+    later = timing.add_reported_times(first, HookReport(1, HookPhase.TRAINING, first_step_s=3.0))
     assert (later.import_s, later.first_step_s) == (2.0, 3.0)
 
 
@@ -181,7 +185,7 @@ def test_phases_that_training_measured_are_kept_when_a_later_report_leaves_them_
 def test_training_is_finished_when_it_says_so_or_left_unasked_with_0(
     code: int, asked: bool, complete: bool, finished: bool
 ) -> None:
-    assert process_exit.finished(Ended(1, code, asked, 10, 10, complete)) is finished
+    assert process_exit.reached_end(ProcessExit(1, code, asked, 10, 10, complete)) is finished
 
 
 @pytest.mark.parametrize(
@@ -191,7 +195,7 @@ def test_a_worker_that_has_nothing_left_to_do_begins_anew_with_a_chief_that_does
     worker: int, desired: int, over: bool
 ) -> None:
     made = spec("python3", "train.py", worker=worker, workers=2)
-    assert process_exit.over(made, Ended(1, 0, False, 10, 10, True), desired) is over
+    assert process_exit.is_over(made, ProcessExit(1, 0, False, 10, 10, True), desired) is over
 
 
 def attempt(tmp_path: Path, **fields: object) -> tuple[AttemptSpec, Folder]:
@@ -209,8 +213,8 @@ def test_a_crash_is_told_by_the_last_lines_of_its_own_output(tmp_path: Path) -> 
     earlier = "an earlier start failed too\n"
     log = earlier + "".join(f"line {n}\n" for n in range(500)) + "ValueError: no\n\n"
     (folder.logs / "training.log").write_text(log)
-    process = Training(2, 5, 5, 1.0, False, 1, log_offset_bytes=len(earlier))
-    ended = process_exit.judge(made, folder, process, step=4, memory_ran_out=False)
+    process = TrainingProcess(2, 5, 5, 1.0, False, 1, log_offset_bytes=len(earlier))
+    ended = process_exit.inspect(made, folder, process, step=4, memory_ran_out=False)
     assert ended.error is not None
     assert ended.error.startswith("training ended with exit code 1\n")
     assert ended.error.endswith("ValueError: no")
@@ -225,8 +229,8 @@ def test_what_a_program_tells_its_terminal_is_not_in_the_end_of_its_log(tmp_path
     bar = "\x1b[1m{}/99\x1b[0m \x1b[32m━━━━\x1b[0m loss: 0.5" + 600 * "\b" + "\n"
     said = "\x1b]0;title\x07\tbefore it\r\n" + "".join(bar.format(n) for n in (1, 2))
     (folder.logs / "training.log").write_text("x" * 40_000 + "\n" + said, newline="")
-    process = Training(2, 5, 5, 1.0, False, 3)
-    ended = process_exit.judge(made, folder, process, step=4, memory_ran_out=False)
+    process = TrainingProcess(2, 5, 5, 1.0, False, 3)
+    ended = process_exit.inspect(made, folder, process, step=4, memory_ran_out=False)
     told = (ended.error or "").splitlines()
     assert told[0] == "training ended with exit code 3"
     assert told[2:] == ["\tbefore it", "1/99 ━━━━ loss: 0.5", "2/99 ━━━━ loss: 0.5"]
@@ -247,8 +251,8 @@ def test_a_process_that_was_killed_is_told_by_what_killed_it(
     tmp_path: Path, code: int, memory_ran_out: bool, told: str
 ) -> None:
     made, folder = attempt(tmp_path)
-    process = Training(2, 5, 5, 1.0, False, code)
-    ended = process_exit.judge(made, folder, process, step=0, memory_ran_out=memory_ran_out)
+    process = TrainingProcess(2, 5, 5, 1.0, False, code)
+    ended = process_exit.inspect(made, folder, process, step=0, memory_ran_out=memory_ran_out)
     first = (ended.error or "").splitlines()[0]
     assert first == f"training ended with {told}"
 
@@ -270,32 +274,34 @@ def test_an_end_is_judged_by_the_newest_whole_checkpoint(tmp_path: Path) -> None
             generation=2,
             write=weights,
         )
-    process = Training(2, 5, 5, 1.0, False, 75, rung=True)
-    assert process_exit.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 20
+    process = TrainingProcess(2, 5, 5, 1.0, False, 75, rung=True)
+    assert (
+        process_exit.inspect(made, folder, process, step=20, memory_ran_out=False).saved_step == 20
+    )
     file = next(ckpt.glob("step-0000000020*/weights"))
     file.write_bytes(b"1234!")
     later = replace(process, generation=3)
     assert (
-        process_exit.judge(made, folder, later, step=20, memory_ran_out=False).saved_step == 10
+        process_exit.inspect(made, folder, later, step=20, memory_ran_out=False).saved_step == 10
     ), "another process's: hashed"
     file.write_bytes(b"1234")
     assert (
-        process_exit.judge(made, folder, process, step=20, memory_ran_out=False).saved_step == 10
+        process_exit.inspect(made, folder, process, step=20, memory_ran_out=False).saved_step == 10
     ), "its own: by size"
 
 
 def test_leaving_with_75_unasked_is_a_crash_that_says_so(tmp_path: Path) -> None:
     made, folder = attempt(tmp_path)
-    ended = process_exit.judge(
-        made, folder, Training(2, 5, 5, 1.0, False, 75), step=0, memory_ran_out=False
+    ended = process_exit.inspect(
+        made, folder, TrainingProcess(2, 5, 5, 1.0, False, 75), step=0, memory_ran_out=False
     )
     assert "although no stop was requested" in (ended.error or "")
-    assert not process_exit.finished(ended)
+    assert not process_exit.reached_end(ended)
 
 
 def test_a_new_process_begins_at_what_was_saved() -> None:
     progress = Progress(step=50, loss=0.5, total_steps=100)
-    ended = Ended(2, 137, True, 50, 40, False)
+    ended = ProcessExit(2, 137, True, 50, 40, False)
     after = process_exit.progress_after(progress, ended)
     assert (after.step, after.loss, after.total_steps) == (40, None, 100)
     assert process_exit.progress_after(progress, replace(ended, saved_step=50)) == progress

@@ -1,4 +1,4 @@
-"""The SideCar's decision: one action from what is desired, what runs, and what was decided."""
+"""The SideCar's decision: one action from the desired state, init's status and the memory."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from reshape_sidecar import limits
 from reshape_sidecar.agent import converge
 from reshape_sidecar.agent.converge import (
     Action,
-    Answer,
-    AnswerKilled,
-    AskToSave,
     ConfirmStopped,
     EndContainer,
-    EndTree,
     Idle,
-    RecordEnd,
+    PersistKillOutcome,
+    PersistOutcome,
+    RecordExit,
+    RequestSave,
     Start,
-    TakeBack,
+    StopProcessTree,
+    WithdrawRequest,
 )
-from reshape_sidecar.agent.memory import Ended, Memory
-from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.agent.memory import Memory, ProcessExit
+from reshape_sidecar.init.values import InitStatus, TrainingProcess
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Outcome, OutcomeKind, Phase
 
 LEARNED_AT_S = 100.0
@@ -34,12 +34,12 @@ def desired(generation: int, mode: Mode = Mode.RUN, devices: tuple[str, ...] = F
     return Desired(1, "j", 1, generation, mode, devices, save_deadline_s=10.0, kill_after_s=3.0)
 
 
-def training(generation: int = 2, **fields: object) -> Training:
-    return replace(Training(generation, 50, 7, 1.0), **fields)  # type: ignore[arg-type]
+def training(generation: int = 2, **fields: object) -> TrainingProcess:
+    return replace(TrainingProcess(generation, 50, 7, 1.0), **fields)  # type: ignore[arg-type]
 
 
-def status(process: Training | None = None, **fields: object) -> Status:
-    return replace(Status(10, 1, process), **fields)  # type: ignore[arg-type]
+def status(process: TrainingProcess | None = None, **fields: object) -> InitStatus:
+    return replace(InitStatus(10, 1, process), **fields)  # type: ignore[arg-type]
 
 
 def trains(wanted: Desired, **fields: object) -> Memory:
@@ -59,7 +59,7 @@ def trains(wanted: Desired, **fields: object) -> Memory:
 
 def decide(
     memory: Memory,
-    seen: Status,
+    seen: InitStatus,
     *,
     now_s: float = LEARNED_AT_S + 1,
     saving: bool = False,
@@ -68,8 +68,8 @@ def decide(
     return converge.decide(memory, seen, saving=saving, ready=ready, now_s=now_s)
 
 
-def ended(**fields: object) -> Ended:
-    known = Ended(2, 75, asked=True, step=40, saved_step=40, complete=False)
+def ended(**fields: object) -> ProcessExit:
+    known = ProcessExit(2, 75, asked=True, step=40, saved_step=40, complete=False)
     return replace(known, **fields)  # type: ignore[arg-type]
 
 
@@ -82,9 +82,9 @@ def test_without_a_desired_state_nothing_is_done() -> None:
 
 def test_a_first_generation_without_devices_is_answered_and_confirmed() -> None:
     memory = Memory(desired=desired(1, Mode.SAVE_AND_STOP, ()))
-    assert decide(memory, status()) == Answer(Outcome(1, STOPPING))
+    assert decide(memory, status()) == PersistOutcome(Outcome(1, STOPPING))
     memory = replace(memory, outcome=Outcome(1, STOPPING))
-    assert decide(memory, status()) == EndTree(1, 3.0)
+    assert decide(memory, status()) == StopProcessTree(1, 3.0)
     assert decide(memory, status(swept=1)) == ConfirmStopped(1)
     memory = replace(memory, stopped_generation=1)
     assert decide(memory, status(swept=1)) == Idle()
@@ -102,13 +102,13 @@ def test_what_runs_as_desired_is_left_alone() -> None:
 
 def test_another_set_of_devices_means_one_sigterm_then_waiting_for_the_deadline() -> None:
     memory = trains(desired(3, devices=TWO))
-    assert decide(memory, status(training())) == AskToSave(3)
+    assert decide(memory, status(training())) == RequestSave(3)
     assert decide(memory, status(training(rung=True), rung=3)) == Idle(LEARNED_AT_S + 10)
 
 
 def test_the_same_devices_in_another_order_are_the_same() -> None:
     memory = trains(desired(3, devices=FOUR[::-1]))
-    assert decide(memory, status(training())) == Answer(Outcome(3, REFUSED))
+    assert decide(memory, status(training())) == PersistOutcome(Outcome(3, REFUSED))
 
 
 def test_a_second_request_while_the_first_sigterm_is_out_sends_no_second_one() -> None:
@@ -118,21 +118,21 @@ def test_a_second_request_while_the_first_sigterm_is_out_sends_no_second_one() -
 
 def test_after_a_withdrawal_the_next_request_sends_a_sigterm_again() -> None:
     memory = trains(desired(5, Mode.SAVE_AND_STOP, ()))
-    assert decide(memory, status(training(rung=True), rung=3, withdrawn=4)) == AskToSave(5)
+    assert decide(memory, status(training(rung=True), rung=3, withdrawn=4)) == RequestSave(5)
 
 
 def test_a_process_that_left_is_judged_before_anything_else() -> None:
     memory = trains(desired(3, devices=TWO))
-    assert isinstance(decide(memory, LEFT), RecordEnd)
+    assert isinstance(decide(memory, LEFT), RecordExit)
 
 
 def test_a_saved_process_is_stopping_with_nothing_lost_then_its_tree_ends_then_it_restarts() -> (
     None
 ):
     memory = trains(desired(3, devices=TWO), ended=ended())
-    assert decide(memory, LEFT) == Answer(Outcome(3, STOPPING, 40))
+    assert decide(memory, LEFT) == PersistOutcome(Outcome(3, STOPPING, 40))
     memory = replace(memory, outcome=Outcome(3, STOPPING, 40))
-    assert decide(memory, LEFT) == EndTree(3, 3.0)
+    assert decide(memory, LEFT) == StopProcessTree(3, 3.0)
     swept = replace(LEFT, swept=3)
     assert decide(memory, swept) == ConfirmStopped(3)
     memory = replace(memory, stopped_generation=3)
@@ -144,7 +144,7 @@ def test_a_saved_process_is_stopping_with_nothing_lost_then_its_tree_ends_then_i
 
 def test_a_crash_while_saving_is_stopping_with_lost_steps() -> None:
     memory = trains(desired(3, devices=TWO), ended=ended(exit_code=9, saved_step=30))
-    assert decide(memory, LEFT) == Answer(Outcome(3, STOPPING, 30, 10))
+    assert decide(memory, LEFT) == PersistOutcome(Outcome(3, STOPPING, 30, 10))
 
 
 def test_lost_steps_are_counted_in_one_outcome_only() -> None:
@@ -153,19 +153,22 @@ def test_lost_steps_are_counted_in_one_outcome_only() -> None:
         ended=ended(exit_code=9, saved_step=30),
         outcome=Outcome(3, STOPPING, 30, 10),
     )
-    assert decide(memory, LEFT) == Answer(Outcome(4, STOPPING, 30, 0))
+    assert decide(memory, LEFT) == PersistOutcome(Outcome(4, STOPPING, 30, 0))
 
 
 def test_a_checkpoint_that_says_complete_is_passed_on_and_nothing_starts_again() -> None:
     memory = trains(desired(3, devices=TWO), ended=ended(complete=True), finished=True)
-    assert decide(memory, LEFT) == Answer(Outcome(3, STOPPING, 40, complete=True))
+    assert decide(memory, LEFT) == PersistOutcome(Outcome(3, STOPPING, 40, complete=True))
     memory = replace(memory, outcome=Outcome(3, STOPPING, 40), stopped_generation=3)
     assert decide(memory, replace(LEFT, swept=3)) == Idle()
 
 
 @pytest.mark.parametrize(
     ("on_timeout", "action"),
-    [(OnSaveTimeout.REFUSE, Answer(Outcome(3, REFUSED))), (OnSaveTimeout.KILL, AnswerKilled(3))],
+    [
+        (OnSaveTimeout.REFUSE, PersistOutcome(Outcome(3, REFUSED))),
+        (OnSaveTimeout.KILL, PersistKillOutcome(3)),
+    ],
 )
 def test_the_deadline_refuses_or_kills_as_the_record_says(
     on_timeout: OnSaveTimeout, action: Action
@@ -178,31 +181,31 @@ def test_the_deadline_refuses_or_kills_as_the_record_says(
 
 def test_after_a_refusal_the_sigterm_is_taken_back_once() -> None:
     memory = trains(desired(3, devices=TWO), outcome=Outcome(3, REFUSED))
-    assert decide(memory, status(training(rung=True), rung=3)) == TakeBack(3)
+    assert decide(memory, status(training(rung=True), rung=3)) == WithdrawRequest(3)
     assert decide(memory, status(training(rung=True), rung=3, withdrawn=3)) == Idle()
 
 
 def test_what_was_decided_to_be_killed_is_killed_at_once() -> None:
     memory = trains(desired(3, devices=TWO), outcome=Outcome(3, STOPPING, 30, 10))
-    assert decide(memory, status(training(rung=True), rung=3)) == EndTree(3, 0.0)
+    assert decide(memory, status(training(rung=True), rung=3)) == StopProcessTree(3, 0.0)
 
 
 def test_a_withdrawal_after_the_outcome_cannot_keep_the_process() -> None:
     memory = trains(desired(4), outcome=Outcome(3, STOPPING, 30, 10))
-    assert decide(memory, status(training(rung=True), rung=3)) == EndTree(3, 0.0)
+    assert decide(memory, status(training(rung=True), rung=3)) == StopProcessTree(3, 0.0)
 
 
 def test_a_withdrawal_waits_for_a_save_that_has_begun() -> None:
     memory = trains(desired(4))
     seen = status(training(rung=True), rung=3)
     assert decide(memory, seen, saving=True) == Idle(LEARNED_AT_S + 10)
-    assert decide(memory, seen) == Answer(Outcome(4, REFUSED))
+    assert decide(memory, seen) == PersistOutcome(Outcome(4, REFUSED))
 
 
 def test_a_process_that_left_after_its_refusal_goes_on_where_it_was() -> None:
     memory = trains(desired(4), outcome=Outcome(4, REFUSED), ended=ended())
     seen = replace(LEFT, withdrawn=4)
-    assert decide(memory, seen) == EndTree(4, 3.0)
+    assert decide(memory, seen) == StopProcessTree(4, 3.0)
     memory = replace(memory, stopped_generation=4)
     assert decide(memory, replace(seen, swept=4)) == Start(4)
 
@@ -229,7 +232,7 @@ def test_an_unfit_attempt_does_not_start_and_can_still_exit() -> None:
 def test_what_a_crashed_process_left_behind_is_ended() -> None:
     memory = trains(desired(2), ended=ended(exit_code=1, asked=False))
     seen = status(training(running=False, exit_code=1), swept=2)
-    assert decide(memory, seen) == EndTree(3, limits.LEFTOVER_GRACE_S)
+    assert decide(memory, seen) == StopProcessTree(3, limits.LEFTOVER_GRACE_S)
     assert decide(memory, replace(seen, swept=3)) == Idle()
 
 
@@ -276,7 +279,7 @@ CRASHED = status(training(running=False, exit_code=1))
         ),
     ],
 )
-def test_the_phase_says_what_is(memory: Memory, seen: Status, expected: Phase) -> None:
+def test_the_phase_says_what_is(memory: Memory, seen: InitStatus, expected: Phase) -> None:
     assert converge.phase(memory, seen, checked=True) is expected
 
 

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: one outcome per generation, one process, one start each."""
+"""Property: in any order of events, one outcome, one process and one start per generation."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from reshape_sidecar.agent import converge
 from reshape_sidecar.agent.converge import (
-    Answer,
-    AnswerKilled,
-    AskToSave,
     ConfirmStopped,
     EndContainer,
-    EndTree,
     Idle,
-    RecordEnd,
+    PersistKillOutcome,
+    PersistOutcome,
+    RecordExit,
+    RequestSave,
     Start,
-    TakeBack,
+    StopProcessTree,
+    WithdrawRequest,
 )
-from reshape_sidecar.agent.memory import Ended, Memory
-from reshape_sidecar.agent.process_exit import finished
-from reshape_sidecar.init.values import Status, Training
+from reshape_sidecar.agent.memory import Memory, ProcessExit
+from reshape_sidecar.agent.process_exit import reached_end
+from reshape_sidecar.init.values import InitStatus, TrainingProcess
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Outcome, OutcomeKind
 from tests.support.gate import examples
 
@@ -35,7 +35,7 @@ class SideCar:
     else, because nothing else is kept between two decisions."""
 
     memory: Memory = field(default_factory=Memory)
-    status: Status = field(default_factory=lambda: Status(10, 1))
+    status: InitStatus = field(default_factory=lambda: InitStatus(10, 1))
     now_s: float = 0.0
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     starts: list[int] = field(default_factory=list)
@@ -66,25 +66,25 @@ class SideCar:
         match action:
             case Idle() | EndContainer():
                 return False
-            case RecordEnd(training):
+            case RecordExit(training):
                 assert training.exit_code is not None
                 self.memory = replace(self.memory, ended=self._ended(training))
                 assert self.memory.ended is not None
-                self.memory = replace(self.memory, finished=finished(self.memory.ended))
-            case Answer(outcome):
+                self.memory = replace(self.memory, finished=reached_end(self.memory.ended))
+            case PersistOutcome(outcome):
                 self._answer(outcome)
-            case AnswerKilled(generation):
+            case PersistKillOutcome(generation):
                 lost = self.step - self.saved_step
                 self._answer(Outcome(generation, OutcomeKind.STOPPING, self.saved_step, lost))
-            case AskToSave(generation):
+            case RequestSave(generation):
                 asked = self.status.training
                 assert asked is not None
                 assert asked.running
                 rung = replace(asked, rung=True)
                 self.status = replace(self.status, rung=generation, training=rung)
-            case TakeBack(generation):
+            case WithdrawRequest(generation):
                 self.status = replace(self.status, withdrawn=generation)
-            case EndTree(generation, _):
+            case StopProcessTree(generation, _):
                 self._sweep(generation)
             case ConfirmStopped(generation):
                 running = self.status.training is not None and self.status.training.running
@@ -94,8 +94,8 @@ class SideCar:
                 self._start(generation)
         return True
 
-    def _ended(self, training: Training) -> Ended:
-        return Ended(
+    def _ended(self, training: TrainingProcess) -> ProcessExit:
+        return ProcessExit(
             training.generation,
             training.exit_code or 0,
             training.rung,
@@ -130,7 +130,7 @@ class SideCar:
         devices = self.memory.desired.devices
         self.memory = replace(self.memory, started_generation=generation, devices=devices)
         self.step = self.saved_step
-        self.status = replace(self.status, training=Training(generation, 50, 7, self.now_s))
+        self.status = replace(self.status, training=TrainingProcess(generation, 50, 7, self.now_s))
 
 
 DEVICES = st.sampled_from([("g0",), ("g0", "g1"), ("g0", "g1", "g2")])

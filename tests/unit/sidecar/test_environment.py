@@ -1,4 +1,4 @@
-"""Command and environment that a training process gets."""
+"""Command and environment of a training process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU readings: what NVML says, or an honest nothing."""
+"""GPU readings by NVML; empty without NVML."""
 
 from __future__ import annotations
 

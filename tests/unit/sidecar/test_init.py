@@ -17,7 +17,16 @@ from reshape_sidecar import codec
 from reshape_sidecar.init import files, processes, spawn
 from reshape_sidecar.init.clients import Clients
 from reshape_sidecar.init.processes import Marker
-from reshape_sidecar.init.values import End, Look, Request, Ring, Spawn, Status, Sweep, Withdraw
+from reshape_sidecar.init.values import (
+    End,
+    GetStatus,
+    InitStatus,
+    Request,
+    SendSigterm,
+    Spawn,
+    Sweep,
+    WithdrawSigterm,
+)
 from reshape_sidecar.limits import REQUEST_BYTES_MAX
 
 MARKER = Marker("j", 3, "/run/agent.sock")
@@ -31,8 +40,8 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         child.kill()
 
 
-def marked(pid: int) -> list[processes.Marked]:
-    return [e for e in processes.marked(processes.snapshot()) if e.proc.pid == pid]
+def marked(pid: int) -> list[processes.MarkedProcess]:
+    return [e for e in processes.marked_processes(processes.snapshot()) if e.proc.pid == pid]
 
 
 def test_a_process_is_found_by_the_marker_in_its_environment(
@@ -49,7 +58,7 @@ def test_a_process_that_is_just_being_executed_is_found_too() -> None:
         try:
             found = processes.read(pid)
             assert found is not None
-            (entry,) = processes.marked({pid: found})
+            (entry,) = processes.marked_processes({pid: found})
             assert (entry.marker, entry.generation) == (MARKER, None)
         finally:
             os.kill(pid, signal.SIGKILL)
@@ -61,7 +70,7 @@ def test_a_pid_alone_is_not_the_process(sleeper: subprocess.Popen[bytes]) -> Non
     assert processes.alive(sleeper.pid, start)
     assert not processes.alive(sleeper.pid, start + 1)
     other = processes.Proc(sleeper.pid, 1, start + 1, zombie=False)
-    assert not processes.send(other, signal.SIGKILL)
+    assert not processes.send_signal(other, signal.SIGKILL)
     assert sleeper.poll() is None
 
 
@@ -69,10 +78,12 @@ def test_a_zombie_is_not_alive(sleeper: subprocess.Popen[bytes]) -> None:
     start = processes.start_time(sleeper.pid)
     proc = processes.read(sleeper.pid)
     assert proc is not None
-    assert processes.send(proc, signal.SIGKILL)
+    assert processes.send_signal(proc, signal.SIGKILL)
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
     assert not processes.alive(sleeper.pid, start)
-    assert [e for e in processes.marked(processes.snapshot()) if e.proc.pid == sleeper.pid] == []
+    assert [
+        e for e in processes.marked_processes(processes.snapshot()) if e.proc.pid == sleeper.pid
+    ] == []
 
 
 def test_a_name_with_parentheses_does_not_confuse_the_reading(tmp_path: Path) -> None:
@@ -99,7 +110,7 @@ def test_a_gone_process_is_no_error() -> None:
         child.wait()
     gone = processes.Proc(child.pid, os.getpid(), 1, zombie=False)
     assert processes.read(child.pid) is None
-    assert not processes.send(gone, signal.SIGTERM)
+    assert not processes.send_signal(gone, signal.SIGTERM)
     assert processes.start_time(child.pid) == 0
 
 
@@ -170,7 +181,14 @@ def test_a_socket_path_may_be_longer_than_the_kernel_allows(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "request_",
-    [Spawn(3, ("a", "b"), "/", (("A", "1"),)), Ring(1), Withdraw(2), Sweep(3, 0.5), End(1), Look()],
+    [
+        Spawn(3, ("a", "b"), "/", (("A", "1"),)),
+        SendSigterm(1),
+        WithdrawSigterm(2),
+        Sweep(3, 0.5),
+        End(1),
+        GetStatus(),
+    ],
 )
 def test_every_request_survives_the_socket(request_: Request) -> None:
     line = codec.dumps(request_)
@@ -185,7 +203,7 @@ class Served:
         self.path = path
         self.asked: list[Request] = []
         self.selector = selectors.DefaultSelector()
-        self.clients = Clients(path, self.selector, self.asked.append, lambda: Status(1, 2))
+        self.clients = Clients(path, self.selector, self.asked.append, lambda: InitStatus(1, 2))
 
     def turn(self) -> None:
         for key, _ in self.selector.select(1.0):
@@ -216,12 +234,12 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def test_a_request_in_pieces_is_served_once_and_answered_with_the_status(served: Served) -> None:
     with served.connect() as client:
-        line = codec.dumps(Ring(4)).encode() + b"\n"
+        line = codec.dumps(SendSigterm(4)).encode() + b"\n"
         served.say(client, line[:10])
         assert served.asked == []
         served.say(client, line[10:])
-        assert served.asked == [Ring(4)]
-        assert codec.loads(Status, client.recv(4096)) == Status(1, 2)
+        assert served.asked == [SendSigterm(4)]
+        assert codec.loads(InitStatus, client.recv(4096)) == InitStatus(1, 2)
 
 
 @pytest.mark.parametrize("garbage", [b"{}\n", b"\xff\n", b'{"type":"Ring"}\n', b"[]\n"])
@@ -231,8 +249,8 @@ def test_garbage_closes_that_connection_and_no_other(
     with served.connect() as bad, served.connect() as good:
         served.say(bad, garbage)
         assert bad.recv(10) == b""
-        served.say(good, codec.dumps(Look()).encode() + b"\n")
-        assert served.asked == [Look()]
+        served.say(good, codec.dumps(GetStatus()).encode() + b"\n")
+        assert served.asked == [GetStatus()]
     assert "a request was refused" in capsys.readouterr().err
 
 
@@ -271,10 +289,10 @@ def test_an_endless_request_closes_the_connection(served: Served) -> None:
 def test_a_client_that_does_not_read_is_dropped_and_init_goes_on(served: Served) -> None:
     with served.connect() as deaf, served.connect() as good:
         for _ in range(20_000):
-            served.clients.tell()
+            served.clients.broadcast()
             good.recv(4096)
-        served.say(good, codec.dumps(Look()).encode() + b"\n")
-        assert served.asked == [Look()]
+        served.say(good, codec.dumps(GetStatus()).encode() + b"\n")
+        assert served.asked == [GetStatus()]
         assert deaf.fileno() >= 0
     assert len(served.selector.get_map()) <= 2
 

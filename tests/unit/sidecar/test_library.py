@@ -29,13 +29,13 @@ def test_a_script_that_names_the_package_uses_it(tmp_path: Path, command: str, u
     (tmp_path / "plain.py").write_text("import torch\n")
     os.mkfifo(tmp_path / "pipe")
     made = spec(*command.split(), code=str(tmp_path), framework="pytorch")
-    assert library.used_by(made) is used
+    assert library.is_used_by(made) is used
 
 
 def test_the_folder_holds_this_package_alone_and_may_be_there_already(tmp_path: Path) -> None:
-    folder = library.place(tmp_path)
+    folder = library.install(tmp_path)
     assert folder is not None
-    assert library.place(tmp_path) == folder
+    assert library.install(tmp_path) == folder
     assert [entry.name for entry in folder.iterdir()] == ["reshape_sidecar"]
     assert (folder / "reshape_sidecar" / "session.py").is_file()
 
@@ -44,5 +44,5 @@ def test_a_folder_that_cannot_be_made_is_no_end_of_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "python").write_text("a file in its place")
-    assert library.place(tmp_path) is None
+    assert library.install(tmp_path) is None
     assert "cannot import reshape_sidecar" in caplog.text

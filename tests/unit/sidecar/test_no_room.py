@@ -1,4 +1,4 @@
-"""A disk that is full when a job starts: the start waits, and says for what."""
+"""A disk that is full when a job starts: the start waits, and the report says why."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
 from reshape_sidecar.agent.spec import SPEC_FILE
 from reshape_sidecar.agent.state import AgentState
-from reshape_sidecar.init.values import Status
+from reshape_sidecar.init.values import InitStatus
 from tests.unit.sidecar.test_agent_values import attempt
 
 SEARCH = {"PATH": "/usr/bin:/bin:/usr/local/bin"}
@@ -36,10 +36,10 @@ def test_a_start_waits_for_room_for_its_claim_and_says_so(
     (folder.path / SPEC_FILE).write_text(codec.dumps(made))
 
     async def scenario() -> None:
-        told: list[str | None] = []
+        errors: list[str | None] = []
         state = AgentState(folder)
-        state.status = lambda: Status(1, 1)
-        state.push = lambda: told.append(state.observe().error)
+        state.status = lambda: InitStatus(1, 1)
+        state.push = lambda: errors.append(state.observe().error)
         actions = Actions(state, cast(InitLink, None), cast(CoordinatorLink, None))
         state.checked = True
         with monkeypatch.context() as full:
@@ -48,11 +48,11 @@ def test_a_start_waits_for_room_for_its_claim_and_says_so(
                 state.wake.set()
                 await actions.do(converge.Start(1))
         assert (state.memory.claimed, state.memory.unfit, state.fault) == (False, None, None)
-        assert len(told) == 1
-        assert "free space there" in (told[0] or "")
+        assert len(errors) == 1
+        assert "free space there" in (errors[0] or "")
         await actions.do(converge.Start(1))
         assert state.memory.claimed
-        assert told[1:] == [None]
+        assert errors[1:] == [None]
 
     asyncio.run(scenario())
 

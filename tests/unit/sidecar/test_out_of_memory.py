@@ -1,4 +1,4 @@
-"""The kernel's own count of processes that it killed for want of memory."""
+"""The kernel's count of processes that it killed because memory ran out."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def test_it_is_found_in_a_container_and_outside_of_one(
     folder = memory / "pods/a:b/c" if mounted == "own path" else memory
     folder.mkdir(parents=True)
     (folder / file).write_text(text)
-    assert actions.kills(own, cgroups) == 3
+    assert actions.oom_kills(own, cgroups) == 3
 
 
 def test_without_such_a_count_it_is_zero(tmp_path: Path) -> None:
-    assert actions.kills(tmp_path / "none", tmp_path) == 0
+    assert actions.oom_kills(tmp_path / "none", tmp_path) == 0
     own = tmp_path / "cgroup"
     own.write_text("0::/\n5:cpu:/\n")
-    assert actions.kills(own, tmp_path) == 0
+    assert actions.oom_kills(own, tmp_path) == 0

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar import checkpoints, claims, durable
-from reshape_sidecar.checkpoints import Published
-from reshape_sidecar.claims import CheckpointError, Fenced
+from reshape_sidecar.checkpoints import PublishedCheckpoint
+from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import Manifest
 
 
@@ -27,7 +27,9 @@ def writes(content: bytes) -> Callable[[Path], None]:
     return write
 
 
-def publish(folder: Path, step: int, attempt: int = 1, complete: bool = False) -> Published:
+def publish(
+    folder: Path, step: int, attempt: int = 1, complete: bool = False
+) -> PublishedCheckpoint:
     return checkpoints.publish(
         folder,
         step=step,
@@ -190,7 +192,7 @@ def test_a_manifest_that_points_outside_is_torn(tmp_path: Path) -> None:
     manifest = json.loads(path.read_text())
     manifest["files"][0]["name"] = "../claim.json"
     path.write_text(json.dumps(manifest))
-    with pytest.raises(checkpoints.Torn, match="outside"):
+    with pytest.raises(checkpoints.DamagedCheckpoint, match="outside"):
         checkpoints.verify(path.parent)
 
 
@@ -219,9 +221,9 @@ def test_an_old_attempt_can_neither_publish_nor_claim(tmp_path: Path) -> None:
     checkpoints.claim(tmp_path, 1)
     publish(tmp_path, 5)
     checkpoints.claim(tmp_path, 2)
-    with pytest.raises(Fenced, match="claimed by attempt 2"):
+    with pytest.raises(StaleAttempt, match="claimed by attempt 2"):
         publish(tmp_path, 6, attempt=1)
-    with pytest.raises(Fenced):
+    with pytest.raises(StaleAttempt):
         checkpoints.claim(tmp_path, 1)
     assert names(tmp_path) == {"claim.json", "step-0000000005-a1"}
 
@@ -229,7 +231,7 @@ def test_an_old_attempt_can_neither_publish_nor_claim(tmp_path: Path) -> None:
 def test_two_threads_of_a_process_may_claim_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hook looks for a checkpoint beside the script, whose session claims the same folder."""
+    """The hook reads the checkpoints in a thread while the script's session claims the folder."""
     written, real = threading.Barrier(2, timeout=30), durable.write_synced
 
     def both_before_either_goes_on(path: Path, content: bytes) -> None:
@@ -250,7 +252,7 @@ def test_a_claim_during_the_save_of_an_old_attempt_fences_it(tmp_path: Path) -> 
         (folder / "state.bin").write_bytes(b"late")
         checkpoints.claim(tmp_path, 2)
 
-    with pytest.raises(Fenced):
+    with pytest.raises(StaleAttempt):
         checkpoints.publish(tmp_path, step=3, epoch=0, attempt=1, generation=1, write=write)
     assert checkpoints.newest(tmp_path) is None
     assert names(tmp_path) == {"claim.json"}

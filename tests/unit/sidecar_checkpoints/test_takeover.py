@@ -1,4 +1,4 @@
-"""A checkpoint folder that a former job has left: the next one goes on from what is there."""
+"""A job that takes over the checkpoint folder of an earlier job resumes from its checkpoint."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reshape_sidecar import checkpoints
-from reshape_sidecar.claims import Fenced
+from reshape_sidecar.claims import StaleAttempt
 from reshape_sidecar.takeover import take_over
 from tests.support.gate import examples
 from tests.unit.sidecar_checkpoints.test_crash import OPERATIONS, Crash, Fuse
@@ -93,9 +93,9 @@ def test_a_process_of_the_former_job_that_lives_on_writes_nothing_more(
     left_by(tmp_path, "old")
     begin(tmp_path, "new", 2)
     publish(tmp_path, 21, 2, job="new")
-    with pytest.raises(Fenced, match=f"by job new; attempt {attempt} is an old copy of old"):
+    with pytest.raises(StaleAttempt, match=f"by job new; attempt {attempt} is an old copy of old"):
         publish(tmp_path, 25, attempt, job="old")
-    with pytest.raises(Fenced, match="claimed by job new"):
+    with pytest.raises(StaleAttempt, match="claimed by job new"):
         checkpoints.claim(tmp_path, attempt, "old")
     assert state(tmp_path) == b"21/2"
 
@@ -106,7 +106,7 @@ def test_the_next_attempts_of_a_job_take_nothing_over(tmp_path: Path) -> None:
     publish(tmp_path, 21, 1)
     assert begin(tmp_path, "new", 2) == ""
     assert state(tmp_path) == b"21/1"
-    with pytest.raises(Fenced, match="claimed by attempt 2"):
+    with pytest.raises(StaleAttempt, match="claimed by attempt 2"):
         begin(tmp_path, "new", 1)
 
 

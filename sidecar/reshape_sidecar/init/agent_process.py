@@ -1,8 +1,4 @@
-"""Keeping the agent alive: started, started again when it dies, ended with the container.
-
-Never: touches training, or starts the agent once the container ends. State: the agent's pid and
-its back-off, in memory.
-"""
+"""The agent's process: starts it, starts it again after a back-off, ends it with the container."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import NOT_EXECUTABLE
 
 
-class AgentKeeper:
+class AgentProcess:
     """The one agent of this container. Times are seconds of the monotonic clock."""
 
     def __init__(self, command: tuple[str, ...], folder: Path, log: Path, marker: Marker) -> None:
@@ -30,15 +26,15 @@ class AgentKeeper:
         self._kill_s: float | None = None
         self.pid: int | None = None
         self.due_s = 0.0
-        """When a dead agent is started again."""
+        """When the agent is started (again)."""
 
     @property
     def ending(self) -> bool:
-        """Whether it was told to end."""
+        """Whether SIGTERM was sent to it."""
         return self._kill_s is not None
 
-    def tend(self, now_s: float) -> str | None:
-        """Start the agent if it is due; a text for the log if that failed."""
+    def start_if_due(self, now_s: float) -> str | None:
+        """Start the agent if it is due; return a line for the log if that fails."""
         if self.pid is not None or now_s < self.due_s:
             return None
         env = dict(os.environ) | self._marker.environment()
@@ -47,12 +43,12 @@ class AgentKeeper:
         try:
             self.pid = spawn.spawn(self._command, str(self._folder), env, self._log)
         except spawn.SpawnError as error:
-            self.ended(NOT_EXECUTABLE, now_s)
+            self.on_exit(NOT_EXECUTABLE, now_s)
             return str(error)
         return None
 
-    def ended(self, code: int, now_s: float) -> str:
-        """The agent was reaped; gives a text for the log."""
+    def on_exit(self, code: int, now_s: float) -> str:
+        """Schedule the next start after the agent was reaped; return a line for the log."""
         self.pid = None
         if now_s - self._started_s >= limits.AGENT_STEADY_S:
             self._backoff_s = limits.AGENT_BACKOFF_MIN_S
@@ -61,7 +57,7 @@ class AgentKeeper:
         return f"the agent ended with exit code {code}; training goes on"
 
     def end(self, now_s: float) -> bool:
-        """TERM, then KILL; True once there is no agent."""
+        """Send SIGTERM, later SIGKILL; True once there is no agent."""
         if self.pid is None:
             return True
         if self._kill_s is None:
