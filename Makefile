@@ -34,9 +34,8 @@ setup: $(VENV)/.ready  ## Prepare .venv with everything pinned in requirements.l
 
 setup-controller: $(CONTROLLER)/.ready  ## Prepare .venv-controller with requirements-controller.lock: all but the tests, pictures and TensorFlow
 
-$(CONTROLLER)/.ready: requirements-controller.lock
-	$(PYTHON) -m venv $(CONTROLLER)
-	$(CONTROLLER)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-controller.lock
+$(CONTROLLER)/.ready: requirements-controller.lock .ci/environment.py
+	$(PYTHON) .ci/environment.py requirements-controller.lock $(CONTROLLER)
 	@touch $@
 
 demo:  ## Replay the case study while the rest installs, then run it: two TensorFlow jobs, two presets (PRESETS=all PRESET= COSTS= REPEATS= STORE=)

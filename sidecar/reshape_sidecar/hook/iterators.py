@@ -84,6 +84,20 @@ def _clear(box: Box, boxes: dict[int, Box]) -> None:
     boxes.pop(id(box), None)
 
 
+def keep_pending() -> None:
+    """Keep the resources that no thread has taken yet; called before the process ends.
+
+    Code that lists all objects, as a flush does, could otherwise be the last to hold one, and so
+    destroy it.
+    """
+    parts = [part for box in list(_boxes.values()) for part in list(box)]
+    if parts:
+        import ctypes
+
+        for part in parts:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))  # never given back
+
+
 def end(flush: Callable[[], object], leave: Callable[[], object]) -> None:
     """Keep every iterator that is left; called when the script and its exit handlers have ended.
 
@@ -96,6 +110,7 @@ def end(flush: Callable[[], object], leave: Callable[[], object]) -> None:
         return
     import ctypes
 
+    keep_pending()
     for thing in gc.get_objects():
         if type(thing) in kinds:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # never given back

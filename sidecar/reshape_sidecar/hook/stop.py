@@ -20,12 +20,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from reshape_sidecar.hook import iterators
 from reshape_sidecar.wire import EXIT_SAVED
 
 FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 NOTHING_SAVED = (
-    b"reshape: asked to save and leave, but no `fit` and no session of Reshape is under way: this "
-    b"process ends as it is, and the next one begins anew\n"
+    b"reshape: a stop was requested, but no `fit` and no session of Reshape is running: this "
+    b"process ends unsaved, and the next one starts from the beginning\n"
 )
 
 
@@ -93,8 +94,10 @@ class Stop:
 def flush_files() -> None:
     """Flush the script's open files and TensorFlow's event files.
 
-    They hold lines of steps that are saved, which no later process runs again.
+    They hold lines of steps that are saved, which no later process runs again. The process ends
+    after this.
     """
+    iterators.keep_pending()
     summaries = sys.modules.get("tensorflow.python.ops.summary_ops_v2")
     classes = (*FILES, summaries.SummaryWriter) if summaries is not None else FILES
     kinds = set(_with_subclasses(classes))
