@@ -72,7 +72,7 @@ SETTINGS = (
         choices=("ansible", "client"),
     ),
     Setting("sidecar_bind", None, "ADDRESS:PORT on which the daemon listens for pods"),
-    Setting("sidecar_url", None, "URL under which pods reach sidecar_bind; default: that address"),
+    Setting("sidecar_url", None, "URL by which pods reach the daemon, if sidecar_bind is not it"),
     Setting("lease", None, "Kubernetes Lease with which several daemons elect a leader"),
     Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
     Setting("policy", None, "policy in place of the preset's"),
@@ -100,7 +100,7 @@ SETTINGS = (
     Setting(
         "output", "table", "output format: table, json or yaml", choices=("table", "json", "yaml")
     ),
-    Setting("log_level", "info", "least level to log", choices=LOG_LEVELS),
+    Setting("log_level", "info", "lowest severity that the daemon logs", choices=LOG_LEVELS),
 )
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 

@@ -84,7 +84,11 @@ SidecarBindOption = Annotated[
 ]
 SidecarUrlOption = Annotated[
     str | None,
-    typer.Option("--sidecar-url", metavar="URL", help="URL under which pods reach --sidecar-bind."),
+    typer.Option(
+        "--sidecar-url",
+        metavar="URL",
+        help="URL by which pods reach the daemon, if --sidecar-bind is not it.",
+    ),
 ]
 LeaseOption = Annotated[
     str | None,

@@ -56,7 +56,7 @@ def get(
         str | None,
         typer.Option(
             metavar="ID",
-            help="List the jobs that follow this one.",
+            help="List the jobs below this one: the next page of a long list.",
             callback=one_of("job", "get", "--after"),
         ),
     ] = None,

@@ -83,11 +83,13 @@ def export(
         with open(into, "x", encoding="utf-8") as target:
             target.write(text)
     except FileExistsError:
-        remedy = "give another --into FILE"
+        remedy = "give a name that is not taken: --into FILE"
         raise failed(Exit.USAGE, "the file exists already", into, remedy) from None
     except OSError as error:
         what = f"cannot be written: {error.strerror}"
-        raise failed(Exit.FAILED, what, into, "give another --into FILE") from None
+        raise failed(
+            Exit.FAILED, what, into, "give a file that you can write: --into FILE"
+        ) from None
     note(f"wrote {len(chosen)} profiles to {into}")
 
 

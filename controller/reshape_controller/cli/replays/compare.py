@@ -107,7 +107,9 @@ def compare(
     ] = None,
     assumptions: Annotated[
         bool,
-        typer.Option("--sensitivity", help="Repeat with each assumption 25 % lower and higher."),
+        typer.Option(
+            "--sensitivity", help="Repeat with each assumed cost 25 % lower and 25 % higher."
+        ),
     ] = False,
     out: OutOption = None,
     output: OutputOption = None,

@@ -90,7 +90,10 @@ def show(client: Client, asked: WhatIfRequest, shown: Output) -> None:
     except ReplayError as error:
         raise failed(Exit.FAILED, str(error), "--from-live") from None
     except PlanRejected as error:
-        raise failed(Exit.FAILED, f"the engine rejected a plan: {error}", "the policy") from None
+        what = f"the policy made a plan that breaks a rule: {error}"
+        raise failed(
+            Exit.FAILED, what, "--policy", "use another policy, or correct yours"
+        ) from None
     except codec.CodecError as error:
         remedy = "daemon and command have different versions: restart the daemon"
         raise failed(

@@ -45,7 +45,9 @@ SizesOption = Annotated[
 JobsOption = Annotated[int | None, typer.Option(min=1, help="Number of generated jobs.")]
 LastOption = Annotated[
     float | None,
-    typer.Option("--last", metavar="SECONDS", help="Submission time of the last generated job."),
+    typer.Option(
+        "--last", metavar="SECONDS", help="Seconds from the start to the last generated job."
+    ),
 ]
 SpreadOption = Annotated[
     float | None,
@@ -71,7 +73,9 @@ HindsightOption = Annotated[
 LiveOption = Annotated[
     Path | None,
     typer.Option(
-        "--live", metavar="FOLDER", help="Also run it on a real controller, and compare the times."
+        "--live",
+        metavar="FOLDER",
+        help="Also run the workload on a daemon of this machine, and compare.",
     ),
 ]
 SpeedUpOption = Annotated[float, typer.Option(help="With --live: speed-up of the live runs.")]
@@ -79,7 +83,8 @@ RepeatsOption = Annotated[int, typer.Option(min=1, help="With --live: number of 
 RecordOption = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE", help="With --live: job record to run in place of the paced program."
+        metavar="FILE",
+        help="With --live: job record (YAML) of every job; default: no TensorFlow.",
     ),
 ]
 StepOption = Annotated[

@@ -58,7 +58,10 @@ def swept(
     except ReplayError as error:
         raise inputs.as_usage(error) from None
     except PlanRejected as error:
-        raise failed(Exit.FAILED, f"the engine rejected a plan: {error}", "the policy") from None
+        what = f"the policy made a plan that breaks a rule: {error}"
+        raise failed(
+            Exit.FAILED, what, "--policy", "use another policy, or correct yours"
+        ) from None
     except BrokenProcessPool:
         what = "a worker process was killed, perhaps for lack of memory"
         remedy = "run it again with fewer --workers; replays in --out are not repeated"

@@ -35,7 +35,7 @@ class WorkloadFormat(StrEnum):
 
 
 FormOption = Annotated[
-    WorkloadFormat, typer.Option("--format", help="File format: CSV or JSON lines.")
+    WorkloadFormat, typer.Option("--format", help="Format of the file to write.")
 ]
 FileOption = Annotated[
     Path | None, typer.Option("--out", metavar="FILE", help="File to write; default: stdout.")
@@ -88,14 +88,19 @@ def write(workload: Workload, form: WorkloadFormat, out: Path | None) -> None:
 def convert(
     trace: Annotated[Path, typer.Argument(metavar="CSV", help="Trace with a row for each job.")],
     submit: Annotated[str, typer.Option(help="Column with the submission time.")] = "submit_time",
-    gpus: Annotated[str, typer.Option(help="Column with the GPU count.")] = "gpu_num",
+    gpus: Annotated[
+        str, typer.Option(help="Name of the column with the GPU count of a job.")
+    ] = "gpu_num",
     duration: Annotated[
         str, typer.Option(help="Column with the duration in seconds.")
     ] = "duration",
     name: Annotated[
         str | None, typer.Option(help="Column with a unique job name; default: numbered names.")
     ] = None,
-    job_set: Annotated[str, typer.Option(help="Job set from which job types are drawn.")] = "one",
+    job_set: Annotated[
+        str,
+        typer.Option(help="Set of job types: one to four. The name of a job picks its type."),
+    ] = "one",
     gpu_type: Annotated[
         str, typer.Option(help="GPU type on which the durations were measured.")
     ] = "V100",
