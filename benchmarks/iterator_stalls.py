@@ -105,15 +105,15 @@ def inside(mode: str) -> None:
         module: Any = importlib.import_module("_reshape_hook.hook.iterators")
         module.destroy_elsewhere = lambda: None
     saver = importlib.import_module("_reshape_hook.hook.saving").Saver
-    original = saver.asked
+    original = saver.stop_due
 
-    def asked(self: Any, now_s: float) -> bool:
+    def stop_due(self: Any, now_s: float) -> bool:
         if original(self, now_s):
-            self.stop._asked = False
+            self.stop._requested = False
             print("BOUNDARY", time.monotonic(), flush=True)
         return False
 
-    saver.asked = asked
+    saver.stop_due = stop_due
     sys.exit(run.main())
 
 

@@ -118,7 +118,7 @@ def test_what_cannot_be_imported_or_exported_is_one_error_with_place_and_remedy(
         (("import", write(bed, "e.toml", "")), 2, "the file has no profile", "[[profile]]"),
         (("import", mine, "--part", "x"), 2, "has no parts", "leave 'x' out"),
         (("export", "nobody"), 3, "no recorded profile of nobody", "recorded types:"),
-        (("export", "--into", mine), 2, "the file exists already", "another --into"),
+        (("export", "--into", mine), 2, "the file exists already", "--into FILE"),
         (("export", "--as", "xml"), 2, "xml", "json"),
     )
     for command, code, what, where in rows:

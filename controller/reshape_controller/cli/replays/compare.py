@@ -107,9 +107,7 @@ def compare(
     ] = None,
     assumptions: Annotated[
         bool,
-        typer.Option(
-            "--sensitivity", help="Repeat with each assumed cost 25 % lower and 25 % higher."
-        ),
+        typer.Option("--sensitivity", help="Repeat with each assumed cost 25 % lower, higher."),
     ] = False,
     out: OutOption = None,
     output: OutputOption = None,
