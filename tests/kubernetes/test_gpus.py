@@ -67,7 +67,7 @@ def test_doctor_sees_each_nodes_gpus_and_what_is_missing(gpus: PodDaemon) -> Non
     assert found["runtime class"]["ok"]
     first = found[f"GPUs of {NODES[0].name}"]
     assert first["detail"] == (
-        "2 h100-80gb-hbm3 GPUs: GPU-n1-0, GPU-n1-1; left out: GPU GPU-n1-2 holds 3072 MiB"
+        "2 h100-80gb-hbm3 GPUs: GPU-n1-0, GPU-n1-1; not used: GPU GPU-n1-2 holds 3072 MiB"
     )
     assert found[f"GPUs of {NODES[1].name}"]["detail"] == "1 a100-sxm4-40gb GPUs: GPU-n2-0"
     stand_in.has(NODES[1])
