@@ -16,7 +16,7 @@ WIDTH, LEFT, RIGHT, TOP = 860, 56, 20, 40
 ROW, GAP, PANEL_GAP, TITLE, FOOT = 20, 3, 30, 24, 62
 COLOURS = ("#2f6db3", "#d9822b", "#4f9d69", "#8e5ea2")
 """Of what trains, by job in order of submission."""
-BUSY = "#c9ced6"
+BUSY, IDLE = "#c9ced6", "#f1f3f5"
 TICK_S = 120.0
 LABEL_LEAST = 64
 """Width of a bar that has room for its job's name."""
@@ -63,7 +63,7 @@ def _panel(panel: Panel, y: int, scale: float) -> list[str]:
     for row, gpu in enumerate(panel.timeline.gpus):
         top = y + TITLE + row * (ROW + GAP)
         parts.append(_text(LEFT - 8, top + 14, f"GPU {gpu.index}", anchor="end"))
-        parts.append(_bar(LEFT, top, end_x - LEFT, "#f1f3f5"))
+        parts.append(_bar(LEFT, top, end_x - LEFT, IDLE))
         for span in gpu.spans:
             parts += _span(span, top, panel.end_s, scale, names, shades)
     bottom = y + TITLE + len(panel.timeline.gpus) * (ROW + GAP)
@@ -97,7 +97,7 @@ def _foot(panels: Sequence[Panel], y: int, scale: float) -> list[str]:
     x = float(LEFT)
     names = [job.name for job in panels[0].timeline.jobs]
     entries = [(f"{name} trains", COLOURS[number]) for number, name in enumerate(names)]
-    entries += [("held, and not training: saves, stops, starts", BUSY), ("idle", "#f1f3f5")]
+    entries += [("held, and not training: saves, stops, starts", BUSY), ("idle", IDLE)]
     for text, colour in entries:
         parts.append(_bar(x, y + 28, 16, colour, height=14))
         parts.append(_text(x + 22, y + 40, text))

@@ -9,26 +9,14 @@ from typing import Any
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import document
 from reshape_controller.http.routes import OPERATIONS
+from tests.golden.sentences import without_sentences
 
 FILE = Path(__file__).with_name("openapi.json")
 
 
-def without_sentences(value: Any) -> Any:
-    """The value without what is for people."""
-    if isinstance(value, list):
-        return [without_sentences(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: without_sentences(each)
-        for name, each in value.items()
-        if not (name in ("description", "summary") and isinstance(each, str))
-    }
-
-
 def described() -> Any:
     """The description without its version and sentences."""
-    found = without_sentences(document(OPERATIONS, ErrorBody))
+    found = without_sentences(document(OPERATIONS, ErrorBody), ("description", "summary"))
     del found["info"]["version"]
     return found
 

@@ -18,6 +18,7 @@ from reshape_controller.live.recovery import recover
 from reshape_controller.store.digest import body_of, record_of
 from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_sidecar import codec
+from tests.golden.sentences import without_sentences
 
 PACKED = Path(__file__).with_name("store.sqlite.xz")
 EXPECTED = Path(__file__).with_name("store.json")
@@ -61,15 +62,6 @@ async def contents(store: SqliteStore) -> dict[str, Any]:
 SENTENCES = ("text", "reason", "note", "refused")
 
 
-def without_sentences(value: Any) -> Any:
-    """The value without the fields that are for people."""
-    if isinstance(value, list):
-        return [without_sentences(each) for each in value]
-    if isinstance(value, dict):
-        return {k: without_sentences(v) for k, v in value.items() if k not in SENTENCES}
-    return value
-
-
 async def figures(store: SqliteStore) -> Any:
     """Every row that people see, without its sentences."""
     rows = (
@@ -80,7 +72,7 @@ async def figures(store: SqliteStore) -> Any:
         *await store.decisions(None),
         *await store.profiles(),
     )
-    return [without_sentences(codec.to_value(row)) for row in rows]
+    return [without_sentences(codec.to_value(row), SENTENCES) for row in rows]
 
 
 def opened(path: Path) -> dict[str, Any]:

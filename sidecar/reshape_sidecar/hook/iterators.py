@@ -90,12 +90,16 @@ def keep_pending() -> None:
     Code that lists all objects, as a flush does, could otherwise be the last to hold one, and so
     destroy it.
     """
-    parts = [part for box in list(_boxes.values()) for part in list(box)]
-    if parts:
+    _keep([part for box in list(_boxes.values()) for part in list(box)])
+
+
+def _keep(things: list[Any]) -> None:
+    """Add a reference to each that is never given back."""
+    if things:
         import ctypes
 
-        for part in parts:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(part))  # never given back
+        for thing in things:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def end(flush: Callable[[], object], leave: Callable[[], object]) -> None:
@@ -108,12 +112,8 @@ def end(flush: Callable[[], object], leave: Callable[[], object]) -> None:
     kinds = {getattr(sys.modules.get(module), name, None) for module, name in OWNERS} - {None}
     if not kinds:
         return
-    import ctypes
-
     keep_pending()
-    for thing in gc.get_objects():
-        if type(thing) in kinds:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))  # never given back
+    _keep([thing for thing in gc.get_objects() if type(thing) in kinds])
     flush()
     deadline_s = time.monotonic() + END_WAIT_S
     while _boxes and time.monotonic() < deadline_s:
