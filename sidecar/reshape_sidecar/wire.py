@@ -63,6 +63,30 @@ class OutcomeKind(StrEnum):
     REFUSED = "refused"
 
 
+class Trajectory(StrEnum):
+    """Verdict on a reshape's effect on training; members stand from the best to the worst."""
+
+    EXACT = "exact"
+    """The same numbers but for the rounding of sums over another number of devices."""
+    STEPS_ONLY = "steps-only"
+    """No step is lost or repeated, but the numbers differ."""
+    UNKNOWN = "unknown"
+    """The script has state that no checkpoint holds, or there is no verdict yet."""
+
+    @classmethod
+    def of(cls, word: str | None) -> Trajectory:
+        """Return the verdict in a report; ``unknown`` without a word or for a word not known."""
+        return _TRAJECTORIES.get(word or "", cls.UNKNOWN)
+
+    def meets(self, least: Trajectory) -> bool:
+        """Return whether this verdict is ``least`` or better."""
+        return _RANKS[self] <= _RANKS[least]
+
+
+_TRAJECTORIES = {one.value: one for one in Trajectory}
+_RANKS = {one: rank for rank, one in enumerate(Trajectory)}
+
+
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """The save barrier of a job's workers: the step of one start after which all save."""
@@ -130,7 +154,10 @@ class Progress:
     checkpoint_step: int | None = None
     late_steps: int = 0
     trajectory: str | None = None
-    """``exact`` or ``steps-only``, the hook's verdict; None without a verdict (level 0)."""
+    """Value of a ``Trajectory``, the hook's verdict; None without a verdict (level 0).
+
+    It is text so that a peer that does not know the word can still read the report.
+    """
     trajectory_reason: str | None = None
 
 

@@ -21,6 +21,7 @@ from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.position import Counts, SavedPosition
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.values import Reader, Writer
+from reshape_sidecar.wire import Trajectory
 
 SHUFFLE_SEED_BYTES = 4
 
@@ -189,8 +190,12 @@ def _read(published: PublishedCheckpoint) -> SavedState:
         ended_callbacks=document.get("ended_callbacks", {}),
         random=document["random"],
         logs=document["logs"],
-        verdict=Verdict(*document.get("verdict", [EXACT])),
+        verdict=_verdict(*document.get("verdict", [EXACT])),
     )
+
+
+def _verdict(word: str, reason: str | None = None) -> Verdict:
+    return Verdict(Trajectory.of(word), reason)
 
 
 def _encode_point(resume_point: ResumePoint, writer: Writer) -> dict[str, Any]:

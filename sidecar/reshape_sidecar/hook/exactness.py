@@ -2,8 +2,7 @@
 
 Does: inspects the strategy, the data pipeline, the layers and the traced step of a fit.
 
-``exact`` means: the same numbers but for the rounding of sums over another number of devices.
-``steps-only`` means: no step is lost or repeated, but the numbers differ; the reason is named.
+``exact``, ``steps-only`` and ``unknown`` are those of ``wire.Trajectory``; the reason is named.
 """
 
 from __future__ import annotations
@@ -15,34 +14,36 @@ from typing import Any
 from reshape_sidecar.hook import batches, caches, custom_step, data_order, randomness, variables
 from reshape_sidecar.hook.position import pipeline
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.wire import Trajectory
 
-EXACT = "exact"
-STEPS_ONLY = "steps-only"
+EXACT, STEPS_ONLY, UNKNOWN = Trajectory
 PYTHON_OPERATIONS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 STATELESS_RANDOM = ("Stateless",)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``exact`` or ``steps-only``, with the reasons or a note."""
+    """A verdict with its reasons, or ``exact`` with a note."""
 
-    kind: str
+    kind: Trajectory
     reason: str | None = None
 
-    def worse(self, reason: str) -> Verdict:
-        """Return the verdict with one more ``reason`` against exactness."""
-        if self.kind == STEPS_ONLY and self.reason:
-            if reason in self.reason.split("; "):
-                return self
-            return Verdict(STEPS_ONLY, f"{self.reason}; {reason}")
-        return Verdict(STEPS_ONLY, reason)
+    def worse(self, reason: str, kind: Trajectory = STEPS_ONLY) -> Verdict:
+        """Return the verdict with one more ``reason``; it is ``kind`` or worse."""
+        known = self.reason if self.kind is not EXACT else None
+        kind = kind if self.kind.meets(kind) else self.kind
+        if known is None:
+            return Verdict(kind, reason)
+        if reason in known.split("; "):
+            return Verdict(kind, known)
+        return Verdict(kind, f"{known}; {reason}")
 
     def after(self, before: Verdict) -> Verdict:
         """Return this verdict with the reasons of ``before``, that of the process before."""
         verdict = self
-        if before.kind == STEPS_ONLY and before.reason:
+        if before.kind is not EXACT and before.reason:
             for reason in before.reason.split("; "):
-                verdict = verdict.worse(reason)
+                verdict = verdict.worse(reason, before.kind)
         return verdict
 
 

@@ -89,7 +89,7 @@ class ProgressReporter:
     def set_verdict(self, verdict: Verdict) -> None:
         """Set whether the trajectory stays exact, as far as it is known now."""
         self.verdict = verdict
-        self.update(trajectory=verdict.kind, trajectory_reason=verdict.reason)
+        self.update(trajectory=verdict.kind.value, trajectory_reason=verdict.reason)
 
     def request_save_after(self, step: int | None) -> None:
         """Request a save of all workers after ``step``; None withdraws the request."""

@@ -16,14 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape_profiles.hook_reports import listening
+from reshape_sidecar import codec
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook import report, settings
-from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, Verdict
+from reshape_sidecar.hook.exactness import EXACT, STEPS_ONLY, UNKNOWN, Verdict
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
 from reshape_sidecar.hook.randomness import StartupRandomness
 from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.saving import SAVE_RATIO_MAX, SaveInterval
+from reshape_sidecar.wire import Progress, Trajectory
 
 WAIT_S = 20.0
 
@@ -125,7 +127,7 @@ def test_reports_arrive_at_the_agent(tmp_path: Path, folder: str) -> None:
     with listening(short / "agent.sock") as reports:
         reporter = ProgressReporter(ReportSender(place / "agent.sock"), 3, time.monotonic() - 1)
         reporter.phase_ended("import_s")
-        reporter.set_verdict(Verdict("steps-only", "why"))
+        reporter.set_verdict(Verdict(STEPS_ONLY, "why"))
         reporter.phase(HookPhase.BUILDING)
         reporter.report_logs({"loss": 0.5, "sparse_categorical_accuracy": 0.75})
         reporter.flush()
@@ -168,7 +170,7 @@ def test_the_start_that_an_older_agent_tells_in_unix_time_is_that_of_the_hook(
 def test_half_a_character_in_a_text_does_not_mute_the_reporter(tmp_path: Path) -> None:
     with listening(tmp_path / "agent.sock") as reports:
         reporter = ProgressReporter(ReportSender(tmp_path / "agent.sock"), 3, time.monotonic())
-        reporter.set_verdict(Verdict("steps-only", "why \ud83d"))
+        reporter.set_verdict(Verdict(STEPS_ONLY, "why \ud83d"))
         reporter.phase(HookPhase.BUILDING)
         reporter.flush()
         until(lambda: reports, "the report")
@@ -296,3 +298,24 @@ def test_a_reason_of_before_a_restart_is_not_forgotten_after_it() -> None:
     noted = Verdict(EXACT, "the script uses 1 of 2")
     assert Verdict(EXACT).after(noted) == Verdict(EXACT)
     assert noted.after(uneven) == uneven
+
+
+def test_a_verdict_is_as_bad_as_the_worst_of_its_reasons() -> None:
+    doubted = Verdict(EXACT, "a note").worse("a list", UNKNOWN)
+    assert doubted == Verdict(UNKNOWN, "a list")
+    assert doubted.worse("dropout") == Verdict(UNKNOWN, "a list; dropout")
+    assert Verdict(STEPS_ONLY, "dropout").worse("a list", UNKNOWN).kind is UNKNOWN
+    assert Verdict(STEPS_ONLY, "a list").worse("a list", UNKNOWN) == doubted
+    assert Verdict(EXACT).after(doubted) == doubted
+    for verdict, meets in ((EXACT, 3), (STEPS_ONLY, 2), (UNKNOWN, 1)):
+        assert sum(map(verdict.meets, Trajectory)) == meets
+
+
+def test_a_report_without_a_word_or_with_that_of_a_later_version_is_an_unknown_verdict() -> None:
+    assert [Trajectory.of(word) for word in ("exact", None, "better-than-exact")] == [
+        EXACT,
+        UNKNOWN,
+        UNKNOWN,
+    ]
+    later = codec.loads(Progress, '{"step":7,"trajectory":"better-than-exact"}')
+    assert Trajectory.of(later.trajectory) is UNKNOWN
