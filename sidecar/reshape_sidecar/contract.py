@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reshape_sidecar.wire import Progress
+from reshape_sidecar.wire import Progress, Saves
 
 RESERVED_PREFIXES = ("RESHAPE_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "TF_CONFIG")
 """Prefixes that a job record's variables may not have: Reshape sets them, or they load code."""
@@ -45,6 +45,8 @@ ENV_PEERS = "RESHAPE_PEERS"
 """Comma-separated addresses of all workers of this start, by number."""
 ENV_MEETING = "RESHAPE_MEETING"
 """Path of a file with a generation and a step: all workers of that start save after the step."""
+ENV_REPORT_LEVEL = "RESHAPE_REPORT_LEVEL"
+"""Level of the reports that the agent knows (``wire.WIRE_LEVEL``); not set means level 1."""
 ENV_SPAWNED_AT_S = "RESHAPE_SPAWNED_AT_S"
 """When the process was started, by the machine's monotonic clock (the wall clock may be set
 meanwhile); its import phase begins then."""
@@ -83,6 +85,12 @@ class HookReport:
     save_s: float | None = None
     asks_step: int | None = None
     """Step after which all workers shall save; set by the first of several workers."""
+    saves: Saves | None = None
+    """When this process saves; None if it is not known yet. Level 2."""
+    exception: str | None = None
+    """Type of the exception that ends the process. Level 2."""
+    exception_message: str | None = None
+    """Its message, shortened. Level 2."""
 
 
 @dataclass(frozen=True, slots=True)

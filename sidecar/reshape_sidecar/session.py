@@ -38,6 +38,7 @@ from reshape_sidecar.hook.save_barrier import SaveBarrier
 from reshape_sidecar.hook.saving import SaveInterval
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
+from reshape_sidecar.wire import WIRE_LEVEL, Saves
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
@@ -58,7 +59,10 @@ class Session:
         self._settings = settings
         self._stop = Stop(settings.keep_running)
         self._reporter = ProgressReporter(
-            ReportSender(settings.socket), settings.generation, settings.spawned_at_s
+            ReportSender(settings.socket),
+            settings.generation,
+            settings.spawned_at_s,
+            self._saves if settings.report_level >= WIRE_LEVEL else None,
         )
         self._pacer = device_truth.pacer_of(
             settings.device_truth if settings.simulated else None,
@@ -175,6 +179,9 @@ class Session:
         self._reporter.phase(HookPhase.SAVED)
         self._reporter.flush()
         self._stop.leave()
+
+    def _saves(self) -> Saves:
+        return Saves.SIGTERM if self._stop.is_replaced() else Saves.BOUNDARY
 
     def _save_with_all(self, barrier: SaveBarrier, write: Write, now_s: float) -> None:
         """Save with all workers after the same steps; only the chief's save is published."""

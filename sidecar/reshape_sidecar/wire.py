@@ -11,11 +11,19 @@ the one that the SideCar already knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import signal
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 WIRE_VERSION = 1
+WIRE_LEVEL = 2
+"""Level of the fields of a report. A peer of an earlier release refuses fields that it does not
+know, so the SideCar sends those of a level once an answer has named that level."""
+LEVEL_HEADER = "Reshape-Wire-Level"
+"""Header of the coordinator's answers: the level that it knows. Level 1 has no header."""
 
+SIGNAL_BASE = 128
+"""A process ended by signal N has exit code 128 + N, as shells say it."""
 EXIT_SAVED = 75
 """Exit code of a training process that saved on request and can go on later."""
 
@@ -54,6 +62,17 @@ class Phase(StrEnum):
     """The training process ended by itself with another code; ``error`` and ``exit_code`` say."""
     UNFIT = "unfit"
     """The self-check failed; ``error`` names the cause and the remedy."""
+
+
+class Saves(StrEnum):
+    """When a training process saves its state on request."""
+
+    BOUNDARY = "boundary"
+    """At the next step boundary: a `fit` under the hook, or a session."""
+    SIGTERM = "sigterm"
+    """It has a SIGTERM handler of its own, which may save."""
+    NEVER = "never"
+    """It does not save, or is not known to."""
 
 
 class OutcomeKind(StrEnum):
@@ -224,3 +243,23 @@ class Observed:
     """Save barrier in its newest desired state."""
     asks: Meeting | None = None
     """Save barrier that its training process requests."""
+    saves: Saves | None = None
+    """When the process that trains saves; None before its first step, and at level 1. Level 2."""
+    exception: str | None = None
+    """Type of the Python exception that ended the process of ``exit_code``. Level 2."""
+    exception_message: str | None = None
+    """Its message, shortened. Level 2."""
+
+
+def at_level(observed: Observed, level: int) -> Observed:
+    """Return the report without the fields that a peer of ``level`` does not know."""
+    if level >= WIRE_LEVEL:
+        return observed
+    return replace(observed, saves=None, exception=None, exception_message=None)
+
+
+def signal_of(exit_code: int | None) -> str | None:
+    """Return the name of the signal that ended a process of this exit code (128 + N, as shells say
+    it); None if no signal did."""
+    number = (exit_code or 0) - SIGNAL_BASE
+    return signal.Signals(number).name if number in set(signal.Signals) else None

@@ -18,7 +18,7 @@ from tornado.web import Application, RequestHandler
 
 from reshape_launcher.spec import worker_token
 from reshape_sidecar import codec
-from reshape_sidecar.wire import Desired, Mode, Observed
+from reshape_sidecar.wire import LEVEL_HEADER, WIRE_LEVEL, Desired, Mode, Observed
 
 PATIENCE_S = 30.0
 """Longest wait of a test; far more than an idle machine needs."""
@@ -36,6 +36,8 @@ class CoordinatorDouble:
     reports: list[Observed] = field(default_factory=list)
     answer: tuple[int, bytes] | None = None
     """Status and body of every answer, if set."""
+    level: int = WIRE_LEVEL
+    """Level of the reports that it knows; at level 1 it says nothing of it."""
     refused: int = 0
     """Requests with a wrong token."""
 
@@ -113,6 +115,8 @@ class _Handler(RequestHandler):
             double.refused += 1
             self.set_status(401)
             return
+        if double.level > 1:
+            self.set_header(LEVEL_HEADER, str(double.level))
         observed = codec.loads(Observed, self.request.body)
         double.reports.append(observed)
         wait_until_s = time.monotonic() + float(self.get_query_argument("wait_s"))

@@ -22,6 +22,7 @@ from reshape_profiles.hook_reports import listening
 from reshape_sidecar import checkpoints, contract
 from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.contract import HookReport
+from reshape_sidecar.wire import WIRE_LEVEL
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "sidecar" / "reshape_sidecar" / "hook" / "run.py"
@@ -86,6 +87,7 @@ class Job:
             contract.ENV_SOCKET: str(self.folder / "agent.sock"),
             contract.ENV_KEEP_RUNNING: str(self.folder / "keep-running"),
             contract.ENV_SPAWNED_AT_S: str(time.monotonic()),
+            contract.ENV_REPORT_LEVEL: str(WIRE_LEVEL),
         }
         with listening(self.folder / "agent.sock") as reports:
             command = [sys.executable, *self.launcher, str(self.script), *self.arguments]

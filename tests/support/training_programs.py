@@ -46,6 +46,16 @@ while True:
 """A loop of its own (level 2), which says where it found the session API and what else it finds.
 Its argument is how many seconds its imports take."""
 
+SAVES_NOTHING = (
+    READY
+    + """
+ready()
+while True:
+    time.sleep(0.01)
+"""
+)
+"""Knows nothing of SIGTERM: each stop loses all that it has done."""
+
 PRINTS_AT_THE_END = (
     READY
     + """

@@ -14,7 +14,7 @@ from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
 from reshape_controller.live.sidecar_hub import HOLD_MAX_S
 from reshape_controller.records.limits import WORKERS_MAX
 from reshape_sidecar import codec
-from reshape_sidecar.wire import WIRE_VERSION, Desired, Observed
+from reshape_sidecar.wire import LEVEL_HEADER, WIRE_LEVEL, WIRE_VERSION, Desired, Observed
 
 
 class SideCar(Handler):
@@ -45,6 +45,7 @@ class SideCar(Handler):
         wait_s = self.number("wait_s", 0.0, 0.0, HOLD_MAX_S)
         exchange = self.context.hub.exchange(job, int(attempt), observed, wait_s)
         self._exchange = asyncio.ensure_future(exchange)
+        self.set_header(LEVEL_HEADER, str(WIRE_LEVEL))
         try:
             desired = await self._exchange
         except asyncio.CancelledError:

@@ -182,7 +182,14 @@ class WorkerGroup:
         if dead is None:
             return merged
         error = f"worker {dead.worker}: {dead.error or 'its training process ended'}"
-        return replace(merged, phase=dead.phase, error=error, exit_code=dead.exit_code)
+        return replace(
+            merged,
+            phase=dead.phase,
+            error=error,
+            exit_code=dead.exit_code,
+            exception=dead.exception,
+            exception_message=dead.exception_message,
+        )
 
     def _failure(self) -> Observed | None:
         """Report of a worker whose process died although the chief was not asked to stop."""

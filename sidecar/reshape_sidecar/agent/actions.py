@@ -120,6 +120,10 @@ class Actions:
             state.memory.progress.step,
             memory_ran_out=self._memory_kills > before,
         )
+        report = state.hook
+        if report is not None and report.exception is not None and ended.error is not None:
+            message = report.exception_message
+            ended = replace(ended, exception=report.exception, exception_message=message)
         log.info("generation %s ended with exit code %s", ended.generation, ended.exit_code)
         state.timestamps = replace(state.timestamps, ended_at_s=training.ended_at_s)
         # An agent that was started again has missed reports of steps; the checkpoint proves some.

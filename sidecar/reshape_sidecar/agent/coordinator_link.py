@@ -20,7 +20,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from reshape_sidecar import codec, limits
 from reshape_sidecar.agent.spec import AttemptSpec
-from reshape_sidecar.wire import Desired, Observed
+from reshape_sidecar.wire import LEVEL_HEADER, Desired, Observed, at_level
 
 log = logging.getLogger("agent")
 UNKNOWN_ATTEMPT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -51,6 +51,8 @@ class CoordinatorLink:
         self._on_acknowledged = on_acknowledged
         self._client: AsyncHTTPClient = SimpleAsyncHTTPClient(force_instance=True)
         self._dirty = asyncio.Event()
+        self._level = 1
+        """Level of the reports that the coordinator knows."""
         self._backoff_s = limits.BACKOFF_MIN_S
         self._trouble: str | None = None
         self.sequence_acknowledged = -1
@@ -96,12 +98,13 @@ class CoordinatorLink:
                     "Content-Type": "application/json",
                 },
                 # A text that training reports may hold half a character; the rest is still sent.
-                body=codec.dumps(observed).encode(errors="replace"),
+                body=codec.dumps(at_level(observed, self._level)).encode(errors="replace"),
                 connect_timeout=limits.CONNECT_S,
                 request_timeout=wait_s + limits.ANSWER_MARGIN_S,
                 follow_redirects=False,
             )
             response = await self._client.fetch(request)
+            self._level = int(response.headers.get(LEVEL_HEADER, "1"))
             nothing = response.code == HTTPStatus.NO_CONTENT
             desired = None if nothing else codec.loads(Desired, response.body)
         except HTTPError as error:

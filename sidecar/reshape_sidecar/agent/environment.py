@@ -18,6 +18,7 @@ from pathlib import Path
 
 from reshape_sidecar import contract
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
+from reshape_sidecar.wire import WIRE_LEVEL
 
 HOOKED_FRAMEWORKS = ("keras", "tensorflow")
 _INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?\Z")
@@ -120,6 +121,7 @@ def variables(
         contract.ENV_SOCKET: str(socket),
         contract.ENV_KEEP_RUNNING: str(keep_running),
         contract.ENV_SPAWNED_AT_S: repr(now_s),
+        contract.ENV_REPORT_LEVEL: str(WIRE_LEVEL),
     }
     optional = {
         contract.ENV_EPOCHS: spec.length_epochs,

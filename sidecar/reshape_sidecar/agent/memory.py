@@ -36,6 +36,8 @@ class ProcessExit:
     saved_step: int | None
     complete: bool
     error: str | None = None
+    exception: str | None = None
+    exception_message: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

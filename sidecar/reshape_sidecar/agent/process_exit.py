@@ -17,11 +17,17 @@ from reshape_sidecar.agent.memory import ProcessExit
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.init.values import SIGNAL_BASE, TRAINING_LOG, TrainingProcess
-from reshape_sidecar.wire import EXIT_SAVED, Progress
+from reshape_sidecar.init.values import TRAINING_LOG, TrainingProcess
+from reshape_sidecar.wire import EXIT_SAVED, SIGNAL_BASE, Progress, signal_of
 
 log = logging.getLogger("agent")
 NEVER_EXECUTED = -1
+EXIT_EXCEPTION = 1
+"""Exit code of Python after an exception that the program does not catch."""
+TRACEBACK = "Traceback (most recent call last):\n"
+MESSAGE_CHARS_MAX = 500
+"""Longest message of an exception in a report."""
+_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
 TAIL_BYTES_MAX = 8 * limits.ERROR_CHARS_MAX
 """Bytes read of the log's end: a line of Keras's progress bar is mostly cursor movement."""
 _TERMINAL = re.compile(
@@ -61,6 +67,8 @@ def inspect(
     code = NEVER_EXECUTED if training.exit_code is None else training.exit_code
     complete = newest is not None and newest.manifest.complete
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
+    tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes) if failed else ""
+    exception, message = exception_in(tail) if code == EXIT_EXCEPTION else (None, None)
     return ProcessExit(
         training.generation,
         code,
@@ -68,7 +76,9 @@ def inspect(
         step=step,
         saved_step=None if newest is None else newest.manifest.step,
         complete=complete and code in (0, EXIT_SAVED),
-        error=_error(folder, training, code, memory_ran_out) if failed else None,
+        error=_error(_last_lines(tail), training, code, memory_ran_out) if failed else None,
+        exception=exception,
+        exception_message=message,
     )
 
 
@@ -98,7 +108,17 @@ def progress_after(progress: Progress, ended: ProcessExit | None) -> Progress:
     return replace(progress, step=saved, loss=None, seconds_per_step=None)
 
 
-def _error(folder: Folder, training: TrainingProcess, code: int, memory_ran_out: bool) -> str:
+def exception_in(log: str) -> tuple[str, str] | tuple[None, None]:
+    """Return type and message of the last exception that Python has printed into ``log``."""
+    _, trace, text = log.rpartition(TRACEBACK)
+    lines = [line for line in text.splitlines() if line and not line[0].isspace()]
+    found = _EXCEPTION.match(lines[0]) if trace and lines else None
+    if found is None:
+        return None, None
+    return found["type"].rpartition(".")[2], (found["message"] or "")[:MESSAGE_CHARS_MAX]
+
+
+def _error(tail: str, training: TrainingProcess, code: int, memory_ran_out: bool) -> str:
     if training.error is not None:
         return training.error
     first = f"training ended with exit code {code}"
@@ -106,14 +126,13 @@ def _error(folder: Folder, training: TrainingProcess, code: int, memory_ran_out:
         first += " (saved and left), although no stop was requested"
     elif memory_ran_out and code == SIGNAL_BASE + signal.SIGKILL:
         first += ": out of memory (limit: resources.memory)"
-    elif code - SIGNAL_BASE in set(signal.Signals):
-        first += f" ({signal.Signals(code - SIGNAL_BASE).name})"
-    tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes)
+    elif (by := signal_of(code)) is not None:
+        first += f" ({by})"
     return f"{first}\n{tail}" if tail else first
 
 
 def _tail(path: Path, offset_bytes: int) -> str:
-    """Return the last lines that this process wrote, without control codes."""
+    """Return the end of what this process wrote, without control codes and empty lines."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, 2)
@@ -123,5 +142,9 @@ def _tail(path: Path, offset_bytes: int) -> str:
     except OSError:
         return ""
     lines = [_TERMINAL.sub("", line).rstrip() for line in text.splitlines()]
-    tail = "\n".join([line for line in lines if line][-limits.ERROR_LINES_MAX :])
-    return tail[-limits.ERROR_CHARS_MAX :]
+    return "\n".join([line for line in lines if line])
+
+
+def _last_lines(text: str) -> str:
+    lines = text.splitlines()[-limits.ERROR_LINES_MAX :]
+    return "\n".join(lines)[-limits.ERROR_CHARS_MAX :]

@@ -9,7 +9,7 @@ from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.contract import HookReport
 from reshape_sidecar.init.values import InitStatus
-from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Meeting, Observed, Phase
+from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Meeting, Observed, Phase, Saves
 
 SEQUENCES_PER_BOOT = 1_000_000
 """Reports in one millisecond of an agent's life: a later start's numbers are all higher."""
@@ -25,6 +25,7 @@ def observed_state(
     address: str | None = None,
     hook: HookReport | None = None,
     waits_for: str | None = None,
+    saves: Saves | None = None,
 ) -> Observed:
     """Return the whole observed state."""
     phase = converge.phase(memory, status, checked=checked)
@@ -50,6 +51,9 @@ def observed_state(
         times=memory.times,
         gpu_use=gpu_use,
         process_restarts=memory.process_restarts,
+        saves=saves if running else None,
+        exception=None if ended is None else ended.exception,
+        exception_message=None if ended is None else ended.exception_message,
     )
     return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)
 

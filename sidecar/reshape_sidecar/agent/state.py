@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from reshape_sidecar.agent import environment, library, process_exit, reporting
+from reshape_sidecar.agent import abilities, environment, library, process_exit, reporting
 from reshape_sidecar.agent.memory import Memory, MemoryFile
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import InitStatus
-from reshape_sidecar.wire import GpuUse, Observed
+from reshape_sidecar.wire import GpuUse, Observed, Saves
 
 
 class AgentState:
@@ -61,6 +61,14 @@ class AgentState:
         known = workers == 1 or (desired is not None and len(desired.peers) == workers)
         return self.checked and self.fault is None and known
 
+    def saves(self) -> Saves | None:
+        """Return when the process that trains saves; None before its first step."""
+        training = self.status().training
+        if training is None or self.memory.trained_generation < training.generation:
+            return None
+        reports = self.names_first_step
+        return abilities.saves(training, self.hook, reports=reports, now_s=time.monotonic())
+
     def persist(self, **changes: Any) -> None:
         """Change the memory, write it to the disk, then report it."""
         memory = replace(self.memory, **changes)
@@ -93,6 +101,7 @@ class AgentState:
             self.address,
             self.hook,
             self.waits_for,
+            self.saves(),
         )
 
     def observe_next(self) -> Observed:

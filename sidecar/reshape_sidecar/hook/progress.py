@@ -7,16 +7,20 @@ only if a report is due.
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
-from reshape_sidecar.wire import Progress
+from reshape_sidecar.wire import Progress, Saves
 
 STEP_WEIGHT = 0.1
 """Weight of the newest step in the running seconds per step."""
+MESSAGE_CHARS_MAX = 500
+"""Longest message of an exception in a report."""
 ACCURACY_NAMES = ("accuracy", "acc")
 
 
@@ -28,14 +32,21 @@ class ProgressReporter:
         sender: ReportSender,
         generation: int,
         spawned_at_s: float | None,
+        saves: Callable[[], Saves] | None = None,
     ) -> None:
+        """``saves`` returns when this process saves; None: the agent knows no reports of level
+        2."""
         self._sender = sender
+        self.saves = saves
+        self._lock = threading.RLock()  # a signal handler may send while this thread does
         self._report = HookReport(generation=generation, phase=HookPhase.IMPORTING)
         now_s = time.monotonic()
         # An agent older than this hook passes Unix time, which is later than now.
         self._since_s = now_s if spawned_at_s is None else min(spawned_at_s, now_s)
         self._sent_s = 0.0
         self._step_s: float | None = None
+        self._loop_step: tuple[float, int] | None = None
+        """When the first step of a loop that nothing saves was seen, and the step."""
         self.verdict = Verdict(EXACT)
 
     @property
@@ -96,6 +107,36 @@ class ProgressReporter:
         self._report = dataclasses.replace(self._report, asks_step=step)
         self._send()
 
+    def report_loop(self, step: int, is_current: Callable[[], bool]) -> None:
+        """Report the step of a loop that nothing saves, from another thread than the loop's, unless
+        ``is_current`` says that it is over."""
+        with self._lock:
+            if self.saves is None or not is_current():
+                return
+            now_s, report = time.monotonic(), self._report
+            progress = dataclasses.replace(report.progress, step=step)
+            if step and self._loop_step is None:
+                self._loop_step = now_s, step
+                self.phase_ended("first_step_s")
+                report = self._report
+            elif self._loop_step is not None and step > self._loop_step[1]:
+                seconds = (now_s - self._loop_step[0]) / (step - self._loop_step[1])
+                progress = dataclasses.replace(progress, seconds_per_step=round(seconds, 6))
+            self._sender.send(dataclasses.replace(report, progress=progress, saves=self.saves()))
+
+    def failed(self, error: BaseException) -> None:
+        """Report the exception that ends the script, and wait until that is sent."""
+        if self.saves is None:
+            return
+        message = " ".join(str(error).split())[:MESSAGE_CHARS_MAX]
+        kind = type(error).__qualname__
+        with self._lock:
+            self._report = dataclasses.replace(
+                self._report, exception=kind, exception_message=message
+            )
+        self._send()
+        self.flush()
+
     def flush(self) -> None:
         """Wait, for a bounded time, until the newest report is sent."""
         self._sender.flush()
@@ -107,7 +148,9 @@ class ProgressReporter:
             self.update(total_steps=step)  # the total was that of a call that is over
         if self._step_s is not None:
             self.update(seconds_per_step=round(self._step_s, 6))
-        self._sender.send(self._report)
+        with self._lock:
+            saves = None if self.saves is None else self.saves()
+            self._sender.send(dataclasses.replace(self._report, saves=saves))
 
 
 def _number(value: Any) -> float | None:

@@ -162,6 +162,7 @@ def main() -> int:
         _show(error)
         if hook is not None:
             hook.exit_code = 1
+            hook.reporter.failed(error)
         return 1
     if hook is not None:
         hook.script_ended()

@@ -38,6 +38,7 @@ class HookSettings:
     worker: int = 0
     workers: int = 1
     meeting: Path | None = None
+    report_level: int = 1
 
 
 def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
@@ -93,4 +94,5 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         worker=whole(contract.ENV_WORKER, 0) or 0,
         workers=whole(contract.ENV_WORKERS, 1) or 1,
         meeting=path(contract.ENV_MEETING),
+        report_level=whole(contract.ENV_REPORT_LEVEL, 1) or 1,
     )

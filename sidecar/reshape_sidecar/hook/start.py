@@ -14,7 +14,7 @@ from typing import Any
 
 from reshape_sidecar import device_truth
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import data_order, iterators, randomness, settings
+from reshape_sidecar.hook import data_order, iterators, randomness, settings, unsaved_loops
 from reshape_sidecar.hook.checkpoint import CheckpointStore
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.log import complain
@@ -24,6 +24,7 @@ from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.training import Training
+from reshape_sidecar.wire import WIRE_LEVEL
 
 
 def split_cpu(tensorflow: Any, count: int) -> None:
@@ -62,6 +63,10 @@ def start() -> Training:
     saver = Saver(stop, store, reporter, pacer)
     training = Training(told, saver, reporter, pacer, shuffles)
     stop.install()
+    loops = unsaved_loops.UnsavedLoops(training, reporter)
+    if told.report_level >= WIRE_LEVEL:
+        reporter.saves = lambda: unsaved_loops.saves(training)
+        loops.start()
     # The first handler that is registered is called last.
     atexit.register(iterators.end, flush_files, lambda: stop.leave(training.exit_code))
     reporter.phase(HookPhase.IMPORTING)
@@ -102,6 +107,7 @@ def start() -> Training:
     watch.after("numpy", startup_randomness.numpy_imported)
     watch.after("tensorflow", tensorflow_imported)
     watch.before("tensorflow", startup_randomness.tensorflow_begins)
+    watch.after(unsaved_loops.OPTIMIZER_MODULE, loops.patch)
     watch.after(TRAINER_MODULE, trainer_imported)
     watch.after("keras", keras_imported)
     watch.after("tf_keras", legacy_keras_imported)

@@ -42,6 +42,8 @@ class Stop:
         """True if everything is on disk between two loops: the handler may leave at once."""
         self.before_leaving: Callable[[], None] | None = None
         """Called by the handler before it leaves; it must not print."""
+        self.before_loss: Callable[[], None] | None = None
+        """Called by the handler before the process ends unsaved; it must not print."""
 
     @property
     def answered_by_loop(self) -> bool:
@@ -56,6 +58,18 @@ class Stop:
     def install(self) -> None:
         """Install the handler of SIGTERM; a handler that the script installs later replaces it."""
         signal.signal(signal.SIGTERM, self._on_signal)
+
+    def is_replaced(self) -> bool:
+        """Return whether the script handles SIGTERM itself; a session of Reshape does not count."""
+        handler = signal.getsignal(signal.SIGTERM)
+        return callable(handler) and handler != self._on_signal and not self.is_a_sessions()
+
+    def is_a_sessions(self) -> bool:
+        """Return whether a session has taken SIGTERM over; it has a module ``stop`` of its own."""
+        owner = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+        kind = type(owner)
+        named = kind.__qualname__ == Stop.__qualname__ and kind.__module__.endswith(".hook.stop")
+        return named and owner is not self
 
     def requested(self) -> bool:
         """Return whether to save and leave now; a withdrawn request is cleared."""
@@ -88,6 +102,8 @@ class Stop:
         else:
             with contextlib.suppress(OSError):
                 os.write(2, NOTHING_SAVED)  # a handler must not print
+            if self.before_loss is not None:
+                self.before_loss()
             _end_by(number)
 
 

@@ -218,6 +218,11 @@ class Training:
     # -- called by the running fit --------------------------------------------------------------
 
     @property
+    def has_fit(self) -> bool:
+        """Whether the script has called ``fit`` in this process."""
+        return self._calls > 0
+
+    @property
     def epochs_before(self) -> int:
         """Epochs of all finished fit calls."""
         return sum(fit.epochs for fit in self.finished)

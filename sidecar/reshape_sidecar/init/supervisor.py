@@ -31,7 +31,6 @@ from reshape_sidecar.init.values import (
     KEEP_RUNNING_FILE,
     LOCK_FILE,
     NOT_EXECUTABLE,
-    SIGNAL_BASE,
     SOCKET_NAME,
     TRAINING_FILE,
     TRAINING_LOG,
@@ -47,6 +46,7 @@ from reshape_sidecar.init.values import (
     TrainingProcess,
     WithdrawSigterm,
 )
+from reshape_sidecar.wire import SIGNAL_BASE
 
 
 class AlreadyRunning(Exception):

@@ -19,8 +19,6 @@ AGENT_LOG = "agent.log"
 INIT_LOG = "init.log"
 NOT_EXECUTABLE = 127
 """Exit code of a training process that could not be executed."""
-SIGNAL_BASE = 128
-"""A process ended by signal N has exit code 128 + N, as shells say it."""
 
 
 @dataclass(frozen=True, slots=True)

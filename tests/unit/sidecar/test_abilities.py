@@ -1,0 +1,109 @@
+"""What the agent can tell about a training process: when it saves, and which exception ended it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar import codec
+from reshape_sidecar.agent import abilities
+from reshape_sidecar.agent.process_exit import exception_in
+from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.init.values import TrainingProcess
+from reshape_sidecar.wire import Observed, Phase, Saves, at_level, signal_of
+
+HANDLER = "signal.signal(signal.SIGTERM, lambda *_: None)"
+IGNORES = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+TRACE = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\n'
+
+
+@pytest.mark.parametrize(("line", "found"), [(HANDLER, True), ("", False), (IGNORES, False)])
+def test_a_handler_of_sigterm_is_read_from_the_kernel(
+    tmp_path: Path, line: str, found: bool
+) -> None:
+    ready = tmp_path / "ready"
+    code = f"import signal, time\n{line}\nopen({str(ready)!r}, 'w').close()\ntime.sleep(60)\n"
+    process = subprocess.Popen([sys.executable, "-S", "-c", code])
+    try:
+        while not ready.exists():
+            time.sleep(0.01)
+        assert abilities.catches(process.pid, signal.SIGTERM) is found
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_process_that_is_gone_catches_nothing(tmp_path: Path) -> None:
+    assert not abilities.catches(os.getpid(), signal.SIGTERM, tmp_path)
+
+
+def of(report: HookReport | None, *, reports: bool, now_s: float = 101.0) -> Saves | None:
+    training = TrainingProcess(3, os.getpid(), 1, 100.0)
+    return abilities.saves(training, report, reports=reports, now_s=now_s)
+
+
+def test_the_word_of_the_hook_counts() -> None:
+    for word in Saves:
+        assert of(HookReport(3, HookPhase.BUILDING, saves=word), reports=True) is word
+
+
+def test_a_hook_of_the_release_before_saves_once_a_fit_runs() -> None:
+    assert of(HookReport(3, HookPhase.BUILDING), reports=True) is Saves.NEVER
+    assert of(HookReport(3, HookPhase.TRAINING), reports=True) is Saves.BOUNDARY
+
+
+def test_a_hook_that_has_not_reported_is_waited_for_and_then_counts_as_none() -> None:
+    assert of(None, reports=True) is None
+    assert of(None, reports=True, now_s=1000.0) is Saves.NEVER
+
+
+def test_a_program_that_reports_nothing_is_judged_by_its_handler() -> None:
+    assert of(None, reports=False) is Saves.NEVER  # Python sets no handler of SIGTERM by itself
+
+
+@pytest.mark.parametrize(
+    ("log", "kind", "message"),
+    [
+        (TRACE + "ValueError: no such layer", "ValueError", "no such layer"),
+        (TRACE + "torch.cuda.OutOfMemoryError: CUDA", "OutOfMemoryError", "CUDA"),
+        (TRACE + "KeyError", "KeyError", ""),
+        (TRACE + "KeyError: 1\n\nDuring ...:\n\n" + TRACE + "OSError: 2", "OSError", "2"),
+        (TRACE + "OSError: 2\nsome thread: still prints", "OSError", "2"),
+        ("ValueError: this was only printed", None, None),
+        (TRACE, None, None),
+        ("", None, None),
+    ],
+)
+def test_the_last_exception_in_a_log_is_found(
+    log: str, kind: str | None, message: str | None
+) -> None:
+    assert exception_in(log) == (kind, message)
+
+
+def test_a_controller_of_the_release_before_gets_no_field_that_it_does_not_know() -> None:
+    report = Observed("j", 1, 2, 3, Phase.CRASHED, exit_code=1)
+    newer = at_level(report, 1)
+    full = Observed(
+        "j",
+        1,
+        2,
+        3,
+        Phase.CRASHED,
+        exit_code=1,
+        saves=Saves.NEVER,
+        exception="KeyError",
+        exception_message="1",
+    )
+    assert codec.to_value(at_level(full, 1)) == codec.to_value(newer)
+    assert at_level(full, 2) == full
+
+
+def test_an_exit_code_names_its_signal() -> None:
+    assert (signal_of(137), signal_of(139)) == ("SIGKILL", "SIGSEGV")
+    assert [signal_of(code) for code in (None, 0, 1, 3, 75, 127, 128, 255)] == [None] * 8
