@@ -60,6 +60,8 @@ class Container:
     crashes: bool = False
     """True: every start ends at once with exit code 1."""
     deadline_passed: bool = False
+    trajectory: str | None = None
+    trajectory_reason: str | None = None
 
     def converge(self, desired: Desired | None) -> bool:
         """Take up what it shall be, as far as it can; True: it is to leave."""
@@ -133,7 +135,13 @@ class Container:
             self.phase,
             epoch=self.epoch,
             devices=self.running,
-            progress=Progress(step=self.step, total_steps=1000, checkpoint_step=self.saved_step),
+            progress=Progress(
+                step=self.step,
+                total_steps=1000,
+                checkpoint_step=self.saved_step,
+                trajectory=self.trajectory,
+                trajectory_reason=self.trajectory_reason,
+            ),
             outcome=self.outcome,
             stopped_generation=self.stopped_generation,
             exit_code=self.exit_code,

@@ -17,9 +17,10 @@ from reshape_controller.core.states import (
     JobState,
     LengthUnit,
     Mechanism,
+    ReshapeIf,
     Stage,
 )
-from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress
+from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress, Trajectory
 
 __all__ = [
     "AccuracySeen",
@@ -43,6 +44,7 @@ __all__ = [
     "Length",
     "LengthUnit",
     "Mechanism",
+    "ReshapeIf",
     "Stage",
 ]
 
@@ -87,6 +89,7 @@ class JobSpec:
     max_wait_s: float | None = None
     on_save_timeout: OnSaveTimeout = OnSaveTimeout.REFUSE
     seed: int | None = None
+    reshape_if: ReshapeIf = ReshapeIf.ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +248,19 @@ class Job:
             for size in self.spec.optional_gpus
             if size not in self.struck and self.pinned in (None, size)
         )
+
+    @property
+    def fixed_because(self) -> str:
+        """Reason that no plan may shrink, grow or move it while it runs; empty if a plan may."""
+        least = self.spec.reshape_if
+        if least is ReshapeIf.ANY:
+            return ""
+        verdict = Trajectory.of(self.progress.trajectory)
+        if least.allows(verdict):
+            return ""
+        why = self.progress.trajectory_reason if self.progress.trajectory else "no verdict yet"
+        because = f" ({why})" if why else ""
+        return f"its trajectory is {verdict.value}{because}, and reshape_if is {least.value}"
 
     @property
     def frozen(self) -> bool:

@@ -60,6 +60,8 @@ class JobView:
     """The only host on which a plan may put it, as its files can be reached from there alone."""
     unfit_on: tuple[HostId, ...] = ()
     """Hosts on which it could not start; a plan prefers others."""
+    fixed_because: str = ""
+    """Reason that no plan may name it while it runs; then ``sizes`` has its size alone."""
     pinned: bool = False
     """True if a person allows it one size only."""
     trains: bool = False

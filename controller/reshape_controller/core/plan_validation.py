@@ -81,6 +81,8 @@ def _check_target(state: State, target: Target, earlier: dict[JobId, None]) -> J
     earlier[target.job] = None
     if job.frozen or not (is_queued(job) or job.stage is Stage.TRAINING):
         raise PlanRejected(f"{target.job}: is frozen by an earlier decision ({job.stage.value})")
+    if job.fixed_because and not is_queued(job):
+        raise PlanRejected(f"{target.job}: {job.fixed_because}")
     if target.size not in job.sizes:
         raise PlanRejected(f"{target.job}: {target.size} is not in its GPU counts {job.sizes}")
     host = state.hosts.get(target.host)

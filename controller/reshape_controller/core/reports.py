@@ -39,18 +39,28 @@ def take(tx: Transaction, report: Observed) -> None:
         reachable=True,
         longest_save_s=max(job.longest_save_s, save_s),
     )
+    judged = job.progress.trajectory != before.progress.trajectory
     if job.stage is _TRAINING and report.phase is _RUNNING:
         # Most reports are of a job that goes on training, and can carry none of the other steps.
         job = learning.learn_progress(tx, before, job, report)
         on_trend = job.trend is not None and job.trend is before.trend
         changes_view = not (on_trend and before.answered and before.reachable)
-        tx.state.put_job(job, changes_view=changes_view)
+        tx.state.put_job(job, changes_view=changes_view or judged)
     else:
         tx.state.put_job(job)
         _move_on(tx, job.id, report)
         learning.learn_report(tx, before, report)
+    if judged:
+        _take_verdict(tx, before)
     if not before.answered or not before.reachable:
         tx.state.plan_wanted = True
+
+
+def _take_verdict(tx: Transaction, before: Job) -> None:
+    """Plan again if the new verdict allows a reshape that the one before forbade."""
+    job = tx.state.jobs.get(before.id)
+    if job is not None and before.fixed_because and not job.fixed_because:
+        tx.state.plan_wanted = tx.state.plan_wanted or _can_be_named(tx.state, job)
 
 
 def _move_on(tx: Transaction, job_id: JobId, report: Observed) -> None:

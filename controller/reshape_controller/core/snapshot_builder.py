@@ -215,6 +215,7 @@ class SnapshotBuilder:
 
     def _job_view(self, job: Job, size: int) -> JobView:
         host = self._later_host(job)
+        fixed = job.fixed_because if size and not is_queued(job) else ""
         trains = job.stage is _TRAINING
         progress, at_s, measured = job.progress, job.progress_at_s, job.measured
         if trains and job.trend is not None:
@@ -224,7 +225,7 @@ class SnapshotBuilder:
             spec=job.spec,
             state=job.state,
             place=job.place,
-            sizes=job.sizes,
+            sizes=(size,) if fixed else job.sizes,
             size=size,
             host=host,
             frozen=job.frozen or not job.reachable,
@@ -235,11 +236,13 @@ class SnapshotBuilder:
             no_shrink_before_s=job.refused_until_s,
             reshaped_at_s=job.reshaped_at_s,
             progress=progress,
-            growable=job.spec.length is not None or job.progress.total_steps is not None,
+            growable=not fixed
+            and (job.spec.length is not None or job.progress.total_steps is not None),
             gpu_type=self._hosts[host].gpu_type if host is not None else "",
-            only_host=job.only_host,
+            only_host=host if fixed else job.only_host,
             unfit_on=job.unfit_on,
-            pinned=job.pinned is not None,
+            fixed_because=fixed,
+            pinned=job.pinned is not None and not fixed,
             trains=trains,
             progress_at_s=at_s if trains else None,
             measured=measured,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from reshape_sidecar.wire import Trajectory
+
 
 class JobState(StrEnum):
     """States of a job: the paper's (Table III), and further states that a system in use needs."""
@@ -54,6 +56,18 @@ class Framework(StrEnum):
     TENSORFLOW = "tensorflow"
     PYTORCH = "pytorch"
     OTHER = "other"
+
+
+class ReshapeIf(StrEnum):
+    """The least verdict on a job's trajectory at which a plan may reshape the job."""
+
+    EXACT = "exact"
+    STEPS_ONLY = "steps-only"
+    ANY = "any"
+
+    def allows(self, verdict: Trajectory) -> bool:
+        """Return whether a job with ``verdict`` may be reshaped."""
+        return self is ReshapeIf.ANY or verdict.meets(Trajectory(self.value))
 
 
 class Mechanism(StrEnum):

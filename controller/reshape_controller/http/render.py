@@ -149,6 +149,8 @@ def _with_spec(base: JobView, job: Job) -> JobView:
         retries=spec.retries,
         priority=spec.priority,
         on_save_timeout=spec.on_save_timeout.value,
+        reshape_if=spec.reshape_if.value,
+        fixed_because=(job.fixed_because or None) if job.stage.has_gpus else None,
         code=spec.code,
         dataset=spec.dataset,
         checkpoints=spec.checkpoints,

@@ -82,6 +82,9 @@ class JobView:
     pinned: int | None = None
     """The only size that it may have, by request; null: all its sizes."""
     on_save_timeout: str | None = None
+    reshape_if: str | None = None
+    fixed_because: str | None = None
+    """Reason that no plan reshapes it while it runs; null if a plan may."""
     code: str | None = None
     dataset: str | None = None
     checkpoints: str | None = None

@@ -299,7 +299,8 @@ class Loop:
             snapshot = self.engine.snapshot()
             plan = self.settings.policy.decide(snapshot)
             job = self.engine.state.jobs.get(plan.about) if plan.about is not None else None
-            return legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)
+            plan = legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)
+            return legal_moves.with_fixed_jobs(plan, snapshot.running)
         except Exception as error:
             log.exception("policy-failed", policy=self.settings.policy.name)
             return Plan(reason_code="policy-failed", text=f"the policy failed: {error!r}")

@@ -232,4 +232,5 @@ def _rank(desired: Desired) -> tuple[int, int]:
 
 def _without_progress(observed: Observed) -> Observed:
     """The report without the parts that change all the time: two are compared by it."""
-    return replace(observed, sequence=0, progress=Progress(), gpu_use=())
+    verdict = Progress(trajectory=observed.progress.trajectory)
+    return replace(observed, sequence=0, progress=verdict, gpu_use=())

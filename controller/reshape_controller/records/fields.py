@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from reshape_controller.core.model import Framework
+from reshape_controller.core.model import Framework, ReshapeIf
 from reshape_controller.records import limits
 from reshape_controller.records.command import split_command
 from reshape_controller.records.memory import memory_bytes
@@ -202,6 +202,13 @@ class RecordFields(BaseModel):
         description="when a checkpoint is late: `refuse` (training goes on) or `kill` (its steps"
         " since the last checkpoint are lost)",
         examples=["refuse"],
+    )
+    reshape_if: Annotated[ReshapeIf, Field(strict=False)] | None = Field(
+        ReshapeIf.ANY,
+        description="the worst verdict on its `trajectory` with which the job may be reshaped for"
+        " the cluster's sake: `exact`, `steps-only` or `any`; without a verdict it counts as"
+        " `unknown`",
+        examples=["any"],
     )
     seed: int | None = Field(
         None,

@@ -11,7 +11,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from reshape_controller.core.model import FieldError, Framework, JobSpec, Length, LengthUnit
+from reshape_controller.core.model import (
+    FieldError,
+    Framework,
+    JobSpec,
+    Length,
+    LengthUnit,
+    ReshapeIf,
+)
 from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.errors import RecordInvalid, printable, shown
@@ -146,4 +153,5 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         max_wait_s=fields.max_wait_s,
         on_save_timeout=fields.on_save_timeout or OnSaveTimeout.REFUSE,
         seed=fields.seed,
+        reshape_if=fields.reshape_if or ReshapeIf.ANY,
     )

@@ -20,6 +20,7 @@ def record_schema() -> dict[str, Any]:
     properties["on_save_timeout"] = _choice(
         properties["on_save_timeout"], resources["OnSaveTimeout"]
     )
+    properties["reshape_if"] = _choice(properties["reshape_if"], resources["ReshapeIf"])
     for name, entry in properties.items():
         _tidy(entry)
         for inner in entry.get("properties", {}).values():

@@ -15,6 +15,9 @@ from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapsh
 OPTIONS_MAX = 64
 """The most options that a plan shows, the best first; ``Plan.weighed`` is the number of all."""
 
+FIXED_SHOWN_MAX = 3
+"""The most jobs that a plan's text names because no plan may reshape them."""
+
 
 def startable(snapshot: Snapshot) -> list[JobView]:
     """Return the queued jobs that may start now, in queue order."""
@@ -71,6 +74,23 @@ def with_unusable_hosts(plan: Plan, job: Job | None, hosts: tuple[HostView, ...]
         return plan
     subject = f"{len(others)} hosts are" if len(others) > 1 else f"{others[0]} is"
     return replace(plan, text=f"{plan.text}; {subject} excluded: {because}")
+
+
+def with_fixed_jobs(plan: Plan, running: Iterable[JobView]) -> Plan:
+    """Return the plan with the jobs in its text that no plan may reshape, each with the reason."""
+    fixed = [
+        f"{job.spec.name} is not reshaped: {job.fixed_because}"
+        for job in running
+        if job.fixed_because
+    ]
+    if plan.about is None or not fixed:
+        return plan
+    more = (
+        [f"{len(fixed) - FIXED_SHOWN_MAX} more jobs neither"]
+        if len(fixed) > FIXED_SHOWN_MAX
+        else []
+    )
+    return replace(plan, text="; ".join((plan.text, *fixed[:FIXED_SHOWN_MAX], *more)))
 
 
 def donors(snapshot: Snapshot) -> dict[HostId, list[JobView]]:

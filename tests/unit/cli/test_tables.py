@@ -52,6 +52,13 @@ def test_a_job_is_one_row_whatever_it_has_to_say() -> None:
     assert "exit code 1" in shown[2]
 
 
+def test_the_reason_that_no_plan_reshapes_a_job_is_in_its_row_and_in_its_description() -> None:
+    why = "its trajectory is unknown (the list L), and reshape_if is exact"
+    fixed = job(phase="running", trajectory="unknown", fixed_because=why)
+    assert f"not reshaped: {why}" in "\n".join(lines(job_tables.jobs_table((fixed,), NOW_S), 160))
+    assert any(why in line for line in lines(job_tables.describe(fixed, (), NOW_S)))
+
+
 def test_a_halted_job_is_shown_as_paused() -> None:
     paused = job(state="halted", stage="none", reason="paused by ada")
     for shown in (job_tables.jobs_table((paused,), NOW_S), job_tables.describe(paused, (), NOW_S)):

@@ -10,7 +10,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.model import JobId, Stage
 from reshape_controller.live.clock import WallClock
 from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
-from reshape_sidecar.wire import Observed, Phase
+from reshape_sidecar.wire import Observed, Phase, Progress
 from tests.support.world import World
 
 
@@ -87,3 +87,22 @@ def test_a_report_from_beyond_the_logs_end_is_not_believed_and_stops_the_control
         asyncio.run(asyncio.wait_for(hub.behind(), 1.0))
     says(desired.epoch, desired.generation)
     assert [type(event) for event in posted] == [ev.SideCarReported]
+
+
+def test_a_new_verdict_is_posted_at_once_although_progress_alone_waits() -> None:
+    world = World().boot()
+    world.running("a", 2, 2)
+    posted = list[ev.Event]()
+    hub = SidecarHub(posted.append, lambda: 0.0, lambda: 0.0)
+    desired = world.engine.desired(JobId("a"))
+    assert desired is not None
+    hub.set_desired(desired)
+    verdicts = ("exact", "exact", "unknown", "unknown")
+    for sequence, verdict in enumerate(verdicts, start=1):
+        seen = Observed(
+            "a", 1, desired.generation, sequence, Phase.RUNNING, epoch=desired.epoch,
+            devices=desired.devices, progress=Progress(step=sequence, trajectory=verdict),
+        )  # fmt: skip
+        asyncio.run(hub.exchange("a", 1, seen, 0.0))
+    reports = [event.observed for event in posted if isinstance(event, ev.SideCarReported)]
+    assert [report.progress.trajectory for report in reports] == ["exact", "unknown"]

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reshape_controller.core.model import FieldError, Framework, JobSpec, Length, LengthUnit
+from reshape_controller.core.model import (
+    FieldError,
+    Framework,
+    JobSpec,
+    Length,
+    LengthUnit,
+    ReshapeIf,
+)
 from reshape_controller.records import RecordInvalid, from_json, parse_record
 from reshape_controller.records.errors import ERRORS_MAX, text_of
 from reshape_controller.records.fields import RecordFields
@@ -51,6 +58,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
             "priority": -5,
             "max_wait_s": 90,
             "on_save_timeout": "kill",
+            "reshape_if": "steps-only",
             "seed": 0,
         }
     )
@@ -75,6 +83,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         max_wait_s=90.0,
         on_save_timeout=OnSaveTimeout.KILL,
         seed=0,
+        reshape_if=ReshapeIf.STEPS_ONLY,
     )
 
 
@@ -152,6 +161,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"max_wait_s": -1}, "max_wait_s", "-1 must be at least 0", ""),
         ({"max_wait_s": float("inf")}, "max_wait_s", "not a finite number", ""),
         ({"on_save_timeout": "wait"}, "on_save_timeout", "must be one of 'refuse', 'kill'", ""),
+        ({"reshape_if": "never"}, "reshape_if", "one of 'exact', 'steps-only', 'any'", ""),
         ({"seed": 2**32}, "seed", "must be at most 4294967295", ""),
         ({"user": "a\nb"}, "user", "has characters that are not allowed", ""),
         ({"image": "a b"}, "image", "has characters that are not allowed", "without spaces"),

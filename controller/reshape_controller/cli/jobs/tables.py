@@ -97,7 +97,7 @@ def age_s(job: JobView, now_s: float) -> float:
 def why(job: JobView) -> str:
     """Return the job's reason if it says more than the state."""
     if job.state == "running" and job.reachable and not job.next_gpus and job.phase == "running":
-        return ""
+        return f"not reshaped: {job.fixed_because}" if job.fixed_because else ""
     if job.state == "completed":
         return ""
     return job.reason
@@ -179,6 +179,7 @@ def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
         ("accuracy", _learned(job)),
         ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
         ("trajectory", _trajectory(job)),
+        ("not reshaped", job.fixed_because or ""),
         ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
         (
             "lost",

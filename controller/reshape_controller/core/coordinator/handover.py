@@ -125,7 +125,7 @@ def advance(tx: Transaction, job_id: JobId) -> None:
         else:
             attempts.launch(tx, job, host.id)
     elif _may_ask_donors(tx, job, hand_over, early):
-        _ask_donors(tx, job, hand_over)
+        _ask_or_spare_donors(tx, job, hand_over)
     elif job.stage is Stage.READY and held and not tx.state.observing:
         _grant(tx, job, hand_over)
 
@@ -183,6 +183,16 @@ def _may_ask_donors(tx: Transaction, job: Job, hand_over: HandOver, early: bool)
     donors = [tx.state.jobs[donor] for donor in hand_over.donors]
     ready = job.stage is Stage.READY or not early
     return ready and all(donor.stage is Stage.TRAINING for donor in donors)
+
+
+def _ask_or_spare_donors(tx: Transaction, newcomer: Job, hand_over: HandOver) -> None:
+    """Ask the donors, unless the newest verdict on one forbids to reshape it."""
+    for donor in (tx.state.jobs[donor] for donor in hand_over.donors):
+        if donor.fixed_because:
+            reason = f"{donor.spec.name} keeps its GPUs: {donor.fixed_because}"
+            handover_abort.abort(tx, newcomer, reason)
+            return
+    _ask_donors(tx, newcomer, hand_over)
 
 
 def _ask_donors(tx: Transaction, newcomer: Job, hand_over: HandOver) -> None:
