@@ -6,20 +6,17 @@ BIN := $(VENV)/bin
 CONTROLLER := .venv-controller
 # PyTorch is for its own tests alone, and large.
 TORCH := .venv-pytorch
-# The compiled code, installed where nothing but the targets that name it finds it.
-COMPILED := $(CURDIR)/out/compiled
-COMPILED_OF := hatch_build.py pyproject.toml $(shell find native controller sidecar launcher profiles playbooks -name '*.py' -o -name '*.toml' -o -name '*.yml')
 # A file's tests stay together and in order, for they may share a daemon. WORKERS=0 is one after the other.
 WORKERS ?= 2
 # These tests wait more than they compute.
-test test-compiled kubernetes kubernetes-workers: WORKERS = 3
+test kubernetes kubernetes-workers: WORKERS = 3
 # GATE=1: of a tier the tests marked "gate", of random tests a third of the examples (docs/dev/ci.md).
 GATE ?=
 export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers compiled test-compiled bench-replay bench-kubernetes clean
+.PHONY: help setup setup-controller demo test check quick test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -77,23 +74,8 @@ kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own fo
 kubernetes-workers:
 	@echo $(WORKERS)
 
-compiled: $(COMPILED)/.ready  ## Compile the deciding code: a wheel in dist, and out/compiled (a C compiler, Python's headers)
-
-$(COMPILED)/.ready: $(VENV)/.ready $(COMPILED_OF)
-	$(BIN)/python -m native.toolchain
-	rm -rf $(COMPILED) dist/reshape_gpu-*-cp*.whl
-	HATCH_BUILD_HOOK_ENABLE_CUSTOM=true $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(COMPILED) dist/reshape_gpu-*-cp*.whl
-	@touch $@
-
-# Sources must not win over what was compiled of them.
-TESTS_COMPILED = tests/compiled/told.py tests/property tests/replay tests/unit/core tests/unit/policies tests/unit/replay \
-	tests/unit/live tests/unit/cli/test_doctor.py tests/unit/test_codec.py tests/golden tests/integration/test_daemon_life.py tests/integration/test_presets.py
-test-compiled: compiled  ## The tests of the deciding code and of replays, on the compiled code
-	PYTHONPATH=$(COMPILED) $(PYTEST) -p tests.compiled.plugin -o "pythonpath=$(COMPILED) ." -m "not interpreted and not tensorflow and not pytorch and not mongo and not kubernetes" $(TESTS_COMPILED)
-
-bench-replay: $(if $(INTERPRETED),setup,compiled)  ## How fast replays are, compiled (INTERPRETED=1: as setup has it); writes out/bench/replay.json
-	$(if $(INTERPRETED),,PYTHONPATH=$(COMPILED)) $(BIN)/python benchmarks/replay.py
+bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
+	$(BIN)/python benchmarks/replay.py
 
 bench-kubernetes: setup  ## Reshape in a living pod against a restarted pod; writes out/bench/kubernetes.json
 	$(BIN)/python -m tests.kubernetes.grounds prepare

@@ -138,8 +138,6 @@ class Run:
         whole = self._scope.whole or bool(pulled_by) or part.gate is Gate.WHOLE
         if part.kubernetes and self._mode == "fast":
             self._line("left out", part, remark="; .ci/run without `fast` runs it")
-        elif not whole and part.gate is Gate.LEFT_OUT:
-            self._line("left out", part, remark="; `.ci/run all` runs it")
         elif part.after and self._results.get(part.after) != "ok":
             self._line("not run", part, remark=f"; it needs: {part.after}")
         else:

@@ -10,7 +10,7 @@ from enum import Enum
 
 GATE_MIN = 25
 """Minutes of the gate on two free cores, if no tier is pulled whole."""
-ALL_MIN = 50
+ALL_MIN = 42
 """Minutes of `.ci/run all` on two free cores."""
 
 EVERYTHING = (".ci/", "Makefile", "requirements.lock", "tests/conftest.py", "tests/support/gate.py")
@@ -33,7 +33,6 @@ class Gate(Enum):
     WHOLE = "whole"
     MARKED = "its gate only"
     """`GATE=1`: the tests marked `gate`, and a third of the generated examples."""
-    LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,6 @@ def python(*words: str) -> tuple[str, ...]:
 
 SETUP = "set-up (make setup)"
 DEMO = "first README command (make demo)"
-COMPILED = "compiled code (make test-compiled)"
 NODES = "Kubernetes can be started"
 PREPARED = "Kubernetes prepared beside the parts above: the wait for it"
 
@@ -77,15 +75,6 @@ PARTS = (
     Part(
         "second README command (make test)", make("test"), 8, 8,
         gate=Gate.MARKED, pulled_by=DECIDING, after=SETUP,
-    ),
-    Part(
-        COMPILED, make("test-compiled"), 0, 7,
-        gate=Gate.LEFT_OUT, after=SETUP,
-        pulled_by=(
-            *DECIDING, "hatch_build.py", "native/", "pyproject.toml",
-            "profiles/reshape_profiles/schema.py", "sidecar/reshape_sidecar/wire.py",
-            "tests/compiled/",
-        ),
     ),
     Part(
         "TensorFlow tier (make test-tensorflow)", make("test-tensorflow"), 3, 8,
@@ -108,12 +97,6 @@ PARTS = (
         ),
     ),
     Part("wheel in empty environments", python("tests/wheel/check.py"), 1, 1, after=SETUP),
-    Part(
-        "compiled wheel in empty environments",
-        python("-m", "tests.wheel.compiled", "dist/*-cp*.whl"), 0, 1,
-        gate=Gate.LEFT_OUT, pulled_by=("hatch_build.py", "native/", "pyproject.toml"),
-        after=COMPILED,
-    ),
     Part(
         PREPARED, python("-m", "tests.kubernetes.grounds", "prepare"),
         after=NODES, beside=True, kubernetes=True,

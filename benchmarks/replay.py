@@ -6,8 +6,7 @@ Writes three files to out/bench. ``replay.json`` is ``{rows: [{policy, gpus, job
 events_per_s, peak_rss_mb, decision_p99_ms}]}``, one row for each bar and then those of the growth.
 ``replay-details.json`` has the same rows with all that was measured, bars and conditions, and
 ``cold``: decisions on clusters that the policy sees for the first time. ``replay-growth.svg`` is
-the growth. The conditions say whether the deciding code was compiled (``make bench-replay`` has it
-compiled, ``make bench-replay INTERPRETED=1`` has not).
+the growth.
 
 Each row is a process with a run, from the inputs in memory to the metrics, without imports and the
 drawing of the workload. A row that exceeds its limit is aborted: its ``wall_s`` and
@@ -33,7 +32,6 @@ from pathlib import Path
 
 from decision_latency import snapshot as cluster
 
-from reshape_controller import compiled
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.policies import PRESETS, make_policy
@@ -225,9 +223,7 @@ def main() -> None:
         policy, gpus, jobs, last_s, limit_s = given.one
         print(json.dumps(one(policy, int(gpus), int(jobs), float(last_s), float(limit_s))))
         return
-    print(f"the deciding code is {compiled.text()}", file=sys.stderr, flush=True)
     conditions: dict[str, object] = {
-        "compiled": compiled.is_compiled(),
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),

@@ -27,7 +27,6 @@ from pathlib import Path
 
 from replay import BARS, apart, scene_of
 
-from reshape_controller import compiled
 from reshape_controller.policies import PRESETS, make_policy
 from reshape_controller.replay.shell import replay
 
@@ -116,7 +115,6 @@ def main() -> None:
     parser.add_argument("--alibaba", type=Path)
     parser.add_argument("--gavel", type=Path)
     given = parser.parse_args()
-    print(f"the deciding code is {compiled.text()}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         jobs = Path(folder) / "jobs.csv"
         write_jobs(jobs)

@@ -23,7 +23,6 @@ def test_the_file_has_a_hash_of_each_replay() -> None:
     assert len(set(committed().values())) > len(committed()) / 2, FILE
 
 
-@pytest.mark.interpreted(reason="the commands are seen by a subclass of the replay")
 @pytest.mark.parametrize(("workload", "policy"), list(product(WORKLOADS, POLICIES.split(","))))
 def test_a_replay_decides_commands_and_ends_as_before(
     hashes: dict[tuple[str, str, int], str], workload: str, policy: str

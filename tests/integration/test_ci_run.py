@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -128,8 +127,6 @@ def test_the_gate_runs_every_tier_and_names_the_base_and_what_did_not_run_whole(
     assert f"base: {base} (.ci/passed), 0 changed paths" in summary(said)
     for tier in TIERS:
         assert "its gate only" in line_of(said, tier)
-    assert "test-compiled" not in ran(tree)
-    assert line_of(said, "test-compiled").startswith("left out")
     assert summary(said)[-1] == f"parts: {said.count('== ') - 1} passed, 0 failed"
     assert (tree / "out" / "niceness").read_text().strip() == "19", "it would slow the tests"
 
@@ -137,7 +134,7 @@ def test_the_gate_runs_every_tier_and_names_the_base_and_what_did_not_run_whole(
 def test_all_runs_every_part_whole(tree: Path) -> None:
     code, said = run(tree, "all")
     assert code == 0, said
-    assert {"setup", "demo", "test-compiled", *TIERS} <= {*ran(tree)}
+    assert {"setup", "demo", *TIERS} <= {*ran(tree)}
     assert not [line for line in ran(tree) if line.endswith(" gate")]
     assert not [line for line in summary(said) if "left out" in line or "gate only" in line]
 
@@ -149,7 +146,7 @@ def test_all_runs_every_part_whole(tree: Path) -> None:
         ("deploy/chart/values.yaml", {"kubernetes"}),
         ("launcher/reshape_launcher/kubernetes/pod.py", {"kubernetes"}),
         ("controller/reshape_controller/store/mongo.py", {"test-mongo"}),
-        ("controller/reshape_controller/core/model.py", {"test", "test-compiled"}),
+        ("controller/reshape_controller/core/model.py", {"test"}),
         ("docs/jobs.md", set()),
     ],
 )
@@ -161,12 +158,10 @@ def test_a_changed_path_pulls_its_tiers_whole_and_no_other(
         commit(tree)
     code, said = run(tree)
     assert code == 0, said
-    assert {*ran(tree)} & {*TIERS, "test-compiled"} == pulled
+    assert {*ran(tree)} & {*TIERS} == pulled
     for target in pulled:
         assert line_of(said, target).endswith(f"{path} changed")
-    assert {f"{tier} gate" for tier in TIERS} - {*ran(tree)} == {
-        f"{tier} gate" for tier in pulled - {"test-compiled"}
-    }
+    assert {f"{tier} gate" for tier in TIERS} - {*ran(tree)} == {f"{tier} gate" for tier in pulled}
 
 
 def test_a_file_that_moved_out_of_a_tier_pulls_it(tree: Path) -> None:
@@ -184,7 +179,7 @@ def test_a_change_of_what_every_tier_rests_on_runs_all_of_them_whole(tree: Path,
         file.write("\n")
     code, said = run(tree)
     assert code == 0, said
-    assert {"test-compiled", *TIERS} <= {*ran(tree)}
+    assert {*TIERS} <= {*ran(tree)}
     assert f"{path} is one: every tier runs whole" in said
 
 
@@ -213,7 +208,7 @@ def test_without_a_base_every_tier_runs_whole_and_nothing_is_recorded(
     code, said = run(tree)
     assert code == 0, said
     assert "base: none" in said
-    assert {"test-compiled", *TIERS} <= {*ran(tree)}
+    assert {*TIERS} <= {*ran(tree)}
     assert (passed.read_text() if passed.exists() else "") == before
 
 
@@ -415,14 +410,7 @@ def test_every_path_of_the_table_is_there(parts: Any) -> None:
         assert path.is_dir() if prefix.endswith("/") else path.is_file(), prefix
 
 
-def test_what_is_compiled_pulls_the_tests_of_compiled_code(parts: Any) -> None:
-    hooks = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    compiled = hooks["targets"]["wheel"]["hooks"]["custom"]["compiled"]
-    (part,) = [part for part in parts.PARTS if part.name == parts.COMPILED]
-    assert [path for path in compiled if not f"{path}/".startswith(part.pulled_by)] == []
-
-
-def test_a_part_comes_after_what_it_needs_and_is_pulled_with_it(parts: Any) -> None:
+def test_a_part_comes_after_what_it_needs(parts: Any) -> None:
     names = [part.name for part in parts.PARTS]
     assert len(names) == len({*names})
     for part in parts.PARTS:
@@ -430,5 +418,3 @@ def test_a_part_comes_after_what_it_needs_and_is_pulled_with_it(parts: Any) -> N
             continue
         needed = parts.PARTS[names.index(part.after)]
         assert names.index(needed.name) < names.index(part.name)
-        if needed.gate is parts.Gate.LEFT_OUT:
-            assert {*part.pulled_by} <= {*needed.pulled_by}

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import GpuId, HostId, Job, JobId
-from reshape_controller.core.replacing import replace
 from reshape_controller.live.launching import LaunchSettings, launch_spec
 from reshape_controller.records.errors import RecordInvalid
 from reshape_controller.records.limits import TEXT_LENGTH_MAX

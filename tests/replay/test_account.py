@@ -23,7 +23,6 @@ def use_of(state: State, gpu: Gpu) -> Use:
     return {Stage.STARTING: Use.STARTING, Stage.TRAINING: Use.TRAINING}.get(stage, Use.STOPPING)
 
 
-@pytest.mark.interpreted(reason="it looks into a method that compiled code calls directly")
 @pytest.mark.parametrize("preset", ["adaptive", "paper", "default", "adaptive+terminate"])
 def test_gpu_seconds_are_those_of_a_look_at_every_gpu(
     preset: str, monkeypatch: pytest.MonkeyPatch

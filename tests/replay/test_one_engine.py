@@ -32,7 +32,6 @@ def test_the_deciding_code_has_no_name_of_the_replay_in_it() -> None:
     assert found == {}
 
 
-@pytest.mark.interpreted(reason="it looks into methods that compiled code calls directly")
 def test_a_replays_events_and_plans_give_the_same_commands_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -7,6 +7,7 @@ and retries, ends. GPUs pass between jobs in ``core.coordinator`` alone.
 from __future__ import annotations
 
 from reshape_controller.core.commands import Launch, Remove, SetDesired
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.limits import RETRY_BACKOFF_MAX_S
 from reshape_controller.core.model import (
     Deadline,
@@ -17,7 +18,6 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout

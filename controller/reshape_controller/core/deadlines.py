@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from reshape_controller.core import attempts, job_exit
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.transaction import Transaction
 
 

@@ -24,6 +24,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core.changes import ChangeSet
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.coordinator import gpu_ledger, handover
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.limits import PLAN_AGAIN_MIN_S
 from reshape_controller.core.model import (
     Gpu,
@@ -34,7 +35,6 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import Plan, Snapshot
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired

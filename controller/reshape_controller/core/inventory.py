@@ -9,8 +9,8 @@ from reshape_controller.core import events as ev
 from reshape_controller.core import job_exit
 from reshape_controller.core.coordinator import gpu_ledger
 from reshape_controller.core.explanation import gpus as counted
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.transaction import Transaction
 
 

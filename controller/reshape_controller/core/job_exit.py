@@ -12,6 +12,7 @@ from reshape_controller.core import attempts
 from reshape_controller.core import events as ev
 from reshape_controller.core.coordinator import gpu_ledger, handover, handover_abort
 from reshape_controller.core.explanation import each_gpus, gpus
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     ChangeKind,
     DeadlineKind,
@@ -21,7 +22,6 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.transaction import Transaction
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.knowledge import (
     Curve,
     Measured,
@@ -21,7 +22,6 @@ from reshape_controller.core.knowledge import (
 from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
 from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.record import PhaseCost
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
 from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile

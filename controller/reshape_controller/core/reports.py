@@ -10,21 +10,19 @@ from __future__ import annotations
 from reshape_controller.core import attempts, job_exit, learning
 from reshape_controller.core.coordinator import handover, handover_abort
 from reshape_controller.core.explanation import gpus
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
 
-# Names of the module are faster to read than enum members, and every report is compared with these.
-_NONE, _TRAINING, _RUNNING = Stage.NONE, Stage.TRAINING, Phase.RUNNING
 _OVER = (Stage.NONE, Stage.ENDING)
 
 
 def take(tx: Transaction, report: Observed) -> None:
     """Take in one report."""
     job = tx.state.jobs.get(JobId(report.job))
-    if job is None or job.stage is _NONE:
+    if job is None or job.stage is Stage.NONE:
         return
     if report.attempt != job.attempt or report.sequence <= job.sequence:
         return
@@ -40,7 +38,7 @@ def take(tx: Transaction, report: Observed) -> None:
         longest_save_s=max(job.longest_save_s, save_s),
     )
     judged = job.progress.trajectory != before.progress.trajectory
-    if job.stage is _TRAINING and report.phase is _RUNNING:
+    if job.stage is Stage.TRAINING and report.phase is Phase.RUNNING:
         # Most reports are of a job that goes on training, and can carry none of the other steps.
         job = learning.learn_progress(tx, before, job, report)
         on_trend = job.trend is not None and job.trend is before.trend
@@ -114,7 +112,7 @@ def settle(tx: Transaction, job: Job) -> None:
 def _can_be_named(state: State, job: Job) -> bool:
     """Whether a plan could name a settled job, to start it, to shrink it or to give it idle GPUs.
     If not, its change of stage is no reason for a new plan."""
-    if job.stage is not _TRAINING:
+    if job.stage is not Stage.TRAINING:
         return True
     if state.mechanism is Mechanism.NONE:
         return False

@@ -10,8 +10,8 @@ from reshape_controller.core import events as ev
 from reshape_controller.core import job_exit
 from reshape_controller.core.coordinator import handover_abort
 from reshape_controller.core.explanation import gpus
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Job, JobState, Stage
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.transaction import Transaction
 
 

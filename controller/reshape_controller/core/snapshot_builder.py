@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
 _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
-# Names of the module are faster to read than enum members, and each job and GPU is compared with
-# these.
-_READY, _TRAINING = Stage.READY, Stage.TRAINING
 _QUEUED_STATES = (JobState.SUBMITTED, JobState.INITIALIZED)
 _QUEUED_STAGES = (Stage.NONE, Stage.READY)
 
@@ -216,7 +213,7 @@ class SnapshotBuilder:
     def _job_view(self, job: Job, size: int) -> JobView:
         host = self._later_host(job)
         fixed = job.fixed_because if size and not is_queued(job) else ""
-        trains = job.stage is _TRAINING
+        trains = job.stage is Stage.TRAINING
         progress, at_s, measured = job.progress, job.progress_at_s, job.measured
         if trains and job.trend is not None:
             progress, at_s, measured = job.trend.progress, job.trend.at_s, job.trend.measured
@@ -229,7 +226,7 @@ class SnapshotBuilder:
             size=size,
             host=host,
             frozen=job.frozen or not job.reachable,
-            initialized=job.stage is _READY,
+            initialized=job.stage is Stage.READY,
             submitted_at_s=job.submitted_at_s,
             started_at_s=job.started_at_s,
             not_before_s=waits_until(job),

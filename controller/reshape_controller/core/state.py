@@ -32,8 +32,6 @@ from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
 _PART_ROWS = 1000
-_IDLE = GpuState.IDLE
-"""A name of the module is faster to read than an enum member, and ``put_gpu`` is called often."""
 DUE_MAX = 4
 """Most heap entries for each job and GPU; with more, the entries of void deadlines are dropped."""
 
@@ -150,7 +148,7 @@ class State:
     def put_gpu(self, gpu: Gpu) -> None:
         self._changes.gpus[gpu.id] = None
         self.gpus[gpu.id] = gpu
-        if gpu.state is _IDLE and gpu.promised_to is None:
+        if gpu.state is GpuState.IDLE and gpu.promised_to is None:
             self._idle[gpu.id] = None
         else:
             self._idle.pop(gpu.id, None)

@@ -38,8 +38,6 @@ class Use(IntEnum):
 
 _STAGES = {Stage.STARTING: Use.STARTING, Stage.TRAINING: Use.TRAINING}
 _STATES = {GpuState.RESERVED: Use.RESERVED, GpuState.RELEASING: Use.STOPPING}
-# Access to an enum's members is slow, so the ones for every GPU have names here.
-_UNALLOCATED, _STOPPING, _IN_USE = Use.UNALLOCATED, Use.STOPPING, GpuState.IN_USE
 _RESHAPES = (ChangeKind.SHRINK, ChangeKind.GROW, ChangeKind.RELAUNCH)
 _Booked = tuple[JobState, Stage, bool, tuple[GpuId, ...], HandOver | None, Change | None]
 """The fields of a job that the account uses, except its id and times."""
@@ -161,11 +159,11 @@ class Account:
                 continue
             self._job(job, now_s)
             if job.gpus:
-                uses |= dict.fromkeys(job.gpus, _STAGES.get(job.stage, _STOPPING))
+                uses |= dict.fromkeys(job.gpus, _STAGES.get(job.stage, Use.STOPPING))
         for gpu_id in touched.gpus:
             gpu = state.gpus[gpu_id]
-            if gpu.state is not _IN_USE:  # a GPU in use is booked with its job
-                uses[gpu_id] = _STATES.get(gpu.state, _UNALLOCATED)
+            if gpu.state is not GpuState.IN_USE:  # a GPU in use is booked with its job
+                uses[gpu_id] = _STATES.get(gpu.state, Use.UNALLOCATED)
         if self.done >= self.jobs and self._closed:
             return
         for gpu_id, use in uses.items():
@@ -197,11 +195,11 @@ class Account:
     def _gpu(self, gpu: GpuId, use: Use, now_s: float) -> None:
         booked = self._uses.get(gpu)
         if booked is None:
-            booked = self._uses[gpu] = (_UNALLOCATED, now_s)
+            booked = self._uses[gpu] = (Use.UNALLOCATED, now_s)
         before, since_s = booked
         if use is not before:
             self.seconds[before] += now_s - max(since_s, self.since_s)
-            self._allocated += (use is not _UNALLOCATED) - (before is not _UNALLOCATED)
+            self._allocated += (use is not Use.UNALLOCATED) - (before is not Use.UNALLOCATED)
             self._uses[gpu] = (use, now_s)
 
     def _job(self, job: Job, now_s: float) -> None:

@@ -15,7 +15,6 @@ from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 
-from reshape_controller import compiled
 from reshape_controller.core.explanation import explain_json
 from reshape_controller.core.model import JobId
 from reshape_controller.replay import figures
@@ -46,7 +45,6 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             found[package] = "not installed"
-    found["deciding code"] = compiled.text()
     return found
 
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import HostId, JobId, JobSpec, Mechanism
-from reshape_controller.core.replacing import replace
 from reshape_controller.replay.container import Container, ContainerEvent, Life
 from reshape_controller.replay.event_queue import EventQueue, ticks_up
 from reshape_controller.replay.ground_truth import Truth

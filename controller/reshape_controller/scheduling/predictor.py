@@ -22,14 +22,8 @@ SHARED_ESTIMATES_MAX = 1000
 
 
 def to_ms(seconds: float) -> int:
-    """Round to whole milliseconds, halves to even, as ``round`` does; the built-in function is
-    several times slower in compiled code."""
-    exact = seconds * 1000.0
-    if exact < 0.0:
-        return round(exact)
-    whole = int(exact)
-    rest = exact - whole
-    return whole + 1 if rest > 0.5 or (rest == 0.5 and whole % 2) else whole
+    """Round to whole milliseconds, halves to even."""
+    return round(seconds * 1000.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ import pytest
 import typer
 
 from reshape_controller.cli.serve.doctor import doctor
-from reshape_controller.core import engine
 
 
 def doctors_findings(folder: Path, capsys: pytest.CaptureFixture[str], **given: str) -> Any:
@@ -42,14 +41,6 @@ def test_doctor_looks_at_the_store_and_makes_none(
     ok, said = doctors_findings(home, capsys, store="mysql://host/reshape")["store"]
     assert not ok
     assert "cannot be used" in said
-
-
-def test_doctor_tells_whether_what_decides_is_compiled(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    native = str(engine.__file__).endswith(".so")
-    said = "compiled" if native else "interpreted"
-    assert doctors_findings(tmp_path, capsys)["deciding code"] == (True, said)
 
 
 def test_doctor_looks_at_the_settings_that_no_option_of_it_has(

@@ -214,7 +214,6 @@ def test_a_straggling_job_is_said_to_straggle_once_and_teaches_its_type_nothing(
     assert kinds(found) == ["straggling", "straggling-over"]
 
 
-@pytest.mark.interpreted(reason="it puts a method into an engine, where a compiled one has no room")
 def test_the_cost_of_a_reshape_is_measured_and_told_beside_the_prediction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import typer
 from rich.console import RenderableType
 
-from reshape_controller import compiled
 from reshape_controller.cli.config import Config, load
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.home import Home
@@ -93,7 +92,6 @@ def _all(config: Config) -> list[Finding]:
         found.append(_attempt("shared secret", str(config.secrets), shared.secret))
     if place is not None or hosts[0].ok:  # settings can only be checked with GPUs
         found.append(_attempt("settings", "can be used", lambda: checked(config)))
-    found.append(Finding("deciding code", True, compiled.text()))
     return found
 
 

@@ -7,8 +7,8 @@ that was cleaned. The ledger changes no job.
 from __future__ import annotations
 
 from reshape_controller.core.commands import CheckRelease
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, Job, JobId
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.transaction import Transaction
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from reshape_controller.core import attempts
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort
 from reshape_controller.core.explanation import gpus
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     Change,
     ChangeKind,
@@ -28,7 +29,6 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from reshape_controller.core import attempts
 from reshape_controller.core.coordinator import gpu_ledger
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     Change,
     ChangeKind,
@@ -18,7 +19,6 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
-from reshape_controller.core.replacing import replace
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Mode
 
