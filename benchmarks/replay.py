@@ -33,12 +33,13 @@ from pathlib import Path
 from decision_latency import snapshot as cluster
 
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.core.plan import Plan, Policy, Snapshot
 from reshape_controller.policies import PRESETS, make_policy
 from reshape_controller.replay.generate import RECIPES, SIZES
 from reshape_controller.replay.inputs import Costs, cluster_of
 from reshape_controller.replay.setup import Setup
 from reshape_controller.replay.shell import Scene, replay
+from reshape_controller.scheduling.planner import Planner
 from reshape_profiles.chart import line_chart
 from reshape_profiles.loader import bundled
 
@@ -77,8 +78,29 @@ def peak_rss_mb() -> float:
     return round(int(kib) / 1024, 1)
 
 
-class TimeUp(Exception):
-    """A row took longer than its limit."""
+class TimeUp(BaseException):
+    """A row took longer than its limit. It is no error of the policy, so it is no Exception."""
+
+
+class TimedPlanner(Planner):
+    """Measures each plan, the snapshot included, and ends the replay at a limit."""
+
+    def __init__(self, policy: Policy, limit_s: float) -> None:
+        super().__init__(policy)
+        self.took_s: list[float] = []
+        self.plans = self.ended = 0
+        self._end_s = time.perf_counter() + limit_s
+
+    def plan(self, engine: Engine) -> Plan:
+        """Return the policy's plan. Raises TimeUp."""
+        start_s = time.perf_counter()
+        if start_s > self._end_s:
+            self.ended = engine.state.next_place - 1 - len(engine.state.jobs)
+            raise TimeUp
+        plan = super().plan(engine)
+        self.took_s.append(time.perf_counter() - start_s)
+        self.plans += bool(plan.targets)
+        return plan
 
 
 def scene_of(gpus: int, jobs: int, last_s: float, sizes: tuple[int, ...] = SIZES) -> Scene:
@@ -102,34 +124,21 @@ def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row
     scene = scene_of(gpus, jobs, last_s)
     preset = PRESETS[policy]
     chosen = make_policy(preset.policy)
-    took_s: list[float] = []
-    plans = ended = 0
-
-    def decide(engine: Engine) -> Plan:
-        nonlocal plans, ended
-        start_s = time.perf_counter()
-        if start_s - begin_s > limit_s:
-            ended = engine.state.next_place - 1 - len(engine.state.jobs)
-            raise TimeUp
-        plan = chosen.decide(engine.snapshot())
-        took_s.append(time.perf_counter() - start_s)
-        plans += bool(plan.targets)
-        return plan
-
     begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+    planner = TimedPlanner(chosen, limit_s)
     try:
-        result = replay(scene, chosen, preset.mechanism, on_decision=decide)
+        result = replay(scene, chosen, preset.mechanism, planner=planner)
     except TimeUp:
         result = None
     wall_s, cpu_s = time.perf_counter() - begin_s, time.process_time() - begin_cpu_s
-    took_s.sort()
+    took_s = sorted(planner.took_s)
     return {
         "policy": policy,
         "gpus": scene.cluster.gpus,
         "jobs": jobs,
         "wall_s": round(wall_s, 3) if result else None,
         "cpu_s": round(cpu_s, 3),
-        "jobs_ended": jobs if result else ended,
+        "jobs_ended": jobs if result else planner.ended,
         "events": result.engine_events if result else None,
         "events_per_s": round(result.engine_events / wall_s, 1) if result else None,
         "peak_rss_mb": peak_rss_mb(),
@@ -137,7 +146,7 @@ def one(policy: str, gpus: int, jobs: int, last_s: float, limit_s: float) -> Row
         "decision_p99_ms": round(1e3 * took_s[int(len(took_s) * 0.99)], 3),
         "decisions": len(took_s),
         "decisions_s": round(sum(took_s), 3),
-        "plans": plans,
+        "plans": planner.plans,
         "makespan_s": result.metrics.makespan_s if result else None,
         "load_1m": round(os.getloadavg()[0], 2),
     }

@@ -15,18 +15,18 @@ import hashlib
 import json
 import multiprocessing
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from itertools import product
 from pathlib import Path
 
 from reshape_controller.cli.replays.compare import POLICIES
 from reshape_controller.cli.replays.inputs import ReplayRequest, contender, setup_of
-from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine, Step
-from reshape_controller.core.plan import Plan
+from reshape_controller.core.engine import Step
+from reshape_controller.core.events import Event
 from reshape_controller.replay.paper import WORKLOADS
 from reshape_controller.replay.shell import Result, Shell
+from reshape_controller.scheduling.rounds import Round
 from reshape_sidecar import codec
 
 FILE = Path(__file__).with_name("replays.txt")
@@ -42,11 +42,23 @@ class Hashed(Shell):
 
     digest: hashlib._Hash
 
-    def _note(self, step: Step, commands: list[Command]) -> None:
+    def round(self, events: Sequence[Event], now_s: float) -> Round:
+        done = super().round(events, now_s)
+        for step in done.steps:
+            self._hash_commands(step)
+        for decision in done.decisions:
+            if decision.plan.targets:
+                targets = [astuple(target) for target in decision.plan.targets]
+                self._hash(json.dumps(targets))
+            self._hash_commands(decision.step)
+        return done
+
+    def _hash_commands(self, step: Step) -> None:
         if step.commands:
-            now_s = self.engine.state.now_s
-            self.digest.update(f"{now_s!r} {codec.dumps(step.commands)}\n".encode())
-        super()._note(step, commands)
+            self._hash(codec.dumps(step.commands))
+
+    def _hash(self, text: str) -> None:
+        self.digest.update(f"{self.engine.state.now_s!r} {text}\n".encode())
 
 
 def replays_of(seeds: int) -> Iterator[Replay]:
@@ -57,18 +69,9 @@ def replays_of(seeds: int) -> Iterator[Replay]:
 def hash_of(workload: str, label: str, seed: int) -> str:
     """Replay, and hash it."""
     found = contender(label)
-    digest = hashlib.sha256()
-
-    def decide(engine: Engine) -> Plan:
-        plan = found.policy.decide(engine.snapshot())
-        if plan.targets:
-            targets = [astuple(target) for target in plan.targets]
-            digest.update(f"{engine.state.now_s!r} {json.dumps(targets)}\n".encode())
-        return plan
-
     scene = setup_of(ReplayRequest(workload)).scene(seed)
-    run = Hashed(scene, found.policy, found.mechanism, seed, on_decision=decide)
-    run.digest = digest
+    run = Hashed(scene, found.policy, found.mechanism, seed)
+    digest = run.digest = hashlib.sha256()
     run.run()
     for line in outcome(run.result()):
         digest.update(f"{line}\n".encode())

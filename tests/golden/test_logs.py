@@ -8,7 +8,7 @@ import pytest
 
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.record import LogRecord
-from reshape_controller.live.recovery import redo
+from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.digest import body_of, record_of
 from reshape_sidecar import codec
 
@@ -49,7 +49,7 @@ def test_a_fresh_engine_commands_the_same_byte_for_byte(path: Path) -> None:
     differing = []
     for body in bodies(path):
         record = codec.loads(LogRecord, body)
-        commands, _ = redo(engine, record)
+        commands = redo(engine, record).commands
         if codec.dumps(commands) != codec.dumps(record.commands):
             differing.append(record.seq)
     assert differing == []

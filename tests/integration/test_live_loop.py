@@ -24,10 +24,12 @@ from reshape_controller.live.control import Conflict, Control
 from reshape_controller.live.effects import Effects
 from reshape_controller.live.journal import Fenced
 from reshape_controller.live.launching import LaunchSettings
-from reshape_controller.live.loop import Loop, Settings
+from reshape_controller.live.loop import Loop, Settings, TimedPlanner
 from reshape_controller.live.recovery import recover
 from reshape_controller.live.sidecar_hub import SidecarHub
 from reshape_controller.live.tokens import Tokens
+from reshape_controller.scheduling import rounds
+from reshape_controller.scheduling.planner import FailureKind, Planner
 from reshape_controller.store.protocol import StoreError
 from reshape_controller.store.sqlite.store import SqliteStore
 from reshape_sidecar import codec
@@ -337,19 +339,28 @@ def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) ->
         name = "wrong"
 
         def decide(self, snapshot: Snapshot) -> Plan:
-            if not snapshot.queued:
+            if len(snapshot.queued) != 1:
                 raise RuntimeError("a bug")
             return Plan((Target(snapshot.queued[0].id, 3, HOST),), "no such size")
 
     async def scenario() -> None:
         async with running(tmp_path) as daemon:
-            daemon.loop.settings = Settings(Wrong())
+            daemon.loop.planner = TimedPlanner(Wrong())
             first = await daemon.control.submit(spec("first", 4))
             await daemon.control.drain(HOST, "ada")
+            await daemon.control.submit(spec("second", 4))
             assert daemon.state_of(first) == ("submitted", 0)
-        plans = [plan for record in await records(tmp_path) for plan in record.plans]
-        assert [p.reason_code for p in plans if p.reason_code == "plan-rejected"]
-        verify(await records(tmp_path))
+        log = await records(tmp_path)
+        verify(log)
+        engine, planner, failures = Engine(), Planner(Wrong()), set()
+        for record in log:
+            if not any(plan.reason_code in set(FailureKind) for plan in record.plans):
+                rounds.redo(engine, record)
+                continue
+            done = rounds.run(engine, planner, record.events, record.at_s)
+            assert (done.plans, done.commands) == (record.plans, record.commands)
+            failures |= {failure.kind for failure in done.failures}
+        assert failures == set(FailureKind)
 
     asyncio.run(scenario())
 

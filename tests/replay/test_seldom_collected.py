@@ -6,16 +6,11 @@ import gc
 
 import pytest
 
-from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Mechanism
-from reshape_controller.core.plan import Plan
-from reshape_controller.policies import make_policy
+from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.replay.inputs import PolicyError
 from reshape_controller.replay.shell import COLLECT_AFTER, replay
 from tests.support.replay_bed import job, scene
-
-
-class Asked(Exception):
-    """The policy was."""
 
 
 @pytest.mark.parametrize("usual", [0, 700, 3 * COLLECT_AFTER])
@@ -23,20 +18,18 @@ def test_cycles_are_looked_for_seldom_while_a_replay_runs_however_it_ends(usual:
     """0: not at all, which is then left so."""
     during: list[int] = []
 
-    def decide(engine: Engine) -> Plan:
-        during.append(gc.get_threshold()[0])
-        raise Asked
+    class Failing:
+        name = "failing"
+
+        def decide(self, snapshot: Snapshot) -> Plan:
+            during.append(gc.get_threshold()[0])
+            raise RuntimeError("a bug")
 
     before = gc.get_threshold()
     gc.set_threshold(usual)
     try:
-        with pytest.raises(Asked):
-            replay(
-                scene([job("a", 0.0, 100)]),
-                make_policy("adaptive"),
-                Mechanism.SIDECAR,
-                on_decision=decide,
-            )
+        with pytest.raises(PolicyError):
+            replay(scene([job("a", 0.0, 100)]), Failing(), Mechanism.SIDECAR)
         assert gc.get_threshold()[0] == usual
     finally:
         gc.set_threshold(*before)

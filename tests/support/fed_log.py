@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.record import LogRecord
-from reshape_controller.live.recovery import redo
+from reshape_controller.scheduling.rounds import redo
 from reshape_sidecar import codec
 
 
@@ -14,5 +14,5 @@ def verify(records: Iterable[LogRecord]) -> None:
     """Feed a whole log. Fails at the first record with other commands."""
     engine = Engine()
     for record in records:
-        commands, _ = redo(engine, record)
+        commands = redo(engine, record).commands
         assert codec.dumps(commands) == codec.dumps(record.commands), f"record {record.seq}"

@@ -13,7 +13,8 @@ from reshape_controller.core.engine import Engine
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Job, JobId, JobState, Stage
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
-from reshape_controller.live.recovery import newest, origin, redo
+from reshape_controller.live.recovery import newest, origin
+from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.protocol import Store
 
 RECORDS_MAX = 50_000

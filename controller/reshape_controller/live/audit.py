@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from reshape_controller.live.projection import changes_of
-from reshape_controller.live.recovery import Origin, origin, redo
+from reshape_controller.live.recovery import Origin, origin
+from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.protocol import Changes, Store
 
 PORTION_ROWS = 500
@@ -75,8 +76,7 @@ async def _changes(store: Store, begin: Origin, end_seq: int) -> AsyncIterator[C
     async for record in store.read(begin.seq):
         if record.seq > end_seq:
             return
-        _, history = redo(engine, record)
-        yield changes_of(engine, record, history)
+        yield changes_of(engine, record, redo(engine, record).history)
 
 
 @dataclass(slots=True)

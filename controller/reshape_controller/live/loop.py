@@ -20,23 +20,20 @@ import structlog
 from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
 from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine, Step
-from reshape_controller.core.errors import PlanRejected, ReshapeError
-from reshape_controller.core.limits import (
-    BATCH_BYTES_MAX,
-    BATCH_EVENTS_MAX,
-    PLAN_ROUNDS_MAX,
-    Limits,
-)
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.errors import ReshapeError
+from reshape_controller.core.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy
-from reshape_controller.core.record import HistoryEntry, LogRecord
+from reshape_controller.core.record import LogRecord
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.journal import APPEND_RETRY_S, Journal
 from reshape_controller.live.projection import changes_of
 from reshape_controller.live.recovery import recover
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import rounds
+from reshape_controller.scheduling.planner import FailureKind, Planner, PolicyFailure
+from reshape_controller.scheduling.rounds import EventFailed, Round
 from reshape_controller.store.protocol import Store
 from reshape_sidecar import codec
 
@@ -90,6 +87,21 @@ class _Entry:
     size_bytes: int
 
 
+class TimedPlanner(Planner):
+    """Measures the time that each plan takes."""
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
+        self.took_s: list[float] = []
+
+    def plan(self, engine: Engine) -> Plan:
+        begin_s = time.perf_counter()
+        try:
+            return super().plan(engine)
+        finally:
+            self.took_s.append(time.perf_counter() - begin_s)
+
+
 class Loop:
     """One per daemon, in one event loop."""
 
@@ -97,6 +109,7 @@ class Loop:
         self.store = store
         self.settings = settings
         self.engine = Engine()
+        self.planner = TimedPlanner(settings.policy)
         self.journal = Journal(store)
         self.stopped = asyncio.Event()
         self.problem = "the controller is starting"
@@ -218,8 +231,7 @@ class Loop:
                 break
             batch.append(self._queue.popleft())
             size_bytes += batch[-1].size_bytes
-        due_s = self.engine.next_deadline_s()
-        if not self._queue and due_s is not None and due_s <= now_s:
+        if not self._queue and self.engine.next_deadline_s(now_s) is not None:
             # After every event that is queued: one of them may be what the deadline waits for.
             batch.append(self._entry(ev.DeadlinesDue()))
         return tuple(batch)
@@ -227,14 +239,8 @@ class Loop:
     async def _commit_batch(self) -> None:
         now_s = max(self._clock.now_s(), self.engine.state.now_s)
         batch = self._batch = self._drain(now_s)
-        commands: list[Command] = []
-        history: list[HistoryEntry] = []
-        for entry in batch:
-            step = self._step(entry, now_s)
-            commands += step.commands
-            history += step.history
-        plans = self._decide(now_s, commands, history)
-        if not batch and not plans:
+        done = self._round(batch, now_s)
+        if not batch and not done.decisions:
             if self.journal.has_pending_projections:
                 await self.journal.project(None, self.engine.state.dump)
             return
@@ -247,14 +253,14 @@ class Loop:
             policy=self.settings.policy.name,
             at_s=now_s,
             events=tuple(entry.event for entry in batch),
-            plans=plans,
-            commands=tuple(commands),
+            plans=done.plans,
+            commands=done.commands,
             digest="",
         )
         record = await self.journal.append(record, lambda: self._stopping)
         if self._effects is not None:
             self._effects.carry_out(self.engine, record.commands)
-        changes = changes_of(self.engine, record, history)
+        changes = changes_of(self.engine, record, done.history)
         await self.journal.project(changes, self.engine.state.dump)
         for entry in batch:
             if entry.done is not None and not entry.done.done():
@@ -262,45 +268,29 @@ class Loop:
         for fitted in self._refits.due(self.engine.state):
             self.post(fitted)
 
-    def _step(self, entry: _Entry, now_s: float) -> Step:
+    def _round(self, batch: tuple[_Entry, ...], now_s: float) -> Round:
+        """Do the round of a batch, and log its decisions and the policy's failures."""
+        self.planner.took_s.clear()
         try:
-            return self.engine.step(entry.event, now_s)
-        except Exception as error:
-            what = type(entry.event).__name__
-            log.error("engine-failed", taken=codec.dumps(entry.event), error=repr(error))
+            done = rounds.run(self.engine, self.planner, [each.event for each in batch], now_s)
+        except EventFailed as failed:
+            entry = batch[failed.number]
+            log.error("engine-failed", taken=codec.dumps(entry.event), error=repr(failed.error))
             if entry.done is not None and not entry.done.done():
-                entry.done.set_exception(CannotTake(f"the engine failed on {what}: {error!r}"))
-            raise
+                entry.done.set_exception(CannotTake(str(failed)))
+            raise failed.error from None
+        for decision, took_s in zip(done.decisions, self.planner.took_s, strict=True):
+            if decision.failure is not None:
+                _log_failure(decision.failure)
+            if decision.plan.targets:
+                reason, decide_ms = decision.plan.reason_code, round(took_s * 1e3, 2)
+                log.info("decided", reason=reason, decide_ms=decide_ms)
+        return done
 
-    def _decide(
-        self, now_s: float, commands: list[Command], history: list[HistoryEntry]
-    ) -> tuple[Plan, ...]:
-        plans: list[Plan] = []
-        while self.engine.wants_plan() and len(plans) < PLAN_ROUNDS_MAX:
-            begin_s = time.perf_counter()
-            plan = self._plan()
-            decide_s = time.perf_counter() - begin_s
-            try:
-                step = self.engine.apply(plan, now_s)
-            except PlanRejected as rejected:
-                log.error("plan-rejected", policy=self.settings.policy.name, reason=rejected.reason)
-                plan = Plan(reason_code="plan-rejected", text=rejected.reason)
-                step = self.engine.apply(plan, now_s)
-            plans.append(plan)
-            if plan.targets:
-                log.info("decided", reason=plan.reason_code, decide_ms=round(decide_s * 1e3, 2))
-            commands += step.commands
-            history += step.history
-        return tuple(plans)
 
-    def _plan(self) -> Plan:
-        """Ask the policy for a plan; if it fails, return an empty plan that says so."""
-        try:
-            snapshot = self.engine.snapshot()
-            plan = self.settings.policy.decide(snapshot)
-            job = self.engine.state.jobs.get(plan.about) if plan.about is not None else None
-            plan = legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)
-            return legal_moves.with_fixed_jobs(plan, snapshot.running)
-        except Exception as error:
-            log.exception("policy-failed", policy=self.settings.policy.name)
-            return Plan(reason_code="policy-failed", text=f"the policy failed: {error!r}")
+def _log_failure(failure: PolicyFailure) -> None:
+    match failure.kind:
+        case FailureKind.POLICY_FAILED:
+            log.error("policy-failed", policy=failure.policy, exc_info=failure.error)
+        case FailureKind.PLAN_REJECTED:
+            log.error("plan-rejected", policy=failure.policy, reason=str(failure.error))

@@ -1,18 +1,17 @@
 """The engine as the log left it: the newest snapshot, then every record after it.
 
-Does: applies recorded events and plans (no policy decides again), repairs projections that are
-behind the log, and compares the resulting commands with the recorded ones.
+Does: redoes the recorded rounds (no policy decides again), repairs projections that are behind the
+log, and compares the resulting commands with the recorded ones.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.record import HistoryEntry, LogRecord
 from reshape_controller.core.state import State
 from reshape_controller.live.projection import changes_of, profile_row
+from reshape_controller.scheduling.rounds import redo
 from reshape_controller.store.conventions import other_version
 from reshape_controller.store.digest import GENESIS
 from reshape_controller.store.protocol import Changes, ProfileRow, Store, StoreCorrupt
@@ -76,10 +75,10 @@ async def recover(store: Store) -> Recovered:
         digest = record.digest
         if record.seq <= snapshot_seq:
             continue
-        commands, history = redo(engine, record)
-        if codec.dumps(commands) != codec.dumps(record.commands):
+        done = redo(engine, record)
+        if codec.dumps(done.commands) != codec.dumps(record.commands):
             mismatches.append(record.seq)
-        changes = changes_of(engine, record, history)
+        changes = changes_of(engine, record, done.history)
         if record.seq > projected:
             await store.project(changes)
         seq, epoch = record.seq, record.epoch
@@ -99,18 +98,3 @@ async def _repair_profiles(store: Store, engine: Engine, seq: int) -> None:
 
 def _shows(present: ProfileRow | None, row: ProfileRow) -> bool:
     return present is not None and (present.profile, present.learned) == (row.profile, row.learned)
-
-
-def redo(engine: Engine, record: LogRecord) -> tuple[tuple[Command, ...], tuple[HistoryEntry, ...]]:
-    """Apply one record's events, then its plans; return the resulting commands and history."""
-    commands: list[Command] = []
-    history: list[HistoryEntry] = []
-    for event in record.events:
-        step = engine.step(event, record.at_s)
-        commands += step.commands
-        history += step.history
-    for plan in record.plans:
-        step = engine.apply(plan, record.at_s)
-        commands += step.commands
-        history += step.history
-    return tuple(commands), tuple(history)

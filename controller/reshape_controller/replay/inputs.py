@@ -20,6 +20,11 @@ class ReplayError(ReshapeError):
     """The inputs cannot be replayed. The text says what is wrong, where, and the remedy."""
 
 
+class PolicyError(ReplayError):
+    """The policy failed during a replay, so that the replay has no figures. The text names the
+    policy, the time and the error."""
+
+
 @dataclass(frozen=True, slots=True)
 class HostSpec:
     """A machine with ``gpus`` GPUs of one type."""

@@ -1,23 +1,22 @@
 """The replay shell: an engine and a policy against the world in virtual time.
 
-Does: the same as the live loop in the same order: all events of a moment in one round, with the
-deadlines; then plans until the policy has none; then the commands. It treats all policies, jobs and
-times alike. State: the engine, the world, the account.
+Does: the live loop's rounds (``scheduling.rounds``): all events of a moment in one round, with the
+deadlines; then the commands. It treats all policies, jobs and times alike. A policy that fails ends
+the replay, for its figures would be those of other decisions.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
-from reshape_controller.core.commands import Command
-from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.engine import Engine
 from reshape_controller.core.knowledge import Curve
-from reshape_controller.core.limits import PLAN_ROUNDS_MAX, Limits
+from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import JobId, JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.record import HistoryEntry
@@ -25,9 +24,12 @@ from reshape_controller.fits.convergence import Refits
 from reshape_controller.replay.account import Account, Moment, Reshape
 from reshape_controller.replay.event_queue import ticks_up
 from reshape_controller.replay.ground_truth import Truth
-from reshape_controller.replay.inputs import Cluster, Costs, ReplayError, Workload
+from reshape_controller.replay.inputs import Cluster, Costs, PolicyError, ReplayError, Workload
 from reshape_controller.replay.metrics import JobResult, ReplayMetrics, job_rows, measure
 from reshape_controller.replay.world import World
+from reshape_controller.scheduling import rounds
+from reshape_controller.scheduling.planner import FailureKind, Planner, PolicyFailure
+from reshape_controller.scheduling.rounds import Round
 from reshape_profiles.schema import DEFAULT_TYPE, Profile
 
 ROUNDS_AT_ONCE_MAX = 10_000
@@ -97,15 +99,14 @@ def replay(
     seed: int = 0,
     keep: bool = False,
     check: bool = False,
-    on_decision: Callable[[Engine], Plan] | None = None,
+    planner: Planner | None = None,
 ) -> Result:
     """Replay a workload to its end, and return the result.
 
     ``keep``: also record history, decisions and course; ``check``: check the invariants after each
-    round; ``on_decision``: replaces ``policy.decide`` (to time it). Raises ReplayError,
-    PlanRejected.
+    round; ``planner``: makes the policy's plans (to time them). Raises ReplayError, PolicyError.
     """
-    shell = Shell(scene, policy, mechanism, seed, keep, check, on_decision)
+    shell = Shell(scene, policy, mechanism, seed, keep, check, planner)
     with _rare_collections():
         shell.run()
     return shell.result()
@@ -137,11 +138,12 @@ class Shell:
         seed: int,
         keep: bool = False,
         check: bool = False,
-        on_decision: Callable[[Engine], Plan] | None = None,
+        planner: Planner | None = None,
     ) -> None:
         self.scene, self.policy, self.mechanism, self.seed = scene, policy, mechanism, seed
         self.keep, self.check = keep, check
         self.engine = Engine(explains=keep)
+        self.planner = planner or Planner(policy)
         self.world = World(scene.cluster, scene.costs, scene.truth, mechanism, scene.report_every_s)
         self.account = Account(len(scene.workload.jobs), keep)
         self.account.since_s = ticks_up(scene.workload.jobs[0].submit_s)
@@ -151,7 +153,6 @@ class Shell:
         self.pending: list[tuple[float, int]] = []
         self.count = 0
         self.refits = _refits(scene.workload)
-        self._decide = on_decision or (lambda engine: policy.decide(engine.snapshot()))
 
     def run(self) -> None:
         scene, world = self.scene, self.world
@@ -164,7 +165,7 @@ class Shell:
         self._check_all_ended()
 
     def run_on(self, last_s: float) -> None:
-        """Run rounds until nothing more happens. Raises ReplayError, PlanRejected."""
+        """Run rounds until nothing more happens. Raises ReplayError."""
         world, rounds = self.world, 0
         while (now_s := self._next_s()) is not None:
             rounds = rounds + 1 if now_s == last_s else 0
@@ -173,36 +174,33 @@ class Shell:
             last_s = now_s
             self.round(world.advance(now_s), now_s)
 
-    def round(self, events: Sequence[ev.Event], now_s: float) -> None:
-        """Do what the live loop does with a batch, except the append."""
+    def round(self, events: Sequence[ev.Event], now_s: float) -> Round:
+        """Do a round, book it and carry out its commands. Raises PolicyError."""
         engine = self.engine
         if engine.next_deadline_s(now_s) is not None:
             events = [*events, ev.DeadlinesDue()]
-        commands: list[Command] = []
-        submitted = False
+        done = rounds.run(engine, self.planner, events, now_s)
+        for failure in done.failures:
+            raise _policy_error(failure) from failure.error
+        if self.keep:
+            self.history += done.history
+            plans = (plan for plan in done.plans if plan.targets or plan.options)
+            self.decisions += (PolicyDecision(now_s, plan) for plan in plans)
         for event in events:
-            submitted = submitted or isinstance(event, ev.JobSubmitted)
-            self._note(engine.step(event, now_s), commands)
             if isinstance(event, ev.CurveFitted) and event.job is not None:
                 self._record_length_error(event.job, event.curve)
-        rounds = 0
-        while engine.wants_plan() and rounds < PLAN_ROUNDS_MAX:
-            rounds += 1
-            plan = self._decide(engine)
-            self._note(engine.apply(plan, now_s), commands)
-            if self.keep and (plan.targets or plan.options):
-                self.decisions.append(PolicyDecision(now_s, plan))
         self.count += len(events)
         if self.check:
             invariants.check(engine.state)
         self.account.book(engine.state, engine.drain_changes(), now_s)
-        if commands:
+        if commands := done.commands:
             self.world.carry_out(commands, engine.desired)
         if self.refits is not None:
             for fitted in self.refits.due(engine.state):
                 self.world.schedule(now_s, fitted)
-        if submitted:
+        if any(isinstance(event, ev.JobSubmitted) for event in events):
             self.pending.append((now_s, self.account.pending))
+        return done
 
     def _record_length_error(self, job: JobId, curve: Curve) -> None:
         truth = self.world.lives[job].truth
@@ -250,11 +248,6 @@ class Shell:
         due_s = self.engine.next_deadline_s(next_s)
         return next_s if due_s is None else due_s
 
-    def _note(self, step: Step, commands: list[Command]) -> None:
-        commands += step.commands
-        if self.keep:
-            self.history += step.history
-
     def _check_all_ended(self) -> None:
         left = list(self.engine.state.jobs.values())
         if left:
@@ -266,6 +259,15 @@ class Shell:
         failed = [job for job in self.account.ended if job.state != JobState.COMPLETED]
         if failed:
             raise ReplayError(f"{failed[0].id} is {failed[0].state}, and no job can be: a defect")
+
+
+def _policy_error(failure: PolicyFailure) -> PolicyError:
+    match failure.kind:
+        case FailureKind.POLICY_FAILED:
+            what = f"fails: {failure.error!r}"
+        case FailureKind.PLAN_REJECTED:
+            what = f"makes a plan that breaks a rule: {failure.error}"
+    return PolicyError(f"at {failure.at_s} s the policy {failure.policy} {what}")
 
 
 def _refits(workload: Workload) -> Refits | None:

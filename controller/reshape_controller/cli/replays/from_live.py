@@ -16,7 +16,6 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import Output, emit, grid, note
 from reshape_controller.cli.replays import inputs
 from reshape_controller.cli.replays.own_daemon import jobs_of
-from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import HostId
 from reshape_controller.core.state import State
 from reshape_controller.http.views import HostList, JobView, StateView
@@ -88,12 +87,7 @@ def show(client: Client, asked: WhatIfRequest, shown: Output) -> None:
         at_s = client.now_s
         first, second = continue_queue(parts, now, at_s), continue_queue(parts, then, at_s)
     except ReplayError as error:
-        raise failed(Exit.FAILED, str(error), "--from-live") from None
-    except PlanRejected as error:
-        what = f"the policy made a plan that breaks a rule: {error}"
-        raise failed(
-            Exit.FAILED, what, "--policy", "use another policy, or correct yours"
-        ) from None
+        raise inputs.replay_failed(error, Exit.FAILED, "--from-live") from None
     except codec.CodecError as error:
         remedy = "daemon and command have different versions: restart the daemon"
         raise failed(

@@ -17,7 +17,14 @@ from reshape_controller.records.limits import GPUS_MAX
 from reshape_controller.replay import traces
 from reshape_controller.replay.generate import LAST_ARRIVAL_S, RECIPES, SIZES
 from reshape_controller.replay.ground_truth import SPREAD
-from reshape_controller.replay.inputs import SECONDS_MAX, Costs, ReplayError, Workload, cluster_of
+from reshape_controller.replay.inputs import (
+    SECONDS_MAX,
+    Costs,
+    PolicyError,
+    ReplayError,
+    Workload,
+    cluster_of,
+)
 from reshape_controller.replay.setup import Contender, Setup, curves_of
 from reshape_controller.replay.shell import Scene
 from reshape_profiles.files import load
@@ -209,7 +216,7 @@ def setup_of(asked: ReplayRequest) -> Setup:
         )
         scene = setup.scene(0)
     except ReplayError as error:
-        raise as_usage(error) from None
+        raise replay_failed(error) from None
     if setup.device is None:
         _tell_guessed_speeds(scene)
     return setup
@@ -253,9 +260,13 @@ def device_of(name: str | None) -> DeviceTruth | None:
         raise failed(Exit.USAGE, str(error), "--device-truth") from None
 
 
-def as_usage(error: ReplayError) -> CliError:
-    """Return the error for inputs that cannot be replayed."""
-    return failed(Exit.USAGE, str(error))
+def replay_failed(error: ReplayError, code: Exit = Exit.USAGE, where: str = "") -> CliError:
+    """Return the error for a replay without a result; ``code`` and ``where`` are those of inputs
+    that cannot be replayed."""
+    if isinstance(error, PolicyError):
+        remedy = "use another policy, or correct yours"
+        return failed(Exit.FAILED, str(error), "--policy", remedy)
+    return failed(code, str(error), where)
 
 
 def unreadable(name: str, error: OSError, where: str, remedy: str = "") -> CliError:

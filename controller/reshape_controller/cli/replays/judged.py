@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from reshape_controller.cli.output import Output, emit, grid
-from reshape_controller.cli.replays.inputs import as_usage
+from reshape_controller.cli.replays.inputs import replay_failed
 from reshape_controller.cli.replays.runs import about, progress
 from reshape_controller.core.explanation import describe, explain_text
 from reshape_controller.core.plan import Option
@@ -58,7 +58,7 @@ def show(setup: Setup, chosen: Contender, seed: int, shown: Output) -> None:
                 done=lambda count: bar.update(task, total=count, advance=1),
             )
     except ReplayError as error:
-        raise as_usage(error) from None
+        raise replay_failed(error) from None
     found = Hindsight(
         setup.name,
         chosen.label,

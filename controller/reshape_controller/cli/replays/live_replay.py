@@ -21,7 +21,7 @@ from reshape_controller.cli.output import Output, emit, grid, note
 from reshape_controller.cli.profiles.costs import program_name
 from reshape_controller.cli.replays import live_inputs, live_run
 from reshape_controller.cli.replays.folder import unwritable
-from reshape_controller.cli.replays.inputs import as_usage
+from reshape_controller.cli.replays.inputs import replay_failed
 from reshape_controller.cli.replays.live_inputs import TimeScale
 from reshape_controller.cli.replays.runs import progress
 from reshape_controller.http.json_text import to_json
@@ -84,7 +84,7 @@ def show(
         (folder / "replay.json").write_text(to_json(foretold.jobs, indent=2) + "\n", "utf-8")
         runs = _runs(frozen, chosen, seed, folder, foretold.jobs, repeats)
     except ReplayError as error:
-        raise as_usage(error) from None
+        raise replay_failed(error) from None
     except OSError as error:
         raise unwritable(error, folder) from None
     frozen.check()

@@ -13,7 +13,6 @@ from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.output import console, note
 from reshape_controller.cli.replays import inputs
 from reshape_controller.cli.replays.folder import unwritable
-from reshape_controller.core.errors import PlanRejected
 from reshape_controller.http.json_text import to_json
 from reshape_controller.replay import bundle
 from reshape_controller.replay.figures import NoMatplotlib
@@ -56,12 +55,7 @@ def swept(
             note(f"interrupted: {kept}; the same command resumes from there")
         raise
     except ReplayError as error:
-        raise inputs.as_usage(error) from None
-    except PlanRejected as error:
-        what = f"the policy made a plan that breaks a rule: {error}"
-        raise failed(
-            Exit.FAILED, what, "--policy", "use another policy, or correct yours"
-        ) from None
+        raise inputs.replay_failed(error) from None
     except BrokenProcessPool:
         what = "a worker process was killed, perhaps for lack of memory"
         remedy = "run it again with fewer --workers; replays in --out are not repeated"

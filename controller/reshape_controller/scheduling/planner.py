@@ -1,0 +1,83 @@
+"""The planner: the engine's snapshot to a plan, and the plan to the engine.
+
+Does: treats a policy that fails, and a plan that the engine rejects, the same in every shell: an
+empty plan that says why takes their place, and the failure is returned. Each engine has a planner
+of its own. It reads no clock: a subclass may time ``plan``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.plan import Plan, Policy
+from reshape_controller.scheduling import legal_moves
+
+
+class FailureKind(StrEnum):
+    """How a policy can fail; the reason code of the plan that takes its plan's place."""
+
+    POLICY_FAILED = "policy-failed"
+    PLAN_REJECTED = "plan-rejected"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFailure:
+    """An error of a policy, or a plan of it that breaks a rule of the engine."""
+
+    kind: FailureKind
+    policy: str
+    """Name of the policy."""
+    at_s: float
+    error: Exception
+    """The policy's error, or the engine's ``PlanRejected``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A plan that the engine has applied, with its effects."""
+
+    plan: Plan
+    step: Step
+    failure: PolicyFailure | None = None
+    """The reason why ``plan`` is empty; None if the plan is the policy's own."""
+
+
+class Planner:
+    """Makes the plans of one engine."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def plan(self, engine: Engine) -> Plan:
+        """Return the policy's plan for the engine's state. Raises every error of the policy."""
+        snapshot = engine.snapshot()
+        plan = self.policy.decide(snapshot)
+        if plan.about is None:
+            return plan
+        job = engine.state.jobs.get(plan.about)
+        plan = legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)
+        return legal_moves.with_fixed_jobs(plan, snapshot.running)
+
+    def decide(self, engine: Engine, now_s: float) -> Decision:
+        """Apply the policy's next plan, or an empty plan if the policy fails or the engine rejects
+        its plan; return the applied plan."""
+        try:
+            plan, failure = self.plan(engine), None
+        except Exception as error:
+            text = f"the policy failed: {error!r}"
+            plan, failure = self._empty(FailureKind.POLICY_FAILED, text, error, now_s)
+        try:
+            return Decision(plan, engine.apply(plan, now_s), failure)
+        except PlanRejected as rejected:
+            kind, text = FailureKind.PLAN_REJECTED, rejected.reason
+            plan, failure = self._empty(kind, text, rejected, now_s)
+        return Decision(plan, engine.apply(plan, now_s), failure)
+
+    def _empty(
+        self, kind: FailureKind, text: str, error: Exception, now_s: float
+    ) -> tuple[Plan, PolicyFailure]:
+        plan = Plan(reason_code=kind.value, text=text)
+        return plan, PolicyFailure(kind, self.policy.name, now_s, error)

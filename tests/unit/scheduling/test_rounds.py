@@ -1,0 +1,171 @@
+"""A round: events, then plans until there are none; and what it makes of a failing policy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import pytest
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.engine import Engine, Step
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.limits import PLAN_ROUNDS_MAX
+from reshape_controller.core.model import JobId
+from reshape_controller.core.plan import Plan, Snapshot, Target
+from reshape_controller.core.record import LogRecord
+from reshape_controller.policies import make_policy
+from reshape_controller.scheduling import rounds
+from reshape_controller.scheduling.planner import FailureKind, Planner
+from reshape_sidecar import codec
+from tests.support.world import HOST, World
+
+
+@dataclasses.dataclass
+class Scripted:
+    """A policy that is a function."""
+
+    decide: Callable[[Snapshot], Plan]
+    name: str = "scripted"
+
+
+def fails(snapshot: Snapshot) -> Plan:
+    raise RuntimeError("a bug")
+
+
+def breaks_a_rule(snapshot: Snapshot) -> Plan:
+    return Plan((Target(snapshot.queued[0].id, 3, HOST),), "no such size", wake_at_s=99.0)
+
+
+def returns_none(snapshot: Snapshot) -> Plan:
+    return None  # type: ignore[return-value]
+
+
+def submitted() -> World:
+    """A host with four GPUs, and a job that waits."""
+    world = World().boot(4)
+    world.submit("a", 2, 4)
+    return world
+
+
+def record_of(done: rounds.Round, events: tuple[ev.Event, ...], at_s: float) -> LogRecord:
+    return LogRecord(1, 1, "test", "test", at_s, events, done.plans, done.commands, "")
+
+
+@pytest.mark.parametrize(
+    ("decide", "kind", "text"),
+    [
+        (fails, FailureKind.POLICY_FAILED, "the policy failed: RuntimeError('a bug')"),
+        (breaks_a_rule, FailureKind.PLAN_REJECTED, "a: 3 is not in its GPU counts (2, 4)"),
+        (
+            returns_none,
+            FailureKind.POLICY_FAILED,
+            "the policy failed: AttributeError(\"'NoneType' object has no attribute 'about'\")",
+        ),
+    ],
+)
+def test_an_empty_plan_takes_the_place_of_a_failed_one_and_the_failure_is_returned(
+    decide: Callable[[Snapshot], Plan], kind: FailureKind, text: str
+) -> None:
+    world = submitted()
+    before = world.job("a")
+    done = rounds.run(world.engine, Planner(Scripted(decide)), (), 5.0)
+    assert done.plans == (Plan(reason_code=kind.value, text=text),)
+    (failure,) = done.failures
+    assert (failure.kind, failure.policy, failure.at_s) == (kind, "scripted", 5.0)
+    assert isinstance(failure.error, PlanRejected) is (kind is FailureKind.PLAN_REJECTED)
+    assert (done.commands, done.history, world.job("a")) == ((), (), before)
+    assert not world.engine.wants_plan(), "it is asked again once something changes"
+    assert world.engine.state.wake_at_s is None, "nothing of the rejected plan is left"
+
+
+def test_later_events_of_the_same_kind_ask_a_failed_policy_again() -> None:
+    world, asked = submitted(), [0]
+
+    def fails_once(snapshot: Snapshot) -> Plan:
+        asked[0] += 1
+        return fails(snapshot) if asked[0] == 1 else make_policy("adaptive").decide(snapshot)
+
+    planner = Planner(Scripted(fails_once))
+    assert rounds.run(world.engine, planner, (), 0.0).failures
+    event = ev.JobSubmitted(JobId("b"), dataclasses.replace(world.job("a").spec, name="b"))
+    done = rounds.run(world.engine, planner, (event,), 1.0)
+    assert not done.failures
+    assert {target.job for plan in done.plans for target in plan.targets} >= {"a"}
+
+
+def test_events_come_first_then_plans_until_one_is_empty_with_all_effects_in_order() -> None:
+    world = World().boot(4)
+    spec = dataclasses.replace(submitted().job("a").spec, optional_gpus=(2,))
+    events = tuple(
+        ev.JobSubmitted(JobId(name), dataclasses.replace(spec, name=name)) for name in "abc"
+    )
+    done = rounds.run(world.engine, Planner(make_policy("adaptive")), events, 7.0)
+    assert [bool(plan.targets) for plan in done.plans] == [True, True, False]
+    kinds = [entry.kind for entry in done.history]
+    assert kinds[:3] == ["submitted"] * 3
+    assert kinds.count("decided") == 2
+    steps = [*done.steps, *(decision.step for decision in done.decisions)]
+    assert done.commands == tuple(command for step in steps for command in step.commands)
+    assert done.commands
+
+
+def test_a_policy_that_never_ends_waits_for_the_next_round() -> None:
+    world = submitted()
+
+    class Endless(Engine):
+        def apply(self, plan: Plan, now_s: float) -> Step:
+            return Step((), ())
+
+    engine = Endless(world.engine.state)
+    done = rounds.run(engine, Planner(Scripted(lambda snapshot: Plan())), (), 0.0)
+    assert len(done.plans) == PLAN_ROUNDS_MAX
+    assert engine.wants_plan()
+
+
+def test_the_text_of_a_plan_names_the_hosts_that_are_no_option() -> None:
+    world = World().boot(4, hosts=2)
+    world.one_host = {JobId("a"): None}
+    world.running("a", 2, 2, 4)
+    world.event(ev.HostDrained(HOST, "ann"))
+    world.settle()
+    done = rounds.run(world.engine, Planner(make_policy("adaptive")), (), 0.0)
+    assert done.plans[-1].text.endswith("; host-1 is excluded: its files are on host-0")
+
+
+def test_an_error_of_the_engine_names_the_event_and_its_number() -> None:
+    world = World().boot(4)
+
+    class Defect(Engine):
+        def step(self, event: ev.Event, now_s: float) -> Step:
+            if isinstance(event, ev.PinRequested):
+                raise ZeroDivisionError("a defect")
+            return super().step(event, now_s)
+
+    engine, planner = Defect(world.engine.state), Planner(Scripted(fails))
+    events = (ev.HostUndrained(HOST), ev.PinRequested(JobId("x"), 1))
+    with pytest.raises(rounds.EventFailed, match="failed on PinRequested: ZeroDivision") as caught:
+        rounds.run(engine, planner, events, 0.0)
+    assert caught.value.number == 1
+    assert caught.value.event is events[1]
+    assert isinstance(caught.value.error, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("decide", [fails, breaks_a_rule, make_policy("adaptive").decide])
+def test_a_recorded_round_is_redone_without_its_policy(
+    decide: Callable[[Snapshot], Plan],
+) -> None:
+    engine, again = Engine(), Engine()
+    planner, seq = Planner(Scripted(decide)), 0
+    world = submitted()
+    for _, at, text, *_ in world.log:
+        seq += 1
+        events = (codec.from_value(ev.Event, json.loads(text)),)
+        done = rounds.run(engine, planner, events, float(at))
+        redone = rounds.redo(again, record_of(done, events, float(at)))
+        assert codec.dumps(redone.commands) == codec.dumps(done.commands)
+        assert (redone.history, redone.plans) == (done.history, done.plans)
+        assert again.state.dump() == engine.state.dump()
+    assert seq == 3
+    assert not engine.wants_plan()
