@@ -33,4 +33,5 @@ TAGS = {
     "Outcome": "wire:Outcome",
     "PhaseTimes": "wire:PhaseTimes",
     "Progress": "wire:Progress",
+    "TargetProgress": "wire:TargetProgress",
 }

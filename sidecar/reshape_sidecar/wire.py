@@ -159,6 +159,24 @@ class Outcome:
 # of a dictionary is faster than setting some twenty fields.
 
 
+@dataclass(frozen=True, slots=True)
+class TargetProgress:
+    """Judgement of a job's target accuracy; a SideCar reports it only if its job has a target."""
+
+    metric: str = ""
+    """Metric that is judged; empty before the first evaluation."""
+    in_a_row: int = 0
+    """Newest evaluations, one after the other, that reach the target."""
+    reached: bool = False
+    """True if training ended, or ends, because the target was reached."""
+    epoch: int = 0
+    """Epochs done at the newest evaluation."""
+    evaluations: tuple[tuple[int, float], ...] = ()
+    """Step and value of the newest evaluations, oldest first."""
+    note: str = ""
+    """Which metric stands in, or why none is judged, with the remedy."""
+
+
 @dataclass(frozen=True)
 class Progress:
     """Progress of training. Steps are global optimizer steps since the job's very first one."""
@@ -178,6 +196,8 @@ class Progress:
     It is text so that a peer that does not know the word can still read the report.
     """
     trajectory_reason: str | None = None
+    target: TargetProgress | None = None
+    """None without a target accuracy, and from a SideCar of a version without it."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from reshape_sidecar.wire import (
     Phase,
     PhaseTimes,
     Progress,
+    TargetProgress,
 )
 
 
@@ -62,6 +63,7 @@ class Container:
     deadline_passed: bool = False
     trajectory: str | None = None
     trajectory_reason: str | None = None
+    target: TargetProgress | None = None
 
     def converge(self, desired: Desired | None) -> bool:
         """Take up what it shall be, as far as it can; True: it is to leave."""
@@ -141,6 +143,7 @@ class Container:
                 checkpoint_step=self.saved_step,
                 trajectory=self.trajectory,
                 trajectory_reason=self.trajectory_reason,
+                target=self.target,
             ),
             outcome=self.outcome,
             stopped_generation=self.stopped_generation,

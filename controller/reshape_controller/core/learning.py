@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from reshape_controller.core.fast_replace import replace
+from reshape_controller.core import target
 from reshape_controller.core.knowledge import (
     Curve,
     Measured,
@@ -19,7 +20,7 @@ from reshape_controller.core.knowledge import (
     blend,
     measure,
 )
-from reshape_controller.core.model import AccuracySeen, Job, JobId, LengthUnit, Stage
+from reshape_controller.core.model import AccuracySeen, Job, JobId, Stage
 from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.state import State
@@ -100,7 +101,7 @@ def learn_progress(tx: Transaction, before: Job, job: Job, report: Observed) -> 
         believed = total_steps(tx.state.profiles, job.spec, before.progress, job.curve)
         if believed is None or abs(believed - job.progress.total_steps) > LENGTH_NEWS * believed:
             tx.state.plan_wanted = True
-    return _add_accuracy(_renew_trend(tx, job), report)
+    return _add_accuracy(_renew_trend(tx, job), before, report)
 
 
 def _renew_trend(tx: Transaction, job: Job) -> Job:
@@ -228,16 +229,27 @@ def _check_straggling(tx: Transaction, job: Job, here: Measured, believed_s: flo
     return job
 
 
-def _add_accuracy(job: Job, report: Observed) -> Job:
-    length, progress = job.spec.length, report.progress
-    if length is None or length.unit is not LengthUnit.TARGET_ACCURACY:
+def _add_accuracy(job: Job, before: Job, report: Observed) -> Job:
+    """Return the job with the evaluations of a report as points of its accuracy curve."""
+    if not target.is_target(job.spec.length):
         return job
-    last = job.accuracies[-1] if job.accuracies else None
-    if progress.accuracy is None or (last is not None and progress.step <= last.step):
+    if report.progress.target is None:
+        points = _with_running_accuracy(job, report)
+    else:
+        points = target.points(job, before.progress)
+    if points is job.accuracies:
         return job
-    if last is not None and progress.accuracy == last.accuracy:
-        return job
-    points = (*job.accuracies, AccuracySeen(progress.step, progress.accuracy))
     if len(points) > ACCURACIES_MAX:
         points = (*points[: ACCURACIES_MAX // 2 : 2], *points[ACCURACIES_MAX // 2 :])
     return replace(job, accuracies=points)
+
+
+def _with_running_accuracy(job: Job, report: Observed) -> tuple[AccuracySeen, ...]:
+    """Return the points with the accuracy of a SideCar that reports no evaluations: it is of a
+    version before them, or of a replay."""
+    progress, last = report.progress, job.accuracies[-1] if job.accuracies else None
+    if progress.accuracy is None or (last is not None and progress.step <= last.step):
+        return job.accuracies
+    if last is not None and progress.accuracy == last.accuracy:
+        return job.accuracies
+    return (*job.accuracies, AccuracySeen(progress.step, progress.accuracy))

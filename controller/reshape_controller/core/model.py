@@ -90,6 +90,10 @@ class JobSpec:
     on_save_timeout: OnSaveTimeout = OnSaveTimeout.REFUSE
     seed: int | None = None
     reshape_if: ReshapeIf = ReshapeIf.ANY
+    metric: str | None = None
+    """Metric that a target accuracy is judged on; None: the SideCar chooses."""
+    epochs_in_a_row: int = 1
+    """Evaluations, one after the other, that have to reach a target accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class AccuracySeen:
-    """Validation accuracy that a job reported at a step."""
+    """Result of one evaluation: the accuracy of a job after a number of steps."""
 
     step: int
     accuracy: float

@@ -282,8 +282,9 @@ def total_steps(
     """
     length = spec.length
     if length is not None and length.unit is LengthUnit.TARGET_ACCURACY:
-        curve = curve or book.learned_of(spec.job_type).curve
-        return curve.step_of(length.value) if curve is not None else None
+        return _steps_to_target(
+            length.value, spec, progress, curve or book.learned_of(spec.job_type).curve
+        )
     if progress.total_steps is not None:
         return float(progress.total_steps)
     if length is None:
@@ -295,6 +296,21 @@ def total_steps(
     batches = book.batches(spec.job_type, spec.global_batch)
     per_epoch = progress.steps_per_epoch or (recorded and recorded / batches)
     return length.value * per_epoch if per_epoch else None
+
+
+def _steps_to_target(
+    accuracy: float, spec: JobSpec, progress: Progress, curve: Curve | None
+) -> float | None:
+    """Return the iterations up to the evaluation at which ``accuracy`` is reached.
+
+    They are at most those that the script asks for, if it has reported how many these are.
+    """
+    asked = None if progress.total_steps is None else float(progress.total_steps)
+    steps = curve.step_of(accuracy) if curve is not None else None
+    if steps is None:
+        return asked
+    steps += (spec.epochs_in_a_row - 1) * (progress.steps_per_epoch or 0)
+    return steps if asked is None else min(steps, asked)
 
 
 def _or(value: float | None, otherwise: float) -> float:

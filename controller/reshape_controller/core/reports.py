@@ -7,14 +7,14 @@ and not a message (R3). A late report, or a report of an earlier attempt, change
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts, job_exit, learning
+from reshape_controller.core import attempts, job_exit, learning, target
 from reshape_controller.core.coordinator import handover, handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
-from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress
+from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress, TargetProgress
 
 _OVER = (Stage.NONE, Stage.ENDING)
 
@@ -149,7 +149,8 @@ def _outcome(tx: Transaction, job: Job, report: Observed) -> None:
     if job.stage is not Stage.SAVING or outcome is None or outcome.generation != job.generation:
         return
     if outcome.complete and outcome.kind is OutcomeKind.STOPPING:
-        job_exit.complete(tx, job, "its checkpoint says that training is complete")
+        reason = target.end_reason(job, "its checkpoint says that training is complete")
+        job_exit.complete(tx, job, reason)
         return
     handover.on_answer(tx, job, outcome, report.devices)
     current = tx.state.jobs[job.id]
@@ -184,7 +185,7 @@ def _first_step(tx: Transaction, job: Job, report: Observed) -> None:
 
 def _finished(tx: Transaction, job: Job, report: Observed) -> None:
     if report.phase is Phase.FINISHED and job.stage.has_gpus and job.gpus:
-        job_exit.complete(tx, job, "training finished")
+        job_exit.complete(tx, job, target.end_reason(job, "training finished"))
 
 
 def _unfit(tx: Transaction, job: Job, report: Observed) -> None:
@@ -222,6 +223,7 @@ def _merge(old: Progress, new: Progress) -> Progress:
         and (new.steps_per_epoch or new.steps_per_epoch is old.steps_per_epoch)
         and (new.checkpoint_step is not None or old.checkpoint_step is None)
         and (new.trajectory or new.trajectory is old.trajectory)
+        and (old.target is None or _says_more(new.target))
     ):
         return new
     return replace(
@@ -233,7 +235,13 @@ def _merge(old: Progress, new: Progress) -> Progress:
         ),
         trajectory=new.trajectory or old.trajectory,
         trajectory_reason=new.trajectory_reason if new.trajectory else old.trajectory_reason,
+        target=new.target if _says_more(new.target) else old.target,
     )
+
+
+def _says_more(target: TargetProgress | None) -> bool:
+    """Whether a process says more of its target accuracy than that there is one."""
+    return target is not None and bool(target.metric or target.note)
 
 
 _STEPS = (_finished, _initialized, _outcome, _stopped, _first_step, _unfit, _crashed)

@@ -32,6 +32,8 @@ PROFILE_WEIGHT = 0.25
 """Weight of a profile's point relative to a point of the running job."""
 ERROR_MAX = 0.05
 """Largest root mean square error in accuracy of a usable curve."""
+ACCURACY_MAX = 0.999
+"""A job's point above this counts as this, because no curve of this form reaches 1."""
 GRID = 40
 """Number of values of b2 in each round of the search."""
 ROUNDS = 3
@@ -100,7 +102,7 @@ class Refits:
 
 
 def _refit(state: State, job: Job) -> list[CurveFitted]:
-    own = [(float(point.step), point.accuracy) for point in job.accuracies]
+    own = [(float(point.step), min(point.accuracy, ACCURACY_MAX)) for point in job.accuracies]
     if len(own) < POINTS_MIN:
         return []
     profile = state.profiles.of(job.spec.job_type)

@@ -7,10 +7,13 @@ log. Pure.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+from reshape_controller.core import target
 from reshape_controller.core.explanation import costs_of, explain_json, explain_text
 from reshape_controller.core.model import (
     FieldError,
@@ -181,10 +184,32 @@ def _with_report(base: JobView, job: Job, report: Observed | None) -> JobView:
         checkpoint_step=progress.checkpoint_step,
         trajectory=progress.trajectory,
         trajectory_reason=progress.trajectory_reason,
+        **_target_fields(job, progress),
         times=report.times if report is not None else PhaseTimes(),
         gpu_use=report.gpu_use if report is not None and container else (),
         error=report.error if report is not None else None,
     )
+
+
+def _target_fields(job: Job, progress: Progress) -> dict[str, Any]:
+    """Fields of a job's target accuracy; empty if its length is another."""
+    length, curve, found = job.spec.length, job.curve, progress.target
+    if length is None or not target.is_target(length):
+        return {}
+    if found is None or not (found.metric or found.note):
+        found = job.progress.target or found
+    steps = curve.step_of(length.value) if curve is not None else None
+    if found is None:
+        note = target.NOT_EVALUATED if job.stage is Stage.TRAINING else None
+        return {"metric": job.spec.metric, "target_note": note}
+    step, value = found.evaluations[-1] if found.evaluations else (None, None)
+    return {
+        "metric": found.metric or job.spec.metric,
+        "metric_value": value,
+        "metric_step": step,
+        "target_steps": None if steps is None else math.ceil(steps),
+        "target_note": found.note or None,
+    }
 
 
 def length_text(length: Length | None) -> str | None:

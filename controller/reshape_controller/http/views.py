@@ -65,6 +65,15 @@ class JobView:
     checkpoint_step: int | None = None
     trajectory: str | None = None
     trajectory_reason: str | None = None
+    metric: str | None = None
+    """Metric that its target accuracy is judged on; null without a target or an evaluation."""
+    metric_value: float | None = None
+    """Result of the newest evaluation."""
+    metric_step: int | None = None
+    target_steps: int | None = None
+    """Step at which the curve through its evaluations reaches its target accuracy."""
+    target_note: str | None = None
+    """Which metric stands in, or why none is judged, with the remedy."""
     reshape_ups: int = 0
     reshape_downs: int = 0
     steps_lost: int = 0

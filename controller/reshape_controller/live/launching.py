@@ -39,6 +39,7 @@ def launch_spec(
     length = spec.length
     value = int(length.value) if length is not None else None
     unit = length.unit if length is not None else None
+    has_target = length is not None and unit is LengthUnit.TARGET_ACCURACY
     return LaunchSpec(
         job=job.id,
         attempt=job.attempt,
@@ -56,6 +57,9 @@ def launch_spec(
         framework=spec.framework.value,
         length_epochs=value if unit is LengthUnit.EPOCHS else None,
         length_steps=value if unit is LengthUnit.STEPS else None,
+        target_accuracy=length.value if length is not None and has_target else None,
+        metric=spec.metric,
+        epochs_in_a_row=spec.epochs_in_a_row,
         global_batch=spec.global_batch,
         seed=spec.seed,
         device_truth=str(settings.device_truth) if settings.device_truth is not None else None,

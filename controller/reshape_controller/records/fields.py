@@ -105,8 +105,25 @@ class RecordFields(BaseModel):
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="train until this accuracy is reached, above 0 and at most 1",
+        description="train until this accuracy is reached, above 0 and at most 1; judged at the end"
+        " of each evaluation",
         examples=[0.92],
+    )
+    metric: str | None = Field(
+        None,
+        min_length=1,
+        max_length=limits.NAME_LENGTH_MAX,
+        pattern=r"^[^\s\x00-\x1f\x7f]+$",
+        description="metric that `target_accuracy` is judged on, by its name in Keras's logs;"
+        " default: the validation accuracy, or without validation data the training accuracy",
+        examples=["val_accuracy"],
+    )
+    epochs_in_a_row: int | None = Field(
+        1,
+        ge=1,
+        le=limits.EPOCHS_MAX,
+        description="evaluations, one after the other, that have to reach `target_accuracy`",
+        examples=[3],
     )
     job_type: Label | None = Field(
         None,

@@ -154,4 +154,6 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         on_save_timeout=fields.on_save_timeout or OnSaveTimeout.REFUSE,
         seed=fields.seed,
         reshape_if=fields.reshape_if or ReshapeIf.ANY,
+        metric=fields.metric,
+        epochs_in_a_row=fields.epochs_in_a_row or 1,
     )

@@ -17,6 +17,8 @@ from reshape_controller.records.locations import is_local
 from reshape_sidecar.contract import RESERVED_PREFIXES
 
 LENGTHS = ("epochs", "steps", "target_accuracy")
+FALLING = ("loss", "error")
+"""Ends of the names of metrics that fall while a model learns."""
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
@@ -132,6 +134,7 @@ def _lengths(
     named = [name for name in LENGTHS if name in given]
     if len(named) > 1:
         yield FieldError(named[1], f"{' and '.join(named)} are both lengths", "keep one of them")
+    yield from _target(fields, given)
     if fields.command and fields.epochs is None and "epochs" not in bad:
         for number, word in enumerate(fields.command):
             if "{epochs}" in word:
@@ -141,6 +144,21 @@ def _lengths(
                     "give epochs, or write the number into the command",
                 )
                 return
+
+
+def _target(fields: RecordFields, given: frozenset[str]) -> Iterator[FieldError]:
+    for name in ("metric", "epochs_in_a_row"):
+        if name in given and "target_accuracy" not in given:
+            yield FieldError(
+                name, "needs a target_accuracy", "add target_accuracy, or leave it out"
+            )
+    if fields.metric is not None and fields.metric.endswith(FALLING):
+        yield FieldError(
+            "metric",
+            f"{fields.metric} falls while a model learns, and a target accuracy is reached from"
+            " below",
+            "name an accuracy, for example val_accuracy",
+        )
 
 
 def _texts(fields: RecordFields) -> Iterator[FieldError]:

@@ -126,6 +126,9 @@ def variables(
     optional = {
         contract.ENV_EPOCHS: spec.length_epochs,
         contract.ENV_STEPS: spec.length_steps,
+        contract.ENV_TARGET_ACCURACY: spec.target_accuracy,
+        contract.ENV_METRIC: spec.metric,
+        contract.ENV_EPOCHS_IN_A_ROW: spec.epochs_in_a_row if spec.epochs_in_a_row > 1 else None,
         contract.ENV_GLOBAL_BATCH: spec.global_batch,
         contract.ENV_SEED: spec.seed,
         contract.ENV_DEVICE_TRUTH: spec.device_truth,

@@ -143,6 +143,7 @@ class Agent:
             before is None
             or before.phase is not report.phase
             or before.asks_step != report.asks_step
+            or before.progress.target != report.progress.target
         ):
             state.wake.set()
             state.push()

@@ -57,6 +57,10 @@ class AttemptSpec:
     worker: int = 0
     """Number of the worker that this SideCar runs; 0 is the chief."""
     workers: int = 1
+    target_accuracy: float | None = None
+    metric: str | None = None
+    """Metric that the target accuracy is judged on; None: the hook chooses."""
+    epochs_in_a_row: int = 1
 
 
 @dataclass(frozen=True, slots=True)

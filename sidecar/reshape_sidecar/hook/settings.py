@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reshape_sidecar import contract
+from reshape_sidecar.hook.target import Target
 
 
 class SettingsError(ValueError):
@@ -39,6 +40,7 @@ class HookSettings:
     workers: int = 1
     meeting: Path | None = None
     report_level: int = 1
+    target: Target | None = None
 
 
 def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
@@ -95,4 +97,24 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         workers=whole(contract.ENV_WORKERS, 1) or 1,
         meeting=path(contract.ENV_MEETING),
         report_level=whole(contract.ENV_REPORT_LEVEL, 1) or 1,
+        target=_target(
+            text(contract.ENV_TARGET_ACCURACY),
+            text(contract.ENV_METRIC),
+            whole(contract.ENV_EPOCHS_IN_A_ROW, 1) or 1,
+        ),
     )
+
+
+def _target(accuracy: str | None, metric: str | None, epochs_in_a_row: int) -> Target | None:
+    if accuracy is None:
+        return None
+    try:
+        value = float(accuracy)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value <= 1.0:
+        raise SettingsError(
+            f"{contract.ENV_TARGET_ACCURACY}={accuracy!r} is not a number above 0 and at most 1. "
+            "It is set by the agent; unset it when you start the script by hand."
+        )
+    return Target(value, metric, epochs_in_a_row)

@@ -37,6 +37,18 @@ def test_the_smallest_record_is_a_job_with_every_default() -> None:
     assert parse_record(SMALLEST) == JobSpec("mnist", ("python", "train.py"), (1, 2))
 
 
+def test_a_target_accuracy_has_a_metric_and_a_number_of_evaluations() -> None:
+    spec = parse_record(
+        {**SMALLEST, "target_accuracy": 0.9, "metric": "val_top5_acc", "epochs_in_a_row": 3}
+    )
+    assert isinstance(spec, JobSpec)
+    assert spec.length == Length(LengthUnit.TARGET_ACCURACY, 0.9)
+    assert (spec.metric, spec.epochs_in_a_row) == ("val_top5_acc", 3)
+    without = parse_record({**SMALLEST, "target_accuracy": 0.9})
+    assert isinstance(without, JobSpec)
+    assert (without.metric, without.epochs_in_a_row) == (None, 1)
+
+
 def test_a_full_record_is_a_job_with_every_field() -> None:
     spec = parse_record(
         {
@@ -162,6 +174,27 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"max_wait_s": float("inf")}, "max_wait_s", "not a finite number", ""),
         ({"on_save_timeout": "wait"}, "on_save_timeout", "must be one of 'refuse', 'kill'", ""),
         ({"reshape_if": "never"}, "reshape_if", "one of 'exact', 'steps-only', 'any'", ""),
+        ({"metric": "val_accuracy"}, "metric", "needs a target_accuracy", "add target_accuracy"),
+        ({"epochs_in_a_row": 2}, "epochs_in_a_row", "needs a target_accuracy", "leave it out"),
+        (
+            {"target_accuracy": 0.9, "metric": "val_loss"},
+            "metric",
+            "val_loss falls while a model learns",
+            "val_accuracy",
+        ),
+        (
+            {"target_accuracy": 0.9, "metric": "val accuracy"},
+            "metric",
+            "has characters that are not allowed",
+            "",
+        ),
+        (
+            {"target_accuracy": 0.9, "epochs_in_a_row": 0},
+            "epochs_in_a_row",
+            "0 must be at least 1",
+            "",
+        ),
+        ({"target_accuracy": 90}, "target_accuracy", "90 must be at most 1", ""),
         ({"seed": 2**32}, "seed", "must be at most 4294967295", ""),
         ({"user": "a\nb"}, "user", "has characters that are not allowed", ""),
         ({"image": "a b"}, "image", "has characters that are not allowed", "without spaces"),

@@ -100,7 +100,8 @@ def test_a_job_is_never_past_its_end() -> None:
         (Length(LengthUnit.EPOCHS, 3.0), Progress(), 300.0),
         (None, Progress(total_steps=70), 70.0),
         (None, Progress(), None),
-        (Length(LengthUnit.TARGET_ACCURACY, 0.5), Progress(total_steps=70), None),
+        (Length(LengthUnit.TARGET_ACCURACY, 0.5), Progress(), None),
+        (Length(LengthUnit.TARGET_ACCURACY, 0.5), Progress(total_steps=70), 70.0),
     ],
 )
 def test_the_length_is_from_the_best_that_is_known(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reshape_sidecar.agent import environment
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
+from reshape_sidecar.hook import settings
+from reshape_sidecar.hook.target import Target
 
 HOOK = Path("/opt/hook/run.py")
 
@@ -174,3 +177,14 @@ def test_the_hook_lies_where_the_command_says() -> None:
 
 def test_a_process_is_told_the_name_of_its_record_beside_the_jobs_id() -> None:
     assert variables(spec("./t", job="train-1a2b", name="train"))["RESHAPE_JOB_NAME"] == "train"
+
+
+def test_a_target_accuracy_reaches_training_and_only_then_has_variables() -> None:
+    made = spec("python t.py", target_accuracy=0.925, metric="val_acc", epochs_in_a_row=2)
+    assert settings.from_environment(variables(made)) == replace(
+        settings.from_environment(variables(spec("python t.py"))) or settings.HookSettings(),
+        target=Target(0.925, "val_acc", 2),
+    )
+    assert not {"RESHAPE_METRIC", "RESHAPE_TARGET_ACCURACY", "RESHAPE_EPOCHS_IN_A_ROW"} & set(
+        variables(spec("python t.py"))
+    )

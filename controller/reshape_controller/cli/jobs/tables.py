@@ -177,6 +177,8 @@ def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
         ("container", f"attempt {job.attempt}, generation {job.generation}" if job.attempt else ""),
         ("progress", _progress(job)),
         ("accuracy", _learned(job)),
+        ("target", _target(job)),
+        ("", job.target_note or ""),
         ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
         ("trajectory", _trajectory(job)),
         ("not reshaped", job.fixed_because or ""),
@@ -223,6 +225,18 @@ def _learned(job: JobView) -> str:
     if job.accuracy is None and job.loss is None:
         return ""
     return f"{figure(job.accuracy, 4)}, loss {figure(job.loss, 4)}"
+
+
+def _target(job: JobView) -> str:
+    """The newest evaluation of the metric that a target accuracy is judged on."""
+    if job.metric is None:
+        return ""
+    parts = [f"{job.metric}, no evaluation yet"]
+    if job.metric_value is not None:
+        parts = [f"{job.metric} {figure(job.metric_value, 4)} at step {job.metric_step}"]
+    if job.target_steps is not None:
+        parts.append(f"its curve reaches the target at step {job.target_steps}")
+    return "; ".join(parts)
 
 
 def _trajectory(job: JobView) -> str:

@@ -1,0 +1,49 @@
+"""The target accuracy of a job in words, and the points of its curve from a report. Pure."""
+
+from __future__ import annotations
+
+from reshape_controller.core.model import AccuracySeen, Job, Length, LengthUnit
+from reshape_sidecar.wire import Progress
+
+NOT_EVALUATED = (
+    "not judged so far: its program reports no evaluation; a Keras `fit` and `evaluated` of a "
+    "session report them"
+)
+
+
+def is_target(length: Length | None) -> bool:
+    """Return whether a job's length is a target accuracy."""
+    return length is not None and length.unit is LengthUnit.TARGET_ACCURACY
+
+
+def end_reason(job: Job, reason: str) -> str:
+    """Return the reason of a job's end: ``reason``, and whether it reached its target accuracy."""
+    length, target = job.spec.length, job.progress.target
+    if length is None or not is_target(length) or target is None:
+        return reason
+    wanted = f"target accuracy {length.value:g}"
+    if not target.evaluations:
+        return f"{reason}; the {wanted} was not judged{f': {target.note}' if target.note else ''}"
+    step, value = target.evaluations[-1]
+    where = f"at step {step}" + (f", after epoch {target.epoch}" if target.epoch else "")
+    if target.reached:
+        times = f", {target.in_a_row} times in a row" if job.spec.epochs_in_a_row > 1 else ""
+        return f"reached its {wanted}: {target.metric} is {value:.4g} {where}{times}"
+    return f"{reason} before its {wanted}: {target.metric} is {value:.4g} {where}"
+
+
+def points(job: Job, before: Progress) -> tuple[AccuracySeen, ...]:
+    """Return the points of the job's curve with the new evaluations of its progress.
+
+    ``before``: the progress before the report. Points of another metric are dropped.
+    """
+    target, old = job.progress.target, before.target
+    assert target is not None
+    known = job.accuracies
+    if not target.evaluations:
+        return known
+    if old is None or old.metric not in ("", target.metric):
+        known = ()
+    last = known[-1].step if known else -1
+    new = tuple(AccuracySeen(step, value) for step, value in target.evaluations if step > last)
+    return (*known, *new) if new else known
