@@ -60,3 +60,12 @@ def _global_spec(spec: Any) -> Any:
         return values[0] if values else part
 
     return tensorflow.nest.map_structure(one, spec)
+
+
+def metric_names(model: Any) -> list[str]:
+    """Return the names of the compiled metrics in the order of ``compile``; empty if unknown."""
+    compiled = getattr(model, "_compile_metrics", None)
+    try:
+        return [] if compiled is None else list(compiled.result())
+    except Exception:  # it is Keras's own, and of no fixed form; any order will do without it
+        return []

@@ -43,6 +43,8 @@ class FinishedFit:
     """Iterators over its validation data."""
     raised: bool = False
     """True if the call ended by an exception, which no checkpoint can restore."""
+    stop_training: bool = False
+    """The model's ``stop_training`` after the call: a target or a callback ended it early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class SavedState:
     random: dict[str, Any] = field(default_factory=dict)
     logs: dict[str, float] = field(default_factory=dict)
     verdict: Verdict = Verdict(EXACT)
+    target: dict[str, Any] | None = None
+    """Judgement of the target accuracy; None without one, or in a checkpoint of an older hook."""
 
 
 class CheckpointStore:
@@ -191,6 +195,7 @@ def _read(published: PublishedCheckpoint) -> SavedState:
         random=document["random"],
         logs=document["logs"],
         verdict=_verdict(*document.get("verdict", [EXACT])),
+        target=document.get("target"),
     )
 
 
@@ -208,6 +213,7 @@ def _encode_point(resume_point: ResumePoint, writer: Writer) -> dict[str, Any]:
             "training": fit.training,
             "validation": fit.validation,
             "raised": fit.raised,
+            "stop_training": fit.stop_training,
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
         for fit in resume_point.finished
@@ -239,6 +245,7 @@ def _decode_point(value: dict[str, Any], reader: Reader) -> ResumePoint:
                 training=entry.get("training", (0, 0)),  # unknown to an older hook
                 validation=entry.get("validation", (0, 0)),
                 raised=entry.get("raised", False),
+                stop_training=entry.get("stop_training", False),
             )
         )
     return ResumePoint(

@@ -28,6 +28,7 @@ from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPositio
 from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
 
 UNCHANGED_BY_EVALUATION = ("model", "optimizer", "seed")
@@ -56,6 +57,7 @@ class FitContext(Protocol):
     finished: list[FinishedFit]
     step: int
     verdict_before: exactness.Verdict
+    target: TargetJudge
 
     @property
     def epochs_before(self) -> int:
@@ -90,12 +92,15 @@ class Fit:
         initial_epoch: int,
         validation: Any,
         resumed: SavedState | None,
+        *,
+        validates: bool,
     ) -> None:
         self._job = job
         self.model = model
         self._pending_resume = resumed
         self._initial_epoch = initial_epoch
         self._validation_data = validation
+        self._validates = validates
         self.callbacks: Any = None
         self.position: Position | None = None
         self.epochs_done = 0
@@ -281,6 +286,23 @@ class Fit:
         self.epochs_done += 1
         self._pause_began_s = self._pause_began_s or time.monotonic()
 
+    def judge(self, values: dict[str, float]) -> None:
+        """End this call if the epoch that has ended reached the target accuracy.
+
+        ``values``: the epoch's metrics, those of its validation included.
+        """
+        job, position = self._job, self.position
+        reached = job.target.epoch_ended(
+            values,
+            lambda: building.metric_names(self.model),
+            validates=self._validates,
+            step=job.step,
+            epoch=job.epochs_before + self.epochs_done,
+        )
+        if reached:
+            self.model.stop_training = True
+        self._report_progress(position.epoch_length() if position is not None else None)
+
     def _resume_point(self) -> ResumePoint:
         return ResumePoint(
             step=self._job.step,
@@ -308,6 +330,7 @@ class Fit:
             "random": randomness.capture() if before is None else before.random,
             "logs": numbers_of(self.last_logs) if before is None else before.logs,
             "verdict": dataclasses.astuple(self._job.reporter.verdict),
+            "target": self._job.target.saved(),
         }
 
     def _report_progress(self, length: int | None) -> None:

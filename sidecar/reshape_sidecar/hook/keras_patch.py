@@ -233,8 +233,11 @@ def _patch_callbacks(callback_list: Any, training: Training) -> None:
             epoch_end(self, epoch, logs)
             return
         fit.epoch_ends()
+        recorded = {name: len(values) for name, values in _recorded(self).items()}
         epoch_end(self, epoch, logs)
         fit.epoch_ended()
+        if training.target.active:
+            fit.judge({**_floats(logs or {}), **_news(self, recorded)})
 
     @functools.wraps(batch_end)
     def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
@@ -247,3 +250,29 @@ def _patch_callbacks(callback_list: Any, training: Training) -> None:
     callback_list.on_epoch_begin = on_epoch_begin
     callback_list.on_epoch_end = on_epoch_end
     callback_list.on_train_batch_end = on_train_batch_end
+
+
+def _recorded(callback_list: Any) -> dict[str, list[Any]]:
+    """The values by metric in the History of a callback list; a callback may add metrics to it."""
+    recorded = getattr(getattr(callback_list, "_history", None), "history", None)
+    return recorded if isinstance(recorded, dict) else {}
+
+
+def _news(callback_list: Any, before: dict[str, int]) -> dict[str, float]:
+    """The metrics that an epoch added to the History, which had ``before`` many values of each."""
+    return _floats(
+        {
+            name: values[-1]
+            for name, values in _recorded(callback_list).items()
+            if len(values) > before.get(name, 0)
+        }
+    )
+
+
+def _floats(logs: dict[str, Any]) -> dict[str, float]:
+    """The entries of ``logs`` that are numbers; one that is not finite is a number too."""
+    found = {}
+    for name, value in logs.items():
+        with contextlib.suppress(TypeError, ValueError):
+            found[name] = float(value)
+    return found

@@ -15,7 +15,7 @@ from typing import Any
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
-from reshape_sidecar.wire import Progress, Saves
+from reshape_sidecar.wire import Progress, Saves, TargetProgress
 
 STEP_WEIGHT = 0.1
 """Weight of the newest step in the running seconds per step."""
@@ -95,6 +95,14 @@ class ProgressReporter:
             names = [n for n in logs if n in ACCURACY_NAMES or n.endswith("_accuracy")]
             accuracy = _number(logs[names[0]]) if names else None
             self.update(loss=_number(logs.get("loss")), accuracy=accuracy)
+        self._send()
+
+    def report_target(self, target: TargetProgress) -> None:
+        """Set the judgement of the target accuracy; the next report sends it."""
+        self.update(target=target)
+
+    def send(self) -> None:
+        """Send the newest report now."""
         self._send()
 
     def set_verdict(self, verdict: Verdict) -> None:

@@ -23,6 +23,7 @@ from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.shuffles import JobShuffles
+from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
 
 
@@ -42,6 +43,7 @@ class Training:
         self.reporter = reporter
         self._pacer = pacer
         self._shuffles = shuffles
+        self.target = TargetJudge(settings.target, reporter.report_target)
         self.fit: Fit | None = None
         self.models = models.Models()
         self.ended_callbacks = callback_state.EndedCallbacks()
@@ -65,6 +67,8 @@ class Training:
         saved_state = self.saver.store.saved_state()
         if saved_state is not None:
             self.verdict_before = saved_state.verdict
+            if not self._calls:
+                self.target.restore(saved_state.target)
         number, self._calls = self._calls, self._calls + 1
         if saved_state is not None and number < len(saved_state.resume_point.finished):
             if saved_state.resume_point.finished[number].raised:
@@ -73,7 +77,9 @@ class Training:
         resumed = None
         if saved_state is not None and number == len(saved_state.resume_point.finished):
             resumed = saved_state if saved_state.resume_point.position is not None else None
-        if resumed is not None:  # as in the first process: a script may compute it from its files
+        if resumed is None:
+            self.target.fit_begins()
+        else:  # as in the first process: a script may compute it from its files
             done = resumed.resume_point.epoch - self.epochs_before
             arguments["initial_epoch"] = resumed.resume_point.fit_epoch - done
         epochs = self._epochs(arguments)
@@ -82,7 +88,8 @@ class Training:
         arguments["epochs"] = arguments["initial_epoch"] + epochs
         self.models.begin_fit(model)
         first, validation = int(arguments["initial_epoch"]), arguments["validation_data"]
-        running = Fit(self, model, first, validation, resumed)
+        validates = validation is not None or bool(arguments["validation_split"])
+        running = Fit(self, model, first, validation, resumed, validates=validates)
         self.fit = running
         self.saver.stop.answered_by_loop = True
         try:
@@ -121,6 +128,7 @@ class Training:
                 training=fit.position.training.counts() if fit.position is not None else (0, 0),
                 validation=fit.position.validation.counts() if fit.position is not None else (0, 0),
                 raised=history is None,
+                stop_training=bool(getattr(fit.model, "stop_training", False)),
             )
         )
 
@@ -160,6 +168,7 @@ class Training:
             "random": randomness.capture(),
             "logs": {},
             "verdict": dataclasses.astuple(self.verdict_before),
+            "target": self.target.saved(),
         }
 
     # -- a fit call that is over --------------------------------------------------------------
@@ -187,6 +196,7 @@ class Training:
         randomness.restore(done.random)
         self._shuffles.count = done.random["shuffles"]
         self._note_saved()
+        model.stop_training = done.stop_training
         history = _history(model)
         history.epoch = list(done.epoch)
         history.history = {name: list(values) for name, values in done.history.items()}
