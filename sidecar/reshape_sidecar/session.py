@@ -18,12 +18,13 @@ without Reshape, and without saving.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from reshape_sidecar import checkpoints, device_truth
 from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
@@ -38,12 +39,15 @@ from reshape_sidecar.hook.save_barrier import SaveBarrier
 from reshape_sidecar.hook.saving import SaveInterval
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
+from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.wire import WIRE_LEVEL, Saves
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
 LAST_SAVE_WAIT_S = 600.0
 """Longest wait of the last save for room on a full disk."""
+TARGET_FILE = "reshape-target.json"
+"""Judgement of the target accuracy, beside the files of the loop in a checkpoint."""
 SAVE_EVERY_STEPS = 100
 """Default of steps between two saves of a job of several workers."""
 
@@ -71,6 +75,7 @@ class Session:
             len(settings.devices) * settings.workers,
             complain,
         )
+        self._target = TargetJudge(settings.target, self._reporter.report_target)
         self._barrier: SaveBarrier | None = None
         if settings.workers > 1:
             self._barrier = SaveBarrier(settings, self._reporter, self._stop)
@@ -94,6 +99,7 @@ class Session:
         if self._newest is not None:
             self.step = self._newest.manifest.step
             self.epoch = self._newest.manifest.epoch
+            self._target.restore(_saved_target(self._newest.path))
         self._stop.answered_by_loop = True
         self._stop.install()
         self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
@@ -113,6 +119,39 @@ class Session:
     def complete(self) -> bool:
         """Whether an earlier process has finished the training."""
         return self._newest is not None and self._newest.manifest.complete
+
+    @property
+    def target_reached(self) -> bool:
+        """Whether the evaluations have reached the record's target accuracy."""
+        return self._target.state.reached
+
+    def evaluated(self, metric: str, value: float) -> bool:
+        """Report an evaluation after the steps so far; return whether to end the training.
+
+        Call it on every worker, before the step that follows, so that a process that starts again
+        at this step repeats it. ``metric``: name as in the record's ``metric``; without one there,
+        a validation accuracy (``val_...``) is judged, or else the first metric. ``value``: a share
+        from 0 to 1 if the metric is judged. Always False without a ``target_accuracy``. Raises
+        ValueError for another value of the judged metric, TypeError for no number.
+        """
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            try:
+                value = float(value)
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f"evaluated: the value of {metric} is {value!r}; give a number"
+                ) from None
+        if self._target.judges(metric) and not 0.0 <= value <= 1.0:
+            raise ValueError(
+                f"evaluated: {metric} is {value:g}, and the record's target_accuracy is a share; "
+                "give a share from 0 to 1 (93.5 % is 0.935)"
+            )
+        reached = self._target.evaluated(metric, float(value), step=self.step, epoch=self.epoch)
+        if self._target.active:
+            self._reporter.update(step=self.step, epoch=self.epoch)
+            self._reporter.report_target(self._target.state)
+            self._reporter.send()
+        return reached
 
     def should_stop(self) -> bool:
         """Return whether the loop shall save and leave."""
@@ -228,6 +267,8 @@ class Session:
             nonlocal written
             written = True
             write(folder)
+            if (target := self._target.saved()) is not None:
+                (folder / TARGET_FILE).write_text(json.dumps(target), encoding="utf-8")
 
         self._reporter.phase(HookPhase.SAVING)
         try:
@@ -268,6 +309,15 @@ def _write_and_discard(write: Write) -> None:
         tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder,
     ):
         write(Path(folder))
+
+
+def _saved_target(folder: Path) -> dict[str, Any] | None:
+    """Return the judgement in a checkpoint; None in one that was written without a target."""
+    try:
+        saved: dict[str, Any] = json.loads((folder / TARGET_FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+    return saved
 
 
 def start(total_steps: int | None = None, *, save_every_steps: int | None = None) -> Session:

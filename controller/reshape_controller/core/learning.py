@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from reshape_controller.core.fast_replace import replace
 from reshape_controller.core import target
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.knowledge import (
     Curve,
     Measured,
