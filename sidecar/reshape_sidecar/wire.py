@@ -275,7 +275,8 @@ def at_level(observed: Observed, level: int) -> Observed:
     """Return the report without the fields that a peer of ``level`` does not know."""
     if level >= WIRE_LEVEL:
         return observed
-    return replace(observed, saves=None, exception=None, exception_message=None)
+    progress = replace(observed.progress, target=None)
+    return replace(observed, progress=progress, saves=None, exception=None, exception_message=None)
 
 
 def signal_of(exit_code: int | None) -> str | None:

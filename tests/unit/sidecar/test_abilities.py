@@ -16,7 +16,15 @@ from reshape_sidecar.agent import abilities
 from reshape_sidecar.agent.process_exit import exception_in
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import TrainingProcess
-from reshape_sidecar.wire import Observed, Phase, Saves, at_level, signal_of
+from reshape_sidecar.wire import (
+    Observed,
+    Phase,
+    Progress,
+    Saves,
+    TargetProgress,
+    at_level,
+    signal_of,
+)
 
 HANDLER = "signal.signal(signal.SIGTERM, lambda *_: None)"
 IGNORES = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -99,6 +107,7 @@ def test_a_controller_of_the_release_before_gets_no_field_that_it_does_not_know(
         saves=Saves.NEVER,
         exception="KeyError",
         exception_message="1",
+        progress=Progress(target=TargetProgress("val_accuracy")),
     )
     assert codec.to_value(at_level(full, 1)) == codec.to_value(newer)
     assert at_level(full, 2) == full
