@@ -19,16 +19,10 @@ import structlog
 
 from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.home import Address
-from reshape_controller.cli.serve.hosts import (
-    HostSync,
-    Nodes,
-    ThisMachine,
-    check_inventory,
-    not_reached,
-)
+from reshape_controller.cli.serve.hosts import check_inventory, not_reached
 from reshape_controller.cli.serve.leader_election import NotElected, elected
 from reshape_controller.cli.serve.listening import listen, listen_for_sidecars
-from reshape_controller.cli.serve.settings import DaemonSettings
+from reshape_controller.cli.serve.settings import Backend, DaemonSettings
 from reshape_controller.cli.serve.store_settings import store_error
 from reshape_controller.core import events as ev
 from reshape_controller.http.app import SIDECAR_ROUTES, Server, host_names
@@ -48,9 +42,7 @@ from reshape_controller.live.loop import Loop, Settings, Stopped
 from reshape_controller.live.sidecar_hub import BehindItsJobs, SidecarHub
 from reshape_controller.live.tokens import Tokens
 from reshape_controller.store.protocol import Store, StoreCorrupt, StoreError
-from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.kubernetes.values import KubernetesError
-from reshape_launcher.spec import Launcher
 
 OPEN_FILES = 65536
 
@@ -64,15 +56,14 @@ class Daemon:
         self,
         settings: DaemonSettings,
         store: Store,
-        launcher: Launcher,
+        backend: Backend,
         url: str,
         leadership: Leadership | None = None,
     ) -> None:
         self.url = url
         self._leadership = leadership
-        home, devices = settings.home, settings.devices
-        self._settings, self._store = settings, store
-        self._tokens = Tokens(home.secret())
+        self._settings, self._store, self._hosts = settings, store, backend.hosts
+        self._tokens = Tokens(settings.home.secret())
         clock = self._clock = WallClock()
         self._loop = Loop(
             store,
@@ -81,13 +72,13 @@ class Daemon:
         )
         self._hub = SidecarHub(self._loop.post, time.monotonic, clock.now_s)
         self._effects = Effects(
-            launcher,
+            backend.launcher,
             self._hub,
             self._tokens,
             LaunchSettings(
-                settings.sidecar_url or url,
-                settings.work_folder,
-                devices.mode,
+                backend.sidecar_url or url,
+                backend.work_folder,
+                settings.devices.mode,
                 settings.device_truth,
             ),
             self._loop.post,
@@ -100,9 +91,6 @@ class Daemon:
             self._hub.observed,
             self._effects.trouble,
         )
-        self._hosts: HostSync = ThisMachine(home, devices, launcher)
-        if isinstance(launcher, KubernetesLauncher):
-            self._hosts = Nodes(launcher, self._loop.post)
         self._stop = asyncio.Event()
 
     @functools.cached_property
@@ -139,7 +127,7 @@ class Daemon:
             for name, work in (
                 ("loop", self._loop.run()),
                 ("watch", self._effects.watch(lambda: self._loop.engine)),
-                ("hosts", self._hosts.watch(lambda: self._loop.engine.state)),
+                ("hosts", self._hosts.watch(self._loop)),
                 ("inbox", inbox.watch(self._loop, self._admission, self._control)),
                 ("fence", self._fenced()),
                 ("behind", self._hub.behind()),
@@ -203,28 +191,28 @@ async def serve(settings: DaemonSettings) -> None:
     home.prepare()
     lock = home.lock()
     allow_open_files()
-    store, launcher = settings.store.make(), settings.launcher()
+    store, backend = settings.store.make(), settings.backend()
     try:
-        listening = await listen(settings, launcher)
+        listening = await listen(settings, backend.launcher)
         for_sidecars = listen_for_sidecars(settings)
         port = listening.getsockname()[1]
         shown = f"[{settings.address}]" if ":" in settings.address else settings.address
         url = f"http://{shown}:{port}"
         async with elected(settings, url, listening, for_sidecars) as leadership:
             await store.open()
-            await check_inventory(settings.devices, settings.launcher_name, store, home)
-            daemon = Daemon(settings, store, launcher, url, leadership)
+            await check_inventory(settings.devices, backend.name, store, home)
+            daemon = Daemon(settings, store, backend, url, leadership)
             log.info(
                 "listens",
                 url=daemon.url,
                 home=str(home.folder),
                 store=settings.store.text,
                 devices=settings.devices.text,
-                launcher=settings.launcher_name,
+                launcher=backend.name,
             )
             servers = [Server(listening, daemon.context)]
             if for_sidecars is not None:
-                context = replace(daemon.context, host_names=settings.sidecar_names)
+                context = replace(daemon.context, host_names=backend.sidecar_names)
                 servers.append(Server(for_sidecars, context, SIDECAR_ROUTES))
             await daemon.run(*servers)
     except NotElected:

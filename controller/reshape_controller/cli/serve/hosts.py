@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -19,7 +18,6 @@ from reshape_controller.cli.serve.devices import HOST, Devices, clash
 from reshape_controller.cli.serve.foreign_containers import any_lives, refuse_pods
 from reshape_controller.core import events as ev
 from reshape_controller.core.model import GpuId, HostId, JobState
-from reshape_controller.core.state import State
 from reshape_controller.live.hosts import HostWatch
 from reshape_controller.live.loop import Loop
 from reshape_controller.store.protocol import Store
@@ -43,8 +41,8 @@ class HostSync(Protocol):
     async def add(self, loop: Loop) -> None:
         """Commit the present hosts. Raises CliError."""
 
-    async def watch(self, state: Callable[[], State]) -> None:
-        """Watch the hosts until cancelled."""
+    async def watch(self, loop: Loop) -> None:
+        """Post what happens to the hosts until cancelled."""
 
 
 class ThisMachine:
@@ -70,16 +68,15 @@ class ThisMachine:
         if missing:
             log.warning("gpus-not-found", gpus=sorted(missing), remedy="reshape gpus says why")
 
-    async def watch(self, state: Callable[[], State]) -> None:
+    async def watch(self, loop: Loop) -> None:
         await asyncio.Event().wait()
 
 
 class Nodes:
     """The nodes of a Kubernetes cluster."""
 
-    def __init__(self, launcher: KubernetesLauncher, post: Callable[[ev.Event], None]) -> None:
+    def __init__(self, launcher: KubernetesLauncher) -> None:
         self._launcher = launcher
-        self._watch = HostWatch(launcher, launcher, post, time.monotonic)
 
     async def recovered(self, loop: Loop) -> None:
         await refuse_pods(self._launcher, loop.engine.state)
@@ -92,8 +89,9 @@ class Nodes:
         if not seen:
             log.warning("no-node-is-ready", remedy="see kubectl get nodes; ready nodes are added")
 
-    async def watch(self, state: Callable[[], State]) -> None:
-        await self._watch.watch(state)
+    async def watch(self, loop: Loop) -> None:
+        watch = HostWatch(self._launcher, self._launcher, loop.post, time.monotonic)
+        await watch.watch(lambda: loop.engine.state)
 
 
 async def check_inventory(devices: Devices, launcher: str, store: Store, home: Home) -> None:

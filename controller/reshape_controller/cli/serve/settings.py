@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from reshape_controller.cli.home import Home
@@ -18,6 +19,25 @@ from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Launcher
+
+if TYPE_CHECKING:
+    from reshape_controller.cli.serve.hosts import HostSync
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """Where a daemon's containers run, and how they reach the daemon."""
+
+    name: str
+    """The launcher as ``--launcher`` names it."""
+    launcher: Launcher
+    hosts: HostSync
+    work_folder: Path
+    """Folder of jobs that name none: on this machine, or in pods."""
+    sidecar_url: str | None = None
+    """URL of this daemon for SideCars; None: the same as for people."""
+    sidecar_names: frozenset[str] = frozenset()
+    """Host names by which SideCars in pods may address this daemon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,36 +62,17 @@ class DaemonSettings:
     lease: str | None = None
     """Name of the lease for leader election; None: this daemon is the only one."""
 
-    def launcher(self) -> Launcher:
-        """Return the launcher of this home, wrapped with the declared costs if there are any.
+    def backend(self) -> Backend:
+        """Return the launcher of this home with its hosts. Raises CliError."""
+        from reshape_controller.cli.serve.hosts import Nodes, ThisMachine  # the daemon's parts
 
-        Raises CliError.
-        """
         if self.kubernetes is not None:
-            return self.kubernetes.launcher()
-        local = LocalLauncher(self.home.jobs)
-        if self.container_costs is None:
-            return local
-        return DeclaredLauncher(local, self.container_costs)
-
-    @property
-    def launcher_name(self) -> str:
-        return "local" if self.kubernetes is None else "kubernetes"
-
-    @property
-    def work_folder(self) -> Path:
-        """Folder of jobs that name none: on this machine, or in pods."""
-        return self.home.jobs if self.kubernetes is None else Path(OWN)
-
-    @property
-    def sidecar_url(self) -> str | None:
-        """URL of this daemon for SideCars; None: the same as for people."""
-        return None if self.kubernetes is None else self.kubernetes.sidecar_url
-
-    @property
-    def sidecar_names(self) -> frozenset[str]:
-        """Host names by which SideCars in pods may address this daemon."""
-        if self.kubernetes is None:
-            return frozenset()
-        name = urlsplit(self.kubernetes.sidecar_url).hostname or ""
-        return frozenset({name, self.kubernetes.sidecar_address})
+            cluster = self.kubernetes.launcher()
+            url = self.kubernetes.sidecar_url
+            names = frozenset({urlsplit(url).hostname or "", self.kubernetes.sidecar_address})
+            return Backend("kubernetes", cluster, Nodes(cluster), Path(OWN), url, names)
+        launcher: Launcher = LocalLauncher(self.home.jobs)
+        if self.container_costs is not None:
+            launcher = DeclaredLauncher(launcher, self.container_costs)
+        hosts = ThisMachine(self.home, self.devices, launcher)
+        return Backend("local", launcher, hosts, self.home.jobs)
