@@ -6,6 +6,7 @@ imported; publishes a state.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from reshape_sidecar import checkpoints, durable
 from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
+from reshape_sidecar.hook.data_state import SavedData
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.position import Counts, SavedPosition
 from reshape_sidecar.hook.settings import HookSettings
@@ -45,6 +47,8 @@ class FinishedFit:
     """True if the call ended by an exception, which no checkpoint can restore."""
     stop_training: bool = False
     """The model's ``stop_training`` after the call: a target or a callback ended it early."""
+    data: SavedData = SavedData()
+    """State of its data, which the script may use again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class SavedState:
     ended_callbacks: dict[str, Any] = field(default_factory=dict)
     """States of the callbacks of finished fits; empty in a checkpoint of an older hook."""
     random: dict[str, Any] = field(default_factory=dict)
+    data: SavedData = SavedData()
     logs: dict[str, float] = field(default_factory=dict)
     verdict: Verdict = Verdict(EXACT)
     target: dict[str, Any] | None = None
@@ -193,6 +198,7 @@ def _read(published: PublishedCheckpoint) -> SavedState:
         callbacks=document["callbacks"],
         ended_callbacks=document.get("ended_callbacks", {}),
         random=document["random"],
+        data=SavedData(*document.get("data", ())),  # unknown to an older hook
         logs=document["logs"],
         verdict=_verdict(*document.get("verdict", [EXACT])),
         target=document.get("target"),
@@ -214,6 +220,7 @@ def _encode_point(resume_point: ResumePoint, writer: Writer) -> dict[str, Any]:
             "validation": fit.validation,
             "raised": fit.raised,
             "stop_training": fit.stop_training,
+            "data": dataclasses.astuple(fit.data),
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
         for fit in resume_point.finished
@@ -246,6 +253,7 @@ def _decode_point(value: dict[str, Any], reader: Reader) -> ResumePoint:
                 validation=entry.get("validation", (0, 0)),
                 raised=entry.get("raised", False),
                 stop_training=entry.get("stop_training", False),
+                data=SavedData(*entry.get("data", ())),
             )
         )
     return ResumePoint(

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reshape_sidecar.hook.position import pipeline
+from reshape_sidecar.hook.pipelines import pipeline
 
 NOT_OF_SCRIPTS = ("keras.", "tensorflow.python.distribute.", "_reshape_hook.")
 """Modules that make iterators for a fit."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from reshape_sidecar.hook import batches, caches, custom_step, data_order, randomness, variables
-from reshape_sidecar.hook.position import pipeline
+from reshape_sidecar.hook.data_variables import functions, operations
+from reshape_sidecar.hook.pipelines import pipeline
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.wire import Trajectory
 
@@ -60,7 +61,7 @@ def before_training(model: Any, position: Any, settings: HookSettings) -> Verdic
     return verdict
 
 
-def after_first_step(model: Any, verdict: Verdict) -> Verdict:
+def after_first_step(model: Any, position: Any, verdict: Verdict) -> Verdict:
     """Return ``verdict`` with the reasons that the traced step shows."""
     graphs = list(_step_graphs(model))
     if not graphs:
@@ -69,6 +70,8 @@ def after_first_step(model: Any, verdict: Verdict) -> Verdict:
     if names:
         listing = ", ".join(names)
         verdict = verdict.worse(f"the training step draws stateful random numbers ({listing})")
+    for reason in position.data.reasons_of_step(graphs):
+        verdict = verdict.worse(reason)
     strange = sorted(set(_strange_variables(model)))
     if strange:
         verdict = verdict.worse(
@@ -91,6 +94,7 @@ def _devices_note(model: Any, settings: HookSettings) -> str | None:
 def _data_reasons(model: Any, position: Any) -> Iterator[str]:
     adapter = position.iterator.data_adapter
     kind = type(adapter).__name__
+    yield from position.data.reasons(goes_on=position.iterator.steps_per_epoch is not None)
     if kind == "GeneratorDataAdapter":
         yield "the data is a Python generator, whose state cannot be kept"
     elif kind == "PyDatasetAdapter":
@@ -141,8 +145,8 @@ def _unseeded(dataset: Any) -> bool:
 
 def _shuffles_inside(dataset: Any) -> bool:
     """Return whether a function of a dataset makes a shuffled one without a seed of the job."""
-    for graph in _functions(dataset):
-        for operation in _operations(graph):
+    for function in functions(dataset):
+        for operation in operations(function.graph):
             if operation.type.startswith("Shuffle") and "Dataset" in operation.type:
                 import tensorflow
 
@@ -170,6 +174,8 @@ def _repeats_orders(dataset: Any) -> bool:
 
 
 def _layer_reasons(model: Any) -> Iterator[str]:
+    if model._distribute_strategy is None:
+        return  # one device, on any number of GPUs
     normalizes = draws = False
     for layer in model._flatten_layers():
         if type(layer).__name__ == "BatchNormalization" and not layer.synchronized:
@@ -194,17 +200,11 @@ def _py_dataset_class() -> Any:
 def _pipeline_operations(position: Any) -> Iterator[str]:
     """Yield the stateful random and Python operations in the functions of a pipeline."""
     for dataset in position.datasets():
-        for graph in _functions(dataset):
-            yield from _stateful_random([graph])
-            yield from (op.type for op in _operations(graph) if op.type in PYTHON_OPERATIONS)
-
-
-def _functions(dataset: Any) -> Iterator[Any]:
-    """Yield the graphs of the functions that a dataset applies."""
-    for value in list(vars(dataset).values()):
-        graph = getattr(getattr(value, "function", None), "graph", None)
-        if graph is not None:
-            yield graph
+        for function in functions(dataset):
+            yield from _stateful_random([function.graph])
+            for operation in operations(function.graph):
+                if operation.type in PYTHON_OPERATIONS:
+                    yield operation.type
 
 
 def _step_graphs(model: Any) -> Iterator[Any]:
@@ -229,7 +229,7 @@ def _strange_variables(model: Any) -> Iterator[str]:
 
 def _stateful_random(graphs: Any) -> Iterator[str]:
     for graph in graphs:
-        for operation in _operations(graph):
+        for operation in operations(graph):
             name = operation.type
             if (
                 "Random" in name
@@ -237,11 +237,3 @@ def _stateful_random(graphs: Any) -> Iterator[str]:
                 and operation._is_stateful
             ):
                 yield name
-
-
-def _operations(graph: Any) -> Iterator[Any]:
-    yield from graph.get_operations()
-    for function in getattr(graph, "_functions", {}).values():
-        inner = getattr(function, "graph", None)
-        if inner is not None:
-            yield from inner.get_operations()

@@ -23,8 +23,10 @@ from reshape_sidecar.hook import (
     variables,
 )
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
+from reshape_sidecar.hook.data_state import SavedData
 from reshape_sidecar.hook.models import Models
-from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPosition, undistributed
+from reshape_sidecar.hook.pipelines import undistributed
+from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPosition
 from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.settings import HookSettings
@@ -43,6 +45,7 @@ class _BeforeValidation:
     position: SavedPosition
     changed: list[variables.VariableState]
     random: dict[str, Any]
+    data: SavedData
     logs: dict[str, float]
 
 
@@ -99,8 +102,8 @@ class Fit:
         self.model = model
         self._pending_resume = resumed
         self._initial_epoch = initial_epoch
-        self._validation_data = validation
         self._validates = validates
+        self.validation_data = validation
         self.callbacks: Any = None
         self.position: Position | None = None
         self.epochs_done = 0
@@ -160,10 +163,11 @@ class Fit:
         reporter = self._job.reporter
         reporter.phase_ended("build_s")
         reporter.phase(HookPhase.RESTORING)
-        self.position.go_to(position, self.epochs_done, self._validation_data)
+        self.position.go_to(position, self.epochs_done, self.validation_data)
         variables.restore(self.model, variables.decode(saved_state.variables, reader))
         callback_state.restore(self.callbacks.callbacks, saved_state.callbacks, reader)
         randomness.restore(saved_state.random)
+        self.position.restore_data(saved_state.data)
         self._batch = position.batch
         self._job.step = saved_state.resume_point.step
         self._job.release_saved_state()
@@ -205,7 +209,9 @@ class Fit:
         now_s = time.monotonic()
         if not self._exactness_checked:
             self._exactness_checked = True
-            job.reporter.set_verdict(exactness.after_first_step(self.model, job.reporter.verdict))
+            job.reporter.set_verdict(
+                exactness.after_first_step(self.model, self.position, job.reporter.verdict)
+            )
         if first:
             job.reporter.phase_ended("first_step_s")
             job.reporter.phase(HookPhase.TRAINING)
@@ -230,18 +236,21 @@ class Fit:
         last = self._boundary
         if callback_state.act_during_validation(self.callbacks.callbacks):
             return
-        if self._only_validation_left and last is not None and last.batch == self._batch:
+        if self.position is None or last is None or last.batch != self._batch:
+            return
+        if self._only_validation_left:
             self._before_validation = _BeforeValidation(
                 position=last,
                 changed=variables.capture(self.model, CHANGED_BY_EVALUATION),
                 random=randomness.capture(),
+                data=self.position.data.capture(),
                 logs=numbers_of(self.last_logs),
             )
 
     def evaluation_ended(self) -> None:
         """Forget the captured state after an evaluation."""
         if data_order.restarts_validation(self.model):
-            self.note_iterator(self._validation_data)
+            self.note_iterator(self.validation_data)
         self._evaluating = False
         self._before_validation = None
 
@@ -313,6 +322,7 @@ class Fit:
         )
 
     def _capture(self, writer: Writer) -> dict[str, Any]:
+        assert self.position is not None
         flush = getattr(self.callbacks, "_flush_futures", None)
         if flush is not None:
             flush()
@@ -328,6 +338,9 @@ class Fit:
             "callbacks": callback_state.capture(self.callbacks.callbacks, writer),
             "ended_callbacks": self._job.ended_callbacks.encode(writer),
             "random": randomness.capture() if before is None else before.random,
+            "data": dataclasses.astuple(
+                self.position.data.capture() if before is None else before.data
+            ),
             "logs": numbers_of(self.last_logs) if before is None else before.logs,
             "verdict": dataclasses.astuple(self._job.reporter.verdict),
             "target": self._job.target.saved(),

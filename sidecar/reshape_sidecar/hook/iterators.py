@@ -84,6 +84,13 @@ def _clear(box: Box, boxes: dict[int, Box]) -> None:
     boxes.pop(id(box), None)
 
 
+def await_destroyed(wait_s: float = 0.5) -> None:
+    """Wait, for ``wait_s`` seconds at most, until threads have destroyed what they were given."""
+    deadline_s = time.monotonic() + wait_s
+    while _boxes and time.monotonic() < deadline_s:
+        time.sleep(0.001)
+
+
 def keep_pending() -> None:
     """Keep the resources that no thread has taken yet; called before the process ends.
 
@@ -115,8 +122,6 @@ def end(flush: Callable[[], object], leave: Callable[[], object]) -> None:
     keep_pending()
     _keep([thing for thing in gc.get_objects() if type(thing) in kinds])
     flush()
-    deadline_s = time.monotonic() + END_WAIT_S
-    while _boxes and time.monotonic() < deadline_s:
-        time.sleep(0.005)
+    await_destroyed(END_WAIT_S)
     if _boxes:
         leave()

@@ -14,7 +14,7 @@ import os
 from typing import Any
 
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import callback_state
+from reshape_sidecar.hook import building, callback_state, data_state
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.position import Position, seed_source
 from reshape_sidecar.hook.shuffles import JobShuffles
@@ -92,6 +92,19 @@ def _patch_fit(trainer: Any, training: Training, other_loops: OtherLoops) -> Non
         return training.run(self, original, arguments)
 
     trainer.fit = fit
+    build_original = trainer._maybe_symbolic_build
+
+    @functools.wraps(build_original)
+    def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        fit = training.fit
+        position = fit.position if fit is not None and fit.model is self else None
+        if position is None or position.iterator is not iterator or not position.data.draws_again:
+            build_original(self, iterator, data_batch)
+        elif self._distribute_strategy is not None:
+            # Not by a batch: its iterator reads ahead, and so moves the seeds by chance.
+            building.build(self, iterator)
+
+    trainer._maybe_symbolic_build = _maybe_symbolic_build
     logs_original = trainer._get_metrics_result_or_logs
 
     @functools.wraps(logs_original)
@@ -144,7 +157,8 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         with _job_seeded_arrays(module, shuffles, sources):
             init(self, *args, **kwargs)
         source = sources[0] if sources else seed_source(self)
-        fit.position = Position(self, enumerate_, get, source)
+        data = data_state.of(self, fit.validation_data)
+        fit.position = Position(self, enumerate_, get, source, data)
 
     @functools.wraps(get)
     def _get_iterator(self: Any) -> Any:

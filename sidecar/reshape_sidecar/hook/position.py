@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-DATASETS_MAX = 200
-"""Most datasets of one pipeline that are inspected."""
-
+from reshape_sidecar.hook.data_state import DataState, SavedData
+from reshape_sidecar.hook.pipelines import pipeline, undistributed
 
 Counts = tuple[int, int]
 """Iterators over a pipeline: how many were made, and how many of them were drawn from."""
@@ -78,14 +77,17 @@ class Position:
         original_enumerate: Callable[[Any], Iterator[Any]],
         original_get: Callable[[Any], Any],
         seed_source: Any,
+        data: DataState,
     ) -> None:
         self.iterator = iterator
+        self.data = data
         self._enumerate_original = original_enumerate
         self._get_original = original_get
         self._seed_source = seed_source
         self._replaying = False
         self._resumed_steps: Iterator[Any] | None = None
         self._last: Any = None
+        self._undrawn: tuple[_Placeholder, int] | None = None
         self.training = IteratorCounts()
         self.validation = IteratorCounts()
         self._draws = 0
@@ -124,6 +126,7 @@ class Position:
         if source is not self._last:
             self._last, self._draws = source, 0
             self.training.begun += 1
+            self.data.iterator_begins()
         self._draws += end - begin + 1
         self._total_draws += end - begin + 1
         return (begin, end, source.real) if isinstance(source, _Placeholder) else item
@@ -176,11 +179,31 @@ class Position:
             whole = iterator.data_adapter.num_batches
             goes_on = saved.draws > 0 and not (whole and saved.draws >= whole)
             _advance(self._seed_source, made - 1, begun - goes_on)
-            live.real = self._at(saved.draws)
+            self._undrawn = live, saved.draws
             self._last, self._draws = live, saved.draws
         self.training = IteratorCounts(saved.creations, saved.begun)
         self.validation = IteratorCounts(*saved.validation)
         self._total_draws = saved.total_draws
+
+    def restore_data(self, saved: SavedData) -> None:
+        """Restore the state of the data, and make the iterator that goes on.
+
+        Called last: the other parts of a checkpoint have the values at the stop, but the batches
+        before it are drawn from the values at the start of the iterator.
+        """
+        self.data.fill_caches(saved, goes_on=self._undrawn is not None)
+        self.data.restore(saved)
+        if self._undrawn is None:
+            return
+        live, draws = self._undrawn
+        self._undrawn = None
+        if not self.data.draws_again or saved.begin is None:
+            live.real = self._at(draws)
+            return
+        self.data.begin_again(saved)
+        live.real = iter(self.iterator._distributed_dataset)
+        for _ in range(draws):
+            next(live.real)
 
     def _replay(self, steps: Iterator[Any], batches: int) -> _Placeholder | None:
         self._replaying = True
@@ -260,23 +283,3 @@ def seed_source(iterator: Any) -> Any:
     if type(iterator.data_adapter).__name__ != "TFDatasetAdapter":
         return None
     return undistributed(iterator._distributed_dataset) or iterator._distributed_dataset
-
-
-def pipeline(end: Any) -> Iterator[Any]:
-    """Yield every dataset of the pipeline that ends with ``end``."""
-    waiting = [end]
-    for _ in range(DATASETS_MAX):
-        dataset = waiting.pop() if waiting else None
-        if dataset is None:
-            return
-        yield dataset
-        inputs = getattr(dataset, "_inputs", None)
-        if callable(inputs):
-            waiting.extend(inputs())
-
-
-def undistributed(dataset: Any) -> Any:
-    """Return the ``tf.data.Dataset`` under a distributed one; None if it is not accessible."""
-    if hasattr(dataset, "skip"):
-        return dataset
-    return getattr(dataset, "_original_dataset", None)

@@ -14,8 +14,17 @@ from typing import Any
 
 from reshape_sidecar.contract import HookPhase
 from reshape_sidecar.device_truth import Pacer
-from reshape_sidecar.hook import building, callback_state, models, position, randomness, variables
+from reshape_sidecar.hook import (
+    building,
+    callback_state,
+    data_state,
+    models,
+    position,
+    randomness,
+    variables,
+)
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
+from reshape_sidecar.hook.data_state import SavedData
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.log import complain
@@ -129,6 +138,7 @@ class Training:
                 validation=fit.position.validation.counts() if fit.position is not None else (0, 0),
                 raised=history is None,
                 stop_training=bool(getattr(fit.model, "stop_training", False)),
+                data=fit.position.data.capture() if fit.position is not None else SavedData(),
             )
         )
 
@@ -193,6 +203,9 @@ class Training:
             self.release_saved_state()
         validation = arguments["validation_data"]
         position.skip_fit(iterator, done.training, done.epochs, validation, done.validation)
+        data = data_state.of(iterator, validation)
+        data.fill_caches(done.data, goes_on=False)
+        data.restore(done.data)
         randomness.restore(done.random)
         self._shuffles.count = done.random["shuffles"]
         self._note_saved()

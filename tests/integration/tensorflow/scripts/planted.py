@@ -62,6 +62,12 @@ def metrics_reset() -> None:
     restore_without(lambda name: "total" in name or "count" in name)
 
 
+def captured_seed_lost() -> None:
+    """Do not put back the variables that functions of the data change."""
+    data: Any = importlib.import_module("_reshape_hook.hook.data_variables")
+    data.assign = lambda handles, new: None
+
+
 def found_late() -> None:
     """The checkpoint is found when a script has long begun."""
     checkpoints: Any = importlib.import_module("_reshape_hook.checkpoints")

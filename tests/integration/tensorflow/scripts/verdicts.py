@@ -126,6 +126,25 @@ def in_windows(**remainder: bool) -> dict[str, Any]:
     return {"x": windows.repeat(), "steps_per_epoch": 4}
 
 
+noise = keras.layers.GaussianNoise(0.5)
+read = tf.Variable(2.0, trainable=False)
+table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, 0)
+
+
+def noisy(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return noise(a, training=True), b
+
+
+def tabled(a: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    table.insert(tf.constant([1], tf.int64), tf.constant([2], tf.int64))
+    return a, b
+
+
+def hidden(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    parts = tf.data.Dataset.range(1).flat_map(lambda part: dataset)
+    return parts.apply(tf.data.experimental.assert_cardinality(32))
+
+
 class Case(NamedTuple):
     """Layers in the middle of a model, what it is fitted with, and where and how it is made."""
 
@@ -151,6 +170,8 @@ CASES = {
     "batch_normalization": Case([keras.layers.BatchNormalization], arrays),
     "synchronized": Case([lambda: keras.layers.BatchNormalization(synchronized=True)], arrays),
     "dropout": Case([lambda: keras.Sequential([keras.layers.Dropout(0.5)])], arrays),
+    "dropout_without_strategy": Case([lambda: keras.layers.Dropout(0.5)], arrays, None),
+    "normalization_without_strategy": Case([keras.layers.BatchNormalization], arrays, None),
     "no_dropout": Case([lambda: keras.layers.Dropout(0.0)], arrays),
     "noise": Case([Noisy], arrays),
     "own_variable": Case([Scaled], arrays),
@@ -179,6 +200,22 @@ CASES = {
     "seeded_inner_shuffle": Case([], batched(nested(3))),
     "random_map": Case([], batched(pipeline.map(lambda a, b: (a + tf.random.uniform([8]), b)))),
     "python_map": Case([], batched(pipeline.map(on_python))),
+    "noisy_map": Case([], batched(raw.map(noisy))),
+    "noisy_map_before_threads": Case([], batched(raw.map(noisy).prefetch(4).shuffle(8))),
+    "parallel_noisy_map": Case([], batched(raw.map(noisy, 2))),
+    "parallel_scaling_map": Case([], batched(raw.map(lambda a, b: (a * read, b), 2))),
+    "noise_in_threads": Case([], batched(raw.map(noisy).prefetch(4).map(noisy))),
+    "hidden_parallel_noise": Case([], batched(hidden(raw.map(noisy, 2)))),
+    "noise_of_step": Case([lambda: noise], batched(raw.map(noisy))),
+    "noise_of_validation": Case(
+        [],
+        {
+            "x": raw.map(noisy).repeat().batch(8),
+            "steps_per_epoch": 4,
+            "validation_data": raw.map(noisy).batch(8),
+        },
+    ),
+    "filled_table": Case([], batched(raw.map(tabled))),
     "unordered": Case([], batched(pipeline.map(lambda a, b: (a, b), 2, deterministic=False))),
     "ordered": Case([], batched(pipeline.map(lambda a, b: (a, b), 2))),
     "sampled": Case([], batched(tf.data.Dataset.sample_from_datasets([pipeline, pipeline]))),
@@ -207,8 +244,8 @@ def watch(case: str) -> None:
     """Print the verdict on the next fit."""
     exactness: Any = sys.modules["_reshape_hook.hook.exactness"]
 
-    def after_first_step(model: keras.Model, verdict: Any) -> Any:
-        verdict = original(model, verdict)
+    def after_first_step(model: keras.Model, *more: Any) -> Any:
+        verdict = original(model, *more)
         print(f"VERDICT {case}|{verdict.kind}|{verdict.reason}", flush=True)
         return verdict
 
