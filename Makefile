@@ -16,7 +16,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes clean
+.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -52,6 +52,9 @@ check: setup  ## Format, lint, types, import contracts and commit subjects
 
 quick: check  ## The checks and the unit tests of the deciding code, under a minute: run it after each edit
 	$(BIN)/python -m pytest -q tests/unit/core tests/unit/policies tests/unit/test_tidy.py
+
+tables: setup  ## Write the tables of docs/architecture.md that the code holds
+	$(BIN)/python -m tests.support.architecture_tables
 
 test-tensorflow: setup  ## The tests that start real TensorFlow processes
 	$(PYTEST) -m "tensorflow and not mongo$(AND_GATE)"

@@ -23,14 +23,15 @@ from reshape_controller.core.model import (
     ChangeKind,
     Gpu,
     GpuState,
-    Job,
     JobState,
     Mechanism,
     Stage,
 )
 from reshape_controller.core.state import State
+from reshape_controller.core.transitions import JOB_PHASES
 from reshape_sidecar import limits as sidecar_limits
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
+from tests.support import architecture_tables
 from tests.support.gate import examples
 from tests.support.world import World
 
@@ -89,23 +90,16 @@ class Seen:
 
     def __init__(self) -> None:
         self.pairs: set[tuple[str, str]] = set()
-        self.stages: set[tuple[str, str]] = set()
         self.gpus: set[tuple[str, str]] = set()
         self.kinds: set[str] = set()
 
 
 @pytest.fixture(scope="module")
 def seen() -> Seen:
-    """Random runs with every put of a job or GPU watched."""
+    """Random runs with every put of a GPU watched."""
     seen = Seen()
     patch = pytest.MonkeyPatch()
-    put_job, put_gpu, check = State.put_job, State.put_gpu, World.check
-
-    def watched_job(self: State, job: Job, *, changes_view: bool = True) -> None:
-        before = self.jobs.get(job.id)
-        if before is not None and before.stage is not job.stage:
-            seen.stages.add((before.stage.value, job.stage.value))
-        put_job(self, job, changes_view=changes_view)
+    put_gpu, check = State.put_gpu, World.check
 
     def watched_gpu(self: State, gpu: Gpu) -> None:
         before = self.gpus.get(gpu.id)
@@ -119,7 +113,6 @@ def seen() -> Seen:
             seen.pairs.add((job.state.value, job.stage.value))
 
     with patch.context() as context:
-        context.setattr(State, "put_job", watched_job)
         context.setattr(State, "put_gpu", watched_gpu)
         context.setattr(World, "check", watched_check)
         for seed in range(examples(CHAOS_RUNS)):
@@ -138,24 +131,25 @@ def play(draw: random.Random, seen: Seen) -> None:
 def test_the_table_of_job_states_has_every_pair_that_occurs(seen: Seen) -> None:
     pairs = {(plain(row[0]), plain(row[1])) for row in tables(section(ARCHITECTURE, JOB_STATES))[0]}
     assert seen.pairs - pairs == set()
+    assert pairs == {(phase.state.value, phase.stage.value) for phase in JOB_PHASES}
     assert {state for state, _ in pairs} == {s.value for s in JobState} - {"rejected"}
     assert {stage for _, stage in pairs} == {stage.value for stage in Stage}
 
 
 JOB_STATES, GPU_STATES = "States of a job", "States of a GPU"
-HOLDS = ("starting", "training", "saving", "stopping")
 
 
-def test_the_table_of_stages_has_every_change_that_occurs(seen: Seen) -> None:
-    changes = {(row[0], row[1]) for row in tables(section(ARCHITECTURE, JOB_STATES))[1]}
-    for start, end in sorted(seen.stages):
-        named = {start, "any"}
-        named |= {"any but ending"} if start != "ending" else set()
-        named |= {"any with GPUs"} if start in HOLDS else set()
-        assert any((name, end) in changes for name in named), f"{start} to {end} is not there"
-    ends = {stage.value for stage in Stage}
-    assert {end for _, end in changes} == ends
-    assert {start for start, _ in changes if not start.startswith("any")} == ends
+def test_the_architecture_has_the_tables_of_the_code() -> None:
+    text = ARCHITECTURE.read_text()
+    names = [mark[1] for mark in architecture_tables.MARK.finditer(text)]
+    assert sorted(names) == sorted(architecture_tables.TABLES), "a table has no place or no code"
+    assert architecture_tables.written(text) == text, "run `make tables`"
+
+
+def test_a_table_that_differs_from_the_code_is_replaced_whole() -> None:
+    text = "a\n<!-- table: state changes -->\n| old |\n|---|\n| row |\n\nb\n"
+    written = architecture_tables.written(text)
+    assert written == text.replace("| old |\n|---|\n| row |\n", architecture_tables.state_changes())
 
 
 def test_the_tables_of_gpu_states_have_every_state_and_every_change_that_occurs(

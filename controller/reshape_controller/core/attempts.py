@@ -7,7 +7,6 @@ and retries, ends. GPUs pass between jobs in ``core.coordinator`` alone.
 from __future__ import annotations
 
 from reshape_controller.core.commands import Launch, Remove, SetDesired
-from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.limits import RETRY_BACKOFF_MAX_S
 from reshape_controller.core.model import (
     Deadline,
@@ -15,6 +14,7 @@ from reshape_controller.core.model import (
     GpuId,
     HostId,
     Job,
+    JobId,
     JobState,
     Stage,
 )
@@ -28,12 +28,13 @@ def save_deadline_s(state: State, job: Job) -> float:
     return max(state.limits.save_min_s, state.limits.save_factor * job.longest_save_s)
 
 
-def count_reshape(tx: Transaction, job: Job, before: int, after: int) -> Job:
-    """Return the job with its change of size counted, up or down; a mere move is neither."""
+def count_reshape(tx: Transaction, job_id: JobId, before: int, after: int) -> Job:
+    """Count a change of the job's size, up or down, and return the job; a mere move is neither."""
+    job = tx.state.jobs[job_id]
     if after == before:
         return job
-    return replace(
-        job,
+    return tx.update(
+        job_id,
         reshape_ups=job.reshape_ups + (after > before),
         reshape_downs=job.reshape_downs + (after < before),
         reshaped_at_s=tx.now_s,
@@ -62,17 +63,18 @@ def until(tx: Transaction, kind: DeadlineKind, length_s: float) -> Deadline:
     return Deadline(kind, tx.now_s + length_s, length_s)
 
 
-def launch(tx: Transaction, job: Job, host: HostId) -> Job:
+def launch(tx: Transaction, job_id: JobId, host: HostId) -> Job:
     """Start a new attempt on ``host``, without GPUs (early initialisation)."""
-    job = replace(
-        job,
+    job = tx.state.jobs[job_id]
+    job = tx.move(
+        job_id,
+        Stage.LAUNCHING,
         host=host,
         attempt=job.attempt + 1,
         generation=job.generation + 1,
         mode=Mode.SAVE_AND_STOP,
         devices=(),
         force=False,
-        stage=Stage.LAUNCHING,
         sequence=-1,
         observed=None,
         answered=True,
@@ -83,80 +85,84 @@ def launch(tx: Transaction, job: Job, host: HostId) -> Job:
         reason=f"its container starts on {host}",
         deadline=until(tx, DeadlineKind.EARLY_INIT, tx.limits.early_init_s),
     )
-    tx.state.put_job(job)
     tx.commands.append(Launch(tx.state.epoch, job.id, job.attempt, host))
     tx.note(job, "launched", f"container {job.attempt} launched on {host}")
     return job
 
 
 def ask(
-    tx: Transaction, job: Job, mode: Mode, devices: tuple[GpuId, ...] = (), *, force: bool = False
+    tx: Transaction,
+    job_id: JobId,
+    mode: Mode,
+    devices: tuple[GpuId, ...] = (),
+    *,
+    force: bool = False,
 ) -> Job:
-    """Raise the generation and send the SideCar its new desired state. The caller puts the job."""
-    job = replace(job, generation=job.generation + 1, mode=mode, devices=devices, force=force)
+    """Raise the job's generation and send its SideCar the new desired state."""
+    generation = tx.state.jobs[job_id].generation + 1
+    job = tx.update(job_id, generation=generation, mode=mode, devices=devices, force=force)
     desired = desired_of(tx.state, job)
     if desired is not None:
         tx.commands.append(SetDesired(desired))
     return job
 
 
-def start(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], reason: str) -> Job:
+def start(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], reason: str) -> Job:
     """Have an initialised or crashed attempt train on ``gpus``, which are its own."""
-    job = ask(tx, job, Mode.RUN, gpus)
-    job = replace(
-        job,
+    ask(tx, job_id, Mode.RUN, gpus)
+    return tx.move(
+        job_id,
+        Stage.STARTING,
         gpus=gpus,
-        stage=Stage.STARTING,
         reason=reason,
         deadline=until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s),
     )
-    tx.state.put_job(job)
-    return job
 
 
-def end(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
+def end(
+    tx: Transaction, job_id: JobId, reason: str, *, after: JobState = JobState.SUBMITTED
+) -> Job:
     """Have the SideCar stop training and end the container.
 
     If the deadline passes first, the launcher removes the container. ``after``: the job's state
     once the container has ended.
     """
-    job = ask(tx, job, Mode.EXIT, force=True)
+    job = ask(tx, job_id, Mode.EXIT, force=True)
     wait_s = save_deadline_s(tx.state, job) + tx.limits.kill_after_s + tx.limits.end_s
-    job = replace(
-        job,
-        stage=Stage.ENDING,
+    return tx.move(
+        job_id,
+        Stage.ENDING,
         after_end=after,
         reason=reason,
         deadline=until(tx, DeadlineKind.END, wait_s),
     )
-    tx.state.put_job(job)
-    return job
 
 
-def remove(tx: Transaction, job: Job, reason: str, *, after: JobState = JobState.SUBMITTED) -> Job:
+def remove(
+    tx: Transaction, job_id: JobId, reason: str, *, after: JobState = JobState.SUBMITTED
+) -> Job:
     """Have the launcher end the container, with or without its SideCar's help.
 
     ``after``: the job's state once the container has ended.
     """
     grace_s = tx.limits.kill_after_s
-    tx.commands.append(Remove(tx.state.epoch, job.id, job.attempt, grace_s))
-    job = replace(
-        job,
-        stage=Stage.ENDING,
+    tx.commands.append(Remove(tx.state.epoch, job_id, tx.state.jobs[job_id].attempt, grace_s))
+    return tx.move(
+        job_id,
+        Stage.ENDING,
         after_end=after,
         reason=reason,
         deadline=until(tx, DeadlineKind.REMOVE, grace_s + tx.limits.remove_retry_s),
     )
-    tx.state.put_job(job)
-    return job
 
 
-def without_container(tx: Transaction, job: Job, reason: str) -> Job:
+def without_container(tx: Transaction, job_id: JobId, reason: str) -> Job:
     """Queue a job whose container is gone again, or halt it, or drop it if it is over.
 
     A hand-over stays: with the mechanism ``terminate`` the job is launched again for it. A job that
     never got GPUs has left no files on its host, so it may start on any other.
     """
+    job = tx.state.jobs[job_id]
     over = job.state.terminal
     after = JobState.HALTED if job.halt_wanted else job.after_end
     if job.halt_wanted:
@@ -165,10 +171,10 @@ def without_container(tx: Transaction, job: Job, reason: str) -> Job:
     stays = job.only_host is not None and (elsewhere or job.started_at_s is not None)
     if stays:
         reason += f"; can run only on {job.only_host}: {job.only_host_because}"
-    job = replace(
-        job,
+    job = tx.move(
+        job_id,
+        Stage.NONE,
         state=job.state if over else after,
-        stage=Stage.NONE,
         host=None,
         mode=Mode.SAVE_AND_STOP,
         devices=(),
@@ -183,7 +189,6 @@ def without_container(tx: Transaction, job: Job, reason: str) -> Job:
         only_host_because=job.only_host_because if stays else "",
         reason=job.reason if over else reason,
     )
-    tx.state.put_job(job)
     if over:
         # This needs no new plan: each GPU asks for a plan when it becomes idle.
         tx.state.drop_job(job)
@@ -192,50 +197,47 @@ def without_container(tx: Transaction, job: Job, reason: str) -> Job:
     return job
 
 
-def finish(tx: Transaction, job: Job, state: JobState, reason: str) -> Job:
+def finish(tx: Transaction, job_id: JobId, state: JobState, reason: str) -> Job:
     """Put the job into a final state. The caller ends the container, if there is one."""
-    job = replace(job, state=state, reason=reason, finished_at_s=tx.now_s, deadline=None)
-    tx.state.put_job(job)
+    job = tx.update(job_id, state=state, reason=reason, finished_at_s=tx.now_s, deadline=None)
     tx.note(job, state.value, reason)
     if not job.stage.has_gpus:  # GPUs ask for a plan themselves when they become idle
         tx.state.plan_wanted = True
     return job
 
 
-def count_lost_work(job: Job) -> Job:
-    """Return the job with its unsaved steps counted as lost, if it trains.
+def count_lost_work(tx: Transaction, job_id: JobId) -> Job:
+    """Count the unsaved steps of the job as lost, if it trains, and return the job.
 
     Steps lost earlier, in a crash or in an earlier attempt, are counted already.
     """
+    job = tx.state.jobs[job_id]
     if job.stage not in (Stage.TRAINING, Stage.SAVING):
         return job
     saved = job.progress.checkpoint_step or 0
-    return replace(job, steps_lost=job.steps_lost + max(0, job.progress.step - saved))
+    return tx.update(job_id, steps_lost=job.steps_lost + max(0, job.progress.step - saved))
 
 
-def count_failure(tx: Transaction, job: Job, reason: str) -> Job:
+def count_failure(tx: Transaction, job_id: JobId, reason: str) -> Job:
     """Count one failure of the job; without a retry left the job becomes FAILED.
 
     Further failures of the same attempt count once: when the container of a worker dies, the
     processes of the other workers often fail first.
     """
+    job = tx.state.jobs[job_id]
     if job.failed_attempt == job.attempt:
-        job = replace(job, reason=reason)
-        tx.state.put_job(job)
-        return job
-    job = replace(job, failures=job.failures + 1, failed_attempt=job.attempt, reason=reason)
-    tx.state.put_job(job)
+        return tx.update(job_id, reason=reason)
+    job = tx.update(job_id, failures=job.failures + 1, failed_attempt=job.attempt, reason=reason)
     tx.note(job, "failure", reason)
     if job.failures > job.spec.retries:
         used_up = f"failure {job.failures}, no retries left (retries: {job.spec.retries})"
-        return finish(tx, job, JobState.FAILED, f"{used_up}; last error: {reason}")
+        return finish(tx, job_id, JobState.FAILED, f"{used_up}; last error: {reason}")
     return job
 
 
-def back_off(tx: Transaction, job: Job) -> Job:
+def back_off(tx: Transaction, job_id: JobId) -> Job:
     """Have a queued job that failed wait before it starts again."""
-    wait_s = tx.limits.retry_backoff_s * 2.0 ** max(0, job.failures - 1)
+    failures = tx.state.jobs[job_id].failures
+    wait_s = tx.limits.retry_backoff_s * 2.0 ** max(0, failures - 1)
     deadline = until(tx, DeadlineKind.RETRY, min(wait_s, RETRY_BACKOFF_MAX_S))
-    job = replace(job, deadline=deadline)
-    tx.state.put_job(job)
-    return job
+    return tx.update(job_id, deadline=deadline)

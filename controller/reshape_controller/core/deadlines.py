@@ -20,7 +20,7 @@ def expire(tx: Transaction) -> None:
     for key in tx.state.pop_due(tx.now_s):
         job = tx.state.jobs.get(JobId(key))
         if job is not None and job.deadline is not None and job.deadline.at_s <= tx.now_s:
-            _job_due(tx, job, job.deadline)  # an earlier consequence may have moved the deadline
+            _job_due(tx, job.id, job.deadline)  # an earlier consequence may have moved the deadline
         gpu = tx.state.gpus.get(GpuId(key))
         if gpu is not None and gpu.verify_by_s is not None and gpu.state is GpuState.RELEASING:
             _gpu_due(tx, gpu)
@@ -31,7 +31,7 @@ def rebase(tx: Transaction) -> None:
     for job in tuple(tx.state.jobs.values()):
         if job.deadline is not None:
             deadline = attempts.until(tx, job.deadline.kind, job.deadline.length_s)
-            tx.state.put_job(replace(job, deadline=deadline, watched=False))
+            tx.update(job.id, deadline=deadline, watched=False)
     for gpu in tuple(tx.state.gpus.values()):
         if gpu.state is GpuState.RELEASING:
             tx.state.put_gpu(replace(gpu, verify_by_s=tx.now_s + tx.limits.verify_s))
@@ -42,55 +42,57 @@ def postpone(tx: Transaction, held_s: float) -> None:
     for job in tuple(tx.state.jobs.values()):
         if job.deadline is not None:
             deadline = replace(job.deadline, at_s=job.deadline.at_s + held_s)
-            tx.state.put_job(replace(job, deadline=deadline, watched=False))
+            tx.update(job.id, deadline=deadline, watched=False)
     for gpu in tuple(tx.state.gpus.values()):
         if gpu.verify_by_s is not None:
             tx.state.put_gpu(replace(gpu, verify_by_s=gpu.verify_by_s + held_s))
     tx.note(None, "controller-held-up", f"for {held_s:.0f} s; all deadlines move by as much")
 
 
-def _job_due(tx: Transaction, job: Job, deadline: Deadline) -> None:
+def _job_due(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:
+    job = tx.state.jobs[job_id]
     waited = f"{deadline.length_s:g} s"
     if deadline.kind is not DeadlineKind.RETRY:
         tx.note(job, "deadline", f"{deadline.kind.value}: {waited} have passed")
     match deadline.kind:
         case DeadlineKind.EARLY_INIT:
             reason = f"its SideCar did not initialise within {waited}"
-            job_exit.on_launch_failed(tx, job, reason, retryable=True)
+            job_exit.on_launch_failed(tx, job_id, reason, retryable=True)
         case DeadlineKind.SAVE_ANSWER:
-            _no_answer(tx, job, deadline)
+            _no_answer(tx, job_id, deadline)
         case DeadlineKind.STOP:
             reason = f"its training processes still ran after {waited}"
-            attempts.remove(tx, job, reason, after=job.after_end)
+            attempts.remove(tx, job_id, reason, after=job.after_end)
         case DeadlineKind.FIRST_STEP:
             job_exit.on_start_hung(
-                tx, job, f"no first training step within {waited}{_sidecar_error(job)}"
+                tx, job_id, f"no first training step within {waited}{_sidecar_error(job)}"
             )
         case DeadlineKind.INITIALIZED_HOLD:
             reason = f"no GPUs became free for it within {waited} of its initialisation"
-            attempts.remove(tx, job, reason)
+            attempts.remove(tx, job_id, reason)
         case DeadlineKind.END | DeadlineKind.REMOVE:
-            attempts.remove(tx, job, job.reason, after=job.after_end)
+            attempts.remove(tx, job_id, job.reason, after=job.after_end)
         case DeadlineKind.RETRY:
-            tx.state.put_job(replace(job, deadline=None))
+            tx.update(job_id, deadline=None)
             tx.state.plan_wanted = True
 
 
-def _no_answer(tx: Transaction, job: Job, deadline: Deadline) -> None:
+def _no_answer(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:
     """Withdraw the request, as the SideCar gave no outcome; then wait for an outcome (R2)."""
+    job = tx.state.jobs[job_id]
     assert job.change is not None
     if job.change.withdrawn or not job.reachable:
         again = attempts.until(tx, deadline.kind, deadline.length_s)
-        tx.state.put_job(replace(job, deadline=again, reason="its SideCar does not answer"))
+        tx.update(job_id, deadline=again, reason="its SideCar does not answer")
         return
-    handover_abort.abort_request(tx, job, f"{job.spec.name} did not answer the request to save")
+    handover_abort.abort_request(tx, job_id, f"{job.spec.name} did not answer the request to save")
 
 
 def _gpu_due(tx: Transaction, gpu: Gpu) -> None:
     newcomer = tx.state.jobs.get(gpu.promised_to) if gpu.promised_to is not None else None
     reason = gpu.reason or "could not verify in time that no process uses it"
     if newcomer is not None:
-        handover_abort.abort(tx, newcomer, f"GPU {gpu.id}: {reason}")
+        handover_abort.abort(tx, newcomer.id, f"GPU {gpu.id}: {reason}")
     gpu_ledger.quarantine(tx, tx.state.gpus[gpu.id], reason)
 
 

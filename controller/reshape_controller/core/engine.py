@@ -90,7 +90,7 @@ class Engine:
         self.state.looked_up_to = plan.looked_up_to
         if not plan.targets:
             self.state.plan_wanted = False
-            self._say_why_it_waits(plan)
+            self._say_why_it_waits(tx, plan)
             return self._close(tx)
         wanted, self.state.plan_wanted = self.state.plan_wanted, False
         plan_validation.apply(tx, plan)
@@ -102,10 +102,10 @@ class Engine:
         )
         return self._close(tx)
 
-    def _say_why_it_waits(self, plan: Plan) -> None:
+    def _say_why_it_waits(self, tx: Transaction, plan: Plan) -> None:
         job = self.state.jobs.get(plan.about) if plan.about is not None else None
         if job is not None and job.stage is Stage.NONE and plan.text not in ("", job.reason):
-            self.state.put_job(replace(job, reason=plan.text), changes_view=False)
+            tx.update(job.id, changes_view=False, reason=plan.text)
 
     def next_deadline_s(self, until_s: float = inf) -> float | None:
         """Return when ``DeadlinesDue`` is to be sent; None without a deadline up to ``until_s``."""
@@ -172,9 +172,8 @@ class Engine:
             case (
                 ev.CancelRequested() | ev.HaltRequested() | ev.ResumeRequested() | ev.PinRequested()
             ):
-                job_value = self.state.jobs.get(event.job)
-                if job_value is not None:
-                    requests.take(tx, job_value, event)
+                if event.job in self.state.jobs:
+                    requests.take(tx, event.job, event)
             case ev.ControllerStarted():
                 self._started(tx, event)
             case ev.ProfileRecorded(profile):
@@ -192,7 +191,7 @@ class Engine:
         deadlines.rebase(tx)
         for job in tuple(state.jobs.values()):
             if job.stage not in (Stage.NONE, Stage.LAUNCHING):
-                state.put_job(replace(job, answered=False))
+                tx.update(job.id, answered=False)
         state.plan_wanted = True
         tx.note(None, "controller-started", f"epoch {event.epoch}, policy {event.policy}")
 
@@ -226,12 +225,12 @@ class Engine:
         if job is None or job.attempt != event.attempt or job.stage is Stage.NONE:
             return
         if isinstance(event, ev.FilesFound):
-            job_exit.on_files_found(tx, job, event)
+            job_exit.on_files_found(tx, job.id, event)
         elif isinstance(event, ev.ContainerGone):
             reason = event.reason or f"its container ended (exit code {event.exit_code})"
-            job_exit.on_container_gone(tx, job, reason, event.exit_code)
+            job_exit.on_container_gone(tx, job.id, reason, event.exit_code)
         elif job.stage is Stage.LAUNCHING:
-            job_exit.on_launch_failed(tx, job, event.reason, retryable=event.retryable)
+            job_exit.on_launch_failed(tx, job.id, event.reason, retryable=event.retryable)
 
     def _release_seen(
         self, tx: Transaction, event: ev.ReleaseVerified | ev.ReleaseNotEmpty

@@ -86,7 +86,7 @@ def _gpus_seen(tx: Transaction, host: Host, gpus: tuple[GpuId, ...]) -> None:
 def _change_gpu_type(tx: Transaction, host: Host, gpu_type: str) -> None:
     """Report that the host's GPUs have another type: predictions use it from now on."""
     for job in tuple(tx.state.jobs.values()):
-        tx.state.put_job(job)  # the view of each job names the GPU type of its host
+        tx.update(job.id)  # the view of each job names the GPU type of its host
     tx.state.plan_wanted = True
     tx.note(None, "host-added", f"{host.id}: GPU type {gpu_type} replaces {host.gpu_type}")
 
@@ -98,4 +98,4 @@ def _drain(tx: Transaction, host: Host, user: str) -> None:
     for job in sorted(here, key=lambda job: job.place):
         current = tx.state.jobs.get(job.id)
         if current is not None and not current.state.terminal:
-            job_exit.leave(tx, current, f"{host.id} is drained", after=JobState.SUBMITTED)
+            job_exit.leave(tx, job.id, f"{host.id} is drained", after=JobState.SUBMITTED)

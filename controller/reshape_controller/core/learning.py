@@ -24,9 +24,9 @@ from reshape_controller.core.model import AccuracySeen, Job, JobId, Stage
 from reshape_controller.core.profile_book import total_steps
 from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.state import State
-from reshape_controller.core.transaction import Transaction
+from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile
-from reshape_sidecar.wire import Observed, PhaseTimes
+from reshape_sidecar.wire import Observed, PhaseTimes, Progress
 
 SPEED_WEIGHT = 0.5
 """How far one measurement of a job moves the estimate of this job."""
@@ -65,7 +65,7 @@ def record_curve(tx: Transaction, job_id: JobId | None, job_type: str, curve: Cu
     job = tx.state.jobs.get(job_id)
     if job is not None:
         tx.state.plan_wanted = tx.state.plan_wanted or job.curve is None
-        tx.state.put_job(replace(job, curve=curve))
+        job = tx.update(job_id, curve=curve)
         tx.note(job, "curve-fitted", f"learning curve through {curve.points} accuracy points")
 
 
@@ -86,44 +86,49 @@ def learn_report(tx: Transaction, before: Job, report: Observed) -> None:
     if job.stage is not Stage.TRAINING or report.generation != job.generation:
         return
     if before.stage is not Stage.TRAINING:
-        job = _learn_start(tx, before, job, report.times)
-        job = replace(job, progress_at_s=tx.now_s, trend=None)
-    tx.state.put_job(learn_progress(tx, before, job, report))
+        _learn_start(tx, before, report.times)
+        job = tx.update(job.id, progress_at_s=tx.now_s, trend=None)
+    changes = progress_changes(tx, job, report, before.progress, job.progress)
+    tx.update(job.id, **changes)
 
 
-def learn_progress(tx: Transaction, before: Job, job: Job, report: Observed) -> Job:
-    """Return the job with what a report of its training process teaches. The caller puts it."""
+def progress_changes(
+    tx: Transaction, job: Job, report: Observed, before: Progress, after: Progress
+) -> JobChanges:
+    """Return the changes of a job that a report of its training process teaches.
+
+    ``before`` and ``after``: the job's progress without and with that of the report.
+    """
+    changes: JobChanges = {}
     if report.generation != job.generation:
-        return job
-    if report.progress.step > before.progress.step:
-        job = _learn_speed(tx, job, report.progress.seconds_per_step)
-    if before.progress.total_steps is None and job.progress.total_steps is not None:
-        believed = total_steps(tx.state.profiles, job.spec, before.progress, job.curve)
-        if believed is None or abs(believed - job.progress.total_steps) > LENGTH_NEWS * believed:
+        return changes
+    if report.progress.step > before.step:
+        changes = _speed_changes(tx, job, report.progress.seconds_per_step)
+    if before.total_steps is None and after.total_steps is not None:
+        believed = total_steps(tx.state.profiles, job.spec, before, job.curve)
+        if believed is None or abs(believed - after.total_steps) > LENGTH_NEWS * believed:
             tx.state.plan_wanted = True
-    return _add_accuracy(_renew_trend(tx, job), before, report)
-
-
-def _renew_trend(tx: Transaction, job: Job) -> Job:
-    """Return the job with a new trend if its report has news."""
-    trend, at_s = job.trend, job.progress_at_s
-    if at_s is None or job.host is None:
-        return job
-    if trend is not None:
+    at_s = changes.get("progress_at_s", job.progress_at_s)
+    if at_s is not None and job.host is not None:
+        measured = changes.get("measured", job.measured)
         gpu_type = tx.state.hosts[job.host].gpu_type
-        if trend.expects(job.progress, at_s, job.measured, gpu_type, len(job.gpus)):
-            return job
-    return replace(job, trend=Trend(job.progress, at_s, job.measured))
+        trend = job.trend
+        if trend is None or not trend.expects(after, at_s, measured, gpu_type, len(job.gpus)):
+            changes["trend"] = Trend(after, at_s, measured)
+    accuracies = _accuracies(job, report, before, after)
+    if accuracies is not job.accuracies:
+        changes["accuracies"] = accuracies
+    return changes
 
 
-def _learn_start(tx: Transaction, before: Job, job: Job, times: PhaseTimes) -> Job:
+def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
     """Learn the costs of a start or reshape that has reached its first step."""
     parts = (times.import_s, times.build_s, times.restore_s, times.first_step_s)
     init_s = sum(part for part in parts if part is not None) if any(parts) else None
-    change = before.change
+    job, change = tx.state.jobs[before.id], before.change
     if change is not None:
         took_s = tx.now_s - change.asked_at_s if before.watched else None
-        job = replace(job, reshape_cost_s=took_s)
+        job = tx.update(job.id, reshape_cost_s=took_s)
     if tx.keeps_history:
         _note_costs(tx, job, times, init_s, reshaped=change is not None)
     _learn_costs(
@@ -133,7 +138,6 @@ def _learn_start(tx: Transaction, before: Job, job: Job, times: PhaseTimes) -> J
         checkpoint_s=times.save_s if change is not None else None,
         process_stop_s=times.stop_s if change is not None else None,
     )
-    return job
 
 
 def _note_costs(
@@ -184,11 +188,11 @@ def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
         state.profiles = state.profiles.with_learned(replace(known, **moved))
 
 
-def _learn_speed(tx: Transaction, job: Job, seconds: float | None) -> Job:
-    """Learn from a job whose steps moved. ``seconds`` per step; None or an impossible figure
-    teaches no speed."""
+def _speed_changes(tx: Transaction, job: Job, seconds: float | None) -> JobChanges:
+    """Return the changes of a job whose steps moved. ``seconds`` per step; None or an impossible
+    figure teaches no speed."""
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
-        return replace(job, progress_at_s=tx.now_s)
+        return {"progress_at_s": tx.now_s}
     state, size, job_type = tx.state, len(job.gpus), job.spec.job_type
     assert job.host is not None
     gpu_type = state.hosts[job.host].gpu_type
@@ -197,12 +201,15 @@ def _learn_speed(tx: Transaction, job: Job, seconds: float | None) -> Job:
     believed_s = state.profiles.seconds_per_step(job_type, gpu_type, size) * batches
     prior_s = believed_s if known else None
     measured = measure(job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT)
-    job = replace(job, measured=measured, progress_at_s=tx.now_s)
+    changes: JobChanges = {"measured": measured, "progress_at_s": tx.now_s}
     here = at_size(measured, gpu_type, size)
     assert here is not None
+    straggling = job.straggling
     if known:
-        job = _check_straggling(tx, job, here, believed_s)
-    settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not job.straggling
+        straggling = _straggles(tx, job, here, believed_s)
+        if straggling is not job.straggling:
+            changes["straggling"] = straggling
+    settled = here.count % TYPE_EVERY == STRAGGLE_COUNT and not straggling
     if settled and job_type not in (None, DEFAULT_TYPE):
         learned = state.profiles.learned_of(job_type)
         # A type without any figure takes its first measurement as it is: the job is its probe.
@@ -213,35 +220,36 @@ def _learn_speed(tx: Transaction, job: Job, seconds: float | None) -> Job:
         )
         speed = learned.speed if as_before(learned.speed, heard) else heard
         state.profiles = state.profiles.with_learned(replace(learned, speed=speed, heard=heard))
-    return job
+    return changes
 
 
-def _check_straggling(tx: Transaction, job: Job, here: Measured, believed_s: float) -> Job:
-    """Note when the job begins or ceases to straggle; ``believed_s``: expected seconds per step."""
+def _straggles(tx: Transaction, job: Job, here: Measured, believed_s: float) -> bool:
+    """Return whether the job straggles, and note when that begins or ends; ``believed_s``: expected
+    seconds per step."""
     ratio = here.seconds_per_step / believed_s
     if not job.straggling and here.count >= STRAGGLE_COUNT and ratio > STRAGGLE_RATIO:
-        job = replace(job, straggling=True)
         text = f"a step takes {here.seconds_per_step:.3g} s; its profile says {believed_s:.3g} s"
         tx.note(job, "straggling", text, ratio)
-    elif job.straggling and ratio < STRAGGLE_OVER_RATIO:
-        job = replace(job, straggling=False)
+        return True
+    if job.straggling and ratio < STRAGGLE_OVER_RATIO:
         tx.note(job, "straggling-over", "its step time matches its profile again", ratio)
-    return job
+        return False
+    return job.straggling
 
 
-def _add_accuracy(job: Job, before: Job, report: Observed) -> Job:
-    """Return the job with the evaluations of a report as points of its accuracy curve."""
+def _accuracies(
+    job: Job, report: Observed, before: Progress, after: Progress
+) -> tuple[AccuracySeen, ...]:
+    """Return the points of the job's accuracy curve with the evaluations of a report."""
     if not target.is_target(job.spec.length):
-        return job
+        return job.accuracies
     if report.progress.target is None:
         points = _with_running_accuracy(job, report)
     else:
-        points = target.points(job, before.progress)
-    if points is job.accuracies:
-        return job
-    if len(points) > ACCURACIES_MAX:
+        points = target.points(job.accuracies, before, after)
+    if points is not job.accuracies and len(points) > ACCURACIES_MAX:
         points = (*points[: ACCURACIES_MAX // 2 : 2], *points[ACCURACIES_MAX // 2 :])
-    return replace(job, accuracies=points)
+    return points
 
 
 def _with_running_accuracy(job: Job, report: Observed) -> tuple[AccuracySeen, ...]:

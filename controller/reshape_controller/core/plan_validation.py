@@ -28,9 +28,9 @@ def apply(tx: Transaction, plan: Plan) -> None:
     """Begin the hand-overs of the plan. Raises PlanRejected before any change."""
     moves = _check(tx.state, plan)
     for start in moves.starts:
-        handover.begin(tx, tx.state.jobs[start.job], start.idle, start.donors)
+        handover.begin(tx, start.job, start.idle, start.donors)
     for target, idle in moves.grows:
-        handover.grow(tx, tx.state.jobs[target.job], idle, target.host)
+        handover.grow(tx, target.job, idle, target.host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,46 +7,47 @@ and not a message (R3). A late report, or a report of an earlier attempt, change
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from reshape_controller.core import attempts, job_exit, learning, target
 from reshape_controller.core.coordinator import handover, handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Mechanism, Stage
 from reshape_controller.core.state import State
-from reshape_controller.core.transaction import Transaction
+from reshape_controller.core.transaction import JobChanges, Transaction
+from reshape_controller.core.transitions import WITH_GPUS
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress, TargetProgress
-
-_OVER = (Stage.NONE, Stage.ENDING)
 
 
 def take(tx: Transaction, report: Observed) -> None:
     """Take in one report."""
-    job = tx.state.jobs.get(JobId(report.job))
-    if job is None or job.stage is Stage.NONE:
+    job_id = JobId(report.job)
+    before = tx.state.jobs.get(job_id)
+    if before is None or before.stage is Stage.NONE:
         return
-    if report.attempt != job.attempt or report.sequence <= job.sequence:
+    if report.attempt != before.attempt or report.sequence <= before.sequence:
         return
-    before = job
-    save_s = report.times.save_s or 0.0
-    job = replace(
-        job,
-        sequence=report.sequence,
-        observed=report,
-        progress=_merge(job.progress, report.progress),
-        answered=True,
-        reachable=True,
-        longest_save_s=max(job.longest_save_s, save_s),
-    )
-    judged = job.progress.trajectory != before.progress.trajectory
-    if job.stage is Stage.TRAINING and report.phase is Phase.RUNNING:
-        # Most reports are of a job that goes on training, and can carry none of the other steps.
-        job = learning.learn_progress(tx, before, job, report)
-        on_trend = job.trend is not None and job.trend is before.trend
+    progress = _merge(before.progress, report.progress)
+    changes: JobChanges = {
+        "sequence": report.sequence,
+        "observed": report,
+        "progress": progress,
+        "answered": True,
+        "reachable": True,
+        "longest_save_s": max(before.longest_save_s, report.times.save_s or 0.0),
+    }
+    judged = progress.trajectory != before.progress.trajectory
+    if before.stage is Stage.TRAINING and report.phase is Phase.RUNNING:
+        # Most reports are of a job that goes on training, and can meet none of the rules.
+        changes |= learning.progress_changes(tx, before, report, before.progress, progress)
+        on_trend = before.trend is not None and "trend" not in changes
         changes_view = not (on_trend and before.answered and before.reachable)
-        tx.state.put_job(job, changes_view=changes_view or judged)
+        tx.update(job_id, changes_view=changes_view or judged, **changes)
     else:
-        tx.state.put_job(job)
-        _move_on(tx, job.id, report)
+        tx.update(job_id, **changes)
+        _move_on(tx, job_id, report)
         learning.learn_report(tx, before, report)
     if judged:
         _take_verdict(tx, before)
@@ -62,11 +63,12 @@ def _take_verdict(tx: Transaction, before: Job) -> None:
 
 
 def _move_on(tx: Transaction, job_id: JobId, report: Observed) -> None:
-    for step in _STEPS:
+    for rule in ON_REPORT:
         job = tx.state.jobs.get(job_id)
-        if job is None or job.stage in _OVER:
+        if job is None:
             break
-        step(tx, job, report)
+        if job.stage in rule.stages and rule.condition(job, report):
+            rule.action(tx, job_id, report)
 
 
 def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
@@ -75,14 +77,13 @@ def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
     if job is None or job.attempt != attempt or job.stage is Stage.NONE:
         return
     tx.state.plan_wanted = tx.state.plan_wanted or not job.answered
-    job = replace(job, answered=True, reachable=False, reason="its SideCar is unreachable")
-    tx.state.put_job(job)
+    job = tx.update(job_id, answered=True, reachable=False, reason="its SideCar is unreachable")
     tx.note(job, "unreachable", "its SideCar does not report; training is left running")
     if job.donation is not None:
-        newcomer = tx.state.jobs[job.donation.to]
-        handover_abort.abort(tx, newcomer, f"the SideCar of {job.spec.name} is unreachable")
+        to = job.donation.to
+        handover_abort.abort(tx, to, f"the SideCar of {job.spec.name} is unreachable")
     if job.stage is Stage.READY and job.hand_over is not None and not job.hand_over.shrink_asked:
-        handover_abort.abort(tx, job, "its SideCar is unreachable")
+        handover_abort.abort(tx, job_id, "its SideCar is unreachable")
 
 
 def resume_hand_overs(tx: Transaction) -> None:
@@ -92,17 +93,17 @@ def resume_hand_overs(tx: Transaction) -> None:
         handover.advance(tx, job.id)
 
 
-def settle(tx: Transaction, job: Job) -> None:
+def settle(tx: Transaction, job_id: JobId) -> None:
     """Carry out what had to wait until the job trains or waits initialised: halt, drain, shrink."""
+    job = tx.state.jobs[job_id]
     host = tx.state.hosts.get(job.host) if job.host is not None else None
     drained = host is not None and host.drained
     if job.halt_wanted:
-        job = replace(job, halt_wanted=False)
-        tx.state.put_job(job)
-        job_exit.leave(tx, job, "paused on request", after=JobState.HALTED)
+        tx.update(job_id, halt_wanted=False)
+        job_exit.leave(tx, job_id, "paused on request", after=JobState.HALTED)
     elif drained:
-        job_exit.leave(tx, job, f"{job.host} is drained", after=JobState.SUBMITTED)
-    elif not job_exit.leave_unseen(tx, job):
+        job_exit.leave(tx, job_id, f"{job.host} is drained", after=JobState.SUBMITTED)
+    elif not job_exit.leave_unseen(tx, job_id):
         if _can_be_named(tx.state, job):
             tx.state.plan_wanted = True
         if job.donation is not None:
@@ -120,98 +121,129 @@ def _can_be_named(state: State, job: Job) -> bool:
     return state.any_idle or (bool(sizes) and sizes[0] < len(job.gpus))
 
 
-def _initialized(tx: Transaction, job: Job, report: Observed) -> None:
-    if job.stage is not Stage.LAUNCHING or report.generation != job.generation:
-        return
-    if report.phase is not Phase.INITIALIZED:
-        return
-    job = replace(
-        job,
+def _is_initialized(job: Job, report: Observed) -> bool:
+    return report.phase is Phase.INITIALIZED and report.generation == job.generation
+
+
+def on_initialized(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Make a launched job ready for its GPUs, and grant them if they are there."""
+    job = tx.state.jobs[job_id]
+    waits = job.hand_over is not None
+    job = tx.move(
+        job_id,
+        Stage.READY,
         state=JobState.INITIALIZED,
-        stage=Stage.READY,
         initialized_at_s=tx.now_s,
         deadline=None,
-        reason="initialised; waits for its GPUs" if job.hand_over else job.reason,
+        reason="initialised; waits for its GPUs" if waits else job.reason,
     )
-    tx.state.put_job(job)
     tx.note(job, "initialized", "its SideCar is ready; it holds no GPU yet")
-    if job.hand_over is None:
-        hold_s = tx.limits.initialized_hold_s
-        deadline = attempts.until(tx, DeadlineKind.INITIALIZED_HOLD, hold_s)
-        tx.state.put_job(replace(job, deadline=deadline))
-        settle(tx, tx.state.jobs[job.id])
-    else:
-        handover.advance(tx, job.id)
+    if waits:
+        handover.advance(tx, job_id)
+        return
+    hold_s = tx.limits.initialized_hold_s
+    tx.update(job_id, deadline=attempts.until(tx, DeadlineKind.INITIALIZED_HOLD, hold_s))
+    settle(tx, job_id)
 
 
-def _outcome(tx: Transaction, job: Job, report: Observed) -> None:
+def _has_complete_outcome(job: Job, report: Observed) -> bool:
     outcome = report.outcome
-    if job.stage is not Stage.SAVING or outcome is None or outcome.generation != job.generation:
-        return
-    if outcome.complete and outcome.kind is OutcomeKind.STOPPING:
-        reason = target.end_reason(job, "its checkpoint says that training is complete")
-        job_exit.complete(tx, job, reason)
-        return
-    handover.on_answer(tx, job, outcome, report.devices)
-    current = tx.state.jobs[job.id]
-    if current.stage is Stage.TRAINING:
-        settle(tx, current)
+    stopping = outcome is not None and outcome.kind is OutcomeKind.STOPPING and outcome.complete
+    return stopping and _has_outcome(job, report)
 
 
-def _stopped(tx: Transaction, job: Job, report: Observed) -> None:
-    if job.stage is Stage.STOPPING and report.stopped_generation >= job.generation:
-        handover.on_stopped(tx, job)
+def on_complete_outcome(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Complete a job whose checkpoint says that its training is."""
+    job = tx.state.jobs[job_id]
+    job_exit.complete(
+        tx, job_id, target.end_reason(job, "its checkpoint says that training is complete")
+    )
 
 
-def _first_step(tx: Transaction, job: Job, report: Observed) -> None:
-    if job.stage is not Stage.STARTING or report.generation != job.generation:
-        return
-    if report.phase not in (Phase.RUNNING, Phase.SAVING):
-        return
-    job = replace(
-        job,
+def _has_outcome(job: Job, report: Observed) -> bool:
+    return report.outcome is not None and report.outcome.generation == job.generation
+
+
+def on_outcome(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Take in the SideCar's answer to the request to save and stop."""
+    assert report.outcome is not None
+    handover.on_answer(tx, job_id, report.outcome, report.devices)
+    if tx.state.jobs[job_id].stage is Stage.TRAINING:
+        settle(tx, job_id)
+
+
+def _is_stopped(job: Job, report: Observed) -> bool:
+    return report.stopped_generation >= job.generation
+
+
+def on_stopped(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Start the job again, or have its container end, as the request wants."""
+    handover.on_stopped(tx, job_id)
+
+
+def _trains(job: Job, report: Observed) -> bool:
+    runs = report.phase in (Phase.RUNNING, Phase.SAVING)
+    return runs and report.generation == job.generation
+
+
+def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Have a started job train, and carry out what waited for that."""
+    job = tx.move(
+        job_id,
+        Stage.TRAINING,
         state=JobState.RUNNING,
-        stage=Stage.TRAINING,
         change=None,
         start_failures=(),
         failed_attempt=0,
         deadline=None,
         reason="",
     )
-    tx.state.put_job(job)
     tx.note(job, "first-step", f"trains on {gpus(len(job.gpus))}", report.times.first_step_s)
-    settle(tx, job)
+    settle(tx, job_id)
 
 
-def _finished(tx: Transaction, job: Job, report: Observed) -> None:
-    if report.phase is Phase.FINISHED and job.stage.has_gpus and job.gpus:
-        job_exit.complete(tx, job, target.end_reason(job, "training finished"))
+def _is_finished(job: Job, report: Observed) -> bool:
+    return report.phase is Phase.FINISHED and bool(job.gpus)
 
 
-def _unfit(tx: Transaction, job: Job, report: Observed) -> None:
-    if report.phase is not Phase.UNFIT or report.generation != job.generation:
-        return
-    if job.stage in (Stage.LAUNCHING, Stage.READY, Stage.STARTING):
-        job_exit.on_unfit(tx, job, report.error or "its SideCar's self-check failed")
+def on_finished(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Complete a job whose training has ended."""
+    reason = target.end_reason(tx.state.jobs[job_id], "training finished")
+    job_exit.complete(tx, job_id, reason)
 
 
-def _crashed(tx: Transaction, job: Job, report: Observed) -> None:
-    if report.phase is not Phase.CRASHED or report.generation != job.generation:
-        return
-    reason = report.error or f"its training process ended with exit code {report.exit_code}"
-    if job.stage is Stage.STARTING:
-        job_exit.on_start_failed(tx, job, reason)
-    elif job.stage is Stage.TRAINING:
-        _crashed_in_training(tx, job, reason)
+def _is_unfit(job: Job, report: Observed) -> bool:
+    return report.phase is Phase.UNFIT and report.generation == job.generation
 
 
-def _crashed_in_training(tx: Transaction, job: Job, reason: str) -> None:
-    job = attempts.count_failure(tx, attempts.count_lost_work(job), reason)
+def on_unfit(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """End an attempt that cannot train where it is."""
+    job_exit.on_unfit(tx, job_id, report.error or "its SideCar's self-check failed")
+
+
+def _has_crashed(job: Job, report: Observed) -> bool:
+    return report.phase is Phase.CRASHED and report.generation == job.generation
+
+
+def _crash_reason(report: Observed) -> str:
+    return report.error or f"its training process ended with exit code {report.exit_code}"
+
+
+def on_start_failed(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Start a job again that crashed before its first step, or exclude its size."""
+    job_exit.on_start_failed(tx, job_id, _crash_reason(report))
+
+
+def on_crash(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    """Start a job again in its container after a crash, or end it without a retry left."""
+    reason = _crash_reason(report)
+    attempts.count_lost_work(tx, job_id)
+    job = attempts.count_failure(tx, job_id, reason)
     if job.state.terminal:
-        job_exit.leave_terminal(tx, job)
+        job_exit.leave_terminal(tx, job_id)
         return
-    job = replace(job, process_restarts=job.process_restarts + 1)
-    attempts.start(tx, job, job.gpus, f"starts again after a failure: {reason}")
+    tx.update(job_id, process_restarts=job.process_restarts + 1)
+    attempts.start(tx, job_id, job.gpus, f"starts again after a failure: {reason}")
 
 
 def _merge(old: Progress, new: Progress) -> Progress:
@@ -244,4 +276,32 @@ def _says_more(target: TargetProgress | None) -> bool:
     return target is not None and bool(target.metric or target.note)
 
 
-_STEPS = (_finished, _initialized, _outcome, _stopped, _first_step, _unfit, _crashed)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An action for a job in one of ``stages`` whose report meets ``condition``."""
+
+    stages: tuple[Stage, ...]
+    event: str
+    """The condition in words."""
+    condition: Callable[[Job, Observed], bool]
+    action: Callable[[Transaction, JobId, Observed], None]
+
+
+ON_REPORT = (
+    Rule(WITH_GPUS, "`finished`", _is_finished, on_finished),
+    Rule((Stage.LAUNCHING,), "`initialized`", _is_initialized, on_initialized),
+    Rule(
+        (Stage.SAVING,),
+        "outcome `stopping`; its checkpoint has the end of its training",
+        _has_complete_outcome,
+        on_complete_outcome,
+    ),
+    Rule((Stage.SAVING,), "outcome `stopping` or `refused`", _has_outcome, on_outcome),
+    Rule((Stage.STOPPING,), "its process tree is gone", _is_stopped, on_stopped),
+    Rule((Stage.STARTING,), "`running` or `saving`", _trains, on_first_step),
+    Rule((Stage.LAUNCHING, Stage.READY, Stage.STARTING), "`unfit`", _is_unfit, on_unfit),
+    Rule((Stage.STARTING,), "`crashed`", _has_crashed, on_start_failed),
+    Rule((Stage.TRAINING,), "`crashed`", _has_crashed, on_crash),
+)
+"""The rules of a report, in order. Several may apply to one report, as each may move the job into a
+stage that a later rule names."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import json
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import inf
@@ -27,11 +28,14 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import Snapshot
 from reshape_controller.core.profile_book import ProfileBook
+from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.snapshot_builder import SnapshotBuilder
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
 _PART_ROWS = 1000
+RECENT_MAX = 10
+"""Most history entries of each job that are remembered for the text of a defect."""
 DUE_MAX = 4
 """Most heap entries for each job and GPU; with more, the entries of void deadlines are dropped."""
 
@@ -79,6 +83,8 @@ class State:
         self.snapshot_builder = SnapshotBuilder(self.jobs, self.gpus, self.hosts, self._idle)
         self._changes = ChangeSet()
         self._due: list[tuple[float, str]] = []
+        self._recent: dict[JobId, deque[HistoryEntry]] = {}
+        """Last history entries of each job, since this state was made or loaded."""
 
     @property
     def profiles(self) -> ProfileBook:
@@ -143,7 +149,21 @@ class State:
         del self.jobs[job.id]
         self.pending_shrinks.pop(job.id, None)
         self._unanswered.pop(job.id, None)
+        self._recent.pop(job.id, None)
         self.snapshot_builder.job_changed(job.id)
+
+    def remember(self, entry: HistoryEntry) -> None:
+        """Keep an entry among the last of its job. It decides nothing and is not dumped."""
+        if entry.job is None or entry.job not in self.jobs:
+            return
+        recent = self._recent.get(entry.job)
+        if recent is None:
+            recent = self._recent[entry.job] = deque(maxlen=RECENT_MAX)
+        recent.append(entry)
+
+    def recent_history(self, job: JobId) -> tuple[HistoryEntry, ...]:
+        """Return the last history entries of a live job, oldest first."""
+        return tuple(self._recent.get(job, ()))
 
     def put_gpu(self, gpu: Gpu) -> None:
         self._changes.gpus[gpu.id] = None

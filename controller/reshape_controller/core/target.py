@@ -32,14 +32,16 @@ def end_reason(job: Job, reason: str) -> str:
     return f"{reason} before its {wanted}: {target.metric} is {value:.4g} {where}"
 
 
-def points(job: Job, before: Progress) -> tuple[AccuracySeen, ...]:
-    """Return the points of the job's curve with the new evaluations of its progress.
+def points(
+    known: tuple[AccuracySeen, ...], before: Progress, after: Progress
+) -> tuple[AccuracySeen, ...]:
+    """Return the ``known`` points of a job's curve with the new evaluations of its progress.
 
-    ``before``: the progress before the report. Points of another metric are dropped.
+    ``before`` and ``after``: its progress without and with that of the report. Points of another
+    metric are dropped.
     """
-    target, old = job.progress.target, before.target
+    target, old = after.target, before.target
     assert target is not None
-    known = job.accuracies
     if not target.evaluations:
         return known
     if old is None or old.metric not in ("", target.metric):

@@ -1,16 +1,90 @@
 """The transaction in which the engine takes in one event or plan.
 
-Does: carries the state and the time from function to function, and collects the commands and the
-history that come of the event. The state takes each change at once: nothing is rolled back.
+Does: carries the state and the time from function to function, makes every change of a job, and
+collects the commands and the history that come of the event. A change always starts from the job
+that the state has, and the state takes it at once: nothing is rolled back.
 """
 
 from __future__ import annotations
 
+from typing import TypedDict, Unpack
+
+from reshape_controller.core import transitions
 from reshape_controller.core.commands import Command
+from reshape_controller.core.fast_replace import replace
+from reshape_controller.core.knowledge import Curve, Measured, Trend
 from reshape_controller.core.limits import Limits
-from reshape_controller.core.model import HostId, Job
+from reshape_controller.core.model import (
+    AccuracySeen,
+    Change,
+    Deadline,
+    Donation,
+    GpuId,
+    HandOver,
+    HostId,
+    Job,
+    JobId,
+    JobState,
+    Stage,
+)
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.core.state import State
+from reshape_sidecar.wire import Mode, Observed, Progress
+
+
+class JobChanges(TypedDict, total=False):
+    """Fields of a job that a transaction may change; ``Job`` explains them.
+
+    ``stage`` is not among them: ``Transaction.move`` changes it.
+    """
+
+    state: JobState
+    reason: str
+    host: HostId | None
+    attempt: int
+    generation: int
+    mode: Mode
+    devices: tuple[GpuId, ...]
+    force: bool
+    gpus: tuple[GpuId, ...]
+    hand_over: HandOver | None
+    donation: Donation | None
+    change: Change | None
+    deadline: Deadline | None
+    watched: bool
+    after_end: JobState
+    halt_wanted: bool
+    answered: bool
+    reachable: bool
+    sequence: int
+    observed: Observed | None
+    progress: Progress
+    struck: tuple[int, ...]
+    start_failures: tuple[int, ...]
+    failures: int
+    failed_attempt: int
+    initialized_at_s: float | None
+    started_at_s: float | None
+    finished_at_s: float | None
+    refused_until_s: float
+    reshaped_at_s: float | None
+    reshape_ups: int
+    reshape_downs: int
+    steps_lost: int
+    process_restarts: int
+    container_restarts: int
+    longest_save_s: float
+    only_host: HostId | None
+    only_host_because: str
+    unfit_on: tuple[HostId, ...]
+    pinned: int | None
+    progress_at_s: float | None
+    measured: tuple[Measured, ...]
+    trend: Trend | None
+    straggling: bool
+    reshape_cost_s: float | None
+    accuracies: tuple[AccuracySeen, ...]
+    curve: Curve | None
 
 
 class Transaction:
@@ -40,6 +114,41 @@ class Transaction:
     def limits(self) -> Limits:
         return self.state.limits
 
+    def update(
+        self, job_id: JobId, *, changes_view: bool = True, **changes: Unpack[JobChanges]
+    ) -> Job:
+        """Change fields of the job that the state has, and return the changed job.
+
+        ``changes_view``: false if the view that policies see stays the same. Raises
+        InvalidTransition if the job's state must not follow its last state.
+        """
+        before = self.state.jobs[job_id]
+        if "state" in changes:
+            self._check_state(before, changes["state"])
+        job = replace(before, **changes)
+        self.state.put_job(job, changes_view=changes_view)
+        return job
+
+    def move(self, job_id: JobId, stage: Stage, **changes: Unpack[JobChanges]) -> Job:
+        """Move the job to ``stage``, change further fields, and return the changed job.
+
+        Raises InvalidTransition if the stage or the state must not follow the last.
+        """
+        before = self.state.jobs[job_id]
+        if (before.stage, stage) not in transitions.LEGAL:
+            recent = self.state.recent_history(job_id)
+            raise transitions.InvalidTransition(job_id, before.stage, stage, recent)
+        if "state" in changes:
+            self._check_state(before, changes["state"])
+        job = replace(before, stage=stage, **changes)
+        self.state.put_job(job)
+        return job
+
+    def _check_state(self, job: Job, after: JobState) -> None:
+        if after is not job.state and after not in transitions.STATE_CHANGES[job.state]:
+            recent = self.state.recent_history(job.id)
+            raise transitions.InvalidTransition(job.id, job.state, after, recent)
+
     def note(
         self,
         job: Job | None,
@@ -54,16 +163,16 @@ class Transaction:
         if job is None:
             self.history.append(HistoryEntry(None, self.now_s, kind, text, value=value))
             return
-        self.history.append(
-            HistoryEntry(
-                job.id,
-                self.now_s,
-                kind,
-                text,
-                attempt=job.attempt,
-                generation=job.generation,
-                size=len(job.gpus),
-                value=value,
-                costs=costs,
-            )
+        entry = HistoryEntry(
+            job.id,
+            self.now_s,
+            kind,
+            text,
+            attempt=job.attempt,
+            generation=job.generation,
+            size=len(job.gpus),
+            value=value,
+            costs=costs,
         )
+        self.history.append(entry)
+        self.state.remember(entry)

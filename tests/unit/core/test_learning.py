@@ -309,7 +309,8 @@ def test_a_length_is_news_if_nobody_knew_it_or_believed_another_one(
     before = replace(job, progress=Progress(step=1))
     seen = replace(found.container("job").observed(), progress=Progress(step=2, total_steps=1000))
     state.plan_wanted = False
-    learning.learn_progress(Transaction(state, found.now_s, keeps_history=True), before, job, seen)
+    tx = Transaction(state, found.now_s, keeps_history=True)
+    learning.progress_changes(tx, job, seen, before.progress, job.progress)
     assert state.plan_wanted is wanted
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from reshape_controller.core.commands import CheckRelease
 from reshape_controller.core.fast_replace import replace
-from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, Job, JobId
+from reshape_controller.core.model import Gpu, GpuId, GpuState, HostId, JobId
 from reshape_controller.core.transaction import Transaction
 
 
@@ -32,7 +32,7 @@ def use(tx: Transaction, gpus: tuple[GpuId, ...], job: JobId) -> None:
         )
 
 
-def release(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], generation: int) -> None:
+def release(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], generation: int) -> None:
     """Take in the owner's claim that it left these GPUs, and have the claim verified (R4).
 
     Processes of generations up to ``generation`` must be gone; a process of a later generation may
@@ -40,12 +40,13 @@ def release(tx: Transaction, job: Job, gpus: tuple[GpuId, ...], generation: int)
     """
     if not gpus:
         return
+    attempt = tx.state.jobs[job_id].attempt
     for gpu in gpus:
         tx.state.put_gpu(
             replace(
                 tx.state.gpus[gpu],
                 state=GpuState.RELEASING,
-                attempt=job.attempt,
+                attempt=attempt,
                 generation=generation,
                 verify_by_s=tx.now_s + tx.limits.verify_s,
                 reason="",

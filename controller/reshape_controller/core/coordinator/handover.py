@@ -57,10 +57,10 @@ def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -
     instead = idle[: len(promised)]
     gpu_ledger.promise(tx, promised, None)
     gpu_ledger.reserve(tx, instead, newcomer_id)
-    tx.state.put_job(replace(donor, donation=None))
+    tx.update(donor_id, donation=None)
     gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
     donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
-    tx.state.put_job(replace(newcomer, hand_over=HandOver(gpus, donors)))
+    newcomer = tx.update(newcomer_id, hand_over=HandOver(gpus, donors))
     tx.note(newcomer, "replanned", f"takes idle GPUs instead; {donor.spec.name} keeps its GPUs")
 
 
@@ -74,40 +74,39 @@ class DonorShare:
 
 
 def begin(
-    tx: Transaction, newcomer: Job, idle: tuple[GpuId, ...], donors: tuple[DonorShare, ...]
+    tx: Transaction, job_id: JobId, idle: tuple[GpuId, ...], donors: tuple[DonorShare, ...]
 ) -> None:
-    """Begin a hand-over of ``idle`` GPUs, and of some of each donor's, to the newcomer. The donors
+    """Begin a hand-over of ``idle`` GPUs, and of some of each donor's, to a newcomer. The donors
     train on, and are not asked yet (R2)."""
-    gpu_ledger.reserve(tx, idle, newcomer.id)
+    gpu_ledger.reserve(tx, idle, job_id)
     gpus = list(idle)
     for share in donors:
-        donor = tx.state.jobs[share.donor]
-        gpu_ledger.promise(tx, share.gives, newcomer.id)
-        tx.state.put_job(replace(donor, donation=Donation(newcomer.id, share.keeps)))
+        gpu_ledger.promise(tx, share.gives, job_id)
+        tx.update(share.donor, donation=Donation(job_id, share.keeps))
         gpus += share.gives
     hand_over = HandOver(tuple(gpus), tuple(share.donor for share in donors))
-    newcomer = replace(newcomer, hand_over=hand_over, deadline=None)
-    tx.state.put_job(newcomer)
+    newcomer = tx.update(job_id, hand_over=hand_over, deadline=None)
     tx.note(newcomer, "planned", _what_was_planned(idle, hand_over))
-    advance(tx, newcomer.id)
+    advance(tx, job_id)
 
 
-def grow(tx: Transaction, job: Job, idle: tuple[GpuId, ...], host: HostId) -> None:
+def grow(tx: Transaction, job_id: JobId, idle: tuple[GpuId, ...], host: HostId) -> None:
     """Reshape a running job up: it gets idle GPUs beside its own, or moves to another host."""
-    gpu_ledger.reserve(tx, idle, job.id)
+    gpu_ledger.reserve(tx, idle, job_id)
+    job = tx.state.jobs[job_id]
     same_host = host == job.host
     after = (job.gpus if same_host else ()) + idle
     if same_host and tx.state.mechanism is Mechanism.SIDECAR:
-        _request(tx, job, Change(ChangeKind.GROW, len(job.gpus), after, None, tx.now_s))
+        _request(tx, job_id, Change(ChangeKind.GROW, len(job.gpus), after, None, tx.now_s))
         return
-    job = replace(job, hand_over=HandOver(after, size_before=len(job.gpus)))
-    _request(tx, job, Change(ChangeKind.RELAUNCH, len(job.gpus), after, None, tx.now_s))
+    tx.update(job_id, hand_over=HandOver(after, size_before=len(job.gpus)))
+    _request(tx, job_id, Change(ChangeKind.RELAUNCH, len(job.gpus), after, None, tx.now_s))
 
 
-def leave(tx: Transaction, job: Job, reason: str, *, after: JobState) -> None:
+def leave(tx: Transaction, job_id: JobId, reason: str, *, after: JobState) -> None:
     """Have a training job save and give all its GPUs back (halt, drain)."""
-    job = replace(job, after_end=after, reason=reason)
-    _request(tx, job, Change(ChangeKind.LEAVE, len(job.gpus), (), None, tx.now_s))
+    job = tx.update(job_id, after_end=after, reason=reason)
+    _request(tx, job_id, Change(ChangeKind.LEAVE, len(job.gpus), (), None, tx.now_s))
 
 
 def advance(tx: Transaction, job_id: JobId) -> None:
@@ -121,60 +120,57 @@ def advance(tx: Transaction, job_id: JobId) -> None:
     if job.stage is Stage.NONE and (held or early):
         host = tx.state.hosts[tx.state.gpus[hand_over.gpus[0]].host]
         if host.drained:
-            handover_abort.abort(tx, job, f"{host.id} is drained")
+            handover_abort.abort(tx, job_id, f"{host.id} is drained")
         else:
-            attempts.launch(tx, job, host.id)
+            attempts.launch(tx, job_id, host.id)
     elif _may_ask_donors(tx, job, hand_over, early):
-        _ask_or_spare_donors(tx, job, hand_over)
+        _ask_or_spare_donors(tx, job_id, hand_over)
     elif job.stage is Stage.READY and held and not tx.state.observing:
-        _grant(tx, job, hand_over)
+        _grant(tx, job_id, hand_over)
 
 
-def on_answer(tx: Transaction, job: Job, outcome: Outcome, devices: tuple[str, ...]) -> None:
+def on_answer(tx: Transaction, job_id: JobId, outcome: Outcome, devices: tuple[str, ...]) -> None:
     """Take in the SideCar's outcome of the request that is under way (stage SAVING).
 
     ``devices``: the GPUs that its process trains on.
     """
-    assert job.change is not None
+    job = tx.state.jobs[job_id]
     if outcome.kind is OutcomeKind.REFUSED:
-        handover_abort.on_refused(tx, job, job.change, devices)
+        handover_abort.on_refused(tx, job_id, devices)
         return
-    job = replace(
-        job,
-        stage=Stage.STOPPING,
+    job = tx.move(
+        job_id,
+        Stage.STOPPING,
         steps_lost=job.steps_lost + outcome.lost_steps,
         deadline=attempts.until(tx, DeadlineKind.STOP, tx.limits.kill_after_s + tx.limits.stop_s),
     )
-    tx.state.put_job(job)
     tx.note(job, "stopping", _what_was_saved(job, outcome), outcome.lost_steps)
 
 
-def on_stopped(tx: Transaction, job: Job) -> None:
+def on_stopped(tx: Transaction, job_id: JobId) -> None:
     """Continue a request (stage STOPPING) whose process tree is gone: start again, or end."""
+    job = tx.state.jobs[job_id]
     change = job.change
     assert change is not None
     tx.note(job, "stopped", "all its training processes have ended")
     if job.mode is Mode.EXIT:
         wait_s = tx.limits.end_s + tx.limits.kill_after_s
-        job = replace(
-            job, stage=Stage.ENDING, deadline=attempts.until(tx, DeadlineKind.END, wait_s)
-        )
-        tx.state.put_job(job)
+        tx.move(job_id, Stage.ENDING, deadline=attempts.until(tx, DeadlineKind.END, wait_s))
         return
     after = job.devices
     given = tuple(gpu for gpu in job.gpus if gpu not in after)
-    gpu_ledger.use(tx, tuple(gpu for gpu in after if gpu not in job.gpus), job.id)
-    handover_abort.free_unused(tx, job, change)
-    job = replace(
-        attempts.count_reshape(tx, job, change.size_before, len(after)),
+    gpu_ledger.use(tx, tuple(gpu for gpu in after if gpu not in job.gpus), job_id)
+    handover_abort.free_unused(tx, job_id)
+    attempts.count_reshape(tx, job_id, change.size_before, len(after))
+    tx.move(
+        job_id,
+        Stage.STARTING,
         gpus=after,
-        stage=Stage.STARTING,
         process_restarts=job.process_restarts + 1,
         reason=f"starts again on {gpus(len(after))}",
         deadline=attempts.until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s),
     )
-    tx.state.put_job(job)
-    gpu_ledger.release(tx, job, given, job.generation - 1)
+    gpu_ledger.release(tx, job_id, given, job.generation - 1)
 
 
 def _may_ask_donors(tx: Transaction, job: Job, hand_over: HandOver, early: bool) -> bool:
@@ -185,65 +181,63 @@ def _may_ask_donors(tx: Transaction, job: Job, hand_over: HandOver, early: bool)
     return ready and all(donor.stage is Stage.TRAINING for donor in donors)
 
 
-def _ask_or_spare_donors(tx: Transaction, newcomer: Job, hand_over: HandOver) -> None:
+def _ask_or_spare_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOver) -> None:
     """Ask the donors, unless the newest verdict on one forbids to reshape it."""
     for donor in (tx.state.jobs[donor] for donor in hand_over.donors):
         if donor.fixed_because:
             reason = f"{donor.spec.name} keeps its GPUs: {donor.fixed_because}"
-            handover_abort.abort(tx, newcomer, reason)
+            handover_abort.abort(tx, newcomer_id, reason)
             return
-    _ask_donors(tx, newcomer, hand_over)
+    _ask_donors(tx, newcomer_id, hand_over)
 
 
-def _ask_donors(tx: Transaction, newcomer: Job, hand_over: HandOver) -> None:
-    newcomer = replace(newcomer, hand_over=replace(hand_over, shrink_asked=True))
-    tx.state.put_job(newcomer)
+def _ask_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOver) -> None:
+    tx.update(newcomer_id, hand_over=replace(hand_over, shrink_asked=True))
     relaunch = tx.state.mechanism is Mechanism.TERMINATE
     for donor_id in hand_over.donors:
         donor = tx.state.jobs[donor_id]
         assert donor.donation is not None
-        keeps = donor.donation.keeps
-        donor = replace(donor, donation=None)
+        keeps, size = donor.donation.keeps, len(donor.gpus)
+        tx.update(donor_id, donation=None)
         if relaunch:
-            donor = replace(donor, hand_over=HandOver(keeps, size_before=len(donor.gpus)))
+            tx.update(donor_id, hand_over=HandOver(keeps, size_before=size))
         kind = ChangeKind.RELAUNCH if relaunch else ChangeKind.SHRINK
-        change = Change(kind, len(donor.gpus), keeps, newcomer.id, tx.now_s)
-        _request(tx, donor, change)
+        _request(tx, donor_id, Change(kind, size, keeps, newcomer_id, tx.now_s))
 
 
-def _request(tx: Transaction, job: Job, change: Change) -> None:
+def _request(tx: Transaction, job_id: JobId, change: Change) -> None:
     stays = change.kind in (ChangeKind.SHRINK, ChangeKind.GROW)
     job = attempts.ask(
-        tx, job, Mode.RUN if stays else Mode.EXIT, change.gpus_after if stays else ()
+        tx, job_id, Mode.RUN if stays else Mode.EXIT, change.gpus_after if stays else ()
     )
     wait_s = attempts.save_deadline_s(tx.state, job) + tx.limits.save_answer_s
     reason = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
     if change.kind is ChangeKind.LEAVE:
         reason = job.reason  # it names the user or the drain
-    job = replace(
-        job,
+    job = tx.move(
+        job_id,
+        Stage.SAVING,
         state=JobState.ADJUSTING,
-        stage=Stage.SAVING,
         change=change,
         watched=True,
         reason=reason,
         deadline=attempts.until(tx, DeadlineKind.SAVE_ANSWER, wait_s),
     )
-    tx.state.put_job(job)
     tx.note(job, f"{change.kind.value}-asked", reason)
 
 
-def _grant(tx: Transaction, job: Job, hand_over: HandOver) -> None:
-    gpu_ledger.use(tx, hand_over.gpus, job.id)
-    job = replace(
-        job,
+def _grant(tx: Transaction, job_id: JobId, hand_over: HandOver) -> None:
+    gpu_ledger.use(tx, hand_over.gpus, job_id)
+    job = tx.state.jobs[job_id]
+    tx.update(
+        job_id,
         hand_over=None,
         state=JobState.RUNNING,
         started_at_s=tx.now_s if job.started_at_s is None else job.started_at_s,
     )
     if hand_over.size_before:
-        job = attempts.count_reshape(tx, job, hand_over.size_before, len(hand_over.gpus))
-    job = attempts.start(tx, job, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")
+        attempts.count_reshape(tx, job_id, hand_over.size_before, len(hand_over.gpus))
+    job = attempts.start(tx, job_id, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")
     tx.note(job, "granted", f"{gpus(len(hand_over.gpus))}: {', '.join(hand_over.gpus)}")
 
 

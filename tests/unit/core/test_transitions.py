@@ -1,0 +1,134 @@
+"""The tables of legal changes: what they refuse, and that nothing in the core goes round them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from itertools import product
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from reshape_controller.core import transitions
+from reshape_controller.core.model import Job, JobId, JobState, Stage
+from reshape_controller.core.state import RECENT_MAX, State
+from reshape_controller.core.transaction import JobChanges, Transaction
+from reshape_controller.core.transitions import LEGAL, STATE_CHANGES, InvalidTransition
+from tests.support.world import World
+
+CORE = Path(transitions.__file__).parent
+CONSTANT = {"id", "spec", "place", "submitted_at_s", "stage"}
+"""Fields of a job that never change, and the stage, which ``move`` alone changes."""
+ILLEGAL = [pair for pair in product(Stage, Stage) if pair not in LEGAL]
+ILLEGAL_STATES = [
+    (before, after)
+    for before, after in product(JobState, JobState)
+    if before is not after and after not in STATE_CHANGES[before]
+]
+
+
+def with_job(**fields: object) -> tuple[Transaction, JobId]:
+    """A transaction on the state of a cluster with one running job that got these fields."""
+    world = World().boot(4)
+    world.running("job", 2, 2)
+    state = world.engine.state
+    job = dataclasses.replace(world.job("job"), **fields)  # type: ignore[arg-type]
+    state.put_job(job)
+    return Transaction(state, world.now_s, keeps_history=True), job.id
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), ILLEGAL, ids=[f"{a.value}-{b.value}" for a, b in ILLEGAL]
+)
+def test_a_stage_that_may_not_follow_is_refused_and_changes_nothing(
+    before: Stage, after: Stage
+) -> None:
+    tx, job_id = with_job(stage=before)
+    job = tx.state.jobs[job_id]
+    with pytest.raises(InvalidTransition) as error:
+        tx.move(job_id, after, reason="planted")
+    assert tx.state.jobs[job_id] is job
+    assert f"job: stage {before.value} must not become {after.value}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), sorted(LEGAL), ids=[f"{a.value}-{b.value}" for a, b in sorted(LEGAL)]
+)
+def test_a_legal_stage_is_taken(before: Stage, after: Stage) -> None:
+    tx, job_id = with_job(stage=before)
+    assert tx.move(job_id, after).stage is after
+    assert tx.state.jobs[job_id].stage is after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), ILLEGAL_STATES, ids=[f"{a.value}-{b.value}" for a, b in ILLEGAL_STATES]
+)
+def test_a_state_that_may_not_follow_is_refused(before: JobState, after: JobState) -> None:
+    tx, job_id = with_job(state=before)
+    with pytest.raises(InvalidTransition, match=f"state {before.value} must not become"):
+        tx.update(job_id, state=after)
+    with pytest.raises(InvalidTransition, match=f"state {before.value} must not become"):
+        tx.move(job_id, Stage.ENDING, state=after)
+    assert tx.state.jobs[job_id].state is before
+
+
+def test_every_stage_has_a_pair_that_is_refused_and_a_way_out() -> None:
+    assert {before for before, _ in ILLEGAL} == set(Stage)
+    assert {before for before, after in LEGAL if before is not after} == set(Stage)
+
+
+def test_the_error_has_the_last_ten_history_entries_of_the_job() -> None:
+    tx, job_id = with_job()
+    for number in range(12):
+        tx.note(tx.state.jobs[job_id], "planted", f"entry {number}.")
+    tx.note(None, "planted", "an entry of the cluster")
+    with pytest.raises(InvalidTransition) as error:
+        tx.move(job_id, Stage.READY)
+    text = str(error.value)
+    assert text.count("planted (attempt 1, generation 2): entry") == RECENT_MAX == 10
+    assert "entry 1." not in text
+    assert text.index("entry 2.") < text.index("entry 11.")
+    assert "cluster" not in text
+
+
+def test_the_history_for_errors_is_neither_dumped_nor_kept_for_an_ended_job() -> None:
+    world = World().boot(4)
+    world.running("job", 2, 2)
+    state = world.engine.state
+    assert [entry.kind for entry in state.recent_history(JobId("job"))][-1] == "first-step"
+    assert State.load(state.dump()).recent_history(JobId("job")) == ()
+    world.finish("job")
+    assert JobId("job") not in state.jobs
+    assert state.recent_history(JobId("job")) == ()
+
+
+def test_an_update_starts_from_the_value_of_the_state() -> None:
+    tx, job_id = with_job()
+    stale = tx.state.jobs[job_id]
+    tx.update(job_id, failures=2)
+    changed = tx.update(stale.id, reason="another")
+    assert (changed.failures, changed.reason) == (2, "another")
+    assert tx.state.jobs[job_id] is changed
+
+
+def test_the_changes_name_every_field_that_may_change_with_its_type() -> None:
+    fields = get_type_hints(Job)
+    names = {field.name for field in dataclasses.fields(Job)} - CONSTANT
+    assert get_type_hints(JobChanges) == {name: fields[name] for name in names}
+
+
+def test_nothing_in_the_core_changes_a_job_but_a_transaction() -> None:
+    """``put_job`` is called by the transaction, for a job that is submitted, and for a load."""
+    callers: dict[str, int] = {}
+    stages = []
+    for path in sorted(CORE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Call):
+                continue
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "put_job":
+                callers[path.stem] = callers.get(path.stem, 0) + 1
+            if any(keyword.arg == "stage" for keyword in node.keywords):
+                stages.append(path.stem)
+    assert callers == {"engine": 1, "state": 1, "transaction": 2}
+    assert stages == ["transaction"]
