@@ -72,6 +72,7 @@ PARTS = (
     Part(NODES, python("-m", "tests.kubernetes.grounds", "check"), after=SETUP, kubernetes=True),
     Part(DEMO, make("demo"), 4, 4, after=SETUP),
     Part("the demo lost nothing", python(".ci/check_demo.py"), after=DEMO),
+    Part("first picture of an empty clone", python(".ci/first_picture.py"), 1, 1, after=DEMO),
     Part(
         "second README command (make test)", make("test"), 8, 8,
         gate=Gate.MARKED, pulled_by=DECIDING, after=SETUP,
