@@ -87,7 +87,7 @@ model.fit(**arguments, epochs=10**6, verbose=0, callbacks=[Watch()])
 
 @dataclass
 class Measured:
-    """What the processes of a mode have shown."""
+    """The figures of the processes of one mode."""
 
     stops_s: list[float] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)

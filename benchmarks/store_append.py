@@ -138,7 +138,7 @@ def fill(path: Path, records: int, jobs: int, snapshot: int) -> None:
 
 
 async def start(path: Path) -> dict[str, float]:
-    """What a controller reads before it can decide: open, snapshot, records after it."""
+    """Time what a controller reads before it can decide: open, snapshot, records after it."""
     begin = time.perf_counter()
     store = SqliteStore(path)
     await store.open()

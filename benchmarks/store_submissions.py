@@ -118,7 +118,7 @@ async def submit(store: Store, jobs: int, clients: int) -> dict[str, object]:
 
 @contextlib.asynccontextmanager
 async def by_hand(store: Store, server: str | None) -> AsyncIterator[Insert]:
-    """What inserts a record as a user does: into ``jobs`` of a server, by a client of its own."""
+    """Insert a record as a user does: into ``jobs`` of a server, by a client of its own."""
     if server is None:
 
         async def put(body: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ def load(text: str) -> object:
 
 
 def line(error: Exception) -> str:
-    """What an error says, as one line that is not too long."""
+    """Return the text of an error as one short line."""
     return " ".join(str(error).split())[:200]
 
 

@@ -221,7 +221,7 @@ def _between(events: tuple[EventView, ...], start: str, end: str) -> float | Non
 
 
 def promises(run: Run) -> dict[str, bool]:
-    """What Reshape promises of every run, whatever the policy; and for living containers more."""
+    """Return the promises of every run, by name, with more of them for living containers."""
     kept = {
         "both_jobs_completed": all(job.state == "completed" for job in run.jobs),
         "every_step_was_done": all(job.step == job.total_steps for job in run.jobs),

@@ -1,4 +1,4 @@
-"""What one run left behind, as values; and what can only be read in its log.
+"""The traces of one run as values: its records, and facts that only its log has.
 
 Does: reads the log of a run whose daemon has stopped. Never: writes, or asks anybody. State: none.
 """

@@ -1,4 +1,4 @@
-"""Who had which GPU when, as one SVG: a panel for each way of changing GPUs, on one time axis.
+"""The jobs on each GPU over time, as one SVG: a panel for each way of changing GPUs, one time axis.
 
 Does: draws timelines with the standard library alone. Pure: no file, no clock. Never: draws what is
 not in a timeline. Readable without colour: what trains has its job's name in it.

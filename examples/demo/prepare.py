@@ -1,4 +1,4 @@
-"""What `make demo` does before the real run: a first picture at once, then everything installed.
+"""Prepares `make demo`: shows a first picture at once, then installs everything.
 
     python3 examples/demo/prepare.py
 
@@ -114,7 +114,7 @@ def _code(process: subprocess.Popen[bytes], wait_s: float) -> int | None:
 
 
 def _how_far(pip_log: Path, environment: str, wanted: int) -> str:
-    """What pip is doing, by its log while it downloads and by its files while it installs."""
+    """Return pip's progress: by its log while it downloads, by its files while it installs."""
     try:
         text = pip_log.read_text(errors="replace")
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the demo runs: two jobs, four simulated GPUs, four presets, two cost sets. Values only.
+"""The runs of the demo: two jobs, four simulated GPUs, four presets, two cost sets. Values only.
 
 It follows the paper's case study (section II.C, Table I) at a tenth of its times. What is the
 paper's, what is ours and why is told in docs/getting-started.md. No figure here was chosen for the
@@ -55,20 +55,20 @@ PRESETS = (
 )
 
 COMPARED = ("termination", "adaptive")
-"""What a run without an option compares: ending containers, and reshaping in the living one."""
+"""The presets of a run without an option: ending containers, and reshaping in the living one."""
 SETS = {"compared": COMPARED, "all": tuple(preset.name for preset in PRESETS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What containers cost. ``measured``: what they cost on this machine, and nothing is added."""
+    """Costs of containers. ``measured``: those of this machine, with nothing added."""
 
     label: str
     flags: tuple[str, ...]
     profile: Path
-    """What the scheduler is told of the jobs' type beforehand."""
+    """The profile of the jobs' type that the scheduler has before the run."""
     said: dict[str, str | float]
-    """What the summary says of the set."""
+    """Description of the set in the summary."""
 
 
 COST_SET, COST_SCALE = "paper", 0.1

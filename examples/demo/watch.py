@@ -1,4 +1,4 @@
-"""What the daemon says of the jobs while they run, printed as it happens.
+"""Prints the daemon's history of the jobs while they run.
 
 Does: looks five times a second and prints news as lines. Where each job is, and what comes next, it
 shows all the time: on a terminal as bars, elsewhere as a line after each few silent seconds. Never:

@@ -22,7 +22,7 @@ from xmlrpc.server import SimpleXMLRPCServer
 
 EXIT_SAVED = 75
 SLOPE, OFFSET = 3.0, -2.0
-"""What is to be found."""
+"""The weights that training shall find."""
 RATE = 0.05
 stop = threading.Event()
 

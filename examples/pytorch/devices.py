@@ -26,7 +26,7 @@ HERE = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Start:
-    """What each process is told: how many they are, from which step to which they train, and
+    """The task of each process: the number of processes, the first and last step, and the place
     where they meet, if they have not met."""
 
     ranks: int

@@ -70,7 +70,7 @@ def train(rank: int, start: Start, job: session.Session | None) -> None:
 
 
 def told(what: Any) -> Any:
-    """What the first device says, on each."""
+    """Return the first device's value on every device."""
     message = [what]
     dist.broadcast_object_list(message)
     return message[0]

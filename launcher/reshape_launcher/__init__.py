@@ -1,4 +1,4 @@
-"""What starts and ends containers. Registers its tags with the codec."""
+"""Launchers: they start and end containers. Registers its tags with the codec."""
 
 from reshape_launcher.tags import TAGS
 from reshape_sidecar import codec

@@ -1,4 +1,4 @@
-"""What every launcher promises (``reshape_launcher.spec.Launcher``), on each that there is.
+"""The promises of every launcher (``reshape_launcher.spec.Launcher``), on each of them.
 
 A launcher joins by a subclass of Bed that puts its own in place of the local one. The Kubernetes
 launcher takes the same tests in tests/kubernetes/test_launcher_contract.py.

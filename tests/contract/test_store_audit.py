@@ -37,7 +37,7 @@ async def lived_in(store: Store) -> None:
 
 
 async def submitted(store: Store, name: str) -> None:
-    """What a controller does that goes on with the store: one more job."""
+    """Go on with the store as a controller does: one more job."""
     loop = Loop(store, Settings(make_policy("adaptive")), WallClock())
     await loop.start(Nothing())
     work = asyncio.create_task(loop.run())

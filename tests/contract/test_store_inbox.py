@@ -1,4 +1,4 @@
-"""What users ask: the inbox of every store."""
+"""The inbox of every store: requests of users."""
 
 from __future__ import annotations
 

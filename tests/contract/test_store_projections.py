@@ -1,4 +1,4 @@
-"""What users read: the projections of every store."""
+"""The projections of every store, which users read."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What must not change while classes and modules are moved: committed data, and tests on it."""
+"""Data that must not change while classes and modules move, and tests on it."""

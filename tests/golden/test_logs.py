@@ -19,7 +19,7 @@ KINDS = {
     "terminate": {"CancelRequested", "ContainerGone", "JobSubmitted", "SideCarReported"},
     "workers": {"CancelRequested", "JobSubmitted", "ReleaseVerified", "SideCarReported"},
 }
-"""What has to be in each log, so that it shows something."""
+"""The events that each log must have, so that it shows something."""
 
 
 def bodies(path: Path) -> list[str]:

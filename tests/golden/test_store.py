@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def contents(store: SqliteStore) -> dict[str, Any]:
-    """What users and the next start read, as ``store.json`` has it."""
+    """Read the rows that users and the next start read, as ``store.json`` has them."""
     snapshot = await store.latest_snapshot()
     assert snapshot is not None
     return {

@@ -53,7 +53,7 @@ def bed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 
 def on_terminal(bed: Bed, columns: int, *words: str, **environment: str) -> str:
-    """What a terminal of so many columns gets."""
+    """Return the output of a command on a terminal of so many columns."""
     with _started(bed, columns, *words, **environment) as (process, ours):
         read = b"".join(_parts(ours))
     assert process.returncode == 0
@@ -83,7 +83,7 @@ def _started(
 
 
 def _parts(ours: int) -> Iterator[bytes]:
-    """What comes, as it comes, until the other end is closed."""
+    """Yield output as it comes, until the other end is closed."""
     while True:
         try:
             more = os.read(ours, 65536)

@@ -39,7 +39,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
 
 @dataclass(frozen=True)
 class Said:
-    """What a command said on its way to failure."""
+    """Return the output of a command that fails."""
 
     code: int
     stdout: str

@@ -135,7 +135,7 @@ def test_a_restart_of_the_machine_is_no_failure_of_its_jobs(bed: Bed, restarted:
 def test_a_start_that_is_broken_off_while_the_store_takes_nothing_changes_nothing(
     bed: Bed, number: signal.Signals
 ) -> None:
-    """Whatever it has found out, the next start finds out as well."""
+    """The next start of the daemon finds out the same."""
     bed.up()
     job = bed.submit("steady", steps=100_000, retries=0)
     bed.reaches(job, "running", size=4)

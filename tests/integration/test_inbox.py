@@ -1,4 +1,4 @@
-"""Whatever somebody inserts, the daemon goes on, says what is wrong, and takes what is right."""
+"""The daemon goes on after any insert, reports the faulty records, and accepts the good ones."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ class Slow(SqliteStore):
 def test_a_store_that_is_slower_than_every_deadline_fails_no_job_and_quarantines_no_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a command is to bring about is waited for from the append that lets it out."""
+    """The wait for the effect of a command begins with the append that releases it."""
     monkeypatch.setattr(loop_module, "HELD_UP_S", 0.1)
     limits = Limits(early_init_s=0.3, first_step_s=0.3, verify_s=0.3, stop_s=0.3, end_s=0.3)
 

@@ -24,7 +24,7 @@ def _bed(tmp_path: Path) -> Iterator[Bed]:
 
 
 def spoil(bed: Bed, words: tuple[str, ...]) -> None:
-    """Somebody changes what the store shows, behind the daemon's back."""
+    """Change rows of the store without the daemon."""
     if words:
         with pymongo.MongoClient[dict[str, Any]](words[1]) as client:
             db = client.get_default_database()

@@ -60,7 +60,7 @@ def ready(bed: Bed) -> bool:
 
 
 def refused(bed: Bed, name: str) -> str:
-    """What the daemon says to a record that it cannot keep now; empty once it takes it."""
+    """Return the daemon's answer to a record that it cannot store now; empty once it can."""
     done = bed.reshape("submit", str(bed.record(name, optional_gpus=[1])))
     if done.returncode == 0:
         return ""

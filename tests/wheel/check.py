@@ -42,7 +42,7 @@ OF_OTHER_EXTRAS = {
 }
 """Modules that need what the extras ``kubernetes`` and ``ansible`` bring; nothing else may."""
 FIRST_LOOK, FIRST_PICTURE = "examples/demo/first_look.py", "inside the living container"
-"""What `make demo` shows before TensorFlow is installed."""
+"""The part of `make demo` that comes before TensorFlow is installed."""
 COMMAND_TIMEOUT_S = 600.0
 JOB = """\
 name: wheel

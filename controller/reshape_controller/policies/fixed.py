@@ -1,4 +1,4 @@
-"""What a cluster without Reshape does: each job gets a fixed number of GPUs and keeps it.
+"""A cluster without Reshape: each job gets a fixed number of GPUs and keeps it.
 
 Does: gives each job one of its sizes (drawn at random, as the paper's default scheduler does, or
 the largest), and starts queued jobs that fit, also past jobs that do not. A running job keeps its

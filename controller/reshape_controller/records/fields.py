@@ -34,7 +34,7 @@ RETRIES = 3
 
 
 class Resources(BaseModel):
-    """What a job's container may use beside its GPUs."""
+    """Resources of a job's container beside its GPUs."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 

@@ -39,7 +39,8 @@ RUN_S = 15.0
 """Time limit of a command in a pod."""
 PAGE = 500
 NOT_RUNNING = ("container not found", "does not have a host assigned")
-"""What the node, and the API server for a pod without one, say of a container that does not run."""
+"""Answers of a node, or of the API server for a pod without one, about a container that is not
+running."""
 MERGE_PATCH = "application/merge-patch+json"
 _WARNING = re.compile(r'299 - "((?:[^"\\]|\\.)*)"')
 T = TypeVar("T")

@@ -26,7 +26,7 @@ class ClaimMount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodSettings:
-    """What all pods of a controller have in common."""
+    """Settings that all pods of a controller share."""
 
     namespace: str
     controller: str

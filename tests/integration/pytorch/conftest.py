@@ -1,4 +1,4 @@
-"""What every test of a PyTorch job begins with."""
+"""Fixtures of the tests of PyTorch jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script prints and how it ends do not change; what a reshape would change is told."""
+"""The hook changes neither output nor end of a script, and names what a reshape would change."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_no_iterator_is_destroyed_by_the_thread_that_trains(tmp_path: Path) -> N
 
 
 def test_without_the_hook_the_thread_that_trains_destroys_them_all(tmp_path: Path) -> None:
-    """What the test above looks at is what TensorFlow does."""
+    """The attribute that the test above reads is the one that TensorFlow uses."""
     found = destructions(plain(SCRIPT, EPOCHS="10"))
     assert found["OwnedIterator-here"] > 10
     assert {where.split("-")[1] for where in found} == {"here"}, found

@@ -81,8 +81,8 @@ def deviation(one: Trajectory, other: Trajectory) -> float:
 
 
 def allowed(four: Trajectory, two: Trajectory) -> float:
-    """What a reshaped run may differ from ``four``: losses only, so that accuracy, which moves in
-    whole samples, does not widen it."""
+    """Return the allowed difference of a reshaped run from ``four``. It follows from losses only:
+    accuracy moves in whole samples and would widen it."""
     losses = deviation(Trajectory(four.losses, {}), Trajectory(two.losses, {}))
     return max(DEVIATION_FLOOR, DEVIATION_FACTOR * losses)
 

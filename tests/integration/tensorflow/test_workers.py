@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 SCRIPT = (ROOT / "examples" / "multi_worker" / "train.py").read_text()
 TENSORFLOW_S = 400.0
-"""What several starts of TensorFlow, two at a time, may take on a slow machine."""
+"""Seconds for several starts of TensorFlow, two at a time, on a slow machine."""
 STEPS = 300
 TRUTH = '{"seconds_per_step": {"linear": {"2": 0.1, "4": 0.1}}}'
 

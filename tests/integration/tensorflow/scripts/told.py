@@ -1,4 +1,4 @@
-"""What the scripts of ``cases`` share: data, small models, and a callback that tells each step.
+"""Shared by the scripts of ``cases``: data, small models, and a callback that tells each step.
 
 With STOP_AT=n the process sends itself SIGTERM in its n-th step, in a callback of its own: the same
 signal that an agent sends, at a place that is the same in every run. With STOP_IN=place it does so
