@@ -27,11 +27,15 @@ from reshape_profiles.schema import (
     Overhead,
     Profile,
     SpeedPoint,
+    Verification,
 )
 
 BUNDLED = "data/paper.toml"
 _PROFILE_FIELDS = ("job_type", "text", "global_batch", "steps_per_epoch")
-_PROFILE_TABLES = ("speed", "accuracy", "overhead")
+_PROFILE_TABLES = ("speed", "accuracy", "overhead", "verification")
+_VERIFICATION_FIELDS = {
+    "verdict": str, "reason": str, "steps": int, "sizes": list, "date": str, "versions": str,
+}  # fmt: skip
 JOB_TYPE = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
 """Pattern of a job type, as in job records."""
 TEXT_CHARS_MAX = 1000
@@ -145,11 +149,16 @@ def bounded(profile: Profile, where: str) -> Profile:
     texts += [(f"speed[{n}]: GPU type", point.gpu_type) for n, point in enumerate(profile.speed)]
     if profile.overhead is not None:
         texts.append(("overhead.source", profile.overhead.source))
+    if profile.verification is not None:
+        for name in ("reason", "date", "versions"):
+            texts.append((f"verification.{name}", getattr(profile.verification, name)))
     for name, text in texts:
         if len(text) > TEXT_CHARS_MAX or "\0" in text or not _is_unicode(text):
             what = f"{text[:20]!r}... is not a text of at most {TEXT_CHARS_MAX} characters"
             raise ProfileError(f"{where}.{name}", f"{what}; shorten it")
     wholes = [profile.global_batch or 0, profile.steps_per_epoch or 0]
+    if profile.verification is not None:
+        wholes += [profile.verification.steps, *profile.verification.sizes]
     wholes += [point.gpus for point in profile.speed] + [point.step for point in profile.accuracy]
     if max(wholes) > WHOLE_MAX:
         raise ProfileError(where, f"{max(wholes)} is too large; correct it (at most 2**53)")
@@ -173,6 +182,7 @@ def _table_of(profile: Profile) -> dict[str, Any]:
         "speed": [[p.gpu_type, p.gpus, p.seconds_per_step, p.source] for p in profile.speed],
         "accuracy": [[p.step, p.accuracy, p.source] for p in profile.accuracy],
         "overhead": asdict(profile.overhead) if profile.overhead is not None else None,
+        "verification": None if profile.verification is None else _verified(profile.verification),
     }
     return {name: entry for name, entry in value.items() if entry not in (None, "", [])}
 
@@ -194,6 +204,7 @@ def _profile(value: Any, where: str, sources: Mapping[str, Any]) -> Profile:
             speed=tuple(SpeedPoint(*row) for row in speed),
             accuracy=tuple(AccuracyPoint(*row) for row in accuracy),
             overhead=_overhead(table.get("overhead"), f"{where}.overhead", sources),
+            verification=_verification(table.get("verification"), f"{where}.verification"),
         )
         return bounded(profile, where)
     except ProfileError:
@@ -213,6 +224,29 @@ def _overhead(value: Any, where: str, sources: Mapping[str, Any]) -> Overhead | 
     figures = {name: _number(table[name], f"{where}.{name}") for name in COSTS}
     try:
         return Overhead(**figures, source=_source(table.get("source"), sources))
+    except ValueError as error:
+        raise ProfileError(where, str(error)) from None
+
+
+def _verified(verification: Verification) -> dict[str, Any]:
+    return {**asdict(verification), "sizes": list(verification.sizes)}
+
+
+def _verification(value: Any, where: str) -> Verification | None:
+    if value is None:
+        return None
+    table = _table(value, where)
+    _only(table, where, tuple(_VERIFICATION_FIELDS))
+    for name, kind in _VERIFICATION_FIELDS.items():
+        if name not in table:
+            raise ProfileError(f"{where}.{name}", "is missing; `reshape verify` writes all fields")
+        if type(table[name]) is not kind:
+            raise ProfileError(f"{where}.{name}", f"{table[name]!r} is not of type {kind.__name__}")
+    sizes = table["sizes"]
+    if not sizes or any(type(size) is not int or not 1 <= size <= WHOLE_MAX for size in sizes):
+        raise ProfileError(f"{where}.sizes", f"{sizes!r} is not a list of GPU counts, as [4, 2, 4]")
+    try:
+        return Verification(**{**table, "sizes": tuple(sizes)})
     except ValueError as error:
         raise ProfileError(where, str(error)) from None
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_sidecar.wire import Trajectory
+
 ASSUMED = "assumed"
 """Begin of the source of a value that was not measured."""
 STEP_MIN_S, SECONDS_MAX = 1e-9, 1e9
 """Range of the seconds of steps, starts and saves; sums of larger values overflow."""
 DEFAULT_TYPE = "default"
 """Profile of jobs without a type; its overheads also apply to types without overheads."""
+VERDICTS = tuple(verdict.value for verdict in Trajectory)
+"""Verdicts of a verification, the best first."""
 COSTS = ("job_init_s", "process_init_s", "checkpoint_s", "process_stop_s", "job_stop_s")
 """Names of the values of an ``Overhead``, in their order."""
 
@@ -75,6 +79,29 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True)
+class Verification:
+    """Measured effect of stops on the training of a job type (``reshape verify``)."""
+
+    verdict: str
+    """``exact``, ``steps-only`` or ``unknown``."""
+    reason: str
+    steps: int
+    """Steps of each compared run."""
+    sizes: tuple[int, ...]
+    """Numbers of GPUs of the stopped run's processes, in their order."""
+    date: str
+    """Date of the measurement, as 2026-11-25."""
+    versions: str
+    """Versions of Python and of the frameworks."""
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise ValueError(f"verdict is {self.verdict!r}; use one of: {', '.join(VERDICTS)}")
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}, and must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
 class Profile:
     """All known values of a job type (model, dataset and hyperparameters).
 
@@ -88,6 +115,7 @@ class Profile:
     speed: tuple[SpeedPoint, ...] = ()
     accuracy: tuple[AccuracyPoint, ...] = ()
     overhead: Overhead | None = None
+    verification: Verification | None = None
 
     def __post_init__(self) -> None:
         if not self.job_type:

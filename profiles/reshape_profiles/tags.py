@@ -11,4 +11,5 @@ TAGS = {
     "Overhead": "schema:Overhead",
     "Profile": "schema:Profile",
     "SpeedPoint": "schema:SpeedPoint",
+    "Verification": "schema:Verification",
 }

@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from reshape_profiles.hook_reports import listening
@@ -54,6 +55,10 @@ class Script:
     timeout_s: float = 600.0
     framework: str = "keras"
     """As in a job record: a Keras script runs under the hook, others use the session API."""
+    env: tuple[tuple[str, str], ...] = ()
+    length_steps: int | None = None
+    """Step at which training ends; None: as the script says."""
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +77,32 @@ def run(script: Script, devices: Sequence[str]) -> RunFigures:
     """Run the script on ``devices`` and stop it. Raises RunFailed."""
     with tempfile.TemporaryDirectory(prefix="reshape-profile-") as name:
         folder = Path(name)
-        spec = _spec(script, folder)
         with listening(folder / SOCKET) as reports, (folder / "log").open("wb") as log:
-            process = _started(spec, _environment(spec, devices, folder), log)
-            try:
+            process = started(script, devices, folder, log)
+            with terminated(process):
                 return _watched(script, process, reports, folder / "log")
-            finally:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
 
 
-def _started(spec: AttemptSpec, env: dict[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+def started(
+    script: Script,
+    devices: Sequence[str],
+    folder: Path,
+    log: IO[bytes],
+    *,
+    code: Path | None = None,
+    extra: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.Popen[bytes]:
+    """Start the script on ``devices`` as a SideCar does. Raises RunFailed.
+
+    ``folder`` has the socket of reports and gets the checkpoints. ``code``: the folder to run in;
+    None: the script's. ``extra``: more variables of its environment.
+    """
+    spec = _spec(script, folder, code or script.folder)
     try:
         return subprocess.Popen(
             environment.command(spec),
             cwd=spec.code,
-            env=env,
+            env={**_environment(spec, devices, folder), **extra},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -98,7 +112,18 @@ def _started(spec: AttemptSpec, env: dict[str, str], log: IO[bytes]) -> subproce
         raise RunFailed(f"{spec.command[0]} cannot be started: {error.strerror}") from None
 
 
-def _spec(script: Script, folder: Path) -> AttemptSpec:
+@contextlib.contextmanager
+def terminated(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill the process group at the end of the context."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _spec(script: Script, folder: Path, code: Path) -> AttemptSpec:
     """Return the spec that a SideCar gets for a job of this script."""
     words = script.command
     if not words or (len(words) == 1 and Path(words[0]).name.startswith("python")):
@@ -110,13 +135,16 @@ def _spec(script: Script, folder: Path) -> AttemptSpec:
         attempt=1,
         name=script.job_type,
         command=words,
-        code=str(script.folder),
+        code=str(code),
         checkpoints=str(folder / "checkpoints"),
         coordinator_url="",
         epoch=0,
         device_mode=DeviceMode.SIMULATED if script.simulated else DeviceMode.POOL,
+        env=script.env,
         framework=script.framework,
+        length_steps=script.length_steps,
         global_batch=script.global_batch,
+        seed=script.seed,
         device_truth=None if script.device_truth is None else str(script.device_truth),
         job_type=script.job_type,
         python=sys.executable,
@@ -149,20 +177,20 @@ def _watched(
             seen = _steps(reports)
             raise RunFailed(
                 f"{seen} of {script.steps} iterations within {script.timeout_s:g} s; give more "
-                f"time or fewer iterations.{_tail(log)}"
+                f"time or fewer iterations.{tail(log)}"
             )
         time.sleep(POLL_S)
     running = [r for r in list(reports) if r.progress.seconds_per_step is not None]
     if not running:
         raise RunFailed(
             f"the script reported no iteration (exit code {process.poll()}); it must train with "
-            f"Keras, or to use the session API.{_tail(log)}"
+            f"Keras, or to use the session API.{tail(log)}"
         )
     ended = process.poll()
     if ended:
         raise RunFailed(
             f"the script failed after {_steps(reports)} of {script.steps} iterations "
-            f"(exit code {ended}).{_tail(log)}"
+            f"(exit code {ended}).{tail(log)}"
         )
     asked = time.monotonic()
     if ended is None:
@@ -170,7 +198,7 @@ def _watched(
     try:
         process.wait(KILL_AFTER_S + script.timeout_s)
     except subprocess.TimeoutExpired:
-        raise RunFailed(f"the script did not stop after the request to save.{_tail(log)}") from None
+        raise RunFailed(f"the script did not stop after the request to save.{tail(log)}") from None
     stopped_s = time.monotonic() - asked
     last = reports[-1]
     parts = (last.import_s, last.build_s, last.restore_s, last.first_step_s)
@@ -192,6 +220,7 @@ def _steps(reports: list[HookReport]) -> int:
     return max((report.progress.step for report in list(reports)), default=0)
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
+    """Return the end of a log as a clause of an error."""
     text = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
     return f" The end of its output:\n{text}" if text else " The script wrote no output."

@@ -30,7 +30,7 @@ from reshape_sidecar import checkpoints, device_truth
 from reshape_sidecar.checkpoints import DiskFull, PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError, StaleAttempt
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import save_barrier
+from reshape_sidecar.hook import recording, save_barrier
 from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
@@ -62,6 +62,7 @@ class Session:
     ) -> None:
         self._settings = settings
         self._stop = Stop(settings.keep_running)
+        self._recording = recording.from_environment(self._stop)
         self._reporter = ProgressReporter(
             ReportSender(settings.socket),
             settings.generation,
@@ -176,6 +177,7 @@ class Session:
         if self._pacer is not None:
             self._pacer.step_ended(steps)
         now_s = time.monotonic()
+        self._recording.step_ended(self.step, {"loss": loss, "accuracy": accuracy})
         self._report(now_s, steps, loss, accuracy)
         if write is not None and self._barrier is not None:
             self._save_with_all(self._barrier, write, now_s)

@@ -49,7 +49,11 @@ ACCURACIES_MAX = 64
 
 
 def record_profile(tx: Transaction, profile: Profile) -> None:
-    """Put a recorded profile into the profile book."""
+    """Put a recorded profile into the profile book; a profile without a verification keeps the
+    one that its job type has."""
+    known = tx.state.profiles.of(profile.job_type)
+    if known is not None and profile.verification is None:
+        profile = replace(profile, verification=known.verification)
     tx.state.profiles = tx.state.profiles.with_profile(profile)
     tx.state.plan_wanted = True
     figures = f"{len(profile.speed)} speeds, {len(profile.accuracy)} accuracies"

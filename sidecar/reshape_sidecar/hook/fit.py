@@ -28,6 +28,7 @@ from reshape_sidecar.hook.models import Models
 from reshape_sidecar.hook.pipelines import undistributed
 from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPosition
 from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
+from reshape_sidecar.hook.recording import Recording
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.target import TargetJudge
@@ -55,6 +56,7 @@ class FitContext(Protocol):
     settings: HookSettings
     saver: Saver
     reporter: ProgressReporter
+    recording: Recording
     models: Models
     ended_callbacks: callback_state.EndedCallbacks
     finished: list[FinishedFit]
@@ -204,6 +206,7 @@ class Fit:
         self.last_logs = logs
         job = self._job
         first = job.steps_done(steps)
+        job.recording.step_ended(job.step, logs)
         if job.is_last_step_done():
             self.model.stop_training = True
         now_s = time.monotonic()

@@ -77,6 +77,10 @@ class Stop:
             self._requested = False
         return self._requested
 
+    def request(self) -> None:
+        """Request to save and leave at the next boundary, as a SIGTERM does."""
+        self._requested = True
+
     def leave(self, code: int = EXIT_SAVED) -> NoReturn:
         """End the process with ``code``, without running any more of the script."""
         flush_files()

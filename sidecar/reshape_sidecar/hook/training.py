@@ -21,6 +21,7 @@ from reshape_sidecar.hook import (
     models,
     position,
     randomness,
+    recording,
     variables,
 )
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
@@ -50,6 +51,7 @@ class Training:
         self.settings = settings
         self.saver = saver
         self.reporter = reporter
+        self.recording = recording.from_environment(saver.stop)
         self._pacer = pacer
         self._shuffles = shuffles
         self.target = TargetJudge(settings.target, reporter.report_target)
@@ -123,6 +125,8 @@ class Training:
     def _finish(self, fit: Fit, history: Any, arguments: dict[str, Any]) -> None:
         """Record a call that is over; without a history it ended by an exception."""
         self.ended_callbacks.fit_ended(arguments["callbacks"])
+        callbacks = fit.callbacks.callbacks if fit.callbacks is not None else ()
+        self.recording.fit_ended(len(self.finished), history, callbacks)
         self.finished.append(
             FinishedFit(
                 model=self.models.number(fit.model),

@@ -27,7 +27,8 @@ from reshape_controller.cli.options import (
 from reshape_controller.cli.output import Output, console, emit, note
 from reshape_controller.cli.signals import ended_in_order
 from reshape_controller.cli.words import one_line, state_word
-from reshape_controller.http.views import History, JobPage, JobView
+from reshape_controller.http.views import History, JobPage, JobView, ProfileList
+from reshape_profiles.schema import Verification
 
 LIVE_STATES = "submitted,initialized,running,adjusting,halted"
 PAGE = 500
@@ -88,7 +89,15 @@ def describe(job: JobArgument, home: HomeOption = None, output: OutputOption = N
         emit(view, form(config), lambda: "")
         return
     events = daemon.get(History, f"/v1/jobs/{view.id}/history").events
-    emit(view, form(config), lambda: job_tables.describe(view, events, daemon.now_s))
+    measured = _verification(daemon, view.job_type)
+    emit(view, form(config), lambda: job_tables.describe(view, events, daemon.now_s, measured))
+
+
+def _verification(daemon: Client, job_type: str | None) -> Verification | None:
+    """Return the measured verdict of a job type (``reshape verify``); None if there is none."""
+    rows = daemon.get(ProfileList, "/v1/profiles").profiles if job_type is not None else ()
+    profiles = [row.profile for row in rows if row.profile is not None]
+    return next((p.verification for p in profiles if p.job_type == job_type), None)
 
 
 def logs(

@@ -21,6 +21,7 @@ from reshape_controller.cli.words import (
 )
 from reshape_controller.core.explanation import gpus
 from reshape_controller.http.views import EventView, JobView
+from reshape_profiles.schema import Verification
 
 STATE_STYLES = {
     "submitted": "yellow",
@@ -103,8 +104,13 @@ def why(job: JobView) -> str:
     return job.reason
 
 
-def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> RenderableType:
-    """Return everything about a job."""
+def describe(
+    job: JobView,
+    events: tuple[EventView, ...],
+    now_s: float,
+    measured: Verification | None = None,
+) -> RenderableType:
+    """Return everything about a job. ``measured``: the verification of its job type."""
     title = Text.assemble(
         (job.id, "bold"),
         "  ",
@@ -116,7 +122,7 @@ def describe(job: JobView, events: tuple[EventView, ...], now_s: float) -> Rende
     if job.errors:
         parts += [_errors(job)]
         return Group(*parts)
-    parts.append(_facts(job, now_s))
+    parts.append(_facts(job, now_s, measured))
     if job.error and job.state != "completed":
         parts += [Text(), Text("last error", "bold"), Text(_indented(job.error))]
     if any(value is not None for value in _phases(job).values()):
@@ -149,17 +155,17 @@ def history_table(events: tuple[EventView, ...]) -> Table:
     return table
 
 
-def _facts(job: JobView, now_s: float) -> Table:
+def _facts(job: JobView, now_s: float, measured: Verification | None) -> Table:
     facts = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     facts.add_column(no_wrap=True, style="dim")
     facts.add_column(overflow="fold")
-    for name, text in _rows(job, now_s):
+    for name, text in _rows(job, now_s, measured):
         if text:
             facts.add_row(name, text)
     return facts
 
 
-def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
+def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tuple[str, str]]:
     struck = f"; failed to start on: {', '.join(map(str, job.struck))}" if job.struck else ""
     here = f" on {job.host}" if job.host else ""
     process = f"{job.phase}, pid {job.pid}" if job.pid else (job.phase or "")
@@ -180,7 +186,7 @@ def _rows(job: JobView, now_s: float) -> list[tuple[str, str]]:
         ("target", _target(job)),
         ("", job.target_note or ""),
         ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
-        ("trajectory", _trajectory(job)),
+        ("trajectory", _trajectory(job, measured)),
         ("not reshaped", job.fixed_because or ""),
         ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
         (
@@ -239,10 +245,14 @@ def _target(job: JobView) -> str:
     return "; ".join(parts)
 
 
-def _trajectory(job: JobView) -> str:
-    if job.trajectory is None:
-        return ""
-    return job.trajectory + (f" ({job.trajectory_reason})" if job.trajectory_reason else "")
+def _trajectory(job: JobView, measured: Verification | None) -> str:
+    """Return the verdict on reshapes: the measured one before the one that the hook expects."""
+    because = f" ({job.trajectory_reason})" if job.trajectory_reason else ""
+    expected = f"{job.trajectory}{because}" if job.trajectory is not None else ""
+    if measured is None:
+        return expected
+    found = f"{measured.verdict} (measured {measured.date}, {measured.steps} steps)"
+    return f"{found}; expected {expected}" if expected else found
 
 
 def _after(at_s: float | None, submitted_at_s: float) -> str:

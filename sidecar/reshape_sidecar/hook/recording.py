@@ -1,0 +1,127 @@
+"""A recording of one training process, for ``reshape verify`` to compare with another.
+
+Does: appends a line of JSON to the file in ``RESHAPE_RECORDING`` for each step and each finished
+``fit`` call, and requests a stop after the step in ``RESHAPE_STOP_AFTER``. Numbers are recorded to
+the last bit. A process without that variable records nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from reshape_sidecar.contract import ENV_RECORDING, ENV_STOP_AFTER
+from reshape_sidecar.hook.stop import Stop
+
+KERAS_OWN = frozenset({"History", "ProgbarLogger"})
+"""Callbacks of Keras that hold a History, which is recorded by itself, or only what was shown."""
+NOT_RECORDED = frozenset({"_model", "model", "params", "_params", "validation_data"})
+ENTRIES_MAX, DEPTH_MAX = 10_000, 4
+
+
+class Recording:
+    """The recording of this process; without a file it does nothing."""
+
+    def __init__(self, path: Path | None, stop_after: int | None, stop: Stop) -> None:
+        self._file = path.open("a", encoding="utf-8") if path is not None else None
+        self._stop_after, self._stop = stop_after, stop
+
+    def step_ended(self, step: int, logs: Mapping[str, Any] | None) -> None:
+        """Record the values of a step, and request the stop if this step is the last one."""
+        if self._file is None:
+            return
+        values = {name: portrait(value) for name, value in (logs or {}).items()}
+        self._write({"step": step, "logs": values})
+        if self._stop_after is not None and step >= self._stop_after:
+            self._stop.request()
+
+    def fit_ended(self, number: int, history: Any, callbacks: Iterable[Any]) -> None:
+        """Record the History and the attributes of the callbacks of a finished ``fit`` call."""
+        if self._file is None:
+            return
+        self._write({"fit": number, "history": portrait(getattr(history, "history", None))})
+        for index, callback in enumerate(callbacks):
+            if type(callback).__name__ not in KERAS_OWN:
+                name = f"{type(callback).__name__}[{index}]"
+                self._write({"fit": number, "callback": name, "attributes": attributes(callback)})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()  # the process may end without closing its files
+
+
+def from_environment(stop: Stop) -> Recording:
+    """Return the recording that the environment asks for."""
+    path, after = os.environ.get(ENV_RECORDING), os.environ.get(ENV_STOP_AFTER)
+    return Recording(Path(path) if path else None, int(after) if after else None, stop)
+
+
+def attributes(callback: Any) -> dict[str, Any]:
+    """Return a portrait of each attribute of a callback, and of the objects of its functions."""
+    found: dict[str, Any] = {}
+    for name, value in vars(callback).items():
+        if name in NOT_RECORDED:
+            continue
+        if isinstance(value, FunctionType):
+            for inner, held in _objects_of(value).items():
+                found[f"{name}: {inner}"] = portrait(held)
+        else:
+            found[name] = portrait(value)
+    for name, value in vars(type(callback)).items():
+        if isinstance(value, FunctionType) and not type(callback).__module__.startswith("keras."):
+            for inner, held in _objects_of(value).items():
+                found[f"{name}: {inner}"] = portrait(held)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _objects_of(function: FunctionType) -> dict[str, Any]:
+    """Return the containers and numbers that a function closes over, or reads as globals."""
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    held = {name: _contents(cell) for name, cell in cells.items()}
+    names = function.__code__.co_names
+    held |= {name: function.__globals__[name] for name in names if name in function.__globals__}
+    kinds = (list, dict, set, int, float)
+    return {name: value for name, value in held.items() if isinstance(value, kinds)}
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # an empty cell
+        return None
+
+
+def portrait(value: Any, depth: int = 0) -> Any:
+    """Return a value as JSON that differs if the value differs; None for unknown objects."""
+    if isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, list | tuple) and depth < DEPTH_MAX:
+        return [portrait(item, depth + 1) for item in value[:ENTRIES_MAX]]
+    if isinstance(value, dict) and depth < DEPTH_MAX:
+        items = list(value.items())[:ENTRIES_MAX]
+        return {str(name): portrait(item, depth + 1) for name, item in items}
+    if isinstance(value, set | frozenset):
+        return sorted(map(repr, value))
+    return _array(value)
+
+
+def _array(value: Any) -> Any:
+    """Return a number, or the digest of an array, of a tensor, array or variable."""
+    if not hasattr(value, "shape") or not hasattr(value, "dtype"):
+        return None
+    try:
+        array = value.numpy() if hasattr(value, "numpy") else value
+        if array.shape == ():
+            return portrait(array.item())
+        digest = hashlib.sha256(array.tobytes()).hexdigest()[:16]
+        return f"{array.dtype}{list(array.shape)} {digest}"
+    except Exception:
+        return None  # an object that only looks like an array
