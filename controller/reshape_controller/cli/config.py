@@ -31,6 +31,12 @@ class Setting:
     choices: tuple[str, ...] = ()
     secret: bool = False
     """True if the value may contain a secret, which is not shown."""
+    metavar: str = ""
+    """Form of the value in the help; empty: its kind."""
+    help: str = ""
+    """Text of the option in the help; empty: ``text`` as a sentence."""
+    short: str = ""
+    """Short flag; empty: there is none."""
 
     @property
     def env(self) -> str:
@@ -40,42 +46,100 @@ class Setting:
     def flag(self) -> str:
         return f"--{self.name.replace('_', '-')}"
 
+    @property
+    def option_help(self) -> str:
+        return self.help or f"{self.text[0].upper()}{self.text[1:]}."
+
 
 DEFAULT_PORT = 7470
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 SETTINGS = (
-    Setting("home", "~/.local/state/reshape", "folder of the daemon: store, token, job files"),
-    Setting("secrets", None, "folder with the files token and secret; default: the home"),
+    Setting(
+        "home",
+        "~/.local/state/reshape",
+        "folder of the daemon: store, token, job files",
+        metavar="DIR",
+        help="Folder of the daemon (store, token, job files).",
+    ),
+    Setting(
+        "secrets", None, "folder with the files token and secret; default: the home", metavar="DIR"
+    ),
     Setting(
         "store",
         None,
         "store: mongodb://HOST:PORT/DATABASE; default: a file in the home",
         secret=True,
+        metavar="mongodb://HOST:PORT/DATABASE",
+        help="MongoDB server for the store; default: a file in the home.",
     ),
-    Setting("store_credentials", None, "file with USER:PASSWORD of the store's server"),
-    Setting("store_ca", None, "file with the CA certificates (PEM) of the store's server"),
-    Setting("bind", "127.0.0.1", "loopback address of the HTTP API"),
+    Setting(
+        "store_credentials", None, "file with USER:PASSWORD of the store's server", metavar="FILE"
+    ),
+    Setting(
+        "store_ca",
+        None,
+        "file with the CA certificates (PEM) of the store's server",
+        metavar="FILE",
+        help="CA certificates (PEM) of the store's server; turns TLS on.",
+    ),
+    Setting("bind", "127.0.0.1", "loopback address of the HTTP API", metavar="ADDRESS"),
     Setting("port", DEFAULT_PORT, "port of the HTTP API; 0: any free port", int, 0, 65535),
     Setting(
         "launcher",
         "local",
         "where containers run: local or kubernetes",
         choices=("local", "kubernetes"),
+        metavar="local|kubernetes",
+        help="Where containers run.",
     ),
-    Setting("kubeconfig", None, "kubeconfig of the cluster; default: as kubectl finds it"),
-    Setting("cluster", None, "cluster file: namespace, image and other settings of all pods"),
+    Setting(
+        "kubeconfig",
+        None,
+        "kubeconfig of the cluster; default: as kubectl finds it",
+        metavar="FILE",
+    ),
+    Setting(
+        "cluster",
+        None,
+        "cluster file: namespace, image and other settings of all pods",
+        metavar="FILE",
+    ),
     Setting(
         "launch_by",
         "ansible",
         "how pods are created: ansible (the playbook) or client (Kubernetes API)",
         choices=("ansible", "client"),
+        metavar="ansible|client",
+        help="How pods are created: Ansible playbook or Kubernetes client.",
     ),
-    Setting("sidecar_bind", None, "ADDRESS:PORT on which the daemon listens for pods"),
-    Setting("sidecar_url", None, "URL by which pods reach the daemon, if sidecar_bind is not it"),
-    Setting("lease", None, "Kubernetes Lease with which several daemons elect a leader"),
+    Setting(
+        "sidecar_bind",
+        None,
+        "ADDRESS:PORT on which the daemon listens for pods",
+        metavar="ADDRESS:PORT",
+        help="Address on which the daemon listens for pods.",
+    ),
+    Setting(
+        "sidecar_url",
+        None,
+        "URL by which pods reach the daemon, if sidecar_bind is not it",
+        metavar="URL",
+        help="URL by which pods reach the daemon, if --sidecar-bind is not it.",
+    ),
+    Setting(
+        "lease",
+        None,
+        "Kubernetes Lease with which several daemons elect a leader",
+        metavar="NAME",
+    ),
     Setting("preset", "adaptive", "preset of policy and mechanism, such as adaptive"),
-    Setting("policy", None, "policy in place of the preset's"),
+    Setting(
+        "policy",
+        None,
+        "policy in place of the preset's",
+        help="Policy in place of the preset's, with options: NAME:OPTION=VALUE,...",
+    ),
     Setting(
         "mechanism",
         None,
@@ -83,7 +147,11 @@ SETTINGS = (
         choices=("sidecar", "terminate", "none"),
     ),
     Setting(
-        "seed", None, "random seed for policies that need one; default: drawn once per log", int
+        "seed",
+        None,
+        "random seed for policies that need one; default: drawn once per log",
+        int,
+        help="Random seed of the policy; default: drawn once, logged.",
     ),
     Setting(
         "gpus", None, "largest number of this machine's GPUs to use; default: all", int, 1, 1024
@@ -92,17 +160,39 @@ SETTINGS = (
     Setting(
         "simulated_gpus", None, "number of simulated GPUs to use instead of real ones", int, 1, 64
     ),
-    Setting("device_truth", None, "file with the step times of simulated GPUs"),
+    Setting("device_truth", None, "file with the step times of simulated GPUs", metavar="FILE"),
     Setting(
-        "container_costs", None, "SET:SCALE, costs that slow down containers on simulated GPUs"
+        "container_costs",
+        None,
+        "SET:SCALE, costs that slow down containers on simulated GPUs",
+        metavar="SET:SCALE",
+        help="Slow down containers on simulated GPUs by a set of costs, such as paper:0.1.",
     ),
-    Setting("profiles", None, "file of profiles to record at the start"),
     Setting(
-        "output", "table", "output format: table, json or yaml", choices=("table", "json", "yaml")
+        "profiles",
+        None,
+        "file of profiles to record at the start",
+        metavar="FILE",
+        help="File of profiles to record at the start, beside the bundled ones.",
     ),
-    Setting("log_level", "info", "lowest severity that the daemon logs", choices=LOG_LEVELS),
+    Setting(
+        "output",
+        "table",
+        "output format: table, json or yaml",
+        choices=("table", "json", "yaml"),
+        metavar="table|json|yaml",
+        help="Output format.",
+        short="-o",
+    ),
+    Setting(
+        "log_level",
+        "info",
+        "lowest severity that the daemon logs",
+        choices=LOG_LEVELS,
+        help="Least level to log: debug, info, warning or error.",
+    ),
 )
-_BY_NAME = {setting.name: setting for setting in SETTINGS}
+BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +255,7 @@ def load(flags: Mapping[str, Value], env: Mapping[str, str] | None = None) -> Co
     found = {s.name: SettingValue(s.name, s.default, "default") for s in SETTINGS}
     for name, raw in _file(path, named).items():
         found[name] = SettingValue(
-            name, _checked(_BY_NAME[name], raw, f"file {path}"), f"file {path}"
+            name, _checked(BY_NAME[name], raw, f"file {path}"), f"file {path}"
         )
     for setting in SETTINGS:
         text = env.get(setting.env)
@@ -208,8 +298,8 @@ def _file(path: Path, named: bool) -> dict[str, object]:
         what = "the configuration file is not a list of settings"
         raise failed(Exit.USAGE, what, str(path), "write lines like: port: 7470")
     for name in value:
-        if name not in _BY_NAME:
-            known = ", ".join(_BY_NAME)
+        if name not in BY_NAME:
+            known = ", ".join(BY_NAME)
             raise failed(
                 Exit.USAGE, f"unknown setting {name!r}", f"file {path}", f"use one of: {known}"
             )
@@ -244,7 +334,7 @@ def _whole(setting: Setting, raw: object, source: str) -> int:
 def _shown(found: SettingValue) -> Value:
     """Return the value, without the user and password of an address."""
     value = found.value
-    if not _BY_NAME[found.name].secret or not isinstance(value, str):
+    if not BY_NAME[found.name].secret or not isinstance(value, str):
         return value
     scheme, mark, rest = value.partition("://")
     return f"{scheme}{mark}{rest.partition('?')[0].rpartition('@')[2]}"

@@ -2,118 +2,68 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from reshape_controller.cli.client import Client, connect
-from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.config import BY_NAME, Config, load
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
 from reshape_controller.cli.output import Output
 from reshape_controller.http.views import KEY
 
-HomeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--home",
-        metavar="DIR",
-        help="Folder of the daemon (store, token, job files).",
-        show_default=False,
-    ),
-]
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="mongodb://HOST:PORT/DATABASE",
-        help="MongoDB server for the store; default: a file in the home.",
-    ),
-]
-CredentialsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store-credentials", metavar="FILE", help="File with USER:PASSWORD of the store's server."
-    ),
-]
-CaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store-ca",
-        metavar="FILE",
-        help="CA certificates (PEM) of the store's server; turns TLS on.",
-    ),
-]
-LauncherOption = Annotated[
-    str | None,
-    typer.Option("--launcher", metavar="local|kubernetes", help="Where containers run."),
-]
-KubeconfigOption = Annotated[
-    str | None,
-    typer.Option(
-        "--kubeconfig",
-        metavar="FILE",
-        help="Kubeconfig of the cluster; default: as kubectl finds it.",
-    ),
-]
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--cluster",
-        metavar="FILE",
-        help="Cluster file: namespace, image and other settings of all pods.",
-    ),
-]
-LaunchByOption = Annotated[
-    str | None,
-    typer.Option(
-        "--launch-by",
-        metavar="ansible|client",
-        help="How pods are created: Ansible playbook or Kubernetes client.",
-    ),
-]
-SidecarBindOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sidecar-bind",
-        metavar="ADDRESS:PORT",
-        help="Address on which the daemon listens for pods.",
-    ),
-]
-SidecarUrlOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sidecar-url",
-        metavar="URL",
-        help="URL by which pods reach the daemon, if --sidecar-bind is not it.",
-    ),
-]
-LeaseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--lease",
-        metavar="NAME",
-        help="Kubernetes Lease with which several daemons elect a leader.",
-    ),
-]
-SecretsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--secrets",
-        metavar="DIR",
-        help="Folder with the files token and secret; default: the home.",
-    ),
-]
-SimulatedGpusOption = Annotated[
-    int | None,
-    typer.Option("--simulated-gpus", help="Number of simulated GPUs to use instead of real ones."),
-]
-OutputOption = Annotated[
-    str | None,
-    typer.Option("--output", "-o", metavar="table|json|yaml", help="Output format."),
-]
+KEYWORD_ONLY = inspect.Parameter.KEYWORD_ONLY
+Command = Callable[..., None]
+
+
+def option(name: str, text: str = "") -> Any:
+    """Return the option of a setting, for ``Annotated``; ``text``: another text for the help."""
+    setting = BY_NAME[name]
+    flags = [setting.flag, setting.short] if setting.short else [setting.flag]
+    shown = text or setting.option_help
+    return typer.Option(*flags, metavar=setting.metavar or None, help=shown)
+
+
+HomeOption = Annotated[str | None, option("home")]
+OutputOption = Annotated[str | None, option("output")]
+
+
+def options_from(*names: str, **texts: str) -> Callable[[Command], Command]:
+    """Return a decorator that gives a command an option for each named setting.
+
+    The command's function takes the ``Config`` of these options first, then options and arguments
+    of its own. Those come first in the help, unless ``names`` has their place. ``texts``: texts for
+    the help that differ from the table's, by the name of the setting.
+    """
+
+    def decorate(function: Command) -> Command:
+        _, *rest = inspect.signature(function, eval_str=True).parameters.values()
+        own = {parameter.name: parameter for parameter in rest}
+        flags = [name for name in names if name not in own]
+        found = [parameter for parameter in rest if parameter.name not in names]
+        found += [own.get(name) or _parameter(name, texts.get(name, "")) for name in names]
+
+        @functools.wraps(function)
+        def command(**given: Any) -> None:
+            config = load({name: given.pop(name, None) for name in flags})
+            function(config, **given)
+
+        command.__annotations__ = {}
+        keywords = [parameter.replace(kind=KEYWORD_ONLY) for parameter in found]
+        vars(command)["__signature__"] = inspect.Signature(keywords)
+        return command
+
+    return decorate
+
+
+def _parameter(name: str, text: str) -> inspect.Parameter:
+    annotation: Any = Annotated[BY_NAME[name].kind | None, option(name, text)]
+    return inspect.Parameter(name, KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def one_of(what: str, listed_by: str, where: str) -> Callable[[str | None], str | None]:

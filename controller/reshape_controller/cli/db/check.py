@@ -13,16 +13,9 @@ from typing import Annotated
 
 import typer
 
-from reshape_controller.cli.config import load
+from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit, Problem, failed
-from reshape_controller.cli.options import (
-    CaOption,
-    CredentialsOption,
-    HomeOption,
-    OutputOption,
-    StoreOption,
-    form,
-)
+from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.serve.store_settings import (
     StoreSettings,
@@ -65,20 +58,16 @@ class StoreReport:
     repaired: bool
 
 
+@options_from("home", "store", "store_credentials", "store_ca", "repair", "output")
 def check(
+    config: Config,
     file: FileArgument = None,
-    home: HomeOption = None,
-    store: StoreOption = None,
-    store_credentials: CredentialsOption = None,
-    store_ca: CaOption = None,
     repair: Annotated[
         bool, typer.Option("--repair/--no-repair", help="Rewrite rows that differ from the log.")
     ] = True,
-    output: OutputOption = None,
 ) -> None:
     """Check a store: verify its log, compare all rows with it, and repair rows that differ.
     Exit code 1 if the log is damaged or rows still differ."""
-    config = load(locals())  # an option has the name of its setting
     place = of_file(Path(file).absolute()) if file else store_settings(config)
     if place.file is not None and not place.file.exists():
         what = "the store does not exist"

@@ -9,20 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated
 
-import typer
-
-from reshape_controller.cli.config import load
+from reshape_controller.cli.config import Config
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.options import (
-    CaOption,
-    CredentialsOption,
-    HomeOption,
-    OutputOption,
-    StoreOption,
-    form,
-)
+from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.profiles.files import ProfileFiles
@@ -60,19 +50,17 @@ class _NoEffects:
         return None
 
 
-def init(
-    home: HomeOption = None,
-    store: StoreOption = None,
-    store_credentials: CredentialsOption = None,
-    store_ca: CaOption = None,
-    profiles: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="File of profiles to record beside the bundled ones."),
-    ] = None,
-    output: OutputOption = None,
-) -> None:
+@options_from(
+    "home",
+    "store",
+    "store_credentials",
+    "store_ca",
+    "profiles",
+    "output",
+    profiles="File of profiles to record beside the bundled ones.",
+)
+def init(config: Config) -> None:
     """Create a store with its tables, indexes and the bundled profiles. Safe to repeat."""
-    config = load(locals())  # an option has the name of its setting
     start_logging("warning")
     place = store_settings(config)
     known = profile_files.read(config.text("profiles"), config.source("profiles"))

@@ -14,26 +14,10 @@ from dataclasses import dataclass
 import typer
 from rich.console import RenderableType
 
-from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import CliError, Exit
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.options import (
-    CaOption,
-    ClusterOption,
-    CredentialsOption,
-    HomeOption,
-    KubeconfigOption,
-    LaunchByOption,
-    LauncherOption,
-    LeaseOption,
-    OutputOption,
-    SecretsOption,
-    SidecarBindOption,
-    SidecarUrlOption,
-    SimulatedGpusOption,
-    StoreOption,
-    form,
-)
+from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import emit, grid
 from reshape_controller.cli.serve.devices import find
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
@@ -55,24 +39,24 @@ class DoctorReport:
     findings: tuple[Finding, ...]
 
 
-def doctor(
-    home: HomeOption = None,
-    secrets: SecretsOption = None,
-    store: StoreOption = None,
-    store_credentials: CredentialsOption = None,
-    store_ca: CaOption = None,
-    launcher: LauncherOption = None,
-    kubeconfig: KubeconfigOption = None,
-    cluster: ClusterOption = None,
-    launch_by: LaunchByOption = None,
-    sidecar_bind: SidecarBindOption = None,
-    sidecar_url: SidecarUrlOption = None,
-    lease: LeaseOption = None,
-    simulated_gpus: SimulatedGpusOption = None,
-    output: OutputOption = None,
-) -> None:
+@options_from(
+    "home",
+    "secrets",
+    "store",
+    "store_credentials",
+    "store_ca",
+    "launcher",
+    "kubeconfig",
+    "cluster",
+    "launch_by",
+    "sidecar_bind",
+    "sidecar_url",
+    "lease",
+    "simulated_gpus",
+    "output",
+)
+def doctor(config: Config) -> None:
     """Check the requirements of `reshape up`; exit 1 if a check fails."""
-    config = load(locals())  # an option has the name of its setting
     found = tuple(_all(config))
     report = DoctorReport(all(finding.ok for finding in found), found)
     emit(report, form(config), lambda: table(report))

@@ -10,30 +10,15 @@ import asyncio
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, TextIO, cast
+from typing import TextIO, cast
 
 import structlog
-import typer
 
 from reshape_controller.cli import streams
-from reshape_controller.cli.config import Config, load
+from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
 from reshape_controller.cli.home import Home
-from reshape_controller.cli.options import (
-    CaOption,
-    ClusterOption,
-    CredentialsOption,
-    HomeOption,
-    KubeconfigOption,
-    LaunchByOption,
-    LauncherOption,
-    LeaseOption,
-    SecretsOption,
-    SidecarBindOption,
-    SidecarUrlOption,
-    SimulatedGpusOption,
-    StoreOption,
-)
+from reshape_controller.cli.options import options_from
 from reshape_controller.cli.profiles import files as profile_files
 from reshape_controller.cli.serve.devices import NODES, Devices, find
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings, kubernetes_settings
@@ -49,68 +34,35 @@ from reshape_profiles.loader import ProfileError, bundled
 from reshape_sidecar import device_truth as truth
 
 
-def up(
-    home: HomeOption = None,
-    secrets: SecretsOption = None,
-    store: StoreOption = None,
-    store_credentials: CredentialsOption = None,
-    store_ca: CaOption = None,
-    port: Annotated[
-        int | None, typer.Option(help="Port of the HTTP API; 0: any free port.")
-    ] = None,
-    bind: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Loopback address of the HTTP API.")
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(help="Largest number of this machine's GPUs to use; default: all.")
-    ] = None,
-    gpu_type: Annotated[
-        str | None, typer.Option(help="GPU type, as profiles name it; default: as NVML says.")
-    ] = None,
-    simulated_gpus: SimulatedGpusOption = None,
-    launcher: LauncherOption = None,
-    kubeconfig: KubeconfigOption = None,
-    cluster: ClusterOption = None,
-    launch_by: LaunchByOption = None,
-    sidecar_bind: SidecarBindOption = None,
-    sidecar_url: SidecarUrlOption = None,
-    lease: LeaseOption = None,
-    preset: Annotated[
-        str | None, typer.Option(help="Preset of policy and mechanism, such as adaptive.")
-    ] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(help="Policy in place of the preset's, with options: NAME:OPTION=VALUE,..."),
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(help="How jobs reshape, not as the preset: sidecar, terminate or none."),
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(help="Random seed of the policy; default: drawn once, logged.")
-    ] = None,
-    device_truth: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File with the step times of simulated GPUs.")
-    ] = None,
-    container_costs: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SET:SCALE",
-            help="Slow down containers on simulated GPUs by a set of costs, such as paper:0.1.",
-        ),
-    ] = None,
-    profiles: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="File of profiles to record at the start, beside the bundled ones."
-        ),
-    ] = None,
-    log_level: Annotated[
-        str | None, typer.Option(help="Least level to log: debug, info, warning or error.")
-    ] = None,
-) -> None:
+@options_from(
+    "home",
+    "secrets",
+    "store",
+    "store_credentials",
+    "store_ca",
+    "port",
+    "bind",
+    "gpus",
+    "gpu_type",
+    "simulated_gpus",
+    "launcher",
+    "kubeconfig",
+    "cluster",
+    "launch_by",
+    "sidecar_bind",
+    "sidecar_url",
+    "lease",
+    "preset",
+    "policy",
+    "mechanism",
+    "seed",
+    "device_truth",
+    "container_costs",
+    "profiles",
+    "log_level",
+)
+def up(config: Config) -> None:
     """Start the daemon. SIGTERM or Ctrl-C stops it; running jobs train on without it."""
-    config = load(locals())  # an option has the name of its setting
     start_logging(config.text("log_level") or "info")
     from reshape_controller.cli.serve.daemon import serve
 

@@ -1,0 +1,70 @@
+"""Commands get the options of settings from the table of settings."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from reshape_controller.cli.config import SETTINGS, Config
+from reshape_controller.cli.options import options_from
+from reshape_controller.cli.serve.doctor import doctor
+from reshape_controller.cli.serve.up import up
+
+
+def command() -> typer.Typer:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @options_from("home", "loud", "gpus", "output", gpus="How many.")
+    def show(
+        config: Config,
+        name: Annotated[str, typer.Argument()] = "none",
+        loud: Annotated[bool, typer.Option("--loud")] = False,
+    ) -> None:
+        """Show them."""
+        gpus, source = config.number("gpus"), config.source("gpus")
+        typer.echo(f"{name} {loud} {gpus} from {source}, {config.text('output')}")
+
+    return app
+
+
+def test_the_options_reach_the_command_as_settings_and_its_own_beside_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RESHAPE_GPUS", "3")
+    words = ["a", "--gpus", "4", "-o", "json", "--loud"]
+    assert CliRunner().invoke(command(), words).stdout == "a True 4 from flag --gpus, json\n"
+    shown = CliRunner().invoke(command(), ["a"]).stdout
+    assert shown == "a False 3 from environment RESHAPE_GPUS, table\n"
+
+
+def test_the_help_has_the_tables_texts_in_the_order_of_the_names() -> None:
+    text = " ".join(CliRunner().invoke(command(), ["--help"]).stdout.split())
+    parts = (
+        "[name]",
+        "Show them.",
+        "--home DIR Folder of the daemon (store, token, job files).",
+        "--loud",
+        "--gpus <int> How many.",
+        "-o, --output table|json|yaml Output format.",
+    )
+    found = [text.find(part) for part in parts]
+    assert -1 not in found, text
+    assert found == sorted(found)
+
+
+def test_up_has_an_option_for_each_setting_of_a_daemon_and_doctor_the_same_options() -> None:
+    names = set(inspect.signature(up).parameters)
+    assert names == {setting.name for setting in SETTINGS} - {"output"}
+    assert set(inspect.signature(doctor).parameters) - {"output"} < names
+
+
+def test_a_misspelt_setting_is_found_when_the_command_is_defined() -> None:
+    def show(config: Config) -> None: ...
+
+    with pytest.raises(KeyError, match="hoem"):
+        options_from("hoem")(show)
