@@ -206,7 +206,9 @@ class Bed:
         path.write_text(json.dumps(record))
         return path
 
-    def submit(self, name: str, script: str = SAVES, *, steps: int = 20, **fields: Any) -> str:
+    def submit(
+        self, name: str, script: str = SAVES, *, steps: int | None = 20, **fields: Any
+    ) -> str:
         """Submit a job; its id."""
         path = self.record(name, script, steps=steps, **fields)
         return str(self.json("submit", str(path))["id"])
