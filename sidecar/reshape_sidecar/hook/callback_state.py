@@ -156,6 +156,11 @@ def append_instead_of_truncating(callbacks: list[Any]) -> None:
             callback.append = True
 
 
+def files_of_keras(callbacks: list[Any]) -> list[Any]:
+    """Return the open files of loggers, which a resumed process opens to append."""
+    return [callback.csv_file for callback in callbacks if hasattr(callback, "csv_file")]
+
+
 def _appends(callback: Any) -> bool:
     return any(kind.__name__ in APPENDING_CLASSES for kind in type(callback).__mro__)
 

@@ -11,7 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reshape_sidecar.hook import batches, caches, custom_step, data_order, randomness, variables
+from reshape_sidecar.hook import (
+    batches,
+    caches,
+    custom_step,
+    data_order,
+    random_draws,
+    randomness,
+    variables,
+)
 from reshape_sidecar.hook.data_variables import functions, operations
 from reshape_sidecar.hook.pipelines import pipeline
 from reshape_sidecar.hook.settings import HookSettings
@@ -104,6 +112,12 @@ def _data_reasons(model: Any, position: Any) -> Iterator[str]:
             yield "the PyDataset changes itself in on_epoch_end"
         if adapter.enqueuer is not None and model._distribute_strategy is not None:
             yield "under a strategy Keras reads a PyDataset with workers ahead of its epochs"
+        draws = random_draws.found(adapter.py_dataset) if adapter.enqueuer is not None else []
+        if draws:
+            yield (
+                f"several workers read a PyDataset that draws random numbers ({', '.join(draws)}): "
+                "use workers=1, or a generator seeded by the index"
+            )
     elif kind == "ArrayDataAdapter":
         if adapter._shuffle == "batch" and not randomness.globally_seeded():
             yield "shuffle='batch' without a seed"

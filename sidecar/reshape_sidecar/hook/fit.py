@@ -30,6 +30,7 @@ from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPositio
 from reshape_sidecar.hook.progress import ProgressReporter, numbers_of
 from reshape_sidecar.hook.recording import Recording
 from reshape_sidecar.hook.saving import Saver
+from reshape_sidecar.hook.script_state import ScriptState
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
@@ -63,6 +64,7 @@ class FitContext(Protocol):
     step: int
     verdict_before: exactness.Verdict
     target: TargetJudge
+    script_state: ScriptState
 
     @property
     def epochs_before(self) -> int:
@@ -138,6 +140,16 @@ class Fit:
             self.last_logs = self._pending_resume.logs
         verdict = exactness.before_training(self.model, self.position, self._job.settings)
         self._job.reporter.set_verdict(verdict.after(self._job.verdict_before))
+        self._job.script_state.fit_begins(callbacks.callbacks, self.model)
+
+    def name_script_state(self) -> None:
+        """Name the state of the script that a restart would lose, in every later verdict."""
+        if self.position is None or self.callbacks is None:
+            return
+        job = self._job
+        for reason, kind in job.script_state.findings(self.position.datasets()):
+            job.reporter.set_verdict(job.reporter.verdict.worse(reason, kind))
+            job.verdict_before = job.verdict_before.worse(reason, kind)
 
     def epoch_begins(self, epoch: int) -> None:
         """Begin an epoch after the callbacks' ``on_epoch_begin``; restore a resumed fit.
@@ -215,12 +227,15 @@ class Fit:
             job.reporter.set_verdict(
                 exactness.after_first_step(self.model, self.position, job.reporter.verdict)
             )
+        reports = first or job.reporter.due(now_s)
+        if reports:
+            self.name_script_state()
         if first:
             job.reporter.phase_ended("first_step_s")
             job.reporter.phase(HookPhase.TRAINING)
         else:
             job.reporter.add_step_time((now_s - self._step_began_s) / steps)
-        if first or job.reporter.due(now_s):
+        if reports:
             self._report_progress(length)
 
     def steps_over(self) -> None:
@@ -329,6 +344,7 @@ class Fit:
         flush = getattr(self.callbacks, "_flush_futures", None)
         if flush is not None:
             flush()
+        self.name_script_state()
         before = self._before_validation
         if before is None:
             states = variables.capture(self.model)

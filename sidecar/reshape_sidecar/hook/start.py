@@ -21,6 +21,7 @@ from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.saving import Saver
+from reshape_sidecar.hook.script_state import ScriptState
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.training import Training
@@ -61,7 +62,8 @@ def start() -> Training:
     pacer = device_truth.pacer_of(truth, told.job_type, told.name, len(told.devices), complain)
     shuffles = JobShuffles(store.shuffle_seed)
     saver = Saver(stop, store, reporter, pacer)
-    training = Training(told, saver, reporter, pacer, shuffles)
+    script_state = ScriptState(told.checkpoints)
+    training = Training(told, saver, reporter, pacer, shuffles, script_state)
     stop.install()
     loops = unsaved_loops.UnsavedLoops(training, reporter)
     if told.report_level >= WIRE_LEVEL:
@@ -111,4 +113,5 @@ def start() -> Training:
     watch.after(TRAINER_MODULE, trainer_imported)
     watch.after("keras", keras_imported)
     watch.after("tf_keras", legacy_keras_imported)
+    script_state.script_begins()
     return training

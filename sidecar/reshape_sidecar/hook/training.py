@@ -31,6 +31,7 @@ from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.saving import Saver
+from reshape_sidecar.hook.script_state import ScriptState
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.target import TargetJudge
@@ -47,6 +48,7 @@ class Training:
         reporter: ProgressReporter,
         pacer: Pacer | None,
         shuffles: JobShuffles,
+        script_state: ScriptState,
     ) -> None:
         self.settings = settings
         self.saver = saver
@@ -61,7 +63,9 @@ class Training:
         self.finished: list[FinishedFit] = []
         self.step = 0
         self.verdict_before = Verdict(EXACT)
-        """Verdict of the checkpoint: that of an earlier process, stopped in the middle of a fit."""
+        """Verdict of the checkpoint: that of an earlier process, stopped in the middle of a fit;
+        and what was named of the script's state since."""
+        self.script_state = script_state
         self.exit_code = 0
         """Code with which the script ends."""
         self._last_source: Any = None
@@ -77,7 +81,7 @@ class Training:
         """Run, skip or resume one ``fit`` call; ``arguments`` include Keras's defaults."""
         saved_state = self.saver.store.saved_state()
         if saved_state is not None:
-            self.verdict_before = saved_state.verdict
+            self.verdict_before = self.verdict_before.after(saved_state.verdict)
             if not self._calls:
                 self.target.restore(saved_state.target)
         number, self._calls = self._calls, self._calls + 1
@@ -124,6 +128,7 @@ class Training:
 
     def _finish(self, fit: Fit, history: Any, arguments: dict[str, Any]) -> None:
         """Record a call that is over; without a history it ended by an exception."""
+        fit.name_script_state()
         self.ended_callbacks.fit_ended(arguments["callbacks"])
         callbacks = fit.callbacks.callbacks if fit.callbacks is not None else ()
         self.recording.fit_ended(len(self.finished), history, callbacks)

@@ -1,0 +1,203 @@
+"""Objects of the script that its callbacks reach and change, and that no checkpoint holds.
+
+Does: follows the code of the callbacks to global, enclosed and attribute values, notes what they
+are when a ``fit`` begins, and names those that are different later. Attributes of a callback with
+an exact form are left out: ``callback_state`` restores them, also if the script shares them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import math
+import random
+import types
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from reshape_sidecar.hook import script_code, variables
+from reshape_sidecar.hook.callback_state import NEVER_KEPT, SKIPPED_CLASSES
+from reshape_sidecar.hook.values import Unkeepable, Writer
+
+PLAIN = frozenset({str, int, float, bool, bytes, complex, type(None)})
+COUNTS = frozenset({int, bool})
+"""Types of counters and flags. One that is a variable of the script is not compared."""
+ITEMS_MAX = 1000
+"""Most items of a collection that are compared; of a longer one the length is."""
+DEPTH_MAX = 5
+ARRAY_BYTES_MAX = 1 << 20
+"""Most bytes of arrays and variables in one value that are compared; of others the shape is."""
+ITEM_BYTES = 8
+"""Assumed bytes of an item of an array."""
+SLOTS_MAX = 500
+"""Most values that are followed."""
+
+Getter = Callable[[], Any]
+
+
+class ScriptObjects:
+    """The values that the callbacks of one fit reach, and what they were at its start."""
+
+    def __init__(self, callbacks: list[Any], model: Any) -> None:
+        self._own = variables.handles(model)
+        self._restored: set[int] = set()
+        self._functions: set[types.FunctionType] = set()
+        self._classes: set[type] = set()
+        self._slots: dict[str, Getter] = {}
+        self._before: dict[str, Any] = {}
+        for callback in callbacks:
+            if type(callback).__name__ not in SKIPPED_CLASSES:
+                self._follow_callback(callback)
+        for name, getter in self._slots.items():
+            self._before[name] = self._seen(getter)
+
+    def changed(self) -> list[str]:
+        """Return the names of the values that have changed since, each once."""
+        names = [
+            name for name, before in self._before.items() if self._seen(self._slots[name]) != before
+        ]
+        for name in names:
+            del self._before[name]
+        return names
+
+    # -- what callbacks reach ---------------------------------------------------------------
+
+    def _follow_callback(self, callback: Any) -> None:
+        kind = type(callback)
+        own = script_code.of_script(kind)
+        for name, value in list(vars(callback).items()):
+            if name in NEVER_KEPT:
+                continue
+            if _keepable(value):
+                if type(value) not in PLAIN:
+                    self._restored.add(id(value))
+            elif own or script_code.of_script(type(value)):
+                self._follow(f"{kind.__name__}.{name}", functools.partial(_itself, value))
+            else:
+                self._follow_functions(value)
+        self._follow_class(kind)
+
+    def _follow_class(self, kind: type) -> None:
+        if kind in self._classes:
+            return
+        self._classes.add(kind)
+        for name, getter in script_code.class_values(kind):
+            self._follow(name, getter)
+        for function in script_code.methods(kind):
+            self._follow_function(function)
+
+    def _follow_function(self, function: types.FunctionType) -> None:
+        if function in self._functions or len(self._slots) >= SLOTS_MAX:
+            return
+        self._functions.add(function)
+        for name, getter in script_code.outer_names(function):
+            self._follow(name, getter)
+
+    def _follow(self, name: str, getter: Getter) -> None:
+        value = script_code.value_of(getter)
+        self._follow_functions(value)
+        kind = value if isinstance(value, type) else type(value)
+        if script_code.of_script(kind):
+            self._follow_class(kind)
+        if not _is_code(value):
+            self._slots.setdefault(name, getter)
+
+    def _follow_functions(self, value: Any) -> None:
+        owner = getattr(value, "__self__", None)
+        if isinstance(value, types.MethodType) and script_code.of_script(type(owner)):
+            self._follow(type(owner).__name__, functools.partial(_itself, owner))
+        for function in script_code.functions_in(value):
+            self._follow_function(function)
+
+    # -- what they are ------------------------------------------------------------------------
+
+    def _seen(self, getter: Getter) -> Any:
+        value = script_code.value_of(getter)
+        if id(value) in self._restored:
+            return None
+        with contextlib.suppress(Exception):  # it changes while it is read, or is a strange object
+            return self._form(value, DEPTH_MAX)
+        return None
+
+    def _form(self, value: Any, depth: int) -> Any:
+        """Return a value that differs if ``value`` was changed; the type alone if it is opaque."""
+        kind = type(value)
+        if kind in COUNTS and depth == DEPTH_MAX:
+            return "a count"
+        if kind in PLAIN:
+            return kind.__name__, repr(value) if kind is float else value
+        if depth == 0 or _is_code(value):
+            return kind.__name__
+        if isinstance(value, (list, tuple, deque, set, frozenset, dict)):
+            return kind.__name__, len(value), self._forms(_items(value), depth)
+        if isinstance(value, random.Random):
+            return kind.__name__, value.getstate()
+        if hasattr(value, "bit_generator") or kind.__name__ == "RandomState":
+            generator = getattr(value, "bit_generator", None)
+            return kind.__name__, repr(value.get_state() if generator is None else generator.state)
+        arrays = self._arrays(value)
+        if arrays is not None:
+            return kind.__name__, _digests(arrays)
+        if script_code.of_script(kind):
+            return kind.__name__, self._forms(_items(vars(value)), depth)
+        return kind.__name__
+
+    def _forms(self, items: Any, depth: int) -> tuple[Any, ...]:
+        return tuple(self._form(item, depth - 1) for item in items)
+
+    def _arrays(self, value: Any) -> list[Any] | None:
+        """Return the arrays in ``value``, but for variables of the model in training."""
+        if hasattr(value, "dtype") and hasattr(value, "shape") and not hasattr(value, "assign"):
+            return [value]
+        found = [value] if hasattr(value, "assign") else getattr(value, "variables", None)
+        if not isinstance(found, (list, tuple)):
+            return None
+        backings = [getattr(variable, "_value", variable) for variable in found]
+        return [one for one in backings if id(getattr(one, "handle", None)) not in self._own]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _items(value: Any) -> Iterator[Any]:
+    if len(value) > ITEMS_MAX or isinstance(value, (set, frozenset)):
+        return
+    if isinstance(value, dict):
+        yield from value.keys()
+        yield from value.values()
+    else:
+        yield from value
+
+
+def _digests(arrays: list[Any]) -> list[Any]:
+    """Return the shape of each array, and a digest of those that are small enough in total."""
+    import numpy as np
+
+    out, left_bytes = [], ARRAY_BYTES_MAX
+    for array in arrays:
+        shape = tuple(map(int, array.shape))
+        size_bytes = math.prod(shape) * ITEM_BYTES
+        digest = b""
+        if size_bytes <= left_bytes:
+            left_bytes -= size_bytes
+            data = np.asarray(array.numpy() if hasattr(array, "numpy") else array)
+            digest = hashlib.blake2b(data.tobytes(), digest_size=8).digest()
+        out.append((shape, digest))
+    return out
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(
+        value, (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+    )
+
+
+def _keepable(value: Any) -> bool:
+    try:
+        Writer().encode(value)
+    except Unkeepable:
+        return False
+    return True

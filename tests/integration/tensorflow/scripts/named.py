@@ -1,0 +1,262 @@
+"""Scripts with state that no checkpoint holds; each prints its losses and what it keeps itself.
+
+STOP_AT stops it at a step of this process; the hook then saves and leaves.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import signal
+import sys
+from typing import Any, ClassVar
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+NAME = sys.argv[1]
+STOP_AT = int(os.environ.get("STOP_AT", "0"))
+EPOCHS = 2
+os.chdir(os.environ["FOLDER"])
+keras.utils.set_random_seed(1)
+r = np.random.default_rng(0)
+w = r.normal(size=(16, 4))
+x = r.normal(size=(320, 16)).astype("float32")
+y = (x @ w).argmax(1)
+m = keras.Sequential(
+    [keras.Input((16,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(4)]
+)
+m.compile(
+    "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
+)
+steps, best = 0, float("inf")
+
+
+class S(keras.callbacks.Callback):  # type: ignore[misc]
+    """Prints each step, and stops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count += 1
+        print("STEP", int(self.model.optimizer.iterations.numpy()), logs["loss"], flush=True)
+        if STOP_AT and int(self.model.optimizer.iterations.numpy()) == STOP_AT:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fit(*callbacks: keras.callbacks.Callback, data: Any = None) -> None:
+    arguments = {"x": x, "y": y} if data is None else {"x": data}
+    m.fit(**arguments, epochs=EPOCHS, verbose=0, shuffle=False, callbacks=[*callbacks, S()])
+
+
+def each(function: Any) -> keras.callbacks.Callback:
+    return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: function(logs))
+
+
+class Noisy(keras.utils.PyDataset):  # type: ignore[misc]
+    """Adds noise that it draws."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> Any:
+        part = slice(index * 32, index * 32 + 32)
+        return x[part] + self.noise(index).astype("float32"), y[part]
+
+    def noise(self, index: int) -> Any:
+        return np.random.normal(size=(32, 16))
+
+
+class ByIndex(Noisy):
+    """Draws by index: the same in every process."""
+
+    def noise(self, index: int) -> Any:
+        return np.random.default_rng(index).normal(size=(32, 16))
+
+
+class OwnGenerator(Noisy):
+    """Draws from a generator of its own."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.rng = np.random.default_rng(3)
+
+    def noise(self, index: int) -> Any:
+        return self.rng.normal(size=(32, 16))
+
+
+class Tally:
+    """An object of the script."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def add(self, loss: float) -> None:
+        self.seen.append(loss)
+
+
+class Tallying(keras.callbacks.Callback):  # type: ignore[misc]
+    """Has an object that no checkpoint can hold."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tally = Tally()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.tally.add(logs["loss"])
+
+
+class Keeping(keras.callbacks.Callback):  # type: ignore[misc]
+    """Has a list that the script shares: the hook restores both."""
+
+    def __init__(self, losses: list[float]) -> None:
+        super().__init__()
+        self.losses = losses
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.losses.append(logs["loss"])
+        shared.append(logs["loss"])
+
+
+class Counting(keras.callbacks.Callback):  # type: ignore[misc]
+    """Counts in its class."""
+
+    counts: ClassVar[collections.Counter[str]] = collections.Counter()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.counts["epochs"] += 1
+
+
+def lists() -> None:
+    losses: list[float] = []
+    fit(each(lambda logs: losses.append(logs["loss"])))
+    print("LIST", len(losses))
+
+
+def truncated() -> None:
+    f = open("log", "w", buffering=1)  # noqa: SIM115
+    note = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: f.write(f"{epoch} {logs['loss']}\n")
+    )
+    fit(note)
+    f.close()
+
+
+def improve(logs: Any) -> None:
+    global best, steps
+    best, steps = min(best, logs["loss"]), steps + 1
+
+
+def rebound() -> None:
+    fit(each(improve))
+
+
+def tally() -> None:
+    fit(Tallying())
+
+
+def in_class() -> None:
+    fit(Counting())
+
+
+shared: list[float] = []
+
+
+def restored_list() -> None:
+    keeping = Keeping(shared)
+    fit(keeping)
+    print("LIST", len(shared))
+
+
+def only_read() -> None:
+    settings: dict[str, Any] = {"scale": 2.0, "names": ["loss"]}
+    fit(each(lambda logs: settings["scale"] * logs[settings["names"][0]]))
+
+
+def appended() -> None:
+    with open("appended.txt", "a") as notes:
+        fit(each(lambda logs: notes.write("step\n")))
+
+
+def logged() -> None:
+    logging.basicConfig(filename="run.log", filemode="w", level=logging.INFO)
+    fit(each(lambda logs: logging.info("loss %s", logs["loss"])))
+
+
+def written_each_time() -> None:
+    def write(logs: Any) -> None:
+        with open("notes.txt", "a") as notes:
+            notes.write("step\n")
+
+    fit(each(write))
+
+
+def of_keras() -> None:
+    with open(__file__) as itself, tf.summary.create_file_writer("events").as_default():
+        fit(
+            keras.callbacks.CSVLogger("log.csv"),
+            keras.callbacks.ModelCheckpoint("best.keras", save_best_only=True, monitor="loss"),
+        )
+        itself.read()
+
+
+def workers() -> None:
+    fit(data=Noisy(workers=2))
+
+
+def processes() -> None:
+    fit(data=OwnGenerator(workers=1, use_multiprocessing=True))
+
+
+def workers_by_index() -> None:
+    fit(data=ByIndex(workers=2))
+
+
+CASES = [
+    lists,
+    rebound,
+    tally,
+    in_class,
+    restored_list,
+    only_read,
+    truncated,
+    appended,
+    logged,
+    written_each_time,
+    of_keras,
+    workers,
+    processes,
+    workers_by_index,
+]
+
+
+def show_findings() -> None:
+    """Print what is named of each case, and keep it from the verdict on the next."""
+    state: Any = sys.modules["_reshape_hook.hook.script_state"].ScriptState
+    exactness: Any = sys.modules["_reshape_hook.hook.exactness"]
+    findings, before_training = state.findings, exactness.before_training
+
+    def shown_findings(self: Any, datasets: Any) -> Any:
+        for reason, kind in findings(self, datasets):
+            print(f"FOUND {case.__name__}|{kind}|{reason}", flush=True)
+        return ()
+
+    def shown_verdict(*arguments: Any) -> Any:
+        verdict = before_training(*arguments)
+        if verdict.kind != "exact":
+            print(f"FOUND {case.__name__}|{verdict.kind}|{verdict.reason}", flush=True)
+        return verdict
+
+    state.findings, exactness.before_training = shown_findings, shown_verdict
+    for case in CASES:
+        case()
+
+
+if NAME == "all":
+    show_findings()
+else:
+    globals()[NAME]()
