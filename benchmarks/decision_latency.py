@@ -41,9 +41,10 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.plan import HostView, IndexCache, JobView, Policy, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Policy, Snapshot
 from reshape_controller.core.profile_book import ProfileBook, default_curve
 from reshape_controller.policies import make_policy
+from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_profiles.chart import line_chart
 from reshape_profiles.schema import Profile, SpeedPoint
 from reshape_sidecar.wire import Progress
@@ -141,16 +142,13 @@ def figures(milliseconds: list[float]) -> dict[str, float]:
 
 def after_one_report(policy: Policy, seen: Snapshot) -> Snapshot:
     """Return the snapshot a second after a decision, with a report of one job."""
-    kept, first = IndexCache(), seen.running[0]
-    kept.show(seen.queued, seen.running)
-    seen = replace(seen, kept=kept, kept_numbering=seen.numbering)
-    policy.decide(seen)
+    index, first = ClusterIndex(), seen.running[0]
+    policy.decide(index.follow(seen, {}))
     progress = replace(first.progress, step=first.progress.step + 3)
     reported = replace(first, progress=progress, progress_at_s=seen.now_s + 1.0)
-    kept.running[first.id] = reported
     running = (reported, *seen.running[1:])
-    kept.show(seen.queued, running)
-    return replace(seen, now_s=seen.now_s + 1.0, running=running)
+    later = replace(seen, now_s=seen.now_s + 1.0, running=running)
+    return index.follow(later, {first.id: reported})
 
 
 def measured(

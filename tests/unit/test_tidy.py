@@ -83,6 +83,25 @@ def test_no_function_is_longer_than_it_may_be() -> None:
     assert too_long == []
 
 
+def test_no_frozen_value_is_changed_after_its_constructor() -> None:
+    """A cache on a value that a policy receives would tie its plan to earlier plans."""
+    constructors = {"__init__", "__new__", "__post_init__"}
+    found = []
+    for path in product_modules():
+        if relative(path).endswith("core/fast_replace.py"):
+            continue  # it sets the fields of a copy that it makes
+        tree = ast.parse(path.read_text())
+        building = [node for node in functions(tree) if node.name in constructors]
+        allowed = {id(inner) for node in building for inner in ast.walk(node)}
+        found += [
+            f"{relative(path)}:{node.lineno}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr == "__setattr__"
+            if id(node) not in allowed
+        ]
+    assert found == []
+
+
 def test_every_module_says_what_it_does() -> None:
     """An empty ``__init__.py`` has nothing to say; everything else has a docstring."""
     silent = [

@@ -1,19 +1,26 @@
 """The cached part of a job's prediction: all of it that does not change as time passes.
 
 ``scheduling.predictor`` fills an estimate and is the only reader that checks whether it still
-holds; the job's view carries it from one decision to the next. Queued jobs that have not begun and
-whose predictions depend on the same values share one estimate.
+holds; a planner's index has the estimates from one decision to the next. Queued jobs that have not
+begun and whose predictions depend on the same values share one estimate.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from reshape_controller.core.model import JobId, Length
 from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
 
 NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
 """The cost of an estimate that the predictor has not filled yet."""
+NO_ANSWERS = Answers()
+"""The answers of an estimate that the predictor has not filled yet: those of no type."""
+
+Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
+"""All that the prediction of a job that has not begun depends on: its type, length and batch, its
+optional numbers of GPUs, and those of them that are not excluded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,15 @@ class JobEstimate:
         self.book, self.answers, self.cost = book, answers, cost
         self.exit_s, self.in_place_s = _exit_and_reshape_s(cost)
         self.queued_work = None
+
+
+@dataclass(slots=True, eq=False)
+class Estimates:
+    """The estimates of a snapshot's jobs."""
+
+    by_job: dict[JobId, JobEstimate] = field(default_factory=dict)
+    shared: dict[Likeness, JobEstimate] = field(default_factory=dict)
+    """Estimates for all jobs of a likeness that have not begun."""
 
 
 def _exit_and_reshape_s(cost: Overhead) -> tuple[float, float]:

@@ -9,19 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from reshape_controller.core.host_numbering import HostNumbering
 from reshape_controller.core.knowledge import Curve, Measured
-from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Length, Mechanism
+from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_sidecar.wire import Progress
 
 if TYPE_CHECKING:
-    from reshape_controller.core.job_estimate import JobEstimate
-
-
-Likeness = tuple[str | None, Length | None, int | None, tuple[int, ...], tuple[int, ...]]
-"""All that the prediction of a job that has not begun depends on: its type, length and batch, its
-optional numbers of GPUs, and those of them that are not excluded."""
+    from reshape_controller.core.job_estimate import Estimates
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +32,6 @@ class JobView:
     host: HostId | None
     frozen: bool
     """No plan may name it."""
-    estimate: JobEstimate | None = field(default=None, init=False, compare=False, repr=False)
-    """A cache of the predictor, which alone uses it. It is here because the loops over all jobs
-    read it together with the fields above."""
     initialized: bool
     """Its container waits on ``host`` (R9): it can start there only, without initialisation."""
     submitted_at_s: float
@@ -86,35 +77,12 @@ class HostView:
     """GPUs that are neither quarantined nor lost."""
 
 
-Renewed = dict[JobId, JobView | None]
-"""The new view of each job whose view changed; None: the job is no longer queued or running."""
-RENEWED_MIN = 1000
-"""With more changed views than this, and than twice the jobs, the index is built again."""
+class Index(Protocol):
+    """What a planner has computed for earlier snapshots of a state. It saves time only: a policy
+    decides the same without it. ``scheduling.cluster_index`` implements it."""
 
-
-@dataclass(slots=True, eq=False)
-class IndexCache:
-    """The cluster index between two snapshots of one state, with the views that changed since it
-    was brought up to date. Only ``scheduling.cluster_index`` uses it."""
-
-    running: Renewed = field(default_factory=dict)
-    """Changed views of running jobs."""
-    queued: Renewed = field(default_factory=dict)
-    """Changed views of queued jobs."""
-    shown: tuple[tuple[JobView, ...], tuple[JobView, ...]] = ((), ())
-    """Queued and running jobs of the newest snapshot, which alone may use the index."""
-    index: object = None
-    """The cluster index; None: none yet."""
-
-    def show(self, queued: tuple[JobView, ...], running: tuple[JobView, ...]) -> None:
-        """Note that a snapshot with these views was built. Changes that no forecast uses are
-        dropped, together with the index, before they pile up."""
-        self.shown = queued, running
-        if len(self.running) + len(self.queued) > 2 * (len(queued) + len(running)) + RENEWED_MIN:
-            self.index = None
-        if self.index is None:
-            self.running.clear()
-            self.queued.clear()
+    def estimates(self, snapshot: Snapshot) -> Estimates:
+        """Return the estimates of the snapshot's jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,28 +102,13 @@ class Snapshot:
     """True if the plan's options, and the text of a plan with targets, will be read. If false, a
     policy may leave both out, and ``about`` in a plan without targets; the targets stay the same.
     """
-    estimates: dict[Likeness, JobEstimate] = field(default_factory=dict, compare=False, repr=False)
-    """Cached estimates of jobs that have not begun, shared by jobs of one ``Likeness``."""
-    kept_numbering: HostNumbering | None = field(default=None, compare=False, repr=False)
-    """Cached numbering of ``hosts``; None: ``numbering`` makes it."""
-    kept_idle: tuple[HostView, ...] | None = field(default=None, compare=False, repr=False)
-    """Cached hosts with idle GPUs; None: ``idle`` finds them."""
-    kept: IndexCache | None = field(default=None, compare=False, repr=False)
-    """Cached cluster index of the state; None: the forecast builds an index."""
-
-    @property
-    def numbering(self) -> HostNumbering:
-        """Return the hosts by number."""
-        return self.kept_numbering or HostNumbering.of(
-            (host.id, host.gpu_type) for host in self.hosts
-        )
+    index: Index | None = field(default=None, compare=False, repr=False)
+    """The planner's index; None: policies compute everything from the other fields."""
 
     @property
     def idle(self) -> tuple[HostView, ...]:
         """Return the hosts with idle GPUs. At most decisions these are few."""
-        if self.kept_idle is not None:
-            return self.kept_idle
-        return tuple(host for host in self.hosts if host.idle)
+        return tuple([host for host in self.hosts if host.idle])
 
 
 @dataclass(frozen=True, slots=True)

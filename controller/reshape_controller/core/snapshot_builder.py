@@ -8,9 +8,7 @@ Never: differs from the snapshot of a newly loaded state (a test compares them).
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
-from reshape_controller.core.host_numbering import HostNumbering
 from reshape_controller.core.model import (
     DeadlineKind,
     Gpu,
@@ -24,11 +22,8 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.plan import HostView, IndexCache, JobView, Likeness, Renewed, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.profile_book import ProfileBook
-
-if TYPE_CHECKING:
-    from reshape_controller.core.job_estimate import JobEstimate
 
 _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
@@ -57,8 +52,7 @@ def waits_until(job: Job) -> float:
 class OrderedJobs:
     """Views of jobs in queue order: by priority, then by place."""
 
-    def __init__(self, renewed: Renewed) -> None:
-        self._renewed = renewed
+    def __init__(self) -> None:
         self._orders: list[_Order] = []
         self._views: list[JobView] = []
         self._tuple: tuple[JobView, ...] | None = ()
@@ -70,12 +64,10 @@ class OrderedJobs:
         else:
             self._orders.insert(at, order)
             self._views.insert(at, view)
-        self._renewed[view.id] = view
         self._tuple = None
 
     def remove(self, order: _Order) -> None:
         at = bisect_left(self._orders, order)
-        self._renewed[self._views[at].id] = None
         del self._orders[at], self._views[at]
         self._tuple = None
 
@@ -99,18 +91,12 @@ class SnapshotBuilder:
         self._jobs, self._gpus, self._hosts, self._idle_gpus = jobs, gpus, hosts, idle_gpus
         self._changed_jobs: dict[JobId, None] = {}
         self._changed_hosts: dict[HostId, None] = {}
-        self._cache = IndexCache()
-        self._queued = OrderedJobs(self._cache.queued)
-        self._running = OrderedJobs(self._cache.running)
+        self._queued, self._running = OrderedJobs(), OrderedJobs()
+        self._changed_views: dict[JobId, JobView | None] = {}
         self._rows: dict[JobId, tuple[OrderedJobs, _Order]] = {}
         self._host_views: dict[HostId, HostView] = {}
-        self._idle_views: dict[HostId, HostView] = {}
         self._views_of_hosts: tuple[HostView, ...] = ()
         """The values of ``_host_views``, as snapshots have them."""
-        self._views_of_idle: tuple[HostView, ...] = ()
-        """The values of ``_idle_views``, as snapshots have them."""
-        self._numbering: HostNumbering | None = None
-        self._estimates: dict[Likeness, JobEstimate] = {}
 
     def __len__(self) -> int:
         """Return the number of cached views of jobs."""
@@ -123,6 +109,12 @@ class SnapshotBuilder:
     def host_changed(self, host: HostId) -> None:
         """Build the view of this host again: the state replaced the host or a GPU of it."""
         self._changed_hosts[host] = None
+
+    def drain_changed_views(self) -> dict[JobId, JobView | None]:
+        """Return the views that snapshots since the last call have changed, by job; None: the job
+        is neither queued nor running."""
+        changed, self._changed_views = self._changed_views, {}
+        return changed
 
     def snapshot(
         self,
@@ -140,24 +132,15 @@ class SnapshotBuilder:
             self._renew_hosts()
         self._changed_jobs.clear()
         self._changed_hosts.clear()
-        if self._numbering is None:
-            views = self._host_views.values()
-            self._numbering = HostNumbering.of((view.id, view.gpu_type) for view in views)
-        queued, running = self._queued.all(), self._running.all()
-        self._cache.show(queued, running)
         return Snapshot(
             now_s=now_s,
             mechanism=mechanism,
-            queued=queued,
-            running=running,
+            queued=self._queued.all(),
+            running=self._running.all(),
             hosts=self._views_of_hosts,
             profiles=profiles,
             seed=seed,
             explain=explain,
-            estimates=self._estimates,
-            kept_numbering=self._numbering,
-            kept_idle=self._views_of_idle,
-            kept=self._cache,
         )
 
     def _renew_job(self, job_id: JobId) -> None:
@@ -169,10 +152,12 @@ class SnapshotBuilder:
         if known is not None and known[0] is not row:
             known[0].remove(known[1])
             del self._rows[job_id]
+            self._changed_views[job_id] = None
         if job is None or row is None:
             return
         order = (-job.spec.priority, job.place, job.id)
-        row.put(order, self._job_view(job, size))
+        view = self._changed_views[job_id] = self._job_view(job, size)
+        row.put(order, view)
         self._rows[job_id] = (row, order)
 
     def _renew_hosts(self) -> None:
@@ -181,23 +166,14 @@ class SnapshotBuilder:
             self._renew_host(host)
         if new:
             self._host_views = dict(sorted(self._host_views.items()))
-        self._idle_views = dict(sorted(self._idle_views.items()))
         self._views_of_hosts = tuple(self._host_views.values())
-        self._views_of_idle = tuple(self._idle_views.values())
 
     def _renew_host(self, host_id: HostId) -> None:
-        host, before = self._hosts.get(host_id), self._host_views.get(host_id)
-        self._idle_views.pop(host_id, None)
+        host = self._hosts.get(host_id)
         if host is None or not host.present or host.drained:
-            if before is not None:
-                del self._host_views[host_id]
-                self._numbering = None
-            return
-        if before is None or before.gpu_type != host.gpu_type:
-            self._numbering = None
-        view = self._host_views[host_id] = self._host_view(host)
-        if view.idle:
-            self._idle_views[host_id] = view
+            self._host_views.pop(host_id, None)
+        else:
+            self._host_views[host_id] = self._host_view(host)
 
     def _host_view(self, host: Host) -> HostView:
         idle = usable = 0

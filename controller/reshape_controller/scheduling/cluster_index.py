@@ -1,27 +1,59 @@
 """The index of a cluster's jobs: running jobs by their ends, queued jobs by their work and waits.
 
-``RunningIndex`` and ``QueueIndex`` are updated in place, view by view. ``ClusterIndex`` holds both;
-it follows a state from snapshot to snapshot and takes in the views that have changed, what the
-profiles have learned, and the time. For a snapshot that does not follow the last one it is built
-from nothing. Both ways give the same index; a test compares them. The index of a state lives in
-``Snapshot.kept``, whose ``index`` only this module reads.
+``RunningIndex`` and ``QueueIndex`` are updated in place, view by view. ``ClusterIndex`` holds both,
+and the jobs' estimates. A planner has one: it follows a state from snapshot to snapshot and takes
+in the views that have changed, what the profiles have learned, and the time. For a snapshot without
+an index, and for one that does not follow the last one, it is built from nothing. Both ways give
+the same index; a test compares them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
-from reshape_controller.core.host_numbering import HostNumbering
-from reshape_controller.core.job_estimate import JobEstimate
+from reshape_controller.core.job_estimate import Estimates, JobEstimate
 from reshape_controller.core.model import HostId, JobId, Mechanism
-from reshape_controller.core.plan import IndexCache, JobView, Snapshot
+from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_controller.scheduling.running_classes import ClassKey, RunningClass, RunningEntry
 from reshape_profiles.schema import Overhead
+
+CHANGED_MIN = 1000
+"""With more changed views than this, and than twice the jobs, the index is built again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HostNumbering:
+    """The usable hosts by number, in their order. Loops over all hosts index lists by number
+    instead of looking each host up by its id."""
+
+    numbers: dict[HostId, int]
+    types: tuple[str, ...]
+    """GPU types, in alphabetical order."""
+    type_of: tuple[int, ...]
+    """For each host the number of its GPU type."""
+    type_names: list[str]
+    """For each host its GPU type."""
+
+    @staticmethod
+    def of(hosts: Iterable[HostView]) -> HostNumbering:
+        """Number these hosts."""
+        types_of_hosts = {host.id: host.gpu_type for host in hosts}
+        types = sorted(set(types_of_hosts.values()))
+        numbers = {host: number for number, host in enumerate(types_of_hosts)}
+        type_names = list(types_of_hosts.values())
+        type_of = tuple([types.index(name) for name in type_names])
+        return HostNumbering(numbers, tuple(types), type_of, type_names)
+
+    def is_of(self, hosts: Iterable[HostView]) -> bool:
+        """Whether these hosts have the same numbers and types."""
+        return [host.id for host in hosts] == [*self.numbers] and [
+            host.gpu_type for host in hosts
+        ] == self.type_names
 
 
 @dataclass(slots=True, eq=False)
@@ -217,7 +249,7 @@ class QueueIndex:
     def __init__(self) -> None:
         self.classes: dict[tuple[JobEstimate, HostId | None], QueueClass] = {}
         """The classes by estimate and the only host on which their jobs may start."""
-        self._jobs: dict[JobId, JobView] = {}
+        self._jobs: dict[JobId, tuple[JobView, JobEstimate]] = {}
         self._submitted: list[tuple[float, JobId]] = []
         """Times of submission, ascending, of the jobs without a longest wait of their own."""
         self._deadlines_s: dict[JobId, float] = {}
@@ -226,8 +258,9 @@ class QueueIndex:
     def put(self, predictor: Predictor, job: JobView) -> None:
         """Add a job, or replace its view."""
         self.drop(job.id)
-        self._jobs[job.id] = job
-        key = (predictor.estimate(job), job.only_host)
+        estimate = predictor.estimate(job)
+        self._jobs[job.id] = job, estimate
+        key = (estimate, job.only_host)
         queue_class = self.classes.get(key)
         if queue_class is None:
             queue_class = self.classes[key] = QueueClass(job)
@@ -240,11 +273,11 @@ class QueueIndex:
 
     def drop(self, job_id: JobId) -> None:
         """Remove a job, if it is there."""
-        job = self._jobs.pop(job_id, None)
-        if job is None:
+        known = self._jobs.pop(job_id, None)
+        if known is None:
             return
-        assert job.estimate is not None
-        key = (job.estimate, job.only_host)
+        job, estimate = known
+        key = (estimate, job.only_host)
         queue_class = self.classes[key]
         queue_class.count -= 1
         if not queue_class.count:
@@ -298,61 +331,78 @@ def is_overdue(job: JobView, now_s: float, default_wait_s: float) -> bool:
 class ClusterIndex:
     """The running and the queued jobs of a state, or of a snapshot that belongs to none."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Make an index without jobs for the hosts of ``snapshot``."""
-        self._mechanism = snapshot.mechanism
-        self.numbering = snapshot.numbering
-        self._now_s = -inf
-        self._book: ProfileBook | None = None
-        self.running_index = RunningIndex(self.numbering, snapshot.mechanism)
+    def __init__(self) -> None:
+        self._estimates = Estimates()
+        self.numbering = HostNumbering.of(())
+        self.running_index = RunningIndex(self.numbering, Mechanism.NONE)
         self.queue_index = QueueIndex()
+        self._queued: tuple[JobView, ...] = ()
+        self._running: tuple[JobView, ...] = ()
+        """Jobs of the newest snapshot, for which alone the index holds."""
+        self._taken: Snapshot | None = None
+        """The last snapshot that ``of`` brought the index up to; None: it holds no jobs yet."""
+        self.changed: dict[JobId, JobView | None] = {}
+        """Views that have changed since ``_taken``; None: the job is neither queued nor running."""
+
+    def follow(self, snapshot: Snapshot, changed: dict[JobId, JobView | None]) -> Snapshot:
+        """Return a state's next snapshot with this index. ``changed``: the views that have changed
+        since the last call; None: the job is neither queued nor running."""
+        self._queued, self._running = snapshot.queued, snapshot.running
+        for job_id in changed:
+            self._estimates.by_job.pop(job_id, None)
+        if self._taken is not None:
+            self.changed |= changed
+            if len(self.changed) > 2 * (len(self._queued) + len(self._running)) + CHANGED_MIN:
+                self._taken, self.changed = None, {}
+        return replace(snapshot, index=self)
+
+    def estimates(self, snapshot: Snapshot) -> Estimates:
+        """Return the estimates of the snapshot's jobs: the index's own, unless it is for a newer
+        snapshot."""
+        return self._estimates if self._is_for(snapshot) else Estimates()
 
     @staticmethod
     def of(snapshot: Snapshot, predictor: Predictor) -> ClusterIndex:
-        """Return the index of a snapshot: the cached one, updated, or else a new one."""
-        cache, index = snapshot.kept, None
-        if cache is not None:
-            queued, running = cache.shown
-            if queued is not snapshot.queued or running is not snapshot.running:
-                cache = None  # it is for a newer snapshot of the state
-            elif isinstance(cache.index, ClusterIndex) and cache.index._can_follow(snapshot):
-                index = cache.index
-        if index is None or cache is None:
-            index = ClusterIndex(snapshot)
-            index._put(predictor, snapshot.running, snapshot.queued)
-        else:
-            index._update(predictor, snapshot.profiles, cache)
-        if cache is not None:
-            cache.index = index
-            cache.running.clear()
-            cache.queued.clear()
-        index._book, index._now_s = snapshot.profiles, snapshot.now_s
-        index.running_index.advance(predictor, snapshot.now_s)
+        """Return the index of a snapshot: the planner's, brought up to date, or else a new one."""
+        index = snapshot.index
+        if not isinstance(index, ClusterIndex) or not index._is_for(snapshot):
+            index = ClusterIndex()
+        index._take(snapshot, predictor)
         return index
 
-    def _can_follow(self, snapshot: Snapshot) -> bool:
-        """Whether only views, profiles and the time may differ from the index's snapshot."""
-        return (
-            self.numbering is snapshot.kept_numbering
-            and self._mechanism is snapshot.mechanism
-            and self._now_s <= snapshot.now_s
-        )
-
-    def _put(
-        self, predictor: Predictor, running: Iterable[JobView], queued: Iterable[JobView]
-    ) -> None:
+    def _take(self, snapshot: Snapshot, predictor: Predictor) -> None:
+        """Bring the index up to ``snapshot``."""
+        taken = self._taken
+        if taken is None or not self._can_follow(taken, snapshot):
+            self.numbering = HostNumbering.of(snapshot.hosts)
+            self.running_index = RunningIndex(self.numbering, snapshot.mechanism)
+            self.queue_index = QueueIndex()
+            running: Iterable[JobView] = snapshot.running
+            queued: Iterable[JobView] = snapshot.queued
+        else:
+            for job_id in self.changed:
+                self.running_index.drop(job_id)
+                self.queue_index.drop(job_id)
+            if taken.profiles is not snapshot.profiles:
+                self.running_index.update_types(predictor, snapshot.profiles)
+            views = [view for view in self.changed.values() if view is not None]
+            running = [view for view in views if view.size]
+            queued = [view for view in views if not view.size]
         for job in running:
             self.running_index.put(predictor, job)
         for job in queued:
             self.queue_index.put(predictor, job)
+        self._taken, self.changed = snapshot, {}
+        self.running_index.advance(predictor, snapshot.now_s)
 
-    def _update(self, predictor: Predictor, book: ProfileBook, cache: IndexCache) -> None:
-        for job_id in cache.running:
-            self.running_index.drop(job_id)
-        for job_id in cache.queued:
-            self.queue_index.drop(job_id)
-        if book is not self._book:
-            self.running_index.update_types(predictor, book)
-        running = [job for job in cache.running.values() if job is not None]
-        queued = [job for job in cache.queued.values() if job is not None]
-        self._put(predictor, running, queued)
+    def _is_for(self, snapshot: Snapshot) -> bool:
+        """Whether the jobs of the snapshot are those of the newest one."""
+        return self._queued is snapshot.queued and self._running is snapshot.running
+
+    def _can_follow(self, before: Snapshot, snapshot: Snapshot) -> bool:
+        """Whether only views, profiles and the time differ from those of ``before``."""
+        return (
+            before.mechanism is snapshot.mechanism
+            and before.now_s <= snapshot.now_s
+            and (before.hosts is snapshot.hosts or self.numbering.is_of(snapshot.hosts))
+        )

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
 
-from reshape_controller.core.host_numbering import HostNumbering
 from reshape_controller.core.job_estimate import QueuedWork
 from reshape_controller.core.plan import HostView
-from reshape_controller.scheduling.cluster_index import RunningIndex
+from reshape_controller.scheduling.cluster_index import HostNumbering, RunningIndex
 
 HostChange = tuple[int, tuple[int, ...], tuple[int, ...]]
 """What an option changes on one host: the host's number, free times that GPUs no longer have, and

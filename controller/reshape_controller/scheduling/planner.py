@@ -2,7 +2,8 @@
 
 Does: treats a policy that fails, and a plan that the engine rejects, the same in every shell: an
 empty plan that says why takes their place, and the failure is returned. Each engine has a planner
-of its own. It reads no clock: a subclass may time ``plan``.
+of its own, and each planner an index of its engine's jobs. It reads no clock: a subclass may time
+``plan``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.cluster_index import ClusterIndex
 
 
 class FailureKind(StrEnum):
@@ -50,10 +52,13 @@ class Planner:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self._index = ClusterIndex()
 
     def plan(self, engine: Engine) -> Plan:
         """Return the policy's plan for the engine's state. Raises every error of the policy."""
         snapshot = engine.snapshot()
+        changed = engine.state.snapshot_builder.drain_changed_views()
+        snapshot = self._index.follow(snapshot, changed)
         plan = self.policy.decide(snapshot)
         if plan.about is None:
             return plan

@@ -2,21 +2,19 @@
 
 Does: adds up starts, saves, stops and the remaining training of one job, as a sum by phase or as a
 total. Everything comes from the snapshot. Figures that do not change with time are cached in a
-``JobEstimate`` on the job's view; it holds until the view or the profile of its type changes.
+``JobEstimate``, which holds until the job's view or the profile of its type changes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core.job_estimate import JobEstimate, QueuedWork
+from reshape_controller.core.job_estimate import NO_ANSWERS, Estimates, JobEstimate, QueuedWork
 from reshape_controller.core.model import JobState, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.profile_book import DEFAULT_WORK_S, Answers, total_steps
 from reshape_profiles.schema import Overhead
 
-NO_ANSWERS = Answers()
-"""The answers of an estimate that is not computed yet: those of no type."""
 SHARED_ESTIMATES_MAX = 1000
 """The most estimates that are cached for queued jobs to share; at more, the cache is emptied."""
 
@@ -43,10 +41,13 @@ class Predictor:
     """Predicts the times of single jobs for one snapshot."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Make one for each decision."""
+        """Make one for each decision. It uses the estimates of the snapshot's index, or else
+        estimates of its own."""
         self._now_s = snapshot.now_s
         self._book = snapshot.profiles
-        self._estimates = snapshot.estimates
+        index = snapshot.index
+        estimates = index.estimates(snapshot) if index is not None else Estimates()
+        self._by_job, self._shared = estimates.by_job, estimates.shared
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
 
     def answers(self, job: JobView) -> Answers:
@@ -55,17 +56,16 @@ class Predictor:
 
     def estimate(self, job: JobView) -> JobEstimate:
         """Return the job's estimate, computed again if the profile book has changed."""
-        estimate = job.estimate
-        if estimate is not None and estimate.book is self._book:
-            return estimate
-        return self._revalidate(job)
-
-    def _revalidate(self, job: JobView) -> JobEstimate:
-        """Check the job's estimate against the book, and renew the parts that no longer hold."""
-        book, kind, estimate = self._book, job.spec.job_type, job.estimate
+        estimate = self._by_job.get(job.id)
         if estimate is None:
-            estimate = self._shared_or_new(job)
-            object.__setattr__(job, "estimate", estimate)  # a cache on a frozen value
+            estimate = self._by_job[job.id] = self._shared_or_new(job)
+        elif estimate.book is self._book:
+            return estimate
+        return self._revalidate(job, estimate)
+
+    def _revalidate(self, job: JobView, estimate: JobEstimate) -> JobEstimate:
+        """Check the job's estimate against the book, and renew the parts that no longer hold."""
+        book, kind = self._book, job.spec.job_type
         answers = book.answers(kind)
         if estimate.answers is answers:
             estimate.book = book
@@ -76,17 +76,17 @@ class Predictor:
         return estimate
 
     def _shared_or_new(self, job: JobView) -> JobEstimate:
-        """Return an estimate for a view without one. Jobs that have not begun and agree in all on
+        """Return an estimate for a job without one. Jobs that have not begun and agree in all on
         which a prediction depends share one estimate."""
         if job.size or job.initialized or job.host is not None or _has_own_progress(job):
             return JobEstimate(self._book, NO_ANSWERS)
-        spec = job.spec
+        spec, shared = job.spec, self._shared
         key = (spec.job_type, spec.length, spec.global_batch, spec.optional_gpus, job.sizes)
-        estimate = self._estimates.get(key)
+        estimate = shared.get(key)
         if estimate is None:
-            if len(self._estimates) >= SHARED_ESTIMATES_MAX:
-                self._estimates.clear()
-            estimate = self._estimates[key] = JobEstimate(self._book, NO_ANSWERS)
+            if len(shared) >= SHARED_ESTIMATES_MAX:
+                shared.clear()
+            estimate = shared[key] = JobEstimate(self._book, NO_ANSWERS)
         return estimate
 
     def _reset(self, job: JobView, estimate: JobEstimate, answers: Answers) -> None:
@@ -113,7 +113,10 @@ class Predictor:
 
     def step_times_s(self, job: JobView, gpu_type: str) -> dict[int, float]:
         """Return the seconds of one iteration by size, for all of the job's optional sizes."""
-        by_type = self.estimate(job).step_times_s
+        return self._step_times_s(job, self.estimate(job), gpu_type)
+
+    def _step_times_s(self, job: JobView, estimate: JobEstimate, gpu_type: str) -> dict[int, float]:
+        by_type = estimate.step_times_s
         times = by_type.get(gpu_type)
         if times is None:
             kind, sizes = job.spec.job_type, job.spec.optional_gpus
@@ -127,14 +130,13 @@ class Predictor:
     def remaining_steps(self, job: JobView) -> float:
         """Return the iterations that are left now: the last report, extrapolated at the speed of
         the job's present size."""
-        estimate = self.estimate(job)
-        if not estimate.trains:
-            return max(0.0, estimate.remaining_steps)
-        return max(
-            0.0,
-            estimate.remaining_steps
-            - max(0.0, self._now_s - estimate.reported_at_s) / estimate.step_s,
-        )
+        return self._remaining_steps(self.estimate(job))
+
+    def _remaining_steps(self, estimate: JobEstimate) -> float:
+        steps = estimate.remaining_steps
+        if estimate.trains and self._now_s > estimate.reported_at_s:
+            steps -= (self._now_s - estimate.reported_at_s) / estimate.step_s
+        return steps if steps > 0.0 else 0.0
 
     def total_steps(self, job: JobView) -> float | None:
         """Return the iterations of the whole job; None while its length cannot be predicted."""
@@ -193,12 +195,11 @@ class Predictor:
         fixed_s = cost.process_init_s + release_s + estimate.exit_s
         if not job.initialized:
             fixed_s += cost.job_init_s
-        if estimate.trains:
-            return fixed_s + self.train_s(job, gpu_type, size)
-        train_s = estimate.train_times_s.get((gpu_type, size))
+        train_s = None if estimate.trains else estimate.train_times_s.get((gpu_type, size))
         if train_s is None:
-            train_s = self.train_s(job, gpu_type, size)
-            estimate.train_times_s[gpu_type, size] = train_s
+            train_s = self._remaining_steps(estimate) * self.step_s(job, gpu_type, size)
+            if not estimate.trains:
+                estimate.train_times_s[gpu_type, size] = train_s
         return fixed_s + train_s
 
     def end_of(self, job: JobView) -> tuple[int, bool]:
@@ -213,7 +214,7 @@ class Predictor:
             return to_ms(self.unchanged(job).total_s), False
         after_s = estimate.exit_s
         if job.frozen:
-            after_s += self.reshape_s(job)
+            after_s += self._reshape_s(estimate, moves=False)
         if estimate.train_end_s > self._now_s:
             return to_ms(estimate.train_end_s + after_s), True
         return to_ms(after_s), False
@@ -235,14 +236,17 @@ class Predictor:
         self, job: JobView, gpu_type: str, *, moves: bool = False
     ) -> dict[int, float]:
         """Return the total of ``reshaped`` by size, for all sizes that the job may have."""
-        fixed_s = self.reshape_s(job, moves=moves) + self.estimate(job).exit_s
-        steps = self.remaining_steps(job)
-        step_times_s = self.step_times_s(job, gpu_type)
+        estimate = self.estimate(job)
+        fixed_s = self._reshape_s(estimate, moves=moves) + estimate.exit_s
+        steps = self._remaining_steps(estimate)
+        step_times_s = self._step_times_s(job, estimate, gpu_type)
         return {size: fixed_s + steps * step_times_s[size] for size in job.sizes}
 
     def reshape_s(self, job: JobView, *, moves: bool = False) -> float:
         """Return the seconds without training that a reshape costs the job."""
-        estimate = self.estimate(job)
+        return self._reshape_s(self.estimate(job), moves=moves)
+
+    def _reshape_s(self, estimate: JobEstimate, *, moves: bool) -> float:
         if self._in_place and not moves:
             return estimate.in_place_s
         return estimate.in_place_s + estimate.cost.job_stop_s + estimate.cost.job_init_s

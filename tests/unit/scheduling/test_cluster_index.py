@@ -11,9 +11,14 @@ import pytest
 
 from reshape_controller.core.knowledge import Learned, Measured
 from reshape_controller.core.model import HostId, JobId
-from reshape_controller.core.plan import IndexCache, Snapshot, Target
+from reshape_controller.core.plan import Snapshot, Target
 from reshape_controller.policies.adaptive import Adaptive
-from reshape_controller.scheduling.cluster_index import QueueIndex, is_overdue
+from reshape_controller.scheduling.cluster_index import (
+    CHANGED_MIN,
+    ClusterIndex,
+    QueueIndex,
+    is_overdue,
+)
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
 from tests.support.clusters import COSTS, FLAT, Cluster
@@ -22,11 +27,9 @@ TAIL_MS = 10_000
 """The end of a job by COSTS: checkpoint, process stop and job stop."""
 
 
-def with_cache(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot with an index cache, as a state gives it."""
-    cache = IndexCache()
-    cache.show(snapshot.queued, snapshot.running)
-    return replace(snapshot, kept=cache, kept_numbering=snapshot.numbering)
+def indexed(snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot with an index, as a planner gives it to the policy."""
+    return ClusterIndex().follow(snapshot, {})
 
 
 def forecast(snapshot: Snapshot) -> Forecast:
@@ -35,43 +38,59 @@ def forecast(snapshot: Snapshot) -> Forecast:
 
 def test_a_job_ends_at_its_moment_until_it_should_have_trained_and_then_so_long_after_now() -> None:
     cluster = Cluster(overhead=COSTS).runs("job", 1, speed={1: 1.0}, left=100)
-    snapshot = with_cache(cluster.snapshot())
+    snapshot = indexed(cluster.snapshot())
     left = []
     for after_s in (0.0, 40.0, 99.0, 100.0, 500.0):
         later = replace(snapshot, now_s=snapshot.now_s + after_s)
         seen = forecast(later)
-        assert forecast(replace(later, kept=None)).latest == seen.latest
+        assert forecast(replace(later, index=None)).latest == seen.latest
         left.append(seen.end_ms(later.running[0]) - TAIL_MS)
     assert left == [100_000, 60_000, 1_000, 0, 0]
 
 
 def test_an_older_snapshot_still_has_its_own_forecast() -> None:
     cluster = Cluster(overhead=COSTS).runs("first", 1, speed={1: 1.0}, left=100)
-    before = with_cache(cluster.snapshot())
+    index = ClusterIndex()
+    before = index.follow(cluster.snapshot(), {})
     old = forecast(before).latest
     second = cluster.runs("second", 1, speed={1: 1.0}, left=50).snapshot().running[1]
-    assert before.kept is not None
-    before.kept.running[second.id] = second
-    later = replace(
-        before, running=(*before.running, second), profiles=cluster.book, now_s=before.now_s + 1.0
-    )
-    before.kept.show(later.queued, later.running)
+    both, now_s = (*before.running, second), before.now_s + 1.0
+    later = replace(before, running=both, profiles=cluster.book, now_s=now_s)
+    later = index.follow(later, {second.id: second})
     assert [name for _, name in forecast(later).latest] == ["first", "second"]
     assert forecast(before).latest == old
     assert [name for _, name in forecast(later).latest] == ["first", "second"]
 
 
+def test_snapshots_without_a_decision_are_caught_up_with() -> None:
+    """The job leaves while no forecast is made, and another comes."""
+    cluster = Cluster(overhead=COSTS).runs("leaves", 1, left=100).runs("comes", 1, left=50)
+    index, snapshot = ClusterIndex(), cluster.snapshot()
+    leaves, comes = snapshot.running
+    first = index.follow(replace(snapshot, running=(leaves,)), {leaves.id: leaves})
+    assert [name for _, name in forecast(first).latest] == ["leaves"]
+    index.follow(replace(snapshot, running=()), {leaves.id: None})
+    last = index.follow(replace(snapshot, running=(comes,)), {comes.id: comes})
+    assert forecast(last).latest == forecast(replace(last, index=None)).latest
+
+
+def test_hosts_that_come_or_go_are_numbered_again() -> None:
+    cluster = Cluster(hosts={"a": ("V100", 1), "b": ("P100", 1)}, overhead=COSTS)
+    snapshot, index = cluster.runs("job", 1, left=100).snapshot(), ClusterIndex()
+    assert forecast(index.follow(snapshot, {})).numbers == {"a": 0, "b": 1}
+    for hosts in (snapshot.hosts[1:], snapshot.hosts):
+        fewer = index.follow(replace(snapshot, hosts=hosts), {})
+        assert list(forecast(fewer).numbers) == [host.id for host in hosts]
+        assert forecast(fewer).free_sum_ms == forecast(replace(fewer, index=None)).free_sum_ms
+
+
 def test_changed_views_do_not_pile_up_while_no_forecast_is_made() -> None:
-    view = Cluster().runs("job", 1).snapshot().running[0]
-    cache = IndexCache()
-    cache.running[view.id] = view
-    cache.show((), (view,))
-    assert not cache.running
-    cache.index = object()
+    snapshot, index = Cluster().runs("job", 1).snapshot(), ClusterIndex()
+    forecast(index.follow(snapshot, {}))
     for number in range(5000):
-        cache.running[JobId(f"job {number}")] = None
-    cache.show((), (view,))
-    assert [cache.index, cache.running] == [None, {}]
+        snapshot = index.follow(snapshot, {JobId(f"job {number}"): None})
+    assert len(index.changed) <= CHANGED_MIN + 2
+    assert forecast(snapshot).latest == forecast(replace(snapshot, index=None)).latest
 
 
 def test_new_speeds_of_a_type_move_only_the_ends_that_follow_from_them() -> None:
@@ -83,7 +102,7 @@ def test_new_speeds_of_a_type_move_only_the_ends_that_follow_from_them() -> None
     jobs = cluster.running
     spec = replace(jobs[1].spec, job_type=jobs[0].spec.job_type)
     cluster.running[1] = replace(jobs[1], spec=spec)
-    snapshot = with_cache(cluster.snapshot())
+    snapshot = indexed(cluster.snapshot())
     first = forecast(snapshot)
     assert [first.end_ms(job) for job in snapshot.running] == [110_000, 110_000]
     known = snapshot.profiles.learned_of(spec.job_type)
@@ -123,7 +142,7 @@ def test_a_pruned_growth_is_evaluated_again_when_more_gpus_are_idle() -> None:
     """The job's own host is full; another has one idle GPU at first, and then four."""
     cluster = Cluster(hosts={"a": ("V100", 1), "b": ("V100", 4)}, overhead=COSTS)
     cluster.runs("job", 1, left=1000)
-    snapshot = replace(with_cache(cluster.snapshot()), explain=False)
+    snapshot = replace(indexed(cluster.snapshot()), explain=False)
     one, four = (
         replace(snapshot, hosts=(snapshot.hosts[0], replace(snapshot.hosts[1], idle=idle)))
         for idle in (1, 4)
@@ -138,7 +157,7 @@ def test_a_pruned_growth_is_evaluated_again_when_its_type_has_other_speeds() -> 
     measured = (Measured("V100", 1, 4.0, 9),)
     cluster = Cluster(hosts={"a": ("V100", 1), "b": ("V100", 2)}, overhead=COSTS)
     cluster.runs("job", 1, speed=FLAT, left=1000, measured=measured)
-    policy, before = Adaptive(), replace(with_cache(cluster.snapshot()), explain=False)
+    policy, before = Adaptive(), replace(indexed(cluster.snapshot()), explain=False)
     assert policy.decide(before).targets == ()
     faster = Learned("type of job", speed=(Measured("V100", 1, 4.0), Measured("V100", 2, 1.0)))
     after = replace(before, profiles=before.profiles.with_learned(faster))

@@ -11,6 +11,7 @@ from reshape_controller.core.knowledge import Curve, Learned, Measured
 from reshape_controller.core.model import JobId, JobState, Length, LengthUnit, Mechanism
 from reshape_controller.core.plan import JobView, Snapshot
 from reshape_controller.core.profile_book import DEFAULT_WORK_S, ProfileBook
+from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_controller.scheduling.predictor import Predictor, to_ms
 from reshape_profiles.schema import Profile
 from reshape_sidecar.wire import Progress
@@ -242,14 +243,14 @@ def test_queued_jobs_share_an_estimate_only_if_their_predictions_are_equal(
     predictor = Predictor(snapshot)
     estimates = [predictor.estimate(job) for job in (first_job, equal, other, excluded)]
     assert [entry is estimates[0] for entry in estimates] == [True, True, False, False]
-    alone = Predictor(replace(snapshot, estimates={}))
+    alone = Predictor(snapshot)
     for job in (other, excluded):
         work = predictor.queued_work(job, ("V100",))
         assert work == alone.queued_work(replace(job, place=7), ("V100",))
 
 
 def test_a_shared_estimate_is_renewed_for_all_jobs() -> None:
-    snapshot = Cluster().waits("job", speed={1: 1.0}).snapshot()
+    snapshot = ClusterIndex().follow(Cluster().waits("job", speed={1: 1.0}).snapshot(), {})
     jobs = [replace(one(snapshot), id=JobId(name)) for name in ("a", "b")]
     before = [Predictor(snapshot).queued_work(job, ("V100",)) for job in jobs]
     slower = Learned("type of job", speed=(Measured("V100", 1, 3.0),))
