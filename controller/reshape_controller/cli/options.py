@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -37,20 +38,28 @@ def options_from(*names: str, **texts: str) -> Callable[[Command], Command]:
     """Return a decorator that gives a command an option for each named setting.
 
     The command's function takes the ``Config`` of these options first, then options and arguments
-    of its own. Those come first in the help, unless ``names`` has their place. ``texts``: texts for
-    the help that differ from the table's, by the name of the setting.
+    of its own, and dataclasses whose fields are options. Those come first in the help, unless
+    ``names`` has their place. ``texts``: texts for the help that differ from the table's, by the
+    name of the setting.
     """
 
     def decorate(function: Command) -> Command:
         _, *rest = inspect.signature(function, eval_str=True).parameters.values()
         own = {parameter.name: parameter for parameter in rest}
+        groups = {each.name: _fields(each.annotation) for each in rest if _is_group(each)}
         flags = [name for name in names if name not in own]
-        found = [parameter for parameter in rest if parameter.name not in names]
+        found = []
+        for parameter in rest:
+            if parameter.name not in names:
+                found += groups.get(parameter.name, [parameter])
         found += [own.get(name) or _parameter(name, texts.get(name, "")) for name in names]
 
         @functools.wraps(function)
         def command(**given: Any) -> None:
             config = load({name: given.pop(name, None) for name in flags})
+            for name, fields in groups.items():
+                values = {each.name: given.pop(each.name, each.default) for each in fields}
+                given[name] = own[name].annotation(**values)
             function(config, **given)
 
         command.__annotations__ = {}
@@ -59,6 +68,21 @@ def options_from(*names: str, **texts: str) -> Callable[[Command], Command]:
         return command
 
     return decorate
+
+
+def _is_group(parameter: inspect.Parameter) -> bool:
+    return dataclasses.is_dataclass(parameter.annotation)
+
+
+def _fields(group: type[Any]) -> list[inspect.Parameter]:
+    """Return a parameter for each field of a dataclass of options."""
+    types = get_type_hints(group, include_extras=True)
+    return [
+        inspect.Parameter(
+            each.name, KEYWORD_ONLY, default=each.default, annotation=types[each.name]
+        )
+        for each in dataclasses.fields(group)
+    ]
 
 
 def _parameter(name: str, text: str) -> inspect.Parameter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from typing import Annotated
 
@@ -55,6 +56,28 @@ def test_the_help_has_the_tables_texts_in_the_order_of_the_names() -> None:
     found = [text.find(part) for part in parts]
     assert -1 not in found, text
     assert found == sorted(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Paint:
+    colour: Annotated[str, typer.Option(help="Its colour.")] = "red"
+    coats: Annotated[int, typer.Option("--coats", "-c", min=1)] = 2
+
+
+def test_a_dataclass_of_options_is_filled_from_its_fields() -> None:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @options_from("output")
+    def show(config: Config, *, wall: str = "north", paint: Paint) -> None:
+        typer.echo(f"{wall} {paint.colour} {paint.coats} {config.text('output')}")
+
+    run = CliRunner().invoke
+    assert run(app, []).stdout == "north red 2 table\n"
+    words = ["--colour", "blue", "-c", "3", "--wall", "south", "-o", "json"]
+    assert run(app, words).stdout == "south blue 3 json\n"
+    assert run(app, ["-c", "0"]).exit_code == 2, "a field has the checks of its option"
+    assert "Its colour." in run(app, ["--help"]).stdout
 
 
 def test_up_has_an_option_for_each_setting_of_a_daemon_and_doctor_the_same_options() -> None:

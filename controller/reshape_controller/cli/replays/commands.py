@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
+from reshape_controller.cli.options import client, form, options_from
 from reshape_controller.cli.output import emit
 from reshape_controller.cli.replays import case_study, inputs, judged, tables
 from reshape_controller.cli.replays.folder import locked_folder
 from reshape_controller.cli.replays.options import (
-    AddGpusOption,
-    AddHostOption,
-    ClusterOption,
-    CostsOption,
-    DrainOption,
-    FromLiveOption,
     HindsightOption,
-    JobsOption,
-    LastOption,
-    LiveOption,
+    LiveOptions,
     OutOption,
-    ProfilesOption,
-    RecordOption,
-    RepeatsOption,
-    SizesOption,
-    SpeedUpOption,
-    SpreadOption,
-    StepOption,
-    TruthOption,
+    SceneOptions,
+    WhatIfOptions,
     WorkloadOption,
     asked_once,
     given,
@@ -42,7 +30,6 @@ from reshape_controller.cli.replays.options import (
 from reshape_controller.cli.replays.runs import about, keep, swept
 from reshape_controller.replay.rows import Row, summary
 from reshape_controller.replay.setup import Contender, Setup
-from reshape_controller.replay.time_scaling import STEP_S
 from reshape_profiles.loader import bundled
 
 LIVE_CLUSTER = "8xV100"
@@ -55,8 +42,11 @@ OF_CASE_STUDY = ("workloads", "home", "output")
 OF_LIVE = ("speed_up", "repeats", "record", "step_s")
 
 
+@options_from("home", "out", "output")
 def replay(
+    config: Config,
     context: typer.Context,
+    *,
     workloads: WorkloadOption = None,
     policies: Annotated[
         list[str] | None,
@@ -70,54 +60,37 @@ def replay(
     seed: Annotated[
         int, typer.Option(min=0, help="Random seed of arrivals, job types and real speeds.")
     ] = 0,
-    cluster: ClusterOption = None,
-    costs: CostsOption = "paper",
-    profiles: ProfilesOption = None,
-    sizes: SizesOption = None,
-    jobs: JobsOption = None,
-    last_s: LastOption = None,
-    spread: SpreadOption = None,
-    device_truth: TruthOption = None,
+    scene: SceneOptions,
     hindsight: HindsightOption = False,
-    live: LiveOption = None,
-    speed_up: SpeedUpOption = 40.0,
-    repeats: RepeatsOption = 3,
-    record: RecordOption = None,
-    step_s: StepOption = STEP_S,
-    from_live: FromLiveOption = False,
-    add_host: AddHostOption = None,
-    add_gpus: AddGpusOption = 0,
-    drain: DrainOption = None,
-    home: HomeOption = None,
+    live: LiveOptions,
+    changes: WhatIfOptions,
     out: OutOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Replay a workload under a policy in virtual time. The live controller's engine decides."""
-    config = settings(home, output)
     workload, policy = _hold_together(context, workloads, policies)
-    if from_live:
-        from reshape_controller.cli.replays import from_live as going_on  # imported late, as below
+    if changes.from_live:
+        from reshape_controller.cli.replays import from_live  # imported late, as below
 
-        changes = going_on.WhatIfRequest(policy, add_host, add_gpus, drain)
-        going_on.show(client(config), changes, form(config))
+        asked = from_live.WhatIfRequest(policy, changes.add_host, changes.add_gpus, changes.drain)
+        from_live.show(client(config), asked, form(config))
         return
     if workload == case_study.NAME:
         case_study.show(form(config))
         return
     chosen = inputs.contender("adaptive" if policy is None else policy)
-    if live is not None:
-        cluster = LIVE_CLUSTER if cluster is None else cluster
-        _measured(costs)
-    request = inputs.ReplayRequest(
-        workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
-    )
+    if live.live is not None:
+        if scene.cluster is None:
+            scene = replace(scene, cluster=LIVE_CLUSTER)
+        _measured(scene.costs)
+    request = inputs.ReplayRequest(workload, **asdict(scene))
     setup = inputs.setup_of(request)
-    if live is not None:
+    if live.live is not None:
         # Imported late: they need the daemon's parts.
         from reshape_controller.cli.replays import live_inputs, live_replay
 
-        pace = live_inputs.TimeScale(speed_up, step_s)
-        live_replay.show(setup, chosen, seed, live, pace, record, repeats, form(config))
+        pace = live_inputs.TimeScale(live.speed_up, live.step_s)
+        folder, repeats = live.live, live.repeats
+        live_replay.show(setup, chosen, seed, folder, pace, live.record, repeats, form(config))
         return
     if hindsight:
         judged.show(setup, chosen, seed, form(config))

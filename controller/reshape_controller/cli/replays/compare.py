@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Group
 
+from reshape_controller.cli.config import Config
 from reshape_controller.cli.exits import Exit, failed
-from reshape_controller.cli.options import OutputOption, form, settings
+from reshape_controller.cli.options import form, options_from
 from reshape_controller.cli.output import Output, emit, note
 from reshape_controller.cli.replays import inputs, sensitivity, tables
 from reshape_controller.cli.replays.folder import locked_folder, unwritable
 from reshape_controller.cli.replays.options import (
-    ClusterOption,
-    CostsOption,
-    JobsOption,
-    LastOption,
     OutOption,
-    ProfilesOption,
-    SizesOption,
-    SpreadOption,
-    TruthOption,
+    SceneOptions,
     given,
     workload_of,
 )
@@ -74,8 +68,11 @@ class Comparisons:
     workloads: list[Comparison]
 
 
+@options_from("output")
 def compare(
+    config: Config,
     context: typer.Context,
+    *,
     bundles: Annotated[
         list[Path] | None, typer.Argument(metavar="[A B]", help="Two result folders (--out).")
     ] = None,
@@ -94,14 +91,7 @@ def compare(
     seeds: Annotated[
         str, typer.Option(metavar="30|5-9|1,4", help="Number of seeds, or a list.")
     ] = ("30"),
-    cluster: ClusterOption = None,
-    costs: CostsOption = "paper",
-    profiles: ProfilesOption = None,
-    sizes: SizesOption = None,
-    jobs: JobsOption = None,
-    last_s: LastOption = None,
-    spread: SpreadOption = None,
-    device_truth: TruthOption = None,
+    scene: SceneOptions,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Worker processes; default: all cores.")
     ] = None,
@@ -110,10 +100,9 @@ def compare(
         typer.Option("--sensitivity", help="Repeat with each assumed cost 25 % lower, higher."),
     ] = False,
     out: OutOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Compare policies over seeds, or two result folders. Shows medians with 95 % intervals."""
-    shown = form(settings(None, output))
+    shown = form(config)
     if bundles:
         for name, flag in given(context).items():
             if name != "output":
@@ -129,9 +118,7 @@ def compare(
     contenders = [inputs.contender(label, "--policies") for label in labels]
     if len(set(labels)) < len(labels):
         raise failed(Exit.USAGE, "--policies names a policy twice", f"--policies {policies}")
-    request = inputs.ReplayRequest(
-        workload, cluster, costs, profiles, sizes, jobs, last_s, spread, device_truth
-    )
+    request = inputs.ReplayRequest(workload, **asdict(scene))
     chosen = inputs.seeds_of(seeds)
     if assumptions:
         if len(contenders) < 2 or workload == ALL:

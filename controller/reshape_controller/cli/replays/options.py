@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.replay.time_scaling import STEP_S
 
 SPREAD_MAX = 0.9
 """Largest spread: a job takes at least a tenth of its profile's time."""
@@ -108,6 +110,41 @@ AddGpusOption = Annotated[
 DrainOption = Annotated[
     str | None, typer.Option(metavar="HOST", help="With --from-live: host to remove.")
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class SceneOptions:
+    """The options of ``replay`` and ``compare`` that determine cluster, jobs and costs."""
+
+    cluster: ClusterOption = None
+    costs: CostsOption = "paper"
+    profiles: ProfilesOption = None
+    sizes: SizesOption = None
+    jobs: JobsOption = None
+    last_s: LastOption = None
+    spread: SpreadOption = None
+    device_truth: TruthOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOptions:
+    """The options of ``replay --live``. ``live``: the folder; None: no live run."""
+
+    live: LiveOption = None
+    speed_up: SpeedUpOption = 40.0
+    repeats: RepeatsOption = 3
+    record: RecordOption = None
+    step_s: StepOption = STEP_S
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfOptions:
+    """The options of ``replay --from-live``."""
+
+    from_live: FromLiveOption = False
+    add_host: AddHostOption = None
+    add_gpus: AddGpusOption = 0
+    drain: DrainOption = None
 
 
 def given(context: typer.Context) -> dict[str, str]:
