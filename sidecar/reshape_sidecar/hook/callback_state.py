@@ -14,6 +14,7 @@ import weakref
 from collections import deque
 from typing import Any
 
+from reshape_sidecar.hook import process_state
 from reshape_sidecar.hook.custom_step import of_keras
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.values import Reader, Unkeepable, Writer
@@ -34,6 +35,7 @@ def capture(callbacks: list[Any], writer: Writer) -> list[Any]:
     for callback in callbacks:
         values: dict[str, Any] = {}
         unkeepable: list[str] = []
+        process: dict[str, str] = {}
         if type(callback).__name__ not in SKIPPED_CLASSES:
             for name, value in vars(callback).items():
                 if name in NEVER_KEPT:
@@ -42,7 +44,17 @@ def capture(callbacks: list[Any], writer: Writer) -> list[Any]:
                     values[name] = writer.encode(value)
                 except Unkeepable:
                     unkeepable.append(name)
-        out.append({"class": _class(callback), "kept": values, "lost": unkeepable})
+                    if (doing := process_state.condition(value)) is not None:
+                        process[name] = doing
+        out.append(
+            {
+                "class": _class(callback),
+                "kept": values,
+                "lost": unkeepable,
+                "process": process,
+                "profiles": process_state.profiles(callback),
+            }
+        )
     return out
 
 
@@ -70,15 +82,39 @@ def restore(callbacks: list[Any], saved: list[Any], reader: Reader) -> None:
 
 
 def _fill(callback: Any, entry: dict[str, Any], reader: Reader) -> None:
-    appends = _appends(callback)
+    skipped = OF_THE_FILE if _appends(callback) else frozenset()
+    skipped |= process_state.FLAGS_OF_KERAS.get(type(callback).__name__, frozenset())
+    fresh = _flags_of_process(callback, entry)
     for name, value in entry["kept"].items():
-        if not (appends and name in OF_THE_FILE):
+        if name not in skipped and name not in fresh:
             _put(callback, name, reader.decode(value))
+    if fresh and not of_keras(type(callback)):
+        _complain_once(
+            f"attributes of {_class(callback)} that begin again with its threads, files or "
+            f"profilers: {', '.join(fresh)}"
+        )
     lost = [] if of_keras(type(callback)) else entry["lost"]
     if lost:
         _complain_once(
             f"attributes of {_class(callback)} that were not restored: {', '.join(lost)}"
         )
+
+
+def _flags_of_process(callback: Any, entry: dict[str, Any]) -> list[str]:
+    """Return the flags that a callback holds about what died with the process before.
+
+    There are none if the callback has already made all of it again.
+    """
+    there = vars(callback)
+    held = entry.get("process", {})  # unknown to an older hook
+    again = all(process_state.condition(there.get(name)) == doing for name, doing in held.items())
+    if again and not entry.get("profiles", False):
+        return []
+    return [
+        name
+        for name, value in entry["kept"].items()
+        if isinstance(value, bool) and there.get(name) is not value
+    ]
 
 
 @functools.cache

@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 SCRIPTS = Path(__file__).parent / "scripts"
 SCRIPT, PLANTED = SCRIPTS / "restored.py", SCRIPTS / "planted.py"
+CALLBACKS = SCRIPTS / "process_state.py"
 CHAINS: dict[str, dict[str, tuple[int, ...]]] = {
     "layers": {"noise": (8, 5)},
     "pipelines": {
@@ -54,6 +55,15 @@ def test_what_functions_of_the_data_change_is_restored(tmp_path: Path, name: str
     wanted = plain(SCRIPT, *chain).lines("STEP")
     assert len(wanted) >= 18
     assert steps_of_stopped(Job(tmp_path / "job", SCRIPT, tuple(chain)), chain) == wanted
+
+
+@pytest.mark.gate
+def test_profilers_and_threads_of_callbacks_begin_again(tmp_path: Path) -> None:
+    chain: dict[str, tuple[int, ...]] = {"tensorboard": (8,), "profiled": (7,), "threaded": (7,)}
+    wanted = plain(CALLBACKS, *chain)
+    assert wanted.code == 0, wanted.err
+    found = steps_of_stopped(Job(tmp_path / "job", CALLBACKS, tuple(chain)), chain)
+    assert found == wanted.lines("STEP")
 
 
 def test_a_seed_that_is_not_restored_gives_other_losses(tmp_path: Path) -> None:
