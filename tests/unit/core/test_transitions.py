@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import pytest
 
+from reshape_controller.core import events as ev
 from reshape_controller.core import transitions
 from reshape_controller.core.model import Job, JobId, JobState, Stage
 from reshape_controller.core.state import RECENT_MAX, State
 from reshape_controller.core.transaction import JobChanges, Transaction
-from reshape_controller.core.transitions import LEGAL, STATE_CHANGES, InvalidTransition
+from reshape_controller.core.transitions import (
+    ANY,
+    ANY_BUT_ENDING,
+    LEGAL,
+    STATE_CHANGES,
+    InvalidTransition,
+)
+from reshape_sidecar.wire import Outcome, OutcomeKind
+from tests.support.hand_over_scenes import mid_shrink
 from tests.support.world import World
 
 CORE = Path(transitions.__file__).parent
@@ -76,6 +86,103 @@ def test_a_state_that_may_not_follow_is_refused(before: JobState, after: JobStat
 def test_every_stage_has_a_pair_that_is_refused_and_a_way_out() -> None:
     assert {before for before, _ in ILLEGAL} == set(Stage)
     assert {before for before, after in LEGAL if before is not after} == set(Stage)
+
+
+def at(stage: Stage) -> tuple[World, str]:
+    """A world that stands still, and the name of a job in this stage."""
+    if stage in (Stage.READY, Stage.SAVING):
+        return mid_shrink(), "b" if stage is Stage.READY else "a"
+    world = World().boot(4)
+    if stage in (Stage.TRAINING, Stage.STOPPING, Stage.ENDING):
+        world.running("a", 2, 2, 4)
+        world.auto = False
+    else:
+        world.auto = False
+        world.submit("a", 2, 4)
+    if stage is Stage.STOPPING:
+        world.plan(("a", 4))
+        stopping(world, "a")
+    elif stage is Stage.ENDING:
+        cancel(world, "a")
+    elif stage in (Stage.LAUNCHING, Stage.STARTING):
+        world.plan(("a", 2))
+    if stage is Stage.STARTING:
+        world.settle_until("a", stage)
+    assert world.job("a").stage is stage
+    return world, "a"
+
+
+def stopping(world: World, name: str) -> None:
+    """Its SideCar answers that it stops, and its processes are not gone yet."""
+    container, generation = world.container(name), world.job(name).generation
+    container.sequence += 1
+    outcome = Outcome(generation, OutcomeKind.STOPPING, 3)
+    observed = dataclasses.replace(container.observed(), generation=generation, outcome=outcome)
+    world.event(ev.SideCarReported(observed))
+
+
+def start_fails(world: World, name: str) -> None:
+    world.container(name).crashes = True
+    world.converge(world.container(name))
+
+
+def cancel(world: World, name: str) -> None:
+    world.event(ev.CancelRequested(JobId(name), "ann"))
+
+
+def plan(world: World, name: str) -> None:
+    world.plan((name, 4))
+
+
+def go_on(world: World, name: str) -> None:
+    world.container("a").saves = True
+    world.settle()
+
+
+def wait(world: World, name: str) -> None:
+    world.wait(3600.0)
+
+
+SCENES: dict[tuple[Stage, Stage], Callable[[World, str], None]] = {
+    (Stage.NONE, Stage.NONE): cancel,
+    (Stage.NONE, Stage.LAUNCHING): plan,
+    (Stage.LAUNCHING, Stage.READY): go_on,
+    (Stage.READY, Stage.STARTING): go_on,
+    (Stage.STARTING, Stage.TRAINING): go_on,
+    (Stage.STARTING, Stage.STARTING): start_fails,
+    (Stage.TRAINING, Stage.SAVING): plan,
+    (Stage.TRAINING, Stage.STARTING): World.crash,
+    (Stage.SAVING, Stage.STOPPING): go_on,
+    (Stage.SAVING, Stage.TRAINING): World.save_deadline_passes,
+    (Stage.STOPPING, Stage.STARTING): go_on,
+    (Stage.ENDING, Stage.ENDING): wait,
+    **{(stage, Stage.NONE): World.kill_container for stage in ANY},
+    **{(stage, Stage.ENDING): cancel for stage in ANY_BUT_ENDING},
+}
+"""What makes a job in the first stage move to the second."""
+
+
+def test_every_legal_pair_has_a_scene() -> None:
+    assert set(SCENES) == LEGAL, "a pair that never happens is not legal"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), sorted(SCENES), ids=[f"{a.value}-{b.value}" for a, b in sorted(SCENES)]
+)
+def test_every_legal_pair_happens(
+    before: Stage, after: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, name = at(before)
+    moves = []
+    move = Transaction.move
+
+    def recorded(tx: Transaction, job_id: JobId, stage: Stage, **changes: Any) -> Job:
+        moves.append((job_id, tx.state.jobs[job_id].stage, stage))
+        return move(tx, job_id, stage, **changes)
+
+    monkeypatch.setattr(Transaction, "move", recorded)
+    SCENES[before, after](world, name)
+    assert (JobId(name), before, after) in moves
 
 
 def test_the_error_has_the_last_ten_history_entries_of_the_job() -> None:
