@@ -2,7 +2,7 @@
 
 Does: dispatches each event to its module, and clamps time so that it never runs backwards.
 Never: reads a clock, draws a number or does I/O: it is the same live and over a log.
-``docs/architecture.md`` has the state tables.
+``core.transitions`` has the tables of stages and states.
 """
 
 from __future__ import annotations

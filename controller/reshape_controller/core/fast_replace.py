@@ -8,9 +8,29 @@ that does so takes a third less time. Therefore ``Job``, ``Gpu`` and ``Observed`
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 _new, _set = object.__new__, object.__setattr__
+_Value = TypeVar("_Value")
+
+
+def with_changes(value: _Value, changes: Mapping[str, Any]) -> _Value:
+    """Return a copy with other values in the fields that ``changes`` names. Raises TypeError for an
+    unknown field."""
+    try:
+        before = value.__dict__
+    except AttributeError:  # it has slots
+        return dataclasses.replace(value, **changes)  # type: ignore[type-var]
+    cls = type(value)
+    fields = {**before, **changes}
+    if len(fields) != len(before):
+        unknown = ", ".join(changes.keys() - before.keys())
+        raise TypeError(f"{cls.__name__} has no field {unknown}")
+    copy = _new(cls)
+    _set(copy, "__dict__", fields)
+    return copy
+
 
 if TYPE_CHECKING:
     from dataclasses import replace
@@ -18,18 +38,7 @@ else:
 
     def replace(value: Any, **changes: Any) -> Any:
         """Return a copy with other values in some fields. Raises TypeError for an unknown field."""
-        try:
-            before = value.__dict__
-        except AttributeError:  # it has slots
-            return dataclasses.replace(value, **changes)
-        cls = type(value)
-        fields = before | changes
-        if len(fields) != len(before):
-            unknown = ", ".join(changes.keys() - before.keys())
-            raise TypeError(f"{cls.__name__} has no field {unknown}")
-        copy = _new(cls)
-        _set(copy, "__dict__", fields)
-        return copy
+        return with_changes(value, changes)
 
 
-__all__ = ["replace"]
+__all__ = ["replace", "with_changes"]

@@ -92,29 +92,34 @@ def learn_report(tx: Transaction, before: Job, report: Observed) -> None:
     if before.stage is not Stage.TRAINING:
         _learn_start(tx, before, report.times)
         job = tx.update(job.id, progress_at_s=tx.now_s, trend=None)
-    changes = progress_changes(tx, job, report, before.progress, job.progress)
-    tx.update(job.id, **changes)
+    changes: JobChanges = {}
+    add_progress(changes, tx, job, report, before.progress, job.progress)
+    tx.take_changes(job.id, changes)
 
 
-def progress_changes(
-    tx: Transaction, job: Job, report: Observed, before: Progress, after: Progress
-) -> JobChanges:
-    """Return the changes of a job that a report of its training process teaches.
+def add_progress(
+    changes: JobChanges,
+    tx: Transaction,
+    job: Job,
+    report: Observed,
+    before: Progress,
+    after: Progress,
+) -> None:
+    """Add to ``changes`` what a report of the job's training process teaches.
 
     ``before`` and ``after``: the job's progress without and with that of the report.
     """
-    changes: JobChanges = {}
     if report.generation != job.generation:
-        return changes
+        return
+    at_s, measured = job.progress_at_s, job.measured
     if report.progress.step > before.step:
-        changes = _speed_changes(tx, job, report.progress.seconds_per_step)
+        at_s = changes["progress_at_s"] = tx.now_s
+        measured = _learn_speed(changes, tx, job, report.progress.seconds_per_step)
     if before.total_steps is None and after.total_steps is not None:
         believed = total_steps(tx.state.profiles, job.spec, before, job.curve)
         if believed is None or abs(believed - after.total_steps) > LENGTH_NEWS * believed:
             tx.state.plan_wanted = True
-    at_s = changes.get("progress_at_s", job.progress_at_s)
     if at_s is not None and job.host is not None:
-        measured = changes.get("measured", job.measured)
         gpu_type = tx.state.hosts[job.host].gpu_type
         trend = job.trend
         if trend is None or not trend.expects(after, at_s, measured, gpu_type, len(job.gpus)):
@@ -122,7 +127,6 @@ def progress_changes(
     accuracies = _accuracies(job, report, before, after)
     if accuracies is not job.accuracies:
         changes["accuracies"] = accuracies
-    return changes
 
 
 def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
@@ -192,11 +196,15 @@ def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
         state.profiles = state.profiles.with_learned(replace(known, **moved))
 
 
-def _speed_changes(tx: Transaction, job: Job, seconds: float | None) -> JobChanges:
-    """Return the changes of a job whose steps moved. ``seconds`` per step; None or an impossible
-    figure teaches no speed."""
+def _learn_speed(
+    changes: JobChanges, tx: Transaction, job: Job, seconds: float | None
+) -> tuple[Measured, ...]:
+    """Add to ``changes`` what the speed of a job whose steps moved teaches; return its speeds.
+
+    ``seconds``: per step; None or an impossible figure teaches no speed.
+    """
     if seconds is None or not STEP_MIN_S <= seconds <= SECONDS_MAX:
-        return {"progress_at_s": tx.now_s}
+        return job.measured
     state, size, job_type = tx.state, len(job.gpus), job.spec.job_type
     assert job.host is not None
     gpu_type = state.hosts[job.host].gpu_type
@@ -205,7 +213,7 @@ def _speed_changes(tx: Transaction, job: Job, seconds: float | None) -> JobChang
     believed_s = state.profiles.seconds_per_step(job_type, gpu_type, size) * batches
     prior_s = believed_s if known else None
     measured = measure(job.measured, gpu_type, size, seconds, prior_s=prior_s, weight=SPEED_WEIGHT)
-    changes: JobChanges = {"measured": measured, "progress_at_s": tx.now_s}
+    changes["measured"] = measured
     here = at_size(measured, gpu_type, size)
     assert here is not None
     straggling = job.straggling
@@ -224,7 +232,7 @@ def _speed_changes(tx: Transaction, job: Job, seconds: float | None) -> JobChang
         )
         speed = learned.speed if as_before(learned.speed, heard) else heard
         state.profiles = state.profiles.with_learned(replace(learned, speed=speed, heard=heard))
-    return changes
+    return measured
 
 
 def _straggles(tx: Transaction, job: Job, here: Measured, believed_s: float) -> bool:

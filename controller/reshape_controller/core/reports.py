@@ -41,12 +41,12 @@ def take(tx: Transaction, report: Observed) -> None:
     judged = progress.trajectory != before.progress.trajectory
     if before.stage is Stage.TRAINING and report.phase is Phase.RUNNING:
         # Most reports are of a job that goes on training, and can meet none of the rules.
-        changes |= learning.progress_changes(tx, before, report, before.progress, progress)
+        learning.add_progress(changes, tx, before, report, before.progress, progress)
         on_trend = before.trend is not None and "trend" not in changes
         changes_view = not (on_trend and before.answered and before.reachable)
-        tx.update(job_id, changes_view=changes_view or judged, **changes)
+        tx.take_changes(job_id, changes, changes_view=changes_view or judged)
     else:
-        tx.update(job_id, **changes)
+        tx.take_changes(job_id, changes)
         _move_on(tx, job_id, report)
         learning.learn_report(tx, before, report)
     if judged:

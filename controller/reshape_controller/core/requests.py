@@ -56,7 +56,7 @@ def _resume(tx: Transaction, job_id: JobId, reason: str) -> None:
         changes["state"] = JobState.SUBMITTED
     elif job.after_end is JobState.HALTED:
         changes["after_end"] = JobState.SUBMITTED
-    job = tx.update(job_id, **changes)
+    job = tx.take_changes(job_id, changes)
     tx.state.plan_wanted = True
     tx.note(job, "resumed", reason)
 

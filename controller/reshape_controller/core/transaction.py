@@ -11,7 +11,7 @@ from typing import TypedDict, Unpack
 
 from reshape_controller.core import transitions
 from reshape_controller.core.commands import Command
-from reshape_controller.core.fast_replace import replace
+from reshape_controller.core.fast_replace import with_changes
 from reshape_controller.core.knowledge import Curve, Measured, Trend
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import (
@@ -122,10 +122,14 @@ class Transaction:
         ``changes_view``: false if the view that policies see stays the same. Raises
         InvalidTransition if the job's state must not follow its last state.
         """
+        return self.take_changes(job_id, changes, changes_view=changes_view)
+
+    def take_changes(self, job_id: JobId, changes: JobChanges, *, changes_view: bool = True) -> Job:
+        """Do as ``update``, with changes that a function has collected."""
         before = self.state.jobs[job_id]
         if "state" in changes:
             self._check_state(before, changes["state"])
-        job = replace(before, **changes)
+        job = with_changes(before, changes)
         self.state.put_job(job, changes_view=changes_view)
         return job
 
@@ -140,7 +144,7 @@ class Transaction:
             raise transitions.InvalidTransition(job_id, before.stage, stage, recent)
         if "state" in changes:
             self._check_state(before, changes["state"])
-        job = replace(before, stage=stage, **changes)
+        job = with_changes(before, {"stage": stage, **changes})
         self.state.put_job(job)
         return job
 

@@ -310,7 +310,7 @@ def test_a_length_is_news_if_nobody_knew_it_or_believed_another_one(
     seen = replace(found.container("job").observed(), progress=Progress(step=2, total_steps=1000))
     state.plan_wanted = False
     tx = Transaction(state, found.now_s, keeps_history=True)
-    learning.progress_changes(tx, job, seen, before.progress, job.progress)
+    learning.add_progress({}, tx, job, seen, before.progress, job.progress)
     assert state.plan_wanted is wanted
 
 
