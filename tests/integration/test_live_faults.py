@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from reshape_controller.core import events as ev
+from reshape_controller.core import transitions
 from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.limits import Limits
 from reshape_controller.core.model import GpuState, JobId, Stage
 from reshape_controller.core.record import LogRecord
+from reshape_controller.core.transitions import InvalidTransition
 from reshape_controller.live import control as control_module
 from reshape_controller.live import effects as effects_module
 from reshape_controller.live import inbox
@@ -376,6 +378,23 @@ def test_an_event_that_the_engine_cannot_take_fails_its_sender_alone(
             with pytest.raises(Stopped, match="before it could answer"):
                 await good
             assert "a defect" in daemon.loop.problem
+
+    asyncio.run(scenario())
+
+
+def test_an_illegal_change_of_a_job_stops_the_controller_before_the_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(tmp_path) as daemon:
+            seq = daemon.loop.journal.seq
+            monkeypatch.setattr(transitions, "LEGAL", frozenset())
+            with pytest.raises(NotReady, match="stopped before it could answer"):
+                await daemon.control.submit(spec("first", 4))
+            with pytest.raises(InvalidTransition, match="none must not become launching"):
+                await daemon.tasks[0]
+            assert daemon.loop.journal.seq == seq
+            assert "must not become" in daemon.loop.problem
 
     asyncio.run(scenario())
 
