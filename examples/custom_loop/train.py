@@ -19,9 +19,9 @@ from reshape_sidecar import session
 BATCH = 64
 
 
-def samples(count: int = 2048) -> tuple[np.ndarray, np.ndarray]:
+def samples(count: int = 2048, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Points in ten dimensions and on which side of a curved surface they lie."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     x = random.normal(size=(count, 10)).astype("float32")
     return x, (np.sin(x).sum(1) > 0).astype("float32")[:, None]
 
@@ -29,6 +29,7 @@ def samples(count: int = 2048) -> tuple[np.ndarray, np.ndarray]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--evaluate-every", type=int, default=0, help="steps; 0: never")
     options = parser.parse_args()
 
     keras.utils.set_random_seed(5)
@@ -66,9 +67,15 @@ def main() -> None:
     def save(folder):
         checkpoint.write(str(folder / "state"))
 
-    last = job.total_steps or options.steps
+    def accuracy():
+        x, y = samples(512, seed=1)
+        return float(np.mean((model(x).numpy() > 0) == (y > 0.5)))
+
+    every = options.evaluate_every
     batches = iter(strategy.experimental_distribute_dataset(data))
-    while job.step < last:
+    while job.step < job.total_steps:
+        if every and job.step % every == 0 and job.evaluated("val_accuracy", accuracy()):
+            break  # the record's target_accuracy is reached
         loss = float(train(next(batches)))
         print(f"step {job.step + 1} loss {loss:.6f}", flush=True)
         job.step_done(save, loss=loss)

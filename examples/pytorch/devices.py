@@ -34,20 +34,22 @@ class Start:
     last: int
     checkpoint: Path | None
     port: int | None = None
+    evaluate_every: int = 0
+    """Steps between two evaluations; 0: none."""
 
 
 Train = Callable[[int, Start, Session | None], None]
 """Trains on one device, given its number; the first one gets the session."""
 
 
-def run(train: Train, job: Session, steps: int) -> NoReturn:
+def run(train: Train, job: Session, steps: int, evaluate_every: int = 0) -> NoReturn:
     """Train on all devices of ``job``, to its length or to ``steps``, and end."""
     if job.checkpoint is not None:
         print(f"going on after step {job.step}", flush=True)
     meeting = dist.TCPStore(HERE, 0, is_master=True, wait_for_workers=False)  # takes a free port
     ranks = torch.cuda.device_count() or job.devices
-    last = job.total_steps or steps
-    start = Start(ranks, job.step, last, job.checkpoint, meeting.port)
+    last = steps if job.total_steps is None else job.total_steps
+    start = Start(ranks, job.step, last, job.checkpoint, meeting.port, evaluate_every)
     others = multiprocessing.start_processes(
         _another, args=(train, start), nprocs=ranks - 1, join=False, daemon=True
     )

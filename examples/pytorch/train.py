@@ -38,7 +38,19 @@ def train_on(device: torch.device, rank: int, start: Start, job: session.Session
         kept = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         torch.save(kept, folder / "state.pt")
 
+    def is_good_enough() -> bool:
+        """Let the first process judge its evaluation, for all of them end after the same step."""
+        ends = torch.zeros(1, device=device)
+        if job is not None:
+            with torch.no_grad():
+                right = (model(x.to(device)) > 0) == (y.to(device) > 0.5)
+            ends += job.evaluated("accuracy", right.float().mean().item())
+        dist.broadcast(ends, 0)
+        return bool(ends.item())
+
     for step in range(start.step, start.last):
+        if start.evaluate_every and step % start.evaluate_every == 0 and is_good_enough():
+            break  # the record's target_accuracy is reached
         mine = share(step, rank, start.ranks)
         optimizer.zero_grad()
         loss = loss_of(on_all(x[mine].to(device)), y[mine].to(device))
@@ -57,5 +69,7 @@ def train_on(device: torch.device, rank: int, start: Start, job: session.Session
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=300)
-    steps = parser.parse_args().steps
-    run(train, session.start(total_steps=steps), steps)
+    parser.add_argument("--evaluate-every", type=int, default=0, help="steps; 0: never")
+    options = parser.parse_args()
+    job = session.start(total_steps=options.steps)
+    run(train, job, options.steps, options.evaluate_every)

@@ -90,7 +90,8 @@ class Session:
         """Steps done."""
         self.epoch = 0
         self.total_steps = settings.steps if settings.steps is not None else total_steps
-        """Length in steps: the record's, or else the program's."""
+        """Length in steps: the record's, or else the program's; the steps done once the target
+        accuracy is reached."""
         if settings.checkpoints is not None:
             if settings.worker == 0:
                 checkpoints.claim(settings.checkpoints, settings.attempt, settings.job)
@@ -101,6 +102,8 @@ class Session:
             self.step = self._newest.manifest.step
             self.epoch = self._newest.manifest.epoch
             self._target.restore(_saved_target(self._newest.path))
+            if self.target_reached:
+                self.total_steps = self.step
         self._stop.answered_by_loop = True
         self._stop.install()
         self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
@@ -130,26 +133,25 @@ class Session:
         """Report an evaluation after the steps so far; return whether to end the training.
 
         Call it on every worker, before the step that follows, so that a process that starts again
-        at this step repeats it. ``metric``: name as in the record's ``metric``; without one there,
-        a validation accuracy (``val_...``) is judged, or else the first metric. ``value``: a share
-        from 0 to 1 if the metric is judged. Always False without a ``target_accuracy``. Raises
-        ValueError for another value of the judged metric, TypeError for no number.
+        at this step repeats it. Once the target is reached, ``total_steps`` are the steps done.
+        Always False without a ``target_accuracy`` in the record. Raises TypeError if ``value`` is
+        no number, ValueError if the metric is judged and its value is no share.
+
+        metric: name as in the record's ``metric``; if that names none, a validation accuracy
+            (``val_...``) is judged, or else the first accuracy.
+        value: a share from 0 to 1 if the metric is judged.
         """
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            try:
-                value = float(value)
-            except (TypeError, ValueError):
-                raise TypeError(
-                    f"evaluated: the value of {metric} is {value!r}; give a number"
-                ) from None
-        if self._target.judges(metric) and not 0.0 <= value <= 1.0:
+        number = _number(metric, value)
+        if self._target.judges(metric) and not 0.0 <= number <= 1.0:
             raise ValueError(
-                f"evaluated: {metric} is {value:g}, and the record's target_accuracy is a share; "
+                f"evaluated: {metric} is {number:g}, and the record's target_accuracy is a share; "
                 "give a share from 0 to 1 (93.5 % is 0.935)"
             )
-        reached = self._target.evaluated(metric, float(value), step=self.step, epoch=self.epoch)
+        reached = self._target.evaluated(metric, number, step=self.step, epoch=self.epoch)
+        if reached:
+            self.total_steps = self.step
         if self._target.active:
-            self._reporter.update(step=self.step, epoch=self.epoch)
+            self._reporter.update(step=self.step, epoch=self.epoch, total_steps=self.total_steps)
             self._reporter.report_target(self._target.state)
             self._reporter.send()
         return reached
@@ -311,6 +313,17 @@ def _write_and_discard(write: Write) -> None:
         tempfile.TemporaryDirectory(prefix="reshape-worker-") as folder,
     ):
         write(Path(folder))
+
+
+def _number(metric: object, value: Any) -> float:
+    """Return the value of an evaluation, which may be a tensor. Raises TypeError."""
+    if not isinstance(metric, str):
+        raise TypeError(f"evaluated: the metric is {metric!r}; give its name")
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        text = f"evaluated: the value of {metric} is {value!r}; give a number"
+        raise TypeError(text) from None
 
 
 def _saved_target(folder: Path) -> dict[str, Any] | None:

@@ -22,12 +22,12 @@ scores = [float(word) for word in os.environ["SCORES"].split(",")]
 def save(folder):
     (folder / "step.json").write_text(json.dumps(job.step))
 
-while not job.target_reached and job.step < job.total_steps:
+while job.step < job.total_steps:
     if job.step and job.step % 5 == 0:
         ends = [job.evaluated(name, scores[job.step // 5 - 1]) for name in names]
         print("EVALUATED", job.step, ends, flush=True)
         if any(ends):
-            break
+            continue
     if str(job.step + 1) == os.environ.get("STOP_AT"):
         os.kill(os.getpid(), signal.SIGTERM)
     job.step_done(save, accuracy=0.99)
@@ -116,3 +116,6 @@ def test_a_value_that_is_no_number_is_refused(tmp_path: Path) -> None:
     )
     ended = plain(script, PYTHONPATH=str(ROOT / "sidecar"))
     assert "the value of val_accuracy is None; give a number" in ended.err
+    script.write_text("from reshape_sidecar import session\nsession.start().evaluated(0.9, 0.9)\n")
+    ended = plain(script, PYTHONPATH=str(ROOT / "sidecar"))
+    assert "the metric is 0.9; give its name" in ended.err
