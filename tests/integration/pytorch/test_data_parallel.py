@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.init import processes
-from tests.support.daemon_bed import Bed
-from tests.support.pytorch_bed import STEPS, PyTorchBed, losses, near, straight
+from tests.support.daemon_bed import Bed, eventually
+from tests.support.pytorch_bed import (
+    EXAMPLES,
+    PYTHON,
+    PYTORCH_S,
+    STEPS,
+    PyTorchBed,
+    losses,
+    near,
+    straight,
+)
 
 pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(600)]
 
@@ -33,3 +42,21 @@ def test_the_end_of_one_device_is_an_end_of_all_and_the_job_goes_on(bed: Bed) ->
     done = job.completed()
     assert (done["failures"], done["container_restarts"]) == (1, 0)
     assert {step for step, _ in losses(job.log)} == {*range(1, STEPS + 1)}
+
+
+def test_all_devices_end_at_the_target_accuracy_that_the_first_one_judges(bed: Bed) -> None:
+    bed.up()
+    command = [str(PYTHON), "train.py", "--steps", str(STEPS), "--evaluate-every", "25"]
+    job = bed.submit(
+        "learner",
+        steps=None,
+        command=command,
+        code=str(EXAMPLES),
+        framework="pytorch",
+        target_accuracy=0.85,
+    )
+    eventually(lambda: bed.job(job)["state"] == "completed", least_s=PYTORCH_S, text="its end")
+    done = bed.job(job)
+    assert (done["step"], done["total_steps"], done["failures"]) == (25, 25, 0)
+    assert done["reason"].startswith("reached its target accuracy 0.85: accuracy is 0.8")
+    assert done["reason"].endswith("at step 25")
