@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from reshape_controller.core.errors import ReshapeError
@@ -21,7 +20,7 @@ class InvalidTransition(ReshapeError):
         job: str,
         before: Stage | JobState,
         after: Stage | JobState,
-        history: Iterable[HistoryEntry],
+        history: tuple[HistoryEntry, ...],
     ) -> None:
         """``history``: the last entries of the job, at most ten."""
         what = "stage" if isinstance(before, Stage) else "state"
@@ -29,7 +28,11 @@ class InvalidTransition(ReshapeError):
         super().__init__(
             f"{job}: {what} {before.value} must not become {after.value}; last history: {last}"
         )
-        self.job, self.before, self.after = job, before, after
+        self.job, self.before, self.after, self.history = job, before, after, history
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the arguments, not the text: replays run in processes of their own."""
+        return InvalidTransition, (self.job, self.before, self.after, self.history)
 
 
 def _line(entry: HistoryEntry) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import pickle
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -197,6 +198,7 @@ def test_the_error_has_the_last_ten_history_entries_of_the_job() -> None:
     assert "entry 1." not in text
     assert text.index("entry 2.") < text.index("entry 11.")
     assert "cluster" not in text
+    assert str(pickle.loads(pickle.dumps(error.value))) == text
 
 
 def test_the_history_for_errors_is_neither_dumped_nor_kept_for_an_ended_job() -> None:
