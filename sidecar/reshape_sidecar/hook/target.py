@@ -18,6 +18,11 @@ from reshape_sidecar.wire import TargetProgress
 EVALUATIONS_MAX = 16
 """Evaluations in a report: the newest, so that a lost report loses no point of the curve."""
 VALIDATION = "val_"
+TRAINS_ON = (
+    "a `fit` has reached the target accuracy, and the script calls `fit` again; each call is "
+    "judged by itself. A loop that shall end at the target "
+    "leaves by `if model.stop_training: break`"
+)
 _ACCURACIES = ("accuracy", "acc")
 
 
@@ -45,6 +50,7 @@ class TargetJudge:
         self._noted = False
         self._stand_in = ""
         """Note on the training metric that is judged without validation data."""
+        self._trains_on = False
         self._others: dict[str, int] = {}
         """First step of each metric that is evaluated, but not judged."""
         self.state = TargetProgress()
@@ -57,7 +63,14 @@ class TargetJudge:
         return self._target is not None
 
     def fit_begins(self) -> None:
-        """Begin a ``fit`` call, which is judged by itself."""
+        """Begin a ``fit`` call, which is judged by itself; log if an earlier one was enough."""
+        if self.state.reached and not self._trains_on:
+            self._trains_on = True
+            complain(TRAINS_ON)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Forget the row and the choice of the metric."""
         self._metric = self._target.metric if self._target is not None else None
         self._last_step, self._in_a_row_before = None, 0
         self._noted, self._stand_in = False, ""
@@ -172,7 +185,7 @@ class TargetJudge:
         if target is not None and target.metric is None and is_accuracy(metric):
             validates = metric.startswith(VALIDATION)
             if chosen is None or (validates and not chosen.startswith(VALIDATION)):
-                self.fit_begins()
+                self._begin()
                 self._metric = metric
         return target is not None and metric == self._metric
 

@@ -109,13 +109,17 @@ def test_what_cannot_be_judged_is_named_once_with_the_remedy(
     assert capsys.readouterr().err.count("reshape: ") == 1
 
 
-def test_each_fit_is_judged_by_itself() -> None:
+def test_each_fit_is_judged_by_itself_and_the_log_names_the_end_of_a_loop(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     found = judge(0.8, in_a_row=2)
     good = {**EPOCH, "val_accuracy": 0.9}
     assert [epoch(found, good, 1), epoch(found, good, 2)] == [False, True]
     found.fit_begins()
     assert not found.state.reached
     assert [epoch(found, good, 3), epoch(found, good, 4)] == [False, True]
+    found.fit_begins()
+    assert capsys.readouterr().err.count("leaves by `if model.stop_training: break`") == 1
 
 
 def test_a_row_goes_on_after_a_restart_and_an_evaluation_that_is_repeated_counts_once() -> None:
