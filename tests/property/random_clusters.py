@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from reshape_controller.core.knowledge import Measured
 from reshape_controller.core.model import HostId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_sidecar.wire import Progress
 from tests.support.clusters import COSTS, FREE, Cluster
 
 SIZES: tuple[tuple[int, ...], ...] = (
@@ -64,6 +65,9 @@ def clusters(draw: st.DrawFn, queued: int = 5, few_types: bool = False) -> Snaps
                 more["measured"] = draw(measured(more["sizes"], hosts[name][0]))
             more["only_host"] = draw(st.sampled_from([None, name]))
             more["unfit_on"] = draw(unfit_on([other for other in hosts if other != name]))
+            more["loses"] = draw(st.sampled_from([False, False, True]))
+            if more["loses"]:
+                more["progress"] = Progress(draw(st.integers(0, more["left"])))
             cluster.runs(f"run-{cluster.place:02d}", size, on=name, **more)
     for _ in range(draw(st.integers(0, queued))):
         sizes = draw(st.sampled_from(SIZES))

@@ -29,6 +29,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.state import State
 from reshape_controller.core.transitions import JOB_PHASES
+from reshape_controller.core.stop_table import TABLE, Program, Request
 from reshape_sidecar import limits as sidecar_limits
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
 from tests.support import architecture_tables
@@ -176,6 +177,14 @@ def test_the_table_of_deadlines_has_every_limit_with_its_figures() -> None:
     }
     assert {name: (float(row[1]), float(row[2])) for name, row in rows.items()} == figures
     assert [name for name, row in rows.items() if not row[5]] == [], "has no consequence"
+
+
+def test_the_table_of_requests_and_programs_is_the_engines() -> None:
+    stated, _ = tables(section(ARCHITECTURE, "Requests and programs"))
+    rows = {row[0]: row[1:] for row in stated}
+    assert list(rows) == [request.value for request in Request]
+    for request in Request:
+        assert rows[request.value] == [TABLE[request][program].value for program in Program]
 
 
 def test_the_table_of_the_sidecars_deadlines_has_every_limit_with_its_figure() -> None:

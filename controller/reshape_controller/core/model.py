@@ -94,6 +94,7 @@ class JobSpec:
     """Metric that a target accuracy is judged on; None: the SideCar chooses."""
     epochs_in_a_row: int = 1
     """Evaluations, one after the other, that have to reach a target accuracy."""
+    may_restart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,8 @@ class JobView:
     """Hosts on which it could not start; a plan prefers others."""
     fixed_because: str = ""
     """Reason that no plan may name it while it runs; then ``sizes`` has its size alone."""
+    loses: bool = False
+    """True if a stop loses its steps since its last checkpoint, so that it repeats them."""
     pinned: bool = False
     """True if a person allows it one size only."""
     trains: bool = False

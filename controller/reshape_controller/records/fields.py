@@ -227,6 +227,13 @@ class RecordFields(BaseModel):
         " `unknown`",
         examples=["any"],
     )
+    may_restart: bool | None = Field(
+        False,
+        description="`true`: a program that cannot save may be stopped to shrink, grow or move it;"
+        " it then begins again, and the lost steps are counted and priced. `false`: only a person's"
+        " request stops it",
+        examples=[False],
+    )
     seed: int | None = Field(
         None,
         ge=0,

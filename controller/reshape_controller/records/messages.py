@@ -22,6 +22,7 @@ _MESSAGES: Mapping[str, _Text] = {
     "finite_number": lambda c: "is not a finite number",
     "string_type": lambda c: "is not text",
     "string_unicode": lambda c: "is not valid text",
+    "bool_type": lambda c: "is not true or false",
     "list_type": lambda c: "is not a list",
     "dict_type": lambda c: "is not a mapping",
     "model_type": lambda c: "is not a mapping",
@@ -43,6 +44,7 @@ _HINTS = {
     "resources": "write a mapping such as {cpus: 4, memory: 8Gi}",
     "resources.memory": "write a number of bytes or a text such as 8Gi",
     "job_type": "use letters, digits, -, _ and .",
+    "may_restart": "write true or false, without quotation marks",
     "image": "give a name without spaces",
 }
 

@@ -156,4 +156,5 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         reshape_if=fields.reshape_if or ReshapeIf.ANY,
         metric=fields.metric,
         epochs_in_a_row=fields.epochs_in_a_row or 1,
+        may_restart=bool(fields.may_restart),
     )

@@ -142,6 +142,15 @@ class Predictor:
         """Return the iterations of the whole job; None while its length cannot be predicted."""
         return total_steps(self._book, job.spec, job.progress, job.curve)
 
+    def lost_steps(self, job: JobView) -> float:
+        """Return the iterations that a stop now would lose: those since the last checkpoint of a
+        job that does not save, extrapolated like the remaining ones; 0 for a job that saves."""
+        if not job.loses or job.progress_at_s is None:
+            return 0.0
+        since_s = max(0.0, self._now_s - job.progress_at_s)
+        done = job.progress.step + since_s / self.step_s(job, job.gpu_type, job.size)
+        return max(0.0, done - (job.progress.checkpoint_step or 0))
+
     def train_s(self, job: JobView, gpu_type: str, size: int) -> float:
         """Return the seconds of training left if the job has ``size`` GPUs of a type from now."""
         return self.remaining_steps(job) * self.step_s(job, gpu_type, size)
@@ -183,8 +192,17 @@ class Predictor:
         ``moves``: to another host."""
         cost = self.estimate(job).cost
         training = self.train_s(job, gpu_type, size)
+        again: tuple[tuple[str, float], ...] = ()
+        if job.loses:
+            lost_s = self.lost_steps(job) * self.step_s(job, gpu_type, size)
+            again = (("repeated steps", lost_s),)
         return Prediction(
-            (*self._reshape_phases(cost, moves=moves), ("training", training), *_exit_phases(cost))
+            (
+                *self._reshape_phases(cost, moves=moves),
+                *again,
+                ("training", training),
+                *_exit_phases(cost),
+            )
         )
 
     def incoming_s(self, job: JobView, gpu_type: str, size: int, release_s: float = 0.0) -> float:
@@ -238,7 +256,7 @@ class Predictor:
         """Return the total of ``reshaped`` by size, for all sizes that the job may have."""
         estimate = self.estimate(job)
         fixed_s = self._reshape_s(estimate, moves=moves) + estimate.exit_s
-        steps = self._remaining_steps(estimate)
+        steps = self._remaining_steps(estimate) + self.lost_steps(job)
         step_times_s = self._step_times_s(job, estimate, gpu_type)
         return {size: fixed_s + steps * step_times_s[size] for size in job.sizes}
 

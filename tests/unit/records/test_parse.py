@@ -71,6 +71,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
             "max_wait_s": 90,
             "on_save_timeout": "kill",
             "reshape_if": "steps-only",
+            "may_restart": True,
             "seed": 0,
         }
     )
@@ -96,6 +97,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         on_save_timeout=OnSaveTimeout.KILL,
         seed=0,
         reshape_if=ReshapeIf.STEPS_ONLY,
+        may_restart=True,
     )
 
 
@@ -195,6 +197,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
             "",
         ),
         ({"target_accuracy": 90}, "target_accuracy", "90 must be at most 1", ""),
+        ({"may_restart": "yes"}, "may_restart", "'yes' is not true or false", "write true"),
         ({"seed": 2**32}, "seed", "must be at most 4294967295", ""),
         ({"user": "a\nb"}, "user", "has characters that are not allowed", ""),
         ({"image": "a b"}, "image", "has characters that are not allowed", "without spaces"),

@@ -50,6 +50,27 @@ def test_a_running_job_that_is_left_alone_is_training_and_end() -> None:
     assert Predictor(snapshot).unchanged(one(snapshot)).total_s == 1010.0
 
 
+def test_a_job_that_loses_its_steps_repeats_them_at_its_new_size() -> None:
+    """300 of 1000 steps are done, the last checkpoint holds 100, and 10 s have passed since."""
+    cluster = Cluster(overhead=COSTS).runs(
+        "job", 2, speed={2: 2.0, 4: 1.0}, loses=True, progress=Progress(300, checkpoint_step=100)
+    )
+    snapshot = replace(cluster.snapshot(), now_s=cluster.now_s + 10.0)
+    predictor, job = Predictor(snapshot), one(snapshot)
+    phases = predictor.reshaped(job, "V100", 4).phases
+    assert phases[3:5] == (("repeated steps", 205.0), ("training", 695.0))
+    assert predictor.reshaped_by_size_s(job, "V100")[4] == pytest.approx(
+        predictor.reshaped(job, "V100", 4).total_s
+    )
+    assert predictor.unchanged(job).total_s == 1400.0  # nothing is lost if it is left alone
+
+
+def test_a_job_that_saves_repeats_nothing() -> None:
+    cluster = Cluster(overhead=COSTS).runs("job", 2, progress=Progress(300))
+    snapshot = cluster.snapshot()
+    assert Predictor(snapshot).lost_steps(one(snapshot)) == 0.0
+
+
 def test_a_reshape_in_place_is_checkpoint_stop_and_start() -> None:
     snapshot = Cluster(overhead=COSTS).runs("job", 2, speed={2: 2.0, 4: 1.0}).snapshot()
     phases = Predictor(snapshot).reshaped(one(snapshot), "V100", 4).phases
