@@ -46,6 +46,7 @@ TAGS = {
     "Change": "core.model:Change",
     "Deadline": "core.model:Deadline",
     "Donation": "core.model:Donation",
+    "Failure": "core.model:Failure",
     "FieldError": "core.model:FieldError",
     "Gpu": "core.model:Gpu",
     "HandOver": "core.model:HandOver",

@@ -183,6 +183,7 @@ class PodDaemon(Bed):
         """The record of a program without TensorFlow, which gets ``words``."""
         command = ["python", f"{name}.py", *words]
         own = {"command": command, "framework": "other", "optional_gpus": sizes, "steps": steps}
+        own["may_restart"] = True  # a level 0 program reports no step, so it proves no save
         return self.script_record(name, script, **own, **fields)
 
     def submit_record(self, name: str, script: str, **fields: Any) -> str:

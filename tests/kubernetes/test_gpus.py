@@ -164,7 +164,8 @@ def submit(
 ) -> str:
     """A job that trains until it is cancelled."""
     words = ["python", f"{name}.py", "100000"]
-    more = {"command": words, "framework": "other", "optional_gpus": sizes, **fields}
+    more: dict[str, object] = {"command": words, "framework": "other", "optional_gpus": sizes}
+    more |= {"may_restart": True, **fields}
     return gpus.submit_record(name, program, **more)
 
 

@@ -118,6 +118,7 @@ def test_a_model_spread_over_all_devices_is_reshaped_in_its_living_pod(
         SPREAD,
         command=["python", "spread.py", "--steps", "1000000"],
         framework="other",
+        may_restart=True,
         optional_gpus=[2, 4],
         steps=1_000_000,
     )

@@ -11,9 +11,18 @@ from hypothesis import strategies as st
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.model import GpuState, HostId, JobId, JobState, Mechanism, Stage
+from reshape_controller.core.model import (
+    ChangeKind,
+    GpuState,
+    HostId,
+    JobId,
+    JobState,
+    Mechanism,
+    Stage,
+)
 from reshape_controller.core.plan import Plan, Target
-from reshape_sidecar.wire import Observed, OnSaveTimeout
+from reshape_controller.core.stop_table import Program
+from reshape_sidecar.wire import Observed, OnSaveTimeout, Saves
 from tests.support.gate import examples
 from tests.support.world import World
 
@@ -33,6 +42,8 @@ class Chaos:
         self.epoch = 1
         self.submitted = 0
         self.delayed: list[Observed] = []
+        self.requests: dict[tuple[JobId, int], None] = {}
+        """Requests to save that were looked at, by job and generation."""
 
     def begin_hand_over(self) -> None:
         """Job a trains on all of one host and shall give half to b, which is being launched."""
@@ -55,14 +66,33 @@ class Chaos:
     def act(self, what: str, job: str, number: int) -> None:
         getattr(self, what)(job, number)
         self.world.check()
+        self.check_requests()
         for gpu in self.world.dirty_gpus:
             found = self.world.engine.state.gpus[gpu].state
             assert found in OUT_OF_REACH, f"{gpu} is {found.value}, and something runs on it"
 
+    def check_requests(self) -> None:
+        """No program that cannot save was asked to stop for the cluster's sake."""
+        for job in self.world.engine.state.jobs.values():
+            change, key = job.change, (job.id, job.generation)
+            if change is None or job.stage is not Stage.SAVING or key in self.requests:
+                continue
+            self.requests[key] = None
+            by_person = change.kind is ChangeKind.LEAVE or change.withdrawn
+            assert by_person or job.program is not Program.UNSAVED, job
+
+    def unsaving(self, job: str, number: int) -> None:
+        """The program of a job turns out to save, or not to."""
+        for container in self.world.containers.values():
+            if container.job == job:
+                container.program = (Saves.NEVER, Saves.SIGTERM, Saves.BOUNDARY)[number % 3]
+                self.world.report(container)
+
     def submit(self, job: str, number: int) -> None:
         timeout = OnSaveTimeout.KILL if number % 2 else OnSaveTimeout.REFUSE
         if JobId(job) not in self.world.engine.state.jobs:
-            self.world.submit(job, *SIZES[number % 5], on_save_timeout=timeout)
+            more = {"on_save_timeout": timeout, "may_restart": number % 7 == 0}
+            self.world.submit(job, *SIZES[number % 5], **more)
 
     def plan(self, job: str, number: int) -> None:
         """Try plans, right and wrong ones, until one is accepted; a refusal changes nothing."""
@@ -256,8 +286,8 @@ def candidate_plans(job: JobId) -> list[Plan]:
 OFTEN = ("submit", "plan", "plan", "plan", "converge", "converge", "converge", "converge", "verify")
 SOMETIMES = (
     "cancel", "crash", "delay", "deliver_late", "dirty", "effects_stop", "finish", "halt", "heard",
-    "kill", "mute", "restart", "resume", "save_deadline", "silent", "stubborn", "verify_late",
-    "verify_late", "wait",
+    "kill", "mute", "restart", "resume", "save_deadline", "silent", "stubborn", "unsaving",
+    "verify_late", "verify_late", "wait",
 )  # fmt: skip
 RARELY = (
     "drain", "undrain", "undrain", "host_silent", "host_cleaned", "host_cleaned",

@@ -20,6 +20,7 @@ from reshape_sidecar.wire import (
     Phase,
     PhaseTimes,
     Progress,
+    Saves,
     TargetProgress,
 )
 
@@ -29,6 +30,9 @@ class Knobs(TypedDict, total=False):
 
     slow_init: bool
     crashes: bool
+    program: Saves
+    exception: str
+    code: int
 
 
 @dataclass
@@ -59,11 +63,15 @@ class Container:
     saves: bool = True
     """False: a request to save is not answered by training; the deadline decides."""
     crashes: bool = False
-    """True: every start ends at once with exit code 1."""
+    """True: every start ends at once with exit code ``code``."""
+    code: int = 1
     deadline_passed: bool = False
     trajectory: str | None = None
     trajectory_reason: str | None = None
     target: TargetProgress | None = None
+    program: Saves | None = None
+    """When its program saves; None: a SideCar of level 1. NEVER: a stop loses its steps."""
+    exception: str | None = None
 
     def converge(self, desired: Desired | None) -> bool:
         """Take up what it shall be, as far as it can; True: it is to leave."""
@@ -75,7 +83,8 @@ class Container:
             leaves = not late and self._take_up(desired)
         if self.phase is Phase.STARTING:
             if self.crashes:
-                self.phase, self.exit_code, self.error = Phase.CRASHED, 1, "exit code 1"
+                self.phase, self.exit_code = Phase.CRASHED, self.code
+                self.error = f"exit code {self.code}"
                 self.running = ()
             else:
                 self.phase = Phase.RUNNING
@@ -112,7 +121,11 @@ class Container:
 
     def _stop(self, desired: Desired) -> bool:
         """Ask training to save; True once nothing runs."""
-        if self.saves:
+        if self.program is Saves.NEVER:
+            lost = self.step - (self.saved_step or 0)
+            self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.saved_step, lost)
+            self.step = self.saved_step or 0
+        elif self.saves:
             self.saved_step = self.step
             self.outcome = Outcome(desired.generation, OutcomeKind.STOPPING, self.step)
         elif not self.deadline_passed:
@@ -150,4 +163,6 @@ class Container:
             exit_code=self.exit_code,
             error=self.error,
             times=PhaseTimes(save_s=0.1),
+            saves=self.program if self.phase is Phase.RUNNING else None,
+            exception=self.exception if self.phase is Phase.CRASHED else None,
         )

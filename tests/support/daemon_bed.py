@@ -200,6 +200,7 @@ class Bed:
             "framework": "other",
             "optional_gpus": [2, 4],
             "steps": steps,
+            "may_restart": True,  # a level 0 program reports no step, so it proves no save
             **fields,
         }
         path = self.code / f"{name}.json"

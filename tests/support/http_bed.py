@@ -17,7 +17,7 @@ from typing import Any
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 
 from reshape_controller.core import events as ev
-from reshape_controller.core.limits import Limits
+from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import GpuId, HostId, Job
 from reshape_controller.http.app import Server, bind, host_names
 from reshape_controller.http.base import Context
@@ -114,7 +114,7 @@ async def api(folder: Path, limits: Limits | None = None) -> AsyncIterator[Api]:
     store, launcher = SqliteStore(folder / "store.sqlite"), FakeLauncher()
     await store.open()
     clock = WallClock()
-    loop = Loop(store, Settings(make_policy("adaptive"), limits=limits or Limits()), clock)
+    loop = Loop(store, Settings(make_policy("adaptive"), limits=limits or LOCAL), clock)
     monotonic_s = asyncio.get_running_loop().time
     hub, tokens = SidecarHub(loop.post, monotonic_s, clock.now_s), Tokens(b"secret")
     launcher.hub = hub

@@ -16,7 +16,7 @@ from reshape_controller.core import events as ev
 from reshape_controller.core import invariants
 from reshape_controller.core.commands import CheckRelease, Command, Launch, Remove, SetDesired
 from reshape_controller.core.engine import Engine
-from reshape_controller.core.limits import Limits
+from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import (
     GpuId,
     GpuState,
@@ -42,7 +42,7 @@ class World:
     """The engine and everything around it. ``now_s`` is the only clock."""
 
     mechanism: Mechanism = Mechanism.SIDECAR
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = LOCAL
     engine: Engine = field(default_factory=Engine)
     now_s: float = 0.0
     containers: dict[tuple[JobId, int], Container] = field(default_factory=dict)
@@ -50,6 +50,8 @@ class World:
     """Every event and plan with its commands, as JSON, in order: the log."""
     kinds: list[str] = field(default_factory=list)
     """Kinds of all history entries."""
+    texts: list[str] = field(default_factory=list)
+    """Texts of all history entries."""
     new_containers: dict[JobId, Knobs] = field(default_factory=dict)
     """Knobs that a job's next containers start with."""
     auto: bool = True
@@ -71,6 +73,7 @@ class World:
         step = self.engine.step(event, self.now_s)
         self._done("event", codec.dumps(event), step.commands)
         self.kinds += [entry.kind for entry in step.history]
+        self.texts += [entry.text for entry in step.history]
 
     def plan(self, *targets: tuple[str, int], about: str | None = None, host: str = HOST) -> None:
         """Apply a plan that gives each named job the size."""
@@ -85,6 +88,7 @@ class World:
         step = self.engine.apply(plan, self.now_s)
         self._done("plan", codec.dumps(plan), step.commands)
         self.kinds += [entry.kind for entry in step.history]
+        self.texts += [entry.text for entry in step.history]
 
     def _done(self, what: str, text: str, commands: tuple[Command, ...]) -> None:
         at = repr(self.now_s)

@@ -28,8 +28,8 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.state import State
-from reshape_controller.core.transitions import JOB_PHASES
 from reshape_controller.core.stop_table import TABLE, Program, Request
+from reshape_controller.core.transitions import JOB_PHASES
 from reshape_sidecar import limits as sidecar_limits
 from tests.property.test_handover import ACTIONS, JOBS, Chaos
 from tests.support import architecture_tables
@@ -165,7 +165,7 @@ def test_the_tables_of_gpu_states_have_every_state_and_every_change_that_occurs(
 
 def test_the_table_of_deadlines_has_every_limit_with_its_figures() -> None:
     rows = {plain(row[0]): row for row in tables(section(ARCHITECTURE, "Deadlines"))[0]}
-    local, kubernetes = limits.Limits(), limits.KUBERNETES
+    local, kubernetes = limits.LOCAL, limits.KUBERNETES
     figures = {
         field.name: (float(getattr(local, field.name)), float(getattr(kubernetes, field.name)))
         for field in dataclasses.fields(limits.Limits)

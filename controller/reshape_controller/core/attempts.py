@@ -219,20 +219,43 @@ def count_lost_work(tx: Transaction, job_id: JobId) -> Job:
 
 
 def count_failure(tx: Transaction, job_id: JobId, reason: str) -> Job:
-    """Count one failure of the job; without a retry left the job becomes FAILED.
+    """Count one failure of the job's container; without a retry left the job becomes FAILED.
 
-    Further failures of the same attempt count once: when the container of a worker dies, the
-    processes of the other workers often fail first.
+    It does not count after a failed process of the same attempt: when the container of a worker
+    dies, the processes of the other workers often fail first.
     """
     job = tx.state.jobs[job_id]
     if job.failed_attempt == job.attempt:
         return tx.update(job_id, reason=reason)
+    without = spend_retry(tx, job_id, reason)
+    return finish(tx, job_id, JobState.FAILED, without) if without else tx.state.jobs[job_id]
+
+
+def spend_retry(tx: Transaction, job_id: JobId, reason: str) -> str:
+    """Count one failure of the job, for which its next start spends one of its retries.
+
+    Returns why it may not start again; empty if a retry was left.
+    """
+    job = tx.state.jobs[job_id]
     job = tx.update(job_id, failures=job.failures + 1, failed_attempt=job.attempt, reason=reason)
     tx.note(job, "failure", reason)
-    if job.failures > job.spec.retries:
-        used_up = f"failure {job.failures}, no retries left (retries: {job.spec.retries})"
-        return finish(tx, job_id, JobState.FAILED, f"{used_up}; last error: {reason}")
-    return job
+    if job.failures <= job.spec.retries:
+        return ""
+    used_up = f"failure {job.failures}, no retries left (retries: {job.spec.retries})"
+    return f"{used_up}; last error: {reason}"
+
+
+def loss(job: Job) -> str:
+    """Return what a stop of a program that cannot save loses now."""
+    steps = job.unsaved_steps
+    lost = f"{steps} steps" if steps else "an unknown number of steps"
+    return f"it cannot save, so {lost} will be lost"
+
+
+def unseen(tx: Transaction, job: Job) -> str:
+    """Return that the job's host no longer shows some of its GPUs; empty if it shows all."""
+    gone = [gpu for gpu in job.gpus if tx.state.gpus[gpu].unseen]
+    return f"{job.host} no longer reports {', '.join(gone)}" if gone else ""
 
 
 def back_off(tx: Transaction, job_id: JobId) -> Job:

@@ -5,7 +5,7 @@ Never: takes a GPU from its owner because time has passed.
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts, job_exit
+from reshape_controller.core import attempts, failures, job_exit
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
@@ -64,7 +64,7 @@ def _job_due(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:
             reason = f"its training processes still ran after {waited}"
             attempts.remove(tx, job_id, reason, after=job.after_end)
         case DeadlineKind.FIRST_STEP:
-            job_exit.on_start_hung(
+            failures.on_start_hung(
                 tx, job_id, f"no first training step within {waited}{_sidecar_error(job)}"
             )
         case DeadlineKind.INITIALIZED_HOLD:
@@ -72,6 +72,9 @@ def _job_due(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:
             attempts.remove(tx, job_id, reason)
         case DeadlineKind.END | DeadlineKind.REMOVE:
             attempts.remove(tx, job_id, job.reason, after=job.after_end)
+        case DeadlineKind.UNSAVED:
+            tx.update(job_id, deadline=None)
+            job_exit.leave_as_wanted(tx, job_id, has_waited=True)
         case DeadlineKind.RETRY:
             tx.update(job_id, deadline=None)
             tx.state.plan_wanted = True

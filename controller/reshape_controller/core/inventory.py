@@ -11,6 +11,7 @@ from reshape_controller.core.coordinator import gpu_ledger
 from reshape_controller.core.explanation import gpus as counted
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Gpu, GpuId, GpuState, Host, HostId, JobState
+from reshape_controller.core.stop_table import Request
 from reshape_controller.core.transaction import Transaction
 
 
@@ -50,6 +51,8 @@ def _take_host_event(tx: Transaction, host: Host, event: ev.Event) -> None:
             tx.state.put_host(replace(host, drained=False, drained_by=""))
             tx.state.plan_wanted = True
             tx.note(None, "host-undrained", f"{host.id} by {user or 'unknown'}")
+            for job in [job for job in tx.state.jobs.values() if job.host == host.id]:
+                job_exit.stay(tx, job.id)
 
 
 def _host_added(tx: Transaction, host: HostId, gpu_type: str, gpus: tuple[GpuId, ...]) -> None:
@@ -97,5 +100,7 @@ def _drain(tx: Transaction, host: Host, user: str) -> None:
     here = [job for job in tx.state.jobs.values() if job.host == host.id]
     for job in sorted(here, key=lambda job: job.place):
         current = tx.state.jobs.get(job.id)
-        if current is not None and not current.state.terminal:
+        if current is None or current.state.terminal:
+            continue
+        if not job_exit.waits_unsaved(tx, current, Request.DRAIN, f"{host.id} is drained"):
             job_exit.leave(tx, job.id, f"{host.id} is drained", after=JobState.SUBMITTED)

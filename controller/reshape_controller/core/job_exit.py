@@ -8,10 +8,9 @@ Never: frees a GPU with a process that may still run: it is released, and the re
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts
+from reshape_controller.core import attempts, failures
 from reshape_controller.core import events as ev
 from reshape_controller.core.coordinator import gpu_ledger, handover, handover_abort
-from reshape_controller.core.explanation import each_gpus, gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     ChangeKind,
@@ -23,6 +22,7 @@ from reshape_controller.core.model import (
     JobState,
     Stage,
 )
+from reshape_controller.core.stop_table import TABLE, Effect, Request
 from reshape_controller.core.transaction import Transaction
 
 
@@ -54,62 +54,11 @@ def complete(tx: Transaction, job_id: JobId, reason: str) -> None:
     attempts.end(tx, job_id, reason)
 
 
-def leave_terminal(tx: Transaction, job_id: JobId) -> None:
-    """End the container of a failed or cancelled job, and its part in a hand-over."""
-    job = handover_abort.leave(tx, job_id)
-    attempts.end(tx, job_id, job.reason)
-
-
-def on_start_failed(tx: Transaction, job_id: JobId, reason: str) -> None:
-    """Start a job again that did not reach its first step; after the second time at this size,
-    exclude the size (R5)."""
-    job = tx.state.jobs[job_id]
-    size = len(job.gpus)
-    tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
-    unseen = _unseen(tx, job)
-    if unseen:  # the missing GPU is the cause, not the size
-        handover_abort.leave(tx, job_id)
-        attempts.end(tx, job_id, f"queued again: {unseen}")
-        return
-    job = tx.update(job_id, start_failures=(*job.start_failures, size))
-    failed = job.start_failures.count(size)
-    if failed < tx.limits.start_failures_max:
-        tx.update(job_id, process_restarts=job.process_restarts + 1)
-        attempts.start(tx, job_id, job.gpus, f"second start on {gpus(size)}; last error: {reason}")
-        return
-    exclude_size(tx, job_id, size, reason)
-
-
-def exclude_size(tx: Transaction, job_id: JobId, size: int, reason: str) -> None:
-    """Exclude a size at which the job does not start; without another size, halt or fail it.
-
-    If the job has not just trained on this host at another size, the host may be the cause: the job
-    tries another host first.
-    """
-    reshaped = tx.state.jobs[job_id].change is not None
-    job = handover_abort.leave(tx, job_id)
-    if not reshaped and not job.unfit_on and _tries_elsewhere(tx, job_id, reason):
-        return
-    job = tx.update(job_id, struck=(*job.struck, size), start_failures=(), unfit_on=())
-    tx.note(job, "size-struck", f"failed to start twice on {gpus(size)}; last error: {reason}")
-    if job.sizes:
-        failed = f"failed to start on {gpus(size)}; last error: {reason}"
-        attempts.end(tx, job_id, f"queued again: {failed}")
-    else:
-        tried = each_gpus(job.struck)
-        _end_for_good(tx, job_id, f"failed to start on {tried}; last error: {reason}")
-
-
 def on_unfit(tx: Transaction, job_id: JobId, reason: str) -> None:
-    """End an attempt that cannot train on its host.
-
-    If its self-check failed, another host may have the missing mount or GPU, so the job tries
-    other hosts first: one faulty host does not fail a whole queue.
-    """
+    """End an attempt that cannot train on its host: queue it for another host, or end it."""
     checks = tx.state.jobs[job_id].stage is Stage.LAUNCHING
     _leave_hand_overs(tx, job_id, reason)
-    if not checks or not _tries_elsewhere(tx, job_id, reason):
-        _end_for_good(tx, job_id, reason)
+    failures.on_unfit(tx, job_id, reason, checks=checks)
 
 
 def leave(tx: Transaction, job_id: JobId, reason: str, *, after: JobState) -> None:
@@ -122,6 +71,46 @@ def leave(tx: Transaction, job_id: JobId, reason: str, *, after: JobState) -> No
     elif job.stage in (Stage.LAUNCHING, Stage.READY):
         handover_abort.abort(tx, job_id, reason)
         attempts.remove(tx, job_id, reason, after=after)
+
+
+def leave_as_wanted(tx: Transaction, job_id: JobId, *, has_waited: bool = False) -> bool:
+    """Have a settled job leave if a person wants it: paused, or its host drained. A program that
+    cannot save trains on for ``unsaved_wait_s`` first. Returns whether the job is to leave."""
+    job = tx.state.jobs[job_id]
+    host = tx.state.hosts.get(job.host) if job.host is not None else None
+    if job.halt_wanted:
+        request, reason, after = Request.PAUSE, "paused on request", JobState.HALTED
+    elif host is not None and host.drained:
+        request, reason, after = Request.DRAIN, f"{job.host} is drained", JobState.SUBMITTED
+    else:
+        return False
+    if not has_waited and waits_unsaved(tx, job, request, reason):
+        return True
+    tx.update(job_id, halt_wanted=False)
+    leave(tx, job_id, reason, after=after)
+    return True
+
+
+def waits_unsaved(tx: Transaction, job: Job, request: Request, reason: str) -> bool:
+    """Have a program that cannot save wait before it stops. Returns whether it waits."""
+    effect = TABLE[request][job.program]
+    if job.stage is not Stage.TRAINING or effect is not Effect.LOST_LATER:
+        return False
+    wait_s = tx.limits.unsaved_wait_s
+    if job.deadline is None or job.deadline.kind is not DeadlineKind.UNSAVED:
+        deadline = attempts.until(tx, DeadlineKind.UNSAVED, wait_s)
+        reason = f"stops in {wait_s:g} s ({reason}): {attempts.loss(job)}"
+        job = tx.update(job.id, deadline=deadline, reason=reason)
+        tx.note(job, "waits-unsaved", reason)
+    return True
+
+
+def stay(tx: Transaction, job_id: JobId) -> None:
+    """Let a program that cannot save train on if no person wants it to leave any more."""
+    job = tx.state.jobs[job_id]
+    waits = job.deadline is not None and job.deadline.kind is DeadlineKind.UNSAVED
+    if waits and not leave_as_wanted(tx, job_id):
+        tx.update(job_id, deadline=None, reason="")
 
 
 def cancel(tx: Transaction, job_id: JobId, reason: str) -> None:
@@ -185,47 +174,6 @@ def _told_to_end(job: Job) -> bool:
     return job.change is not None and job.change.kind in ends
 
 
-def _tries_elsewhere(tx: Transaction, job_id: JobId, reason: str) -> bool:
-    """Queue a job for another host if it has a retry left and an untried host has enough GPUs.
-
-    Returns whether it did. A drained host counts as well.
-    """
-    job = tx.state.jobs[job_id]
-    if job.host is None or job.only_host is not None or job.failures >= job.spec.retries:
-        return False
-    tried = (*job.unfit_on, job.host)
-    hosts = tx.state.hosts.values()
-    if all(host.id in tried or len(host.gpus) < min(job.sizes) for host in hosts):
-        return False
-    tx.update(job_id, unfit_on=tried, start_failures=())
-    job = attempts.count_failure(tx, job_id, f"{job.host}: {reason}")
-    attempts.end(tx, job_id, f"queued again for another host; error on {job.reason}")
-    return True
-
-
-def _end_for_good(tx: Transaction, job_id: JobId, reason: str) -> None:
-    """Halt a job with its checkpoint, for a person to examine; fail it if it never trained."""
-    progress = tx.state.jobs[job_id].progress
-    if progress.step > 0 or progress.checkpoint_step:
-        attempts.end(tx, job_id, f"paused, checkpoint kept: {reason}", after=JobState.HALTED)
-        return
-    attempts.finish(tx, job_id, JobState.FAILED, reason)
-    attempts.end(tx, job_id, reason)
-
-
-def on_start_hung(tx: Transaction, job_id: JobId, reason: str) -> None:
-    """Queue a job again that made no first step by the deadline; its process may still run (R5)."""
-    job = tx.state.jobs[job_id]
-    size = len(job.gpus)
-    tx.update(job_id, start_failures=(*job.start_failures, size))
-    job = handover_abort.leave(tx, job_id)
-    tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
-    if job.start_failures.count(size) >= tx.limits.start_failures_max:
-        exclude_size(tx, job_id, size, reason)
-    else:
-        attempts.end(tx, job_id, f"queued again: {reason}")
-
-
 def on_launch_failed(tx: Transaction, job_id: JobId, reason: str, *, retryable: bool) -> None:
     """End an attempt that could not be launched or did not initialise."""
     handover_abort.abort(tx, job_id, reason)
@@ -258,15 +206,10 @@ def on_gpus_unseen(tx: Transaction, gone: tuple[GpuId, ...]) -> None:
 
 def leave_unseen(tx: Transaction, job_id: JobId) -> bool:
     """Have a settled job leave GPUs that its host does not show. Returns whether it has any."""
-    reason = _unseen(tx, tx.state.jobs[job_id])
+    reason = attempts.unseen(tx, tx.state.jobs[job_id])
     if reason:
         leave(tx, job_id, reason, after=JobState.SUBMITTED)
     return bool(reason)
-
-
-def _unseen(tx: Transaction, job: Job) -> str:
-    gone = [gpu for gpu in job.gpus if tx.state.gpus[gpu].unseen]
-    return f"{job.host} no longer reports {', '.join(gone)}" if gone else ""
 
 
 def _get_none_of(tx: Transaction, job_id: JobId, gone: tuple[GpuId, ...]) -> None:

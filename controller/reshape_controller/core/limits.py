@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Deadlines in seconds; the defaults are the local launcher's."""
+    """Deadlines in seconds, and counts. A default must not change: logs leave it out."""
 
     early_init_s: float = 60.0
     """Launch to ``initialized``. Then: hand-over aborted, container removed, one failure."""
@@ -42,13 +42,19 @@ class Limits:
     """Silence of a host. Then: its GPUs are lost, its jobs are launched on another host."""
     retry_backoff_s: float = 2.0
     """Wait of a failed job before its next start, doubled at each failure (at most 300 s)."""
+    unsaved_wait_s: float = 60.0
+    """Request to stop a program that cannot save, by a person. Then: it stops; its steps are lost.
+    """
     refusal_cooldown_s: float = 60.0
     """Time after a refused save in which the job is not asked to shrink."""
     start_failures_max: int = 2
     """R5: failed starts at one size before the size is struck."""
+    start_rules: int = 1
+    """R5: 2 if each start that follows a failure spends a retry; 1 in logs of earlier releases."""
 
 
-KUBERNETES = Limits(early_init_s=900.0, first_step_s=600.0, verify_s=300.0)
+LOCAL = Limits(start_rules=2)
+KUBERNETES = Limits(early_init_s=900.0, first_step_s=600.0, verify_s=300.0, start_rules=2)
 """Image pulls take minutes, and no release can be verified while an API server is away."""
 
 RETRY_BACKOFF_MAX_S = 300.0

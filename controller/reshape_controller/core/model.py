@@ -20,7 +20,16 @@ from reshape_controller.core.states import (
     ReshapeIf,
     Stage,
 )
-from reshape_sidecar.wire import Mode, Observed, OnSaveTimeout, Progress, Trajectory
+from reshape_controller.core.stop_table import Program, program_of, refusal
+from reshape_sidecar.wire import (
+    Mode,
+    Observed,
+    OnSaveTimeout,
+    Progress,
+    Saves,
+    Trajectory,
+    signal_of,
+)
 
 __all__ = [
     "AccuracySeen",
@@ -29,6 +38,7 @@ __all__ = [
     "Deadline",
     "DeadlineKind",
     "Donation",
+    "Failure",
     "FieldError",
     "Framework",
     "Gpu",
@@ -109,6 +119,36 @@ class FieldError:
     def summary(self) -> str:
         """Return the field and the error; an error of the whole record names no field."""
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a process of a job failed."""
+
+    attempt: int
+    size: int
+    """GPUs of the process."""
+    exit_code: int | None = None
+    exception: str | None = None
+    """Type of the Python exception; None without one."""
+    message: str | None = None
+
+    @property
+    def signal(self) -> str | None:
+        """Name of the signal that ended the process; None if no signal did."""
+        return signal_of(self.exit_code)
+
+    @property
+    def is_death(self) -> bool:
+        """Whether a signal or a lack of memory ended the process: the next start may do better."""
+        return self.signal is not None or self.exception == MemoryError.__name__
+
+    @property
+    def cause(self) -> str:
+        """The exception, or else the exit code; empty if neither is known."""
+        if self.exception is not None:
+            return self.exception
+        return "" if self.exit_code is None else f"exit code {self.exit_code}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +246,10 @@ class Job:
     start_failures: tuple[int, ...] = ()
     """Size of each failed start since the last good one."""
     failures: int = 0
+    failure: Failure | None = None
+    """The newest failure of a process of it."""
+    failed_starts: tuple[Failure, ...] = ()
+    """Failures of its processes since its last first step, without deaths."""
     failed_attempt: int = 0
     """The attempt that failed and has not trained since; further failures of it do not count.
     0: none."""
@@ -242,6 +286,15 @@ class Job:
     """Points of its accuracy curve, if its length is a target accuracy."""
     curve: Curve | None = None
     """Fitted curve of its accuracy, if its length is a target accuracy."""
+    saves: Saves | None = None
+    """When its program saves, by the newest word of a SideCar; None: there was none."""
+    has_resumed: bool = False
+    """True if its own handler of SIGTERM has saved: it went on from the step at which it left."""
+    left_at_step: int = 0
+    """Step at which its program left by its own handler; 0: no resume can show yet what it saved.
+    """
+    trains_since_s: float | None = None
+    """Time of its first step, if its program handles SIGTERM itself."""
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -255,8 +308,23 @@ class Job:
         )
 
     @property
+    def program(self) -> Program:
+        """What its program can do at a request to stop."""
+        may_restart = self.spec.may_restart
+        return program_of(self.saves, has_resumed=self.has_resumed, may_restart=may_restart)
+
+    @property
+    def unsaved_steps(self) -> int:
+        """Steps that a stop would lose now; 0 also if the program reports no steps."""
+        if not self.program.loses:
+            return 0
+        return max(0, self.progress.step - (self.progress.checkpoint_step or 0))
+
+    @property
     def fixed_because(self) -> str:
         """Reason that no plan may shrink, grow or move it while it runs; empty if a plan may."""
+        if unsaved := refusal(self.program, self.saves):
+            return unsaved
         least = self.spec.reshape_if
         if least is ReshapeIf.ANY:
             return ""

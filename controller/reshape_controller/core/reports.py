@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reshape_controller.core import attempts, job_exit, learning, target
+from reshape_controller.core import attempts, failures, job_exit, learning, target
 from reshape_controller.core.coordinator import handover, handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
@@ -18,7 +18,7 @@ from reshape_controller.core.model import DeadlineKind, Job, JobId, JobState, Me
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_controller.core.transitions import WITH_GPUS
-from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress, TargetProgress
+from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress, Saves, TargetProgress
 
 
 def take(tx: Transaction, report: Observed) -> None:
@@ -39,6 +39,9 @@ def take(tx: Transaction, report: Observed) -> None:
         "longest_save_s": max(before.longest_save_s, report.times.save_s or 0.0),
     }
     judged = progress.trajectory != before.progress.trajectory
+    if report.saves not in (None, before.saves):
+        changes["saves"] = report.saves
+        judged = True
     if before.stage is Stage.TRAINING and report.phase is Phase.RUNNING:
         # Most reports are of a job that goes on training, and can meet none of the rules.
         learning.add_progress(changes, tx, before, report, before.progress, progress)
@@ -95,19 +98,13 @@ def resume_hand_overs(tx: Transaction) -> None:
 
 def settle(tx: Transaction, job_id: JobId) -> None:
     """Carry out what had to wait until the job trains or waits initialised: halt, drain, shrink."""
+    if job_exit.leave_as_wanted(tx, job_id) or job_exit.leave_unseen(tx, job_id):
+        return
     job = tx.state.jobs[job_id]
-    host = tx.state.hosts.get(job.host) if job.host is not None else None
-    drained = host is not None and host.drained
-    if job.halt_wanted:
-        tx.update(job_id, halt_wanted=False)
-        job_exit.leave(tx, job_id, "paused on request", after=JobState.HALTED)
-    elif drained:
-        job_exit.leave(tx, job_id, f"{job.host} is drained", after=JobState.SUBMITTED)
-    elif not job_exit.leave_unseen(tx, job_id):
-        if _can_be_named(tx.state, job):
-            tx.state.plan_wanted = True
-        if job.donation is not None:
-            handover.advance(tx, job.donation.to)
+    if _can_be_named(tx.state, job):
+        tx.state.plan_wanted = True
+    if job.donation is not None:
+        handover.advance(tx, job.donation.to)
 
 
 def _can_be_named(state: State, job: Job) -> bool:
@@ -194,12 +191,24 @@ def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
         state=JobState.RUNNING,
         change=None,
         start_failures=(),
+        failed_starts=(),
         failed_attempt=0,
         deadline=None,
         reason="",
     )
+    if job.saves is Saves.SIGTERM:
+        _see_resume(tx, job, report.progress.step)
     tx.note(job, "first-step", f"trains on {gpus(len(job.gpus))}", report.times.first_step_s)
     settle(tx, job_id)
+
+
+def _see_resume(tx: Transaction, job: Job, step: int) -> None:
+    """Note whether a program that handles SIGTERM itself went on from the step at which it left;
+    ``step``: that of its first report."""
+    changes: JobChanges = {"trains_since_s": tx.now_s, "left_at_step": 0}
+    if job.left_at_step:
+        changes["has_resumed"] = step >= job.left_at_step
+    tx.update(job.id, **changes)
 
 
 def _is_finished(job: Job, report: Observed) -> bool:
@@ -230,20 +239,15 @@ def _crash_reason(report: Observed) -> str:
 
 
 def on_start_failed(tx: Transaction, job_id: JobId, report: Observed) -> None:
-    """Start a job again that crashed before its first step, or exclude its size."""
-    job_exit.on_start_failed(tx, job_id, _crash_reason(report))
+    """Start a job again that crashed before its first step, or end it (R5)."""
+    failure = failures.failure_of(tx.state.jobs[job_id], report)
+    failures.on_start_failed(tx, job_id, _crash_reason(report), failure)
 
 
 def on_crash(tx: Transaction, job_id: JobId, report: Observed) -> None:
     """Start a job again in its container after a crash, or end it without a retry left."""
-    reason = _crash_reason(report)
-    attempts.count_lost_work(tx, job_id)
-    job = attempts.count_failure(tx, job_id, reason)
-    if job.state.terminal:
-        job_exit.leave_terminal(tx, job_id)
-        return
-    tx.update(job_id, process_restarts=job.process_restarts + 1)
-    attempts.start(tx, job_id, job.gpus, f"starts again after a failure: {reason}")
+    failure = failures.failure_of(tx.state.jobs[job_id], report)
+    failures.on_crash(tx, job_id, _crash_reason(report), failure)
 
 
 def _merge(old: Progress, new: Progress) -> Progress:

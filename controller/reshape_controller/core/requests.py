@@ -12,6 +12,7 @@ from reshape_controller.core.coordinator import handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, JobState, Stage
+from reshape_controller.core.stop_table import Request
 from reshape_controller.core.transaction import JobChanges, Transaction
 
 
@@ -38,6 +39,8 @@ def _halt(tx: Transaction, job_id: JobId, reason: str) -> None:
     elif job.stage is Stage.ENDING:
         handover_abort.abort(tx, job_id, reason)
         tx.update(job_id, after_end=JobState.HALTED, reason=reason)
+    elif job_exit.waits_unsaved(tx, job, Request.PAUSE, reason):
+        tx.update(job_id, halt_wanted=True)
     elif job.stage in (Stage.LAUNCHING, Stage.READY, Stage.TRAINING):
         job_exit.leave(tx, job_id, reason, after=JobState.HALTED)
     else:
@@ -51,12 +54,15 @@ def _resume(tx: Transaction, job_id: JobId, reason: str) -> None:
         return
     changes: JobChanges = {"halt_wanted": False}
     if JobState.HALTED in (job.state, job.after_end):  # it is paused, or its container is ending
-        changes |= {"reason": reason, "struck": (), "unfit_on": ()}
+        changes |= {"reason": reason, "struck": (), "unfit_on": (), "failed_starts": ()}
+        if job.failures > job.spec.retries:
+            changes["failures"] = 0
     if job.state is JobState.HALTED:
         changes["state"] = JobState.SUBMITTED
     elif job.after_end is JobState.HALTED:
         changes["after_end"] = JobState.SUBMITTED
     job = tx.take_changes(job_id, changes)
+    job_exit.stay(tx, job_id)
     tx.state.plan_wanted = True
     tx.note(job, "resumed", reason)
 

@@ -215,6 +215,7 @@ class SnapshotBuilder:
             only_host=host if fixed else job.only_host,
             unfit_on=job.unfit_on,
             fixed_because=fixed,
+            loses=job.program.loses,
             pinned=job.pinned is not None and not fixed,
             trains=trains,
             progress_at_s=at_s if trains else None,

@@ -128,4 +128,5 @@ class DeadlineKind(StrEnum):
     INITIALIZED_HOLD = "initialized_hold"
     END = "end"
     REMOVE = "remove"
+    UNSAVED = "unsaved_wait"
     RETRY = "retry"

@@ -19,6 +19,7 @@ from reshape_controller.core.model import (
     Change,
     Deadline,
     Donation,
+    Failure,
     GpuId,
     HandOver,
     HostId,
@@ -29,7 +30,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.core.state import State
-from reshape_sidecar.wire import Mode, Observed, Progress
+from reshape_sidecar.wire import Mode, Observed, Progress, Saves
 
 
 class JobChanges(TypedDict, total=False):
@@ -62,6 +63,8 @@ class JobChanges(TypedDict, total=False):
     struck: tuple[int, ...]
     start_failures: tuple[int, ...]
     failures: int
+    failure: Failure | None
+    failed_starts: tuple[Failure, ...]
     failed_attempt: int
     initialized_at_s: float | None
     started_at_s: float | None
@@ -85,6 +88,10 @@ class JobChanges(TypedDict, total=False):
     reshape_cost_s: float | None
     accuracies: tuple[AccuracySeen, ...]
     curve: Curve | None
+    saves: Saves | None
+    has_resumed: bool
+    left_at_step: int
+    trains_since_s: float | None
 
 
 class Transaction:

@@ -178,13 +178,20 @@ STAGE_CHANGES = (
         (Stage.STARTING,),
         Stage.STARTING,
         "the start failed once at this size",
-        "job_exit.on_start_failed",
+        "failures.on_start_failed",
     ),
     StageChange(
         (Stage.STARTING,),
         Stage.ENDING,
         "it failed twice at this size, or hung",
-        "job_exit.exclude_size",
+        "failures.exclude_size",
+    ),
+    StageChange(
+        (Stage.STARTING,),
+        Stage.ENDING,
+        "its process died (a signal, no memory): queued again with a back-off; or it failed with "
+        "no retry left, or in the same way at a second size: over, or paused with its checkpoint",
+        "failures.on_start_failed",
     ),
     StageChange(
         (Stage.READY, Stage.STARTING),
@@ -202,13 +209,14 @@ STAGE_CHANGES = (
         (Stage.TRAINING,),
         Stage.STARTING,
         "the training process crashed; it is started again in its container",
-        "reports.on_crash",
+        "failures.on_crash",
     ),
     StageChange(
         (Stage.TRAINING,),
         Stage.ENDING,
-        "the training process crashed, and no retry is left",
-        "job_exit.leave_terminal",
+        "the training process crashed, and no retry is left; or it died a second time in this "
+        "attempt: queued again with a back-off",
+        "failures.on_crash",
     ),
     StageChange((Stage.SAVING,), Stage.STOPPING, "outcome `stopping`", "handover.on_answer"),
     StageChange(

@@ -80,6 +80,18 @@ class JobView:
     process_restarts: int = 0
     container_restarts: int = 0
     failures: int = 0
+    exit_code: int | None = None
+    """Exit code of the newest process that failed; null without a failure. So are the next three.
+    """
+    signal: str | None = None
+    """Signal that ended it, ``SIGKILL`` for example."""
+    exception: str | None = None
+    """Type of the Python exception that ended it."""
+    exception_message: str | None = None
+    program: str | None = None
+    """What the program can do at a request to stop; null until a SideCar has said so."""
+    unsaved_steps: int | None = None
+    """Steps that a stop would lose now; null if it saves first, or while no step is known."""
     deadline: str | None = None
     """Kind of the deadline under way."""
     deadline_at_s: float | None = None
@@ -92,6 +104,7 @@ class JobView:
     """The only size that it may have, by request; null: all its sizes."""
     on_save_timeout: str | None = None
     reshape_if: str | None = None
+    may_restart: bool | None = None
     fixed_because: str | None = None
     """Reason that no plan reshapes it while it runs; null if a plan may."""
     code: str | None = None

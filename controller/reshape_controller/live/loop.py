@@ -22,7 +22,7 @@ from reshape_controller.core import invariants
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.errors import ReshapeError
-from reshape_controller.core.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, Limits
+from reshape_controller.core.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, LOCAL, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.record import LogRecord
@@ -71,7 +71,7 @@ class Settings:
 
     policy: Policy
     mechanism: Mechanism = Mechanism.SIDECAR
-    limits: Limits = Limits()
+    limits: Limits = LOCAL
     seed: int | None = None
     """Seed for policies that draw; None: the log's, which was drawn when it began."""
     check_invariants: bool = True

@@ -187,8 +187,9 @@ class RecordFields(BaseModel):
         RETRIES,
         ge=0,
         le=limits.RETRIES_MAX,
-        description="how many failures restart the job from its newest checkpoint (the deletion or "
-        "eviction of its pod does not count)",
+        description="how many failures of the program or its container restart the job from its"
+        " newest checkpoint; starts after a reshape, pause, drain, lost host or evicted pod do not"
+        " count",
         examples=[3],
     )
     user: str | None = Field(

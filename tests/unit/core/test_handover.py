@@ -167,18 +167,19 @@ def test_a_victim_with_no_size_left_is_halted_with_its_checkpoint() -> None:
 
 def test_a_job_that_starts_at_none_of_its_sizes_names_them_all_and_the_last_error() -> None:
     world = World().boot()
-    world.running("a", 4, 1, 2, 4)
+    world.running("a", 4, 1, 2, 4, retries=9)
     world.train("a", 10)
     world.container("a").crashes = True
     world.new_containers[JobId("a")] = {"crashes": True}
     world.crash("a")
     for size in (2, 1):
+        world.new_containers[JobId("a")]["code"] = 6 - size  # another failure at each size
         assert world.job("a").reason.startswith(f"queued again: failed to start on {size * 2} GPUs")
-        world.wait(60)
+        world.wait(400)
         world.plan(("a", size))
     assert world.job("a").struck == (4, 2, 1)
     assert world.job("a").reason == (
-        "paused, checkpoint kept: failed to start on 4, 2 and 1 GPUs; last error: exit code 1"
+        "paused, checkpoint kept: failed to start on 4, 2 and 1 GPUs; last error: exit code 5"
     )
 
 

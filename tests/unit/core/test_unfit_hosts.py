@@ -39,7 +39,7 @@ def does_not_start(world: World, job: str, host: HostId) -> None:
     before = world.kinds.count("start-failed")
     world.plan((job, 4), host=host)
     assert world.kinds.count("start-failed") == before + 2
-    backed_off(world)
+    backed_off(world, world.job(job).failures)
 
 
 def backed_off(world: World, failures: int = 1) -> None:
@@ -117,12 +117,12 @@ def test_where_no_other_host_can_be_had_it_is_tried_there_again_while_it_may_fai
 
 def test_a_size_is_struck_only_if_it_does_not_start_on_another_host_either() -> None:
     world = World().boot(4, hosts=2)
-    world.submit("a", 2, 4)
+    world.submit("a", 2, 4, retries=9)
     for host in (HOST, OTHER):
         assert world.job("a").struck == ()
         does_not_start(world, "a", host)
     job = world.job("a")
-    assert (job.struck, job.unfit_on, job.failures) == ((4,), (), 1)
+    assert (job.struck, job.unfit_on, job.failures) == ((4,), (), 4)
     assert (job.state, job.sizes) == (JobState.SUBMITTED, (2,))
 
 

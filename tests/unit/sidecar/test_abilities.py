@@ -71,8 +71,12 @@ def test_a_hook_that_has_not_reported_is_waited_for_and_then_counts_as_none() ->
     assert of(None, reports=True, now_s=1000.0) is Saves.NEVER
 
 
-def test_a_program_that_reports_nothing_is_judged_by_its_handler() -> None:
-    assert of(None, reports=False) is Saves.NEVER  # Python sets no handler of SIGTERM by itself
+@pytest.mark.parametrize(("found", "when"), [(True, Saves.SIGTERM), (False, Saves.NEVER)])
+def test_a_program_that_reports_nothing_is_judged_by_its_handler(
+    found: bool, when: Saves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(abilities, "catches", lambda pid, signum: found)
+    assert of(None, reports=False) is when
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ STATE_STYLES = {
     "rejected": "red",
     "halted": "magenta",
 }
+UNSAVED = "unsaved_wait"
+"""The deadline of a program that cannot save and is to stop."""
 ENDED = ("completed", "failed", "cancelled", "rejected")
 BAR_CELLS = 8
 ID_COLUMNS_MAX, NARROW_ID_COLUMNS_MAX = 32, 24
@@ -98,6 +100,8 @@ def age_s(job: JobView, now_s: float) -> float:
 def why(job: JobView) -> str:
     """Return the job's reason if it says more than the state."""
     if job.state == "running" and job.reachable and not job.next_gpus and job.phase == "running":
+        if job.deadline == UNSAVED:
+            return job.reason
         return f"not reshaped: {job.fixed_because}" if job.fixed_because else ""
     if job.state == "completed":
         return ""
@@ -188,6 +192,8 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
         ("trajectory", _trajectory(job, measured)),
         ("not reshaped", job.fixed_because or ""),
+        ("program", _program(job)),
+        ("last failure", _failure(job)),
         ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
         (
             "lost",
@@ -253,6 +259,21 @@ def _trajectory(job: JobView, measured: Verification | None) -> str:
         return expected
     found = f"{measured.verdict} (measured {measured.date}, {measured.steps} steps)"
     return f"{found}; expected {expected}" if expected else found
+
+
+def _program(job: JobView) -> str:
+    if job.program is None:
+        return ""
+    loses = f"; a stop loses {job.unsaved_steps} steps" if job.unsaved_steps else ""
+    return f"{job.program}{loses}"
+
+
+def _failure(job: JobView) -> str:
+    if job.exception is not None:
+        return f"{job.exception}: {job.exception_message}".rstrip(": ")
+    if job.exit_code is None:
+        return ""
+    return f"exit code {job.exit_code}" + (f" ({job.signal})" if job.signal else "")
 
 
 def _after(at_s: float | None, submitted_at_s: float) -> str:

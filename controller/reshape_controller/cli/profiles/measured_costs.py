@@ -111,6 +111,7 @@ def _submit(
     client: Client, record: dict[str, Any], name: str, sizes: tuple[int, ...], steps: int
 ) -> JobView:
     own = {"name": name, "optional_gpus": list(sizes), "steps": steps, "job_type": JOB_TYPE}
+    own["may_restart"] = True  # a measured job has nothing to lose
     return client.post(JobView, "/v1/jobs", {**record, **own})
 
 

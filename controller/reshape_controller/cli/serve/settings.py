@@ -12,7 +12,7 @@ from reshape_controller.cli.profiles.files import ProfileFiles
 from reshape_controller.cli.serve.devices import Devices
 from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings
 from reshape_controller.cli.serve.store_settings import StoreSettings
-from reshape_controller.core.limits import Limits
+from reshape_controller.core.limits import LOCAL, Limits
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
@@ -55,7 +55,7 @@ class DaemonSettings:
     device_truth: Path | None = None
     container_costs: ContainerCosts | None = None
     profiles: ProfileFiles = ProfileFiles()
-    limits: Limits = Limits()
+    limits: Limits = LOCAL
     seed: int | None = None
     kubernetes: KubernetesSettings | None = None
     """None: the local launcher."""

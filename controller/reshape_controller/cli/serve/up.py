@@ -25,7 +25,7 @@ from reshape_controller.cli.serve.kubernetes_settings import KubernetesSettings,
 from reshape_controller.cli.serve.leader_election import lease_name
 from reshape_controller.cli.serve.settings import DaemonSettings
 from reshape_controller.cli.serve.store_settings import store_settings
-from reshape_controller.core.limits import KUBERNETES, Limits
+from reshape_controller.core.limits import KUBERNETES, LOCAL
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Policy
 from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
@@ -107,7 +107,7 @@ def checked(config: Config) -> DaemonSettings:
         seed=config.number("seed"),
         device_truth=truth_file(config),
         container_costs=container_costs(config),
-        limits=Limits() if kubernetes is None else KUBERNETES,
+        limits=LOCAL if kubernetes is None else KUBERNETES,
         kubernetes=kubernetes,
         lease=lease_name(config, store),
         profiles=profile_files.read(config.text("profiles"), config.source("profiles")),

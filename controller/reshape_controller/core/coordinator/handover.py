@@ -32,6 +32,9 @@ from reshape_controller.core.model import (
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Mode, Outcome, OutcomeKind
 
+RESUME_SEEN_S = 10.0
+"""Training time after which a first step tells a resume from a new beginning."""
+
 
 def use_idle_instead(tx: Transaction, host: HostId) -> None:
     """Have hand-overs that have not asked their donors yet take idle GPUs of ``host`` instead of a
@@ -138,6 +141,8 @@ def on_answer(tx: Transaction, job_id: JobId, outcome: Outcome, devices: tuple[s
     if outcome.kind is OutcomeKind.REFUSED:
         handover_abort.on_refused(tx, job_id, devices)
         return
+    if job.trains_since_s is not None and tx.now_s - job.trains_since_s >= RESUME_SEEN_S:
+        tx.update(job_id, left_at_step=job.progress.step)
     job = tx.move(
         job_id,
         Stage.STOPPING,
@@ -208,12 +213,18 @@ def _ask_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOver) -> Non
 def _request(tx: Transaction, job_id: JobId, change: Change) -> None:
     stays = change.kind in (ChangeKind.SHRINK, ChangeKind.GROW)
     job = attempts.ask(
-        tx, job_id, Mode.RUN if stays else Mode.EXIT, change.gpus_after if stays else ()
+        tx,
+        job_id,
+        Mode.RUN if stays else Mode.EXIT,
+        change.gpus_after if stays else (),
+        force=change.kind is ChangeKind.LEAVE and tx.state.jobs[job_id].program.loses,
     )
     wait_s = attempts.save_deadline_s(tx.state, job) + tx.limits.save_answer_s
     reason = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
     if change.kind is ChangeKind.LEAVE:
         reason = job.reason  # it names the user or the drain
+    if job.program.loses:
+        reason += f"; {attempts.loss(job)}"
     job = tx.move(
         job_id,
         Stage.SAVING,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from reshape_controller.core.model import Gpu, Host
+from reshape_controller.core.model import Failure, Gpu, Host
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.store.conventions import jobs_of, place_of
 from reshape_controller.store.mongo import profiles
@@ -60,8 +60,19 @@ def _user_fields(row: JobRow) -> Document:
             "optional_gpus": list(row.job.spec.optional_gpus),
             "host": row.job.host,
             "step": row.job.progress.step,
+            **_failure_fields(row.job.failure),
         }
     return fields
+
+
+def _failure_fields(failure: Failure | None) -> Document:
+    """How the newest process that failed ended; null without a failure."""
+    return {
+        "exit_code": None if failure is None else failure.exit_code,
+        "signal": None if failure is None else failure.signal,
+        "exception": None if failure is None else failure.exception,
+        "exception_message": None if failure is None else failure.message,
+    }
 
 
 def order_of(row: JobRow) -> str:
