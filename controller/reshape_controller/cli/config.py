@@ -1,7 +1,8 @@
 """Settings: defaults, then the configuration file, then the environment, then flags.
 
 Does: read each source once, reject unknown settings, and record the source of each value. A later
-source overrides an earlier one.
+source overrides an earlier one. Commands get their flags from the same table
+(``options.options_from``).
 """
 
 from __future__ import annotations

@@ -186,8 +186,11 @@ class Shell:
             self.history += done.history
             plans = (plan for plan in done.plans if plan.targets or plan.options)
             self.decisions += (PolicyDecision(now_s, plan) for plan in plans)
+        submitted = False
         for event in events:
-            if isinstance(event, ev.CurveFitted) and event.job is not None:
+            if isinstance(event, ev.JobSubmitted):
+                submitted = True
+            elif isinstance(event, ev.CurveFitted) and event.job is not None:
                 self._record_length_error(event.job, event.curve)
         self.count += len(events)
         if self.check:
@@ -198,7 +201,7 @@ class Shell:
         if self.refits is not None:
             for fitted in self.refits.due(engine.state):
                 self.world.schedule(now_s, fitted)
-        if any(isinstance(event, ev.JobSubmitted) for event in events):
+        if submitted:
             self.pending.append((now_s, self.account.pending))
         return done
 

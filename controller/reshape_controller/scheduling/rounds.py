@@ -7,7 +7,7 @@ round returns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reshape_controller.core.commands import Command
@@ -43,12 +43,22 @@ class Round:
     @property
     def commands(self) -> tuple[Command, ...]:
         """Return all commands, in order."""
-        return tuple(command for step in self._all_steps() for command in step.commands)
+        found: list[Command] = []
+        for step in self.steps:
+            found += step.commands
+        for decision in self.decisions:
+            found += decision.step.commands
+        return tuple(found)
 
     @property
     def history(self) -> tuple[HistoryEntry, ...]:
         """Return all entries of the history, in order."""
-        return tuple(entry for step in self._all_steps() for entry in step.history)
+        found: list[HistoryEntry] = []
+        for step in self.steps:
+            found += step.history
+        for decision in self.decisions:
+            found += decision.step.history
+        return tuple(found)
 
     @property
     def plans(self) -> tuple[Plan, ...]:
@@ -59,11 +69,6 @@ class Round:
     def failures(self) -> tuple[PolicyFailure, ...]:
         """Return the failures of the policy."""
         return tuple(each.failure for each in self.decisions if each.failure is not None)
-
-    def _all_steps(self) -> Iterable[Step]:
-        yield from self.steps
-        for decision in self.decisions:
-            yield decision.step
 
 
 def run(engine: Engine, planner: Planner, events: Sequence[Event], now_s: float) -> Round:
