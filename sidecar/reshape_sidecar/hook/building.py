@@ -37,8 +37,19 @@ def _traceable(model: Any) -> Any:
     return next((one for one in candidates if hasattr(one, "get_concrete_function")), None)
 
 
+class NoIterator:
+    """Stands for the iterator of a ``fit`` that will not run, where nothing needs it."""
+
+    data_adapter: Any = None
+
+
 def build_for(model: Any, arguments: dict[str, Any]) -> Any:
-    """Build ``model`` from the arguments of a ``fit`` that will not run; return its iterator."""
+    """Build ``model`` from the arguments of a ``fit`` that will not run; return its iterator.
+
+    Arrays have no state, so a model that was built before needs no pipeline over them.
+    """
+    if _is_built(model) and _are_arrays(arguments["x"]):
+        return NoIterator()
     from keras.src.backend.tensorflow.trainer import TFEpochIterator
 
     names = ("x", "y", "sample_weight", "batch_size", "steps_per_epoch", "class_weight")
@@ -50,6 +61,20 @@ def build_for(model: Any, arguments: dict[str, Any]) -> Any:
     )
     build(model, iterator)
     return iterator
+
+
+def _is_built(model: Any) -> bool:
+    optimizer = model.optimizer
+    # Without a strategy a trace of the step creates the variables; a new compilation removes it.
+    traced = model._distribute_strategy is not None or model.train_function is not None
+    return bool(traced and model.built and (optimizer is None or optimizer.built))
+
+
+def _are_arrays(x: Any) -> bool:
+    import numpy as np
+
+    parts = x.values() if isinstance(x, dict) else x if isinstance(x, (list, tuple)) else [x]
+    return all(isinstance(part, np.ndarray) for part in parts)
 
 
 def _global_spec(spec: Any) -> Any:

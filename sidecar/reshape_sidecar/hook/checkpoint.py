@@ -19,6 +19,7 @@ from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
 from reshape_sidecar.hook.data_state import SavedData
+from reshape_sidecar.hook.end_states import EndState
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.position import Counts, SavedPosition
 from reshape_sidecar.hook.settings import HookSettings
@@ -49,6 +50,8 @@ class FinishedFit:
     """The model's ``stop_training`` after the call: a target or a callback ended it early."""
     data: SavedData = SavedData()
     """State of its data, which the script may use again."""
+    end_state: EndState | None = None
+    """Weights of its model at its end; None if no later call has trained that model on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +224,7 @@ def _encode_point(resume_point: ResumePoint, writer: Writer) -> dict[str, Any]:
             "raised": fit.raised,
             "stop_training": fit.stop_training,
             "data": dataclasses.astuple(fit.data),
+            "end_state": dataclasses.astuple(fit.end_state) if fit.end_state else None,
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
         for fit in resume_point.finished
@@ -254,6 +258,7 @@ def _decode_point(value: dict[str, Any], reader: Reader) -> ResumePoint:
                 raised=entry.get("raised", False),
                 stop_training=entry.get("stop_training", False),
                 data=SavedData(*entry.get("data", ())),
+                end_state=EndState(*entry["end_state"]) if entry.get("end_state") else None,
             )
         )
     return ResumePoint(

@@ -7,6 +7,7 @@ the models themselves.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from typing import Any
 
@@ -34,7 +35,7 @@ class Models:
     def begin_fit(self, model: Any) -> None:
         """Make ``model`` the one in training, and capture the final state of the one before."""
         before = self._current() if self._current is not None else None
-        if before is not None and before is not model:
+        if before is not None and before is not model and self.number(before) not in self._ended:
             self._ended[self.number(before)] = variables.capture(before)
         self._ended.pop(self.number(model), None)
         self._current = weakref.ref(model)
@@ -44,12 +45,31 @@ class Models:
         self.number(model)
         self._current = weakref.ref(model)
 
-    def keep_end_state(self, model: Any, states: list[variables.VariableState]) -> None:
-        """Hold the final ``states`` of ``model``: the script may drop it before its next fit."""
-        self._ended[self.number(model)] = states
+    def fit_ended(self, model: Any) -> None:
+        """Copy the state of ``model`` at the end of its fit.
 
-    def restore(self, model: Any, number: int, saved_state: SavedState, calls: int) -> None:
-        """Restore the newest state of model ``number`` into ``model`` after ``calls`` fit calls."""
+        A restarted script begins there: it repeats its own changes before the next fit. It may
+        also drop the model before that.
+        """
+        self._ended[self.number(model)] = variables.capture(model)
+
+    def end_state(self, model: Any) -> list[variables.VariableState] | None:
+        """Return the state of ``model`` at the end of its last fit; None if it is not known."""
+        return self._ended.get(self.number(model))
+
+    def restore(
+        self,
+        model: Any,
+        number: int,
+        saved_state: SavedState,
+        calls: int,
+        end_state: list[variables.VariableState] | None,
+    ) -> bool:
+        """Restore the state of model ``number`` at the end of the last of ``calls`` fit calls.
+
+        ``end_state``: what was kept of it. Without it the model gets its newest weights, and the
+        result is false.
+        """
         resume_point, reader = saved_state.resume_point, saved_state.reader
         entry = saved_state.others.get(str(number))
         states = variables.decode(saved_state.variables if entry is None else entry, reader)
@@ -59,8 +79,13 @@ class Models:
             self._ended[number] = states
         if at_its_end and all(fit.model != number for fit in resume_point.finished[calls:]):
             variables.restore(model, states)
-        else:
-            variables.restore_if_it_fits(model, states)
+            return True
+        if end_state is not None:
+            with contextlib.suppress(variables.StateMismatch):
+                variables.restore_end(model, end_state)
+                return True
+        variables.restore_if_it_fits(model, states)
+        return False
 
     def encode(self, writer: Writer, *, without: Any) -> dict[str, Any]:
         """Encode the final states of all models but ``without`` for a state document."""

@@ -18,6 +18,7 @@ from reshape_sidecar.hook import (
     building,
     callback_state,
     data_state,
+    end_states,
     models,
     position,
     randomness,
@@ -26,6 +27,7 @@ from reshape_sidecar.hook import (
 )
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
 from reshape_sidecar.hook.data_state import SavedData
+from reshape_sidecar.hook.end_states import EndStates
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.log import complain
@@ -36,6 +38,7 @@ from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
+from reshape_sidecar.wire import Trajectory
 
 
 class Training:
@@ -68,6 +71,7 @@ class Training:
         self.script_state = script_state
         self.exit_code = 0
         """Code with which the script ends."""
+        self._end_states = EndStates(settings)
         self._last_source: Any = None
         self._calls = 0
         self._steps_here = 0
@@ -101,6 +105,7 @@ class Training:
         if epochs <= 0 and self.settings.epochs is not None:
             return _history(model)
         arguments["epochs"] = arguments["initial_epoch"] + epochs
+        self._keep_end_state(model)
         self.models.begin_fit(model)
         first, validation = int(arguments["initial_epoch"]), arguments["validation_data"]
         validates = validation is not None or bool(arguments["validation_split"])
@@ -118,6 +123,25 @@ class Training:
         self._finish(running, history, arguments)
         self._fit_ended(running)
         return history
+
+    def _keep_end_state(self, model: Any) -> None:
+        """Write the state that ``model`` had at the end of its last call, before it changes."""
+        number = self.models.number(model)
+        calls = [call for call, fit in enumerate(self.finished) if fit.model == number]
+        states = self.models.end_state(model)
+        if not calls or states is None or not self.saver.store.enabled:
+            return
+        done = self.finished[calls[-1]]
+        if done.raised or done.end_state is not None:
+            return
+        known = [fit.end_state for fit in self.finished]
+        end_state = self._end_states.write(states, known)
+        if end_state is None:
+            self._lose_end_state()
+        self.finished[calls[-1]] = dataclasses.replace(done, end_state=end_state)
+
+    def _lose_end_state(self) -> None:
+        self.verdict_before = self.verdict_before.worse(end_states.LOST, Trajectory.UNKNOWN)
 
     def _epochs(self, arguments: dict[str, Any]) -> int:
         """Return how many epochs a call may train within the record's length."""
@@ -150,6 +174,7 @@ class Training:
                 data=fit.position.data.capture() if fit.position is not None else SavedData(),
             )
         )
+        self.models.fit_ended(fit.model)
 
     def _fit_ended(self, fit: Fit) -> None:
         self._unsaved = fit.model
@@ -177,8 +202,8 @@ class Training:
         return ResumePoint(step=self.step, epoch=self.epochs_before, finished=tuple(self.finished))
 
     def _capture(self, writer: Writer) -> dict[str, Any]:
-        states = variables.capture(self._unsaved)
-        self.models.keep_end_state(self._unsaved, states)
+        states = self.models.end_state(self._unsaved)
+        assert states is not None
         return {
             "variables": variables.encode(states, writer),
             "others": self.models.encode(writer, without=self._unsaved),
@@ -205,7 +230,9 @@ class Training:
         self.ended_callbacks.fit_ended(callbacks)
         self.models.skip_fit(model)
         iterator = building.build_for(model, arguments)
-        self.models.restore(model, done.model, saved_state, self._calls)
+        end_state = self._end_states.read(done.end_state)
+        if not self.models.restore(model, done.model, saved_state, self._calls, end_state):
+            self._lose_end_state()
         if saved_state.resume_point.position is None and self._calls == len(
             saved_state.resume_point.finished
         ):

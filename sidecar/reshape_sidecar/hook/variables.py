@@ -117,6 +117,31 @@ def capture(model: Any, groups: Container[str] = GROUPS) -> list[VariableState]:
     return out
 
 
+END_GROUPS = ("model", "seed", "attributes")
+END_ITEMS_MAX = 16
+"""Largest variable of an optimizer in an end state: its iterations and learning rate, no slots."""
+
+
+def of_end(states: list[VariableState]) -> list[VariableState]:
+    """Return the states that code after a ``fit`` may read: not the slots of the optimizer."""
+    return [
+        state
+        for state in states
+        if state.group in END_GROUPS
+        or (state.group == "optimizer" and state.values[0].size <= END_ITEMS_MAX)
+    ]
+
+
+def restore_end(model: Any, states: list[VariableState]) -> None:
+    """Assign the states that ``of_end`` returned. Raises StateMismatch."""
+    restore(model, states, END_GROUPS)
+    small = {state.name: state for state in states if state.group == "optimizer"}
+    for group, name, variable in collect(model):
+        state = small.get(name) if group == "optimizer" else None
+        if state is not None and _fits(state, variable):
+            _assign(variable, state.how, state.values)
+
+
 def encode(states: list[VariableState], writer: Writer) -> list[Any]:
     """Encode ``states`` for a state document."""
     return [[s.group, s.name, s.how, [writer.encode(value) for value in s.values]] for s in states]

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from reshape_sidecar.wire import EXIT_SAVED
-from tests.support.hook_bed import Ended, Job
+from tests.support.hook_bed import Ended, Job, plain
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
-NAMED = Path(__file__).parent / "scripts" / "named.py"
+SCRIPTS = Path(__file__).parent / "scripts"
+NAMED, BETWEEN = SCRIPTS / "named.py", SCRIPTS / "between.py"
 OBJECTS, FILES = "callbacks change objects of the script", "the script holds files open for writing"
 DRAWS = "several workers read a PyDataset that draws random numbers"
 
@@ -78,3 +80,36 @@ def assert_named(ended: Ended, kind: str, beginning: str) -> None:
     for progress in reports[-3:]:
         assert progress.trajectory == kind
         assert (progress.trajectory_reason or "").startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    ("cases", "stops"),
+    [
+        pytest.param(["best_file"], ["14"], marks=pytest.mark.gate),
+        (["own_patience", "in_turn"], ["14", "22"]),
+    ],
+)
+def test_code_between_finished_fits_sees_the_weights_of_their_ends(
+    tmp_path: Path, cases: list[str], stops: list[str]
+) -> None:
+    wanted = plain(BETWEEN, *cases, FOLDER=str(tmp_path))
+    job = Job(tmp_path / "job", BETWEEN, tuple(cases), {"FOLDER": str(tmp_path)})
+    processes = [job.run(1, STOP_AT=stop) for stop in stops]
+    assert [ended.code for ended in processes] == [EXIT_SAVED] * len(stops)
+    last = job.run(1)
+    assert last.code == 0, last.err
+    for word in ("EVALUATED", "OTHER", "BEST"):
+        assert last.lines(word) == wanted.lines(word), word
+    steps = [line for ended in (*processes, last) for line in ended.lines("STEP")]
+    assert [line.split()[2] for line in steps] == [line.split()[2] for line in wanted.lines("STEP")]
+    assert last.reports[-1].progress.trajectory == "exact"
+
+
+def test_weights_of_finished_fits_that_are_lost_are_named(tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", BETWEEN, ("best_file",), {"FOLDER": str(tmp_path)})
+    assert job.run(1, STOP_AT="14").code == EXIT_SAVED
+    for folder in job.checkpoints.glob("fit-*"):
+        shutil.rmtree(folder)
+    second = job.run(1)
+    assert second.code == 0, second.err
+    assert_named(second, "unknown", "code between finished `fit` calls gets newer weights")
