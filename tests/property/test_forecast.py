@@ -14,6 +14,7 @@ from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import JobView, Snapshot, Target
 from reshape_controller.policies.adaptive import Adaptive
 from reshape_controller.scheduling import candidates, legal_moves
+from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import Candidate
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.evaluation import (
@@ -23,7 +24,6 @@ from reshape_controller.scheduling.evaluation import (
     evaluate_shrinks,
 )
 from reshape_controller.scheduling.forecast import Forecast
-from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import Predictor
 from tests.property.random_clusters import clusters, fit_hosts
 from tests.support.clusters import Cluster, Reference
@@ -147,9 +147,9 @@ def test_the_forecast_evaluates_every_option_as_the_definition_does(
             bound = outlook.lower_bound(option.ends, option.changes)
             assert bound[0] <= evaluated[0]
             assert bound[1] <= evaluated[1]
-        donor_index = Donors(forecast, [], lambda left: 1)
+        bounds = DonorBounds(Donors(forecast, [], lambda left: 1))
         options = evaluate_shrinks(
-            outlook, newcomer, hosts, donor_index, outlook.without_change(), prune=False
+            outlook, newcomer, hosts, bounds, outlook.without_change(), prune=False
         )
         ranked = sorted(options.worthwhile + options.others)
         single = {
@@ -211,15 +211,15 @@ def test_donors_are_pruned_only_if_none_of_their_options_saves_enough(
 
     forecast = Forecast(snapshot, Predictor(snapshot), head_max)
     hosts = list(snapshot.hosts)
-    donor_index = Donors(forecast, [], min_saving_ms)
+    bounds = DonorBounds(Donors(forecast, [], min_saving_ms))
     for newcomer in snapshot.queued:
         if all(host.usable < min(newcomer.sizes) for host in hosts):
             continue
         outlook = forecast.outlook(newcomer)
         idle = list(candidates.idle_starts(forecast, newcomer, hosts))
         base = Evaluation(outlook, min_saving_ms, "wait", idle).baseline[:2]
-        every = evaluate_shrinks(outlook, newcomer, hosts, donor_index, base, prune=False)
-        options = evaluate_shrinks(outlook, newcomer, hosts, donor_index, base, prune=True)
+        every = evaluate_shrinks(outlook, newcomer, hosts, bounds, base, prune=False)
+        options = evaluate_shrinks(outlook, newcomer, hosts, bounds, base, prune=True)
         pruned = evaluate_pruned(options)
         assert not pruned.worthwhile
         assert not pruned.pending

@@ -17,7 +17,8 @@ from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
 from reshape_controller.scheduling import candidates, legal_moves
-from reshape_controller.scheduling.cluster_index import is_overdue
+from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
+from reshape_controller.scheduling.cluster_index import RunningEntry, is_overdue
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.evaluation import (
     DoNothing,
@@ -27,9 +28,7 @@ from reshape_controller.scheduling.evaluation import (
     evaluate_shrinks,
 )
 from reshape_controller.scheduling.forecast import Forecast
-from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import Predictor
-from reshape_controller.scheduling.running_classes import RunningEntry
 
 GAIN = 0.05
 """A reshape has to save this part of the remaining time of the job that is reshaped."""
@@ -221,7 +220,7 @@ class _Decision:
         can serve may have several, and no start of it has to save anything."""
         baseline = evaluation.baseline[:2]
         options = evaluate_shrinks(
-            evaluation.outlook, newcomer, hosts, self._donors, baseline, prune=not overdue
+            evaluation.outlook, newcomer, hosts, self._donor_bounds, baseline, prune=not overdue
         )
         if overdue and not options.count and isinstance(evaluation.baseline, DoNothing):
             several = candidates.multi_donor_starts(
@@ -297,6 +296,10 @@ class _Decision:
     @cached_property
     def _donors(self) -> Donors:
         return Donors(self._forecast, self._cooling, self._policy.min_saving_ms)
+
+    @cached_property
+    def _donor_bounds(self) -> DonorBounds:
+        return DonorBounds(self._donors)
 
     def _hold(self, newcomer: JobView) -> None:
         """Hold the hosts on which an overdue job could start: no other job gets their GPUs."""

@@ -9,21 +9,25 @@ the same index; a test compares them.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from reshape_controller.core.job_estimate import Estimates, JobEstimate
 from reshape_controller.core.model import HostId, JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_controller.scheduling.predictor import Predictor
-from reshape_controller.scheduling.running_classes import ClassKey, RunningClass, RunningEntry
 from reshape_profiles.schema import Overhead
 
 CHANGED_MIN = 1000
 """With more changed views than this, and than twice the jobs, the index is built again."""
+
+
+ADDED_MIN = 100
+"""After more new jobs than this, and than twice its jobs, a class begins its cache again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,24 +40,117 @@ class HostNumbering:
     """GPU types, in alphabetical order."""
     type_of: tuple[int, ...]
     """For each host the number of its GPU type."""
-    type_names: list[str]
-    """For each host its GPU type."""
 
     @staticmethod
     def of(hosts: Iterable[HostView]) -> HostNumbering:
         """Number these hosts."""
         types_of_hosts = {host.id: host.gpu_type for host in hosts}
-        types = sorted(set(types_of_hosts.values()))
+        types = tuple(sorted(set(types_of_hosts.values())))
         numbers = {host: number for number, host in enumerate(types_of_hosts)}
-        type_names = list(types_of_hosts.values())
-        type_of = tuple([types.index(name) for name in type_names])
-        return HostNumbering(numbers, tuple(types), type_of, type_names)
+        return HostNumbering(numbers, types, tuple(map(types.index, types_of_hosts.values())))
 
-    def is_of(self, hosts: Iterable[HostView]) -> bool:
+    def is_of(self, hosts: tuple[HostView, ...]) -> bool:
         """Whether these hosts have the same numbers and types."""
-        return [host.id for host in hosts] == [*self.numbers] and [
-            host.gpu_type for host in hosts
-        ] == self.type_names
+        types = [self.types[number] for number in self.type_of]
+        same = [host.id for host in hosts] == [*self.numbers]
+        return same and [host.gpu_type for host in hosts] == types
+
+
+class ClassKey(NamedTuple):
+    """The values in which all jobs of a class agree."""
+
+    type_number: int
+    """The GPU type, by number."""
+    job_type: str | None
+    size: int
+    sizes: tuple[int, ...]
+    trains: bool
+    """Whether the jobs train and their remaining steps are known."""
+    growable: bool
+    """Whether their lengths are known."""
+    own_speeds: bool
+    """Whether each job was measured at several sizes, so that its slowdown is its own."""
+
+
+@dataclass(slots=True, eq=False)
+class RunningEntry:
+    """A running job in the index: the GPUs that it has, and its predicted times."""
+
+    job: JobView
+    host_number: int
+    """The number of its host; -1 if the host cannot be used."""
+    type_number: int
+    """The number of its GPU type; without a usable host, the number after the last type."""
+    end_ms: int
+    """When it will have left: Unix milliseconds if ``is_absolute``, else milliseconds from now."""
+    is_absolute: bool
+    train_end_s: float
+    """Predicted end of training (Unix seconds)."""
+    own_end: bool
+    """True if ``train_end_s`` follows from the job's own measurements only."""
+    in_place_s: float
+    """Seconds without training in a reshape whose container stays."""
+    restart_s: float
+    """Seconds without training in a reshape whose container ends."""
+    min_slowdown: float = -1.0
+    """By what part an iteration gets longer at the job's best smaller size; negative: unknown."""
+    job_class: RunningClass | None = None
+    """The class of the job; None if no plan may name it."""
+
+    def end_from_now_ms(self, now_ms: int) -> int:
+        """Return when the job will have left, in milliseconds from now."""
+        return self.end_ms - now_ms if self.is_absolute else self.end_ms
+
+
+@dataclass(slots=True, eq=False)
+class BoundCache:
+    """What the bounds know of a class of jobs. Only ``bounds`` fills and reads it."""
+
+    tables: object
+    """The type's speed tables for which it holds."""
+    min_saving_ms: object
+    """The policy's function for which it holds."""
+    slowdown: float
+    """By what part an iteration gets longer for each of the jobs, at least."""
+    pending: list[RunningEntry]
+    """Jobs whose own slowdown is not computed yet."""
+    growth: dict[tuple[int, ...], list[RunningEntry]] = field(default_factory=dict)
+    """Jobs that growth may be worth it for, by the largest size that is idle on each GPU type."""
+    added: int = 0
+    """How many jobs the class got since."""
+
+
+class RunningClass:
+    """The running jobs with one key, sorted by the predicted end of their training. They differ in
+    their times only."""
+
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        self.type_number, self.size, self.sizes = key.type_number, key.size, key.sizes
+        self.trains, self.growable, self.own_speeds = key.trains, key.growable, key.own_speeds
+        self.releases = tuple([self.size - keeps for keeps in self.sizes if keeps < self.size])
+        """How many GPUs each of the jobs can release, the most first."""
+        self.release_key = (self.type_number, self.releases)
+        """What the gain of a donor depends on."""
+        self.entries: list[tuple[float, JobId, RunningEntry]] = []
+        """End of training, id and entry of each job, ascending."""
+        self.bound_cache: BoundCache | None = None
+
+    def add(self, entry: RunningEntry) -> None:
+        """Add a job."""
+        insort(self.entries, (entry.train_end_s, entry.job.id, entry))
+        cache = self.bound_cache
+        if cache is not None:
+            cache.pending.append(entry)
+            for jobs in cache.growth.values():
+                jobs.append(entry)
+            cache.added += 1
+            if cache.added > 2 * len(self.entries) + ADDED_MIN:
+                self.bound_cache = None  # it holds too many jobs that have left
+
+    def remove(self, entry: RunningEntry) -> None:
+        """Remove a job."""
+        del self.entries[bisect_left(self.entries, (entry.train_end_s, entry.job.id, entry))]
 
 
 @dataclass(slots=True, eq=False)
@@ -309,17 +406,9 @@ class QueueIndex:
         return at_s
 
     def _first_in_time(self, now_s: float, default_wait_s: float) -> int:
-        """The position in ``_submitted`` of the first job that is not overdue. The bisection adds
-        up as ``is_overdue`` does: another order of floating-point operations may give another
-        result."""
-        submitted, low, high = self._submitted, 0, len(self._submitted)
-        while low < high:
-            middle = (low + high) // 2
-            if submitted[middle][0] + default_wait_s <= now_s:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        """The position in ``_submitted`` of the first job that is not overdue. The sum is that of
+        ``is_overdue``: another order of operations may round to another result."""
+        return bisect_right(self._submitted, now_s, key=lambda entry: entry[0] + default_wait_s)
 
 
 def is_overdue(job: JobView, now_s: float, default_wait_s: float) -> bool:
@@ -336,9 +425,8 @@ class ClusterIndex:
         self.numbering = HostNumbering.of(())
         self.running_index = RunningIndex(self.numbering, Mechanism.NONE)
         self.queue_index = QueueIndex()
-        self._queued: tuple[JobView, ...] = ()
-        self._running: tuple[JobView, ...] = ()
-        """Jobs of the newest snapshot, for which alone the index holds."""
+        self._jobs: tuple[tuple[JobView, ...], tuple[JobView, ...]] = ((), ())
+        """Queued and running jobs of the newest snapshot, for which alone the index holds."""
         self._taken: Snapshot | None = None
         """The last snapshot that ``of`` brought the index up to; None: it holds no jobs yet."""
         self.changed: dict[JobId, JobView | None] = {}
@@ -347,12 +435,12 @@ class ClusterIndex:
     def follow(self, snapshot: Snapshot, changed: dict[JobId, JobView | None]) -> Snapshot:
         """Return a state's next snapshot with this index. ``changed``: the views that have changed
         since the last call; None: the job is neither queued nor running."""
-        self._queued, self._running = snapshot.queued, snapshot.running
+        self._jobs = snapshot.queued, snapshot.running
         for job_id in changed:
             self._estimates.by_job.pop(job_id, None)
         if self._taken is not None:
             self.changed |= changed
-            if len(self.changed) > 2 * (len(self._queued) + len(self._running)) + CHANGED_MIN:
+            if len(self.changed) > 2 * sum(map(len, self._jobs)) + CHANGED_MIN:
                 self._taken, self.changed = None, {}
         return replace(snapshot, index=self)
 
@@ -397,7 +485,7 @@ class ClusterIndex:
 
     def _is_for(self, snapshot: Snapshot) -> bool:
         """Whether the jobs of the snapshot are those of the newest one."""
-        return self._queued is snapshot.queued and self._running is snapshot.running
+        return self._jobs[0] is snapshot.queued and self._jobs[1] is snapshot.running
 
     def _can_follow(self, before: Snapshot, snapshot: Snapshot) -> bool:
         """Whether only views, profiles and the time differ from those of ``before``."""

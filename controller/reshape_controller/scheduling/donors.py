@@ -1,7 +1,7 @@
-"""The running jobs that may give GPUs to a newcomer, and the bound that prunes most of them.
+"""The running jobs that may give GPUs to a newcomer, and the figures of each of them.
 
-Does: computes for each donor what does not depend on the newcomer, when it is first needed; finds
-the donors whose options can save enough. It evaluates no option: ``evaluation`` does.
+Does: computes for each donor what does not depend on the newcomer, when it is first needed.
+``bounds`` excludes most donors before that; ``evaluation`` evaluates the options of the others.
 """
 
 from __future__ import annotations
@@ -12,21 +12,36 @@ from functools import cached_property
 
 from reshape_controller.core.model import HostId, JobId
 from reshape_controller.core.plan import HostView, JobView
-from reshape_controller.scheduling.forecast import Forecast, Outlook
+from reshape_controller.scheduling.cluster_index import RunningClass, RunningEntry
+from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import to_ms
-from reshape_controller.scheduling.running_classes import (
-    ROUNDING_MS,
-    BoundContext,
-    DonorThreshold,
-    Exclusions,
-    MaxGain,
-    RunningClass,
-    RunningEntry,
-)
 
 DonorSize = tuple[int, int, int, tuple[tuple[JobId, int]]]
 """A smaller size of a donor: the GPUs that it keeps, those that it releases, when it will have left
 then (ms from now), and its id with the size, as an option has them."""
+
+
+class Exclusions:
+    """Running jobs that are no donors in a search, with their number in each class."""
+
+    def __init__(self, entries: list[RunningEntry]) -> None:
+        """``entries`` may contain a job twice; it counts once."""
+        self.entries = entries
+        self.job_ids: dict[JobId, None] = {}
+        self.count_by_class: dict[RunningClass, int] = {}
+        for entry in entries:
+            job_class = entry.job_class
+            if job_class is not None and entry.job.id not in self.job_ids:
+                self.job_ids[entry.job.id] = None
+                self.count_by_class[job_class] = self.count_by_class.get(job_class, 0) + 1
+
+    def rest_of(self, job_class: RunningClass) -> list[JobView]:
+        """Return the jobs of a class that are not excluded."""
+        return [entry.job for _, job_id, entry in job_class.entries if job_id not in self.job_ids]
+
+    def count_rest_of(self, job_class: RunningClass) -> int:
+        """Return the number of these jobs."""
+        return len(job_class.entries) - self.count_by_class.get(job_class, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +71,7 @@ class Donors:
         to save, from the time until the donor has left."""
         self.exclusions = Exclusions(excluded)
         self.forecast, self.min_saving_ms = forecast, min_saving_ms
-        self.context = BoundContext(forecast.snapshot.now_s, forecast.now_ms, min_saving_ms)
         self._donors: dict[JobId, Donor] = {}
-
-    @cached_property
-    def class_thresholds(self) -> list[tuple[RunningClass, DonorThreshold]]:
-        """The classes whose jobs can release GPUs, each with its lowest threshold."""
-        thresholds: list[tuple[RunningClass, DonorThreshold]] = []
-        for job_class in self.forecast.running_index.classes.values():
-            if job_class.releases:
-                job_class.refresh_slowdowns(self.forecast.predictor)
-                thresholds.append((job_class, job_class.lowest_threshold(self.context)))
-        return thresholds
 
     def on_host(self, host: HostView) -> list[JobView]:
         """Return the donors on a host."""
@@ -86,7 +90,7 @@ class Donors:
         """Return the donors on any of ``hosts``."""
         forecast = self.forecast
         classes = [entry for entry in forecast.running_index.classes.values() if entry.releases]
-        donors = [job for job_class in classes for job in job_class.jobs(self.exclusions)]
+        donors = [job for job_class in classes for job in self.exclusions.rest_of(job_class)]
         if len(hosts) == len(forecast.numbers):
             return donors
         host_ids = {host.id for host in hosts}
@@ -109,7 +113,7 @@ class Donors:
             if (
                 job_class.releases
                 and job_class.releases[0] > most
-                and job_class.count(self.exclusions)
+                and self.exclusions.count_rest_of(job_class)
             ):
                 most = job_class.releases[0]
         for host in self.forecast.snapshot.idle:
@@ -163,102 +167,3 @@ class Donors:
         ]
         others_end, release_s = forecast.latest_end_without((job.id,)), predictor.release_s(job)
         return Donor(job, end, self.min_saving_ms(end), others_end, release_s, smaller)
-
-
-@dataclass(slots=True)
-class DonorSearch:
-    """The result of a search for donors."""
-
-    candidates: list[JobView]
-    """Donors whose options have to be evaluated."""
-    pruned: list[tuple[int, JobView]]
-    """Donors that fail the bound, each with what a newcomer would have to save (ms); filled only
-    for a snapshot whose plan is explained."""
-    pruned_count: int = 0
-    """How many donors fail the bound."""
-
-
-def find_donors(
-    outlook: Outlook,
-    newcomer: JobView,
-    hosts: list[HostView],
-    donors: Donors,
-    baseline: tuple[int, int],
-) -> DonorSearch:
-    """Find the donors on ``hosts`` whose options for a newcomer may save enough against
-    ``baseline``, a makespan and a sum of completion times (ms).
-
-    An option that does not change the schedule of the queue saves what it saves the newcomer, less
-    the donor's loss. The bound relies on that. Where it may not hold, every donor is a candidate:
-    on hosts with idle GPUs, and where the donor releases more than the newcomer takes.
-    """
-    search, forecast, queue = DonorSearch([], []), outlook.forecast, outlook.if_started
-    if not forecast.running_index.classes:
-        return search
-    any_host = len(hosts) == len(forecast.numbers)
-    beside_idle, exclusions = donors.split_of_all if any_host else donors.split_by_idle(hosts)
-    search.candidates += beside_idle
-    makespan_gain = baseline[0] - max(queue.last_ms, forecast.latest[0][0])
-    total_if_waiting = baseline[1] - forecast.ends_sum_ms - queue.sum_ms
-    gains = _MaxGains(outlook, newcomer, donors.min_release_s, total_if_waiting, makespan_gain)
-    context = donors.context
-    for job_class, lowest in donors.class_thresholds:
-        if job_class.releases[0] < newcomer.sizes[0]:
-            continue
-        gain = gains.of(job_class.release_key)
-        if gain is None:
-            search.candidates += job_class.jobs(exclusions)
-            continue
-        candidates: list[JobView] = []
-        if lowest.is_met_by(gain):
-            candidates = job_class.candidates(gain, context, exclusions)
-        search.candidates += candidates
-        search.pruned_count += job_class.count(exclusions) - len(candidates)
-        if forecast.snapshot.explain:
-            search.pruned += job_class.pruned(gain, context, exclusions)
-    return search
-
-
-class _MaxGains:
-    """Upper bounds on what the GPUs of one donor bring to a newcomer."""
-
-    def __init__(
-        self,
-        outlook: Outlook,
-        newcomer: JobView,
-        min_release_s: float,
-        total_if_waiting: int,
-        makespan_gain: int,
-    ) -> None:
-        """``total_if_waiting``: the completion time of the newcomer if it waits, with what that
-        costs other jobs (ms); ``makespan_gain``: an upper bound on how much the makespan falls."""
-        self._outlook, self._newcomer = outlook, newcomer
-        self._min_release_s, self._total_if_waiting = min_release_s, total_if_waiting
-        self._makespan_gain = makespan_gain
-        self._gains: dict[tuple[int, tuple[int, ...]], MaxGain | None] = {}
-        types = outlook.forecast.types
-        self._queue_limits = outlook.reach.limits_ms if outlook.others else [-1] * len(types)
-
-    def of(self, release_key: tuple[int, tuple[int, ...]]) -> MaxGain | None:
-        """Return the bounds for donors of a GPU type that can release these numbers of GPUs; None
-        if no bound holds for them."""
-        gains = self._gains
-        if release_key not in gains:
-            gains[release_key] = self._compute(*release_key)
-        return gains[release_key]
-
-    def _compute(self, type_number: int, releases: tuple[int, ...]) -> MaxGain | None:
-        job, alone = self._newcomer, not self._outlook.others
-        queue_limit = self._queue_limits[type_number]
-        sizes = [size for size in job.sizes if size in releases]
-        if alone and not sizes:
-            sizes = [size for size in job.sizes if size <= releases[0]]
-        if not sizes:
-            return None
-        forecast = self._outlook.forecast
-        gpu_type, predictor = forecast.types[type_number], forecast.predictor
-        shortest_s = min([predictor.incoming_s(job, gpu_type, size) for size in sizes])
-        end = to_ms(shortest_s + self._min_release_s) - ROUNDING_MS
-        if end <= queue_limit:
-            return None
-        return MaxGain(self._total_if_waiting - end, queue_limit, self._makespan_gain)

@@ -21,10 +21,10 @@ from typing import NamedTuple
 from reshape_controller.core.explanation import duration, gpus
 from reshape_controller.core.plan import HostView, JobView, Option, Plan
 from reshape_controller.scheduling import candidates, legal_moves
+from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.candidates import BestFit, Candidate, RankedOption
-from reshape_controller.scheduling.donors import Donor, Donors, find_donors
+from reshape_controller.scheduling.donors import Donor, Donors
 from reshape_controller.scheduling.forecast import Forecast, Outlook
-from reshape_controller.scheduling.growth import GrowthBounds
 from reshape_controller.scheduling.predictor import to_ms
 
 PRUNED_SHOWN_MAX = 8
@@ -174,7 +174,7 @@ def evaluate_shrinks(
     outlook: Outlook,
     newcomer: JobView,
     hosts: list[HostView],
-    donors: Donors,
+    bounds: DonorBounds,
     baseline: tuple[int, int],
     *,
     prune: bool,
@@ -182,10 +182,10 @@ def evaluate_shrinks(
     """Evaluate the starts of ``newcomer`` on ``hosts`` for which one donor shrinks. With ``prune``,
     jobs none of whose options can save enough are left out."""
     keep_all = not prune or outlook.forecast.snapshot.explain
-    evaluator = ShrinkEvaluator(outlook, newcomer, donors, baseline, keep_all)
+    evaluator = ShrinkEvaluator(outlook, newcomer, bounds.donors, baseline, keep_all)
     if not prune:
-        return evaluator.evaluate(donors.on_hosts(hosts))
-    search = find_donors(outlook, newcomer, hosts, donors, baseline)
+        return evaluator.evaluate(bounds.donors.on_hosts(hosts))
+    search = bounds.find(outlook, newcomer, hosts, baseline)
     options = evaluator.evaluate(search.candidates)
     options.pruned_count += search.pruned_count
     options.pruned = PrunedJobs(search.pruned, evaluator) if search.pruned else None

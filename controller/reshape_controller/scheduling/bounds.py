@@ -1,0 +1,406 @@
+"""Bounds: which running jobs may be worth a reshape, before any of their options is evaluated.
+
+Does: answers ``may_be_worth`` for donors (``DonorBounds``) and for jobs that grow
+(``GrowthBounds``). A bound is an upper bound on the saving, so a job that fails it has no option
+that saves enough; tests compare both with every option. It evaluates no option.
+
+Why one comparison can reject a class of donors. A job with ``r`` seconds of training left whose
+steps take ``s`` times longer on fewer GPUs loses ``r * s`` seconds and the costs of a reshape. The
+class uses the smallest ``s`` of its jobs' smaller sizes, so the loss is never overestimated, and
+grows with ``r``. So do the job's end and what its reshape has to save. If the job that ends its
+training first fails the bound, all jobs of the class fail it.
+
+Why a job that failed the bound on growth stays out while it trains. Growth saves ``r * f`` seconds,
+less the costs of a reshape, if the iterations get shorter by the part ``f``; the bound takes the
+largest ``f`` of the sizes that the job could get. The saving and what the job has to save both fall
+linearly with time. At the end of its training the saving is negative, by the costs of a reshape,
+and what it has to save is not. The first line lies below the second at both ends of the interval,
+so it lies below it in between. The job needs another look only when it has another view, its type
+has other speeds, or more GPUs are idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_controller.scheduling.cluster_index import (
+    BoundCache,
+    ClusterIndex,
+    RunningClass,
+    RunningEntry,
+)
+from reshape_controller.scheduling.donors import Donors, Exclusions
+from reshape_controller.scheduling.forecast import Outlook
+from reshape_controller.scheduling.predictor import Predictor, to_ms
+
+ROUNDING_MS = 6
+"""How far a sum of whole milliseconds may lie from the exact one; bounds give way by so much."""
+NO_SIZE_S = 1e9
+"""Stands for the seconds of an iteration, or of its difference, where there is no such size."""
+UNKNOWN_LOSS_MS = -(10**15)
+"""The loss of a job whose slowdown is unknown: it passes every bound."""
+
+MaxIdle = tuple[tuple[str, int], ...]
+"""GPU types, each with the most GPUs that a job could get on one host of the type."""
+MinSaving = Callable[[int], int]
+"""What a reshape has to save, as a function of the time until the job has left (ms)."""
+
+
+class MaxGain(NamedTuple):
+    """Upper bounds on what the GPUs of one donor bring, in milliseconds."""
+
+    total_ms: int
+    """Saved in the sum of completion times; the donor's own loss is not deducted."""
+    queue_limit_ms: int
+    """Until then other queued jobs have use for GPUs that become free."""
+    makespan_ms: int
+    """Saved in the makespan."""
+
+
+class Threshold(NamedTuple):
+    """What a gain has to reach before it is worth evaluating the options of a donor."""
+
+    end_ms: int
+    """When the donor will have left, from now."""
+    min_saving_ms: int
+    """What its reshape has to save."""
+    min_total_ms: int
+    """A lower bound on what the newcomer has to save: the donor's loss and ``min_saving_ms``."""
+
+    def is_met_by(self, gain: MaxGain) -> bool:
+        """Whether an option of the donor could save enough: in the sum of completion times, by
+        GPUs that the queue could use, or in the makespan."""
+        return (
+            self.min_total_ms <= gain.total_ms
+            or self.end_ms <= gain.queue_limit_ms
+            or self.min_saving_ms <= gain.makespan_ms
+        )
+
+
+@dataclass(slots=True)
+class DonorSearch:
+    """The result of a search for donors."""
+
+    candidates: list[JobView]
+    """Donors whose options have to be evaluated."""
+    pruned: list[tuple[int, JobView]]
+    """Donors that fail the bound, each with what a newcomer would have to save (ms); filled only
+    for a snapshot whose plan is explained."""
+    pruned_count: int = 0
+    """How many donors fail the bound."""
+
+
+class DonorBounds:
+    """Bounds for the donors of one decision."""
+
+    def __init__(self, donors: Donors) -> None:
+        self.donors = donors
+        self._forecast, self._min_saving_ms = donors.forecast, donors.min_saving_ms
+        self._now_s, self._now_ms = self._forecast.snapshot.now_s, self._forecast.now_ms
+
+    def may_be_worth(self, entry: RunningEntry, slowdown: float, gain: MaxGain) -> bool:
+        """Whether an option for which the job shrinks could save enough, if its iterations get
+        longer by at least the part ``slowdown``."""
+        return self._threshold(entry, slowdown).is_met_by(gain)
+
+    def find(
+        self, outlook: Outlook, newcomer: JobView, hosts: list[HostView], baseline: tuple[int, int]
+    ) -> DonorSearch:
+        """Find the donors on ``hosts`` whose options for a newcomer may save enough against
+        ``baseline``, a makespan and a sum of completion times (ms).
+
+        An option that does not change the schedule of the queue saves what it saves the newcomer,
+        less the donor's loss. The bound relies on that. Where it may not hold, every donor is a
+        candidate: on hosts with idle GPUs, and where the donor releases more than the newcomer
+        takes.
+        """
+        search, forecast = DonorSearch([], []), self._forecast
+        if not forecast.running_index.classes:
+            return search
+        any_host, donors = len(hosts) == len(forecast.numbers), self.donors
+        beside_idle, exclusions = donors.split_of_all if any_host else donors.split_by_idle(hosts)
+        search.candidates += beside_idle
+        gains = _MaxGains(outlook, newcomer, donors.min_release_s, baseline)
+        for job_class, slowdown, lowest in self._classes:
+            if job_class.releases[0] < newcomer.sizes[0]:
+                continue
+            gain = gains.of(job_class.release_key)
+            if gain is None:
+                search.candidates += exclusions.rest_of(job_class)
+                continue
+            candidates: list[JobView] = []
+            if lowest.is_met_by(gain):
+                candidates = self._candidates(job_class, slowdown, gain, exclusions)
+            search.candidates += candidates
+            search.pruned_count += exclusions.count_rest_of(job_class) - len(candidates)
+            if forecast.snapshot.explain:
+                search.pruned += self._pruned(job_class, slowdown, gain, exclusions)
+        return search
+
+    @cached_property
+    def _classes(self) -> list[tuple[RunningClass, float, Threshold]]:
+        """The classes whose jobs can release GPUs, each with its least slowdown and the threshold
+        of its first job, which is the lowest."""
+        classes: list[tuple[RunningClass, float, Threshold]] = []
+        for job_class in self._forecast.running_index.classes.values():
+            if job_class.releases:
+                slowdown = self._least_slowdown(job_class)
+                lowest = self._threshold(job_class.entries[0][2], slowdown)
+                classes.append((job_class, slowdown, lowest))
+        return classes
+
+    def _least_slowdown(self, job_class: RunningClass) -> float:
+        """By what part an iteration gets longer for each job of a class, at least; negative if
+        that is unknown. Without speeds of their own all jobs have the slowdown of the first."""
+        if not job_class.trains:
+            return -1.0
+        predictor = self._forecast.predictor
+        cache = _cache_of(job_class, predictor, self._min_saving_ms)
+        pending = cache.pending
+        if not job_class.own_speeds:
+            pending = [job_class.entries[0][2]] if cache.slowdown == NO_SIZE_S else []
+        for entry in pending:
+            entry.min_slowdown = _min_slowdown(predictor, entry.job)
+            cache.slowdown = min(cache.slowdown, entry.min_slowdown)
+        cache.pending.clear()
+        return cache.slowdown
+
+    def _candidates(
+        self, job_class: RunningClass, slowdown: float, gain: MaxGain, exclusions: Exclusions
+    ) -> list[JobView]:
+        """The jobs of a class that may be worth it, without the excluded ones. Thresholds rise
+        along ``entries``, so the first that is not met ends the search."""
+        candidates: list[JobView] = []
+        for _, job_id, entry in job_class.entries:
+            if not self.may_be_worth(entry, slowdown, gain):
+                break
+            if job_class.own_speeds and not self.may_be_worth(entry, entry.min_slowdown, gain):
+                continue
+            if job_id not in exclusions.job_ids:
+                candidates.append(entry.job)
+        return candidates
+
+    def _pruned(
+        self, job_class: RunningClass, slowdown: float, gain: MaxGain, exclusions: Exclusions
+    ) -> list[tuple[int, JobView]]:
+        """The other jobs of a class, each with what a newcomer would have to save at least (ms)."""
+        pruned: list[tuple[int, JobView]] = []
+        for _, job_id, entry in job_class.entries:
+            own = entry.min_slowdown if job_class.own_speeds else slowdown
+            threshold = self._threshold(entry, own)
+            if job_id not in exclusions.job_ids and not threshold.is_met_by(gain):
+                pruned.append((threshold.min_total_ms, entry.job))
+        return pruned
+
+    def _threshold(self, entry: RunningEntry, slowdown: float) -> Threshold:
+        end = entry.end_from_now_ms(self._now_ms)
+        min_saving = self._min_saving_ms(end)
+        if slowdown < 0.0:
+            return Threshold(end, min_saving, UNKNOWN_LOSS_MS)
+        train_s = entry.train_end_s - self._now_s
+        loss_s = train_s * slowdown if train_s > 0.0 else 0.0
+        loss_ms = int((loss_s + entry.in_place_s) * 1000.0) - ROUNDING_MS
+        return Threshold(end, min_saving, loss_ms + min_saving)
+
+
+class _MaxGains:
+    """Upper bounds on what the GPUs of one donor bring to a newcomer."""
+
+    def __init__(
+        self,
+        outlook: Outlook,
+        newcomer: JobView,
+        min_release_s: float,
+        baseline: tuple[int, int],
+    ) -> None:
+        forecast, queue = outlook.forecast, outlook.if_started
+        self._outlook, self._newcomer = outlook, newcomer
+        self._min_release_s = min_release_s
+        self._makespan_gain = baseline[0] - max(queue.last_ms, forecast.latest[0][0])
+        """An upper bound on how much the makespan falls."""
+        self._total_if_waiting = baseline[1] - forecast.ends_sum_ms - queue.sum_ms
+        """The completion time of the newcomer if it waits, with what that costs other jobs (ms)."""
+        self._gains: dict[tuple[int, tuple[int, ...]], MaxGain | None] = {}
+        self._queue_limits = [-1] * len(forecast.types)
+        if outlook.others:
+            self._queue_limits = outlook.reach.limits_ms
+
+    def of(self, release_key: tuple[int, tuple[int, ...]]) -> MaxGain | None:
+        """Return the bounds for donors of a GPU type that can release these numbers of GPUs; None
+        if no bound holds for them."""
+        gains = self._gains
+        if release_key not in gains:
+            gains[release_key] = self._compute(*release_key)
+        return gains[release_key]
+
+    def _compute(self, type_number: int, releases: tuple[int, ...]) -> MaxGain | None:
+        job, alone = self._newcomer, not self._outlook.others
+        queue_limit = self._queue_limits[type_number]
+        sizes = [size for size in job.sizes if size in releases]
+        if alone and not sizes:
+            sizes = [size for size in job.sizes if size <= releases[0]]
+        if not sizes:
+            return None
+        forecast = self._outlook.forecast
+        gpu_type, predictor = forecast.types[type_number], forecast.predictor
+        shortest_s = min([predictor.incoming_s(job, gpu_type, size) for size in sizes])
+        end = to_ms(shortest_s + self._min_release_s) - ROUNDING_MS
+        if end <= queue_limit:
+            return None
+        return MaxGain(self._total_if_waiting - end, queue_limit, self._makespan_gain)
+
+
+class GrowthBounds:
+    """Bounds for the jobs that could grow in one decision, with the GPUs that are idle now."""
+
+    def __init__(self, snapshot: Snapshot, predictor: Predictor, min_saving_ms: MinSaving) -> None:
+        """No forecast is needed: most decisions without a queue end here."""
+        self._predictor, self.min_saving_ms = predictor, min_saving_ms
+        self._now_s, self._now_ms = snapshot.now_s, to_ms(snapshot.now_s)
+        self._speedups: dict[tuple[RunningClass, int], float] = {}
+        self._mechanism = snapshot.mechanism
+        index = ClusterIndex.of(snapshot, predictor)
+        self._running_index, numbers = index.running_index, index.numbering.numbers
+        idle, most = snapshot.idle, dict.fromkeys(index.numbering.types, 0)
+        self._idle = {numbers[host.id]: host.idle for host in idle}
+        """Idle GPUs by the number of the host; hosts without any are left out."""
+        for host in idle:
+            if host.idle > most[host.gpu_type]:
+                most[host.gpu_type] = host.idle
+        self._max_idle: MaxIdle = tuple(most.items())
+        self._max_idle_of_all = max(most.values(), default=0)
+        self._largest_sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
+
+    def may_be_worth(self, entry: RunningEntry) -> bool:
+        """Whether growth of the job could save enough."""
+        return self._shortfall_ms(entry) <= 0
+
+    @property
+    def count(self) -> int:
+        """The number of running jobs that may get more GPUs."""
+        return sum([len(job_class.entries) for job_class in self._growable()])
+
+    @cached_property
+    def candidates(self) -> list[JobView]:
+        """The jobs for which growth may save enough."""
+        candidates: list[JobView] = []
+        for job_class in self._growable():
+            entries: list[RunningEntry] = []
+            if not job_class.trains:
+                entries = [entry for _, _, entry in job_class.entries]
+            elif job_class.size <= self._max_idle_of_all:
+                entries = self._class_candidates(job_class)
+            candidates += [entry.job for entry in entries if entry.host_number not in self._idle]
+        for number in self._idle:  # there a job can also keep its host
+            for entry in self._running_index.on_host[number].values():
+                growable = entry.job_class is not None and entry.job_class.growable
+                if growable and self.may_be_worth(entry):
+                    candidates.append(entry.job)
+        return candidates
+
+    def _class_candidates(self, job_class: RunningClass) -> list[RunningEntry]:
+        """The jobs of a class that may be worth it on another host, from the class's cache."""
+        cache = _cache_of(job_class, self._predictor, self.min_saving_ms)
+        sizes = self._largest_sizes.get(job_class.sizes)
+        if sizes is None:
+            sizes = tuple([_largest_within(job_class.sizes, most) for _, most in self._max_idle])
+            self._largest_sizes[job_class.sizes] = sizes
+        entries = cache.growth.get(sizes)
+        if entries is None:
+            entries = [entry for _, _, entry in job_class.entries]
+        elif not entries:
+            return entries
+        candidates: list[RunningEntry] = []
+        for entry in entries:
+            if self._running_index.by_job.get(entry.job.id) is entry:
+                # With costs this small, rounding could decide at the end of training.
+                is_cheap = entry.in_place_s * 1000.0 <= ROUNDING_MS
+                if is_cheap or self.may_be_worth(entry):
+                    candidates.append(entry)
+        cache.growth[sizes] = candidates
+        return candidates
+
+    def pruned(self) -> list[tuple[int, JobView]]:
+        """Return the jobs that fail the bound, each with its shortfall (ms)."""
+        entries = [entry for job_class in self._growable() for _, _, entry in job_class.entries]
+        shortfalls = [(self._shortfall_ms(entry), entry.job) for entry in entries]
+        return [pair for pair in shortfalls if pair[0] > 0]
+
+    def _growable(self) -> list[RunningClass]:
+        return [
+            job_class for job_class in self._running_index.classes.values() if job_class.growable
+        ]
+
+    def _shortfall_ms(self, entry: RunningEntry) -> int:
+        """What a job's saving lacks at its best size, at least; 0 if its end is unknown."""
+        if entry.job_class is None or not entry.job_class.trains:
+            return 0
+        train_s = entry.train_end_s - self._now_s
+        if train_s < 0.0:
+            train_s = 0.0
+        saving_s = train_s * self._max_speedup(entry, entry.job_class, 0) - entry.restart_s
+        idle = self._idle.get(entry.host_number, 0)
+        if idle:
+            in_place = self._mechanism is not Mechanism.TERMINATE
+            here_s = train_s * self._max_speedup(entry, entry.job_class, idle)
+            saving_s = max(saving_s, here_s - (entry.in_place_s if in_place else entry.restart_s))
+        min_saving = self.min_saving_ms(entry.end_from_now_ms(self._now_ms))
+        return min_saving - int(saving_s * 1000.0) - ROUNDING_MS
+
+    def _max_speedup(self, entry: RunningEntry, job_class: RunningClass, idle: int) -> float:
+        """By what part an iteration gets shorter at most: with ``idle`` more GPUs of the job's own
+        host, or on another host if that is 0. Without own speeds it is the same for the class."""
+        if job_class.own_speeds:
+            return self._compute_speedup(entry.job, idle)
+        key = (job_class, idle)
+        speedup = self._speedups.get(key)
+        if speedup is None:
+            speedup = self._speedups[key] = self._compute_speedup(entry.job, idle)
+        return speedup
+
+    def _compute_speedup(self, job: JobView, idle: int) -> float:
+        estimate = self._predictor.estimate(job)
+        max_idle = ((job.gpu_type, job.size + idle),) if idle else self._max_idle
+        shortest_s, largest = NO_SIZE_S, job.sizes[-1] if job.sizes else 0
+        for gpu_type, most in max_idle:
+            key = (gpu_type, most if most < largest else largest)
+            step_s = estimate.min_step_s.get(key)
+            if step_s is None:
+                times_s = self._predictor.step_times_s(job, gpu_type)
+                possible = [times_s[size] for size in job.sizes if job.size <= size <= most]
+                step_s = estimate.min_step_s[key] = min(possible, default=NO_SIZE_S)
+            if step_s < shortest_s:
+                shortest_s = step_s
+        return (estimate.step_s - shortest_s) / estimate.step_s
+
+
+def _cache_of(
+    job_class: RunningClass, predictor: Predictor, min_saving_ms: MinSaving
+) -> BoundCache:
+    """Return the cache of a class, emptied if the speeds of its type or the policy are others."""
+    tables, cache = predictor.answers(job_class.entries[0][2].job).tables, job_class.bound_cache
+    if cache is None or cache.tables is not tables or cache.min_saving_ms != min_saving_ms:
+        pending = [entry for _, _, entry in job_class.entries]
+        cache = job_class.bound_cache = BoundCache(tables, min_saving_ms, NO_SIZE_S, pending)
+    return cache
+
+
+def _largest_within(sizes: tuple[int, ...], gpus: int) -> int:
+    """The largest of ascending ``sizes`` that is at most ``gpus``; 0 if there is none."""
+    largest = 0
+    for size in sizes:
+        if size <= gpus:
+            largest = size
+    return largest
+
+
+def _min_slowdown(predictor: Predictor, job: JobView) -> float:
+    """By what part an iteration gets longer at the best of the job's smaller sizes."""
+    step_s = predictor.estimate(job).step_s
+    times_s = predictor.step_times_s(job, job.gpu_type)
+    return (min([times_s[size] for size in job.sizes if size < job.size]) - step_s) / step_s
