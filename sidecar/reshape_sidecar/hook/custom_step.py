@@ -51,7 +51,7 @@ def _divides(model: Any, function: FunctionType, dividing: frozenset[str]) -> bo
             return False
         one = waiting.pop()
         namespaces = _namespaces(model, one)
-        for name in _names(one.__code__):
+        for name in names_in(one.__code__):
             if name in dividing or any(_is_loss(namespace.get(name)) for namespace in namespaces):
                 return True
             method = _own(model, name)
@@ -70,12 +70,12 @@ def _own(model: Any, name: str) -> FunctionType | None:
     return None
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def names_in(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     yield from code.co_freevars
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from names_in(constant)
 
 
 def _namespaces(model: Any, function: FunctionType) -> tuple[Mapping[str, Any], ...]:

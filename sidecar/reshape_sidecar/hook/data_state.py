@@ -1,5 +1,8 @@
 """State that the data of a fit change while they are read, so that a restart has the same batches.
 
+Two kinds: variables that functions of a ``tf.data`` pipeline change, and, in Python, attributes of
+a PyDataset and generators of random numbers.
+
 Does: records the state that an iterator begins with, and restores it before the next process draws
 the batches of that iterator again. The state at a stop would not do: an iterator reads ahead of the
 steps by a number of batches that nobody knows.
@@ -7,16 +10,22 @@ steps by a number of batches that nobody knows.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from reshape_sidecar.hook import data_variables, iterators
+from reshape_sidecar.hook import data_objects, data_variables, iterators
+from reshape_sidecar.hook.custom_step import of_keras
+from reshape_sidecar.hook.data_objects import DataObjects
 from reshape_sidecar.hook.data_variables import PipelineVariables
 from reshape_sidecar.hook.pipelines import undistributed
 
 FILLED_BY = "_reshape_filled_by"
 """Attribute of a cached dataset: the values with which its functions filled the cache."""
+LOOK_EVERY = 16
+"""Of a PyDataset that draws no random numbers, each of so many batches is examined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,51 +33,16 @@ class SavedData:
     """The state of a fit's data in a checkpoint, as plain JSON values; empty if they have none."""
 
     now: list[Any] = field(default_factory=list)
-    """What the next iterator begins with: right while no iterator is in use."""
+    """Values of variables at the stop: the next iterator begins with them."""
     begin: list[Any] | None = None
     """What the iterator in use began with; None if there is none."""
     filled: list[Any] | None = None
     """What the first iterator began with, which filled the caches of the pipeline."""
+    objects: dict[str, Any] = field(default_factory=dict)
+    """The same of objects in Python: ``now``, ``begin`` and ``validation``."""
 
 
-class DataState:
-    """The state of a fit's training data, and of its validation data; this one has none."""
-
-    draws_again = False
-    """Whether a restart draws the batches of an iterator again, in place of skipping them."""
-
-    def iterator_begins(self) -> None:
-        """Record the state, before the first batch of an iterator is drawn."""
-
-    def capture(self) -> SavedData:
-        """Return the state for a checkpoint."""
-        return SavedData()
-
-    def restore(self, saved: SavedData) -> None:
-        """Restore the state that the next iterator begins with."""
-
-    def fill_caches(self, saved: SavedData, *, goes_on: bool) -> None:
-        """Fill caches in memory as the process before did, unless ``goes_on`` does that itself.
-
-        ``goes_on``: an iterator is in use, whose batches are drawn again.
-        """
-
-    def begin_again(self, saved: SavedData) -> None:
-        """Restore the state that the iterator in use began with; its batches are drawn next."""
-
-    def reasons(self, *, goes_on: bool) -> Iterable[str]:
-        """Return reasons against an exact trajectory, known before the first step.
-
-        ``goes_on``: the training iterator lives on while a validation runs.
-        """
-        return ()
-
-    def reasons_of_step(self, graphs: Iterable[Any]) -> Iterable[str]:
-        """Return reasons that the graphs of a traced step show."""
-        return ()
-
-
-class PipelineState(DataState):
+class _PipelineState:
     """Variables that functions of a ``tf.data`` pipeline change."""
 
     def __init__(self, training: Any, validation: Any) -> None:
@@ -99,7 +73,7 @@ class PipelineState(DataState):
         )
 
     def restore(self, saved: SavedData) -> None:
-        """Assign the values that the next iterator begins with."""
+        """Assign the values at the stop."""
         if saved.now:
             data_variables.assign(self._handles, saved.now)
 
@@ -137,13 +111,193 @@ class PipelineState(DataState):
             yield "the data pipeline and the training step use the same variables"
 
 
+class _ObjectsState:
+    """A PyDataset that this process alone reads, and one for the validation."""
+
+    def __init__(self, training: Any, validation: Any) -> None:
+        self._dataset = training
+        self._training = DataObjects(training) if training is not None else None
+        self._validation = DataObjects(validation) if validation is not None else None
+        self._begin: dict[str, Any] | None = None
+        self._at_stop: dict[str, Any] | None = None
+        self._draws = False
+        self.draws_again = training is not None
+        self.late: list[str] = []
+        self._has_validated = False
+
+    def iterator_begins(self) -> None:
+        if self._training is None:
+            return
+        iterators.await_destroyed()
+        objects = self._training.capture()
+        for name in objects["unkeepable"]:
+            self.late.append(f"the PyDataset changes {name}, which no checkpoint can hold")
+        self._begin = {"process": data_objects.process_state(), "objects": objects}
+
+    def capture(self) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        if self._training is not None:
+            out["now"], out["begin"] = self._training.capture(), self._begin
+        if self._validation is not None:
+            out["validation"] = self._validation.capture()
+            out["has_validated"] = self._has_validated
+        return out
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        if self._training is not None:
+            self._training.restore(saved.get("now", {}))
+        self._restore_validation(saved)
+
+    def _restore_validation(self, saved: dict[str, Any]) -> None:
+        if self._validation is not None:
+            self._validation.restore(saved.get("validation", {}))
+            self._has_validated = saved.get("has_validated", False)
+
+    def begin_again(self, saved: dict[str, Any]) -> None:
+        self._restore_validation(saved)
+        begin = saved.get("begin")
+        if self._training is not None and begin is not None:
+            self._begin = begin
+            self._at_stop = data_objects.process_state()
+            data_objects.restore_process_state(begin["process"])
+            self._training.restore(begin["objects"])
+
+    def drawn_again(self) -> None:
+        """Restore the generators of the process as at the stop, unless the data drew from them."""
+        at_stop, self._at_stop = self._at_stop, None
+        begin = (self._begin or {}).get("process")
+        if at_stop is not None and data_objects.process_state() == begin:
+            data_objects.restore_process_state(at_stop)
+
+    @contextlib.contextmanager
+    def validation_begins(self) -> Iterator[None]:
+        """Undo the draws of Keras's first look at the validation data, if that was done before."""
+        if self._validation is None:
+            yield
+            return
+        process, objects = data_objects.process_state(), self._validation.capture()
+        yield
+        if self._has_validated:
+            data_objects.restore_process_state(process)
+            self._validation.restore(objects)
+        self._has_validated = True
+
+    def reasons(self, *, goes_on: bool) -> Iterator[str]:
+        if self._training is None or not goes_on:
+            return
+        for name in ("on_epoch_begin", "on_epoch_end"):
+            if not of_keras(getattr(type(self._dataset), name)):
+                yield f"the PyDataset changes itself in {name} while Keras reads it ahead"
+
+    def reading(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield ``batches``, and note if other code draws from the same random numbers."""
+        assert self._training is not None
+        mark = self._training.mark
+        after: Any = None
+        for number in itertools.count():
+            looks = self._draws or number % LOOK_EVERY == 0
+            before = mark() if looks else None
+            if after is not None and before is not None and before != after:
+                self.late.append("other code draws the random numbers of the PyDataset")
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            after = mark() if looks else None
+            self._draws = self._draws or before != after
+            yield batch
+
+
+class DataState:
+    """The state of a fit's training data and of its validation data."""
+
+    def __init__(self, pipeline: _PipelineState, objects: _ObjectsState) -> None:
+        self._pipeline = pipeline
+        self._objects = objects
+        self.draws_again = pipeline.draws_again or objects.draws_again
+        """Whether a restart draws the batches of an iterator again, in place of skipping them."""
+
+    def iterator_begins(self) -> None:
+        """Record the state, before the first batch of an iterator is drawn."""
+        self._pipeline.iterator_begins()
+        self._objects.iterator_begins()
+
+    def capture(self) -> SavedData:
+        """Return the state for a checkpoint."""
+        return replace(self._pipeline.capture(), objects=self._objects.capture())
+
+    def restore(self, saved: SavedData) -> None:
+        """Restore the state that the next iterator begins with."""
+        self._pipeline.restore(saved)
+        self._objects.restore(saved.objects)
+
+    def fill_caches(self, saved: SavedData, *, goes_on: bool) -> None:
+        """Fill caches in memory as the process before did.
+
+        ``goes_on``: an iterator is in use, whose batches are drawn again; if it is the one that
+        fills the caches, nothing is filled here.
+        """
+        self._pipeline.fill_caches(saved, goes_on=goes_on)
+
+    def has_begun(self, saved: SavedData) -> bool:
+        """Return whether ``saved`` has what an iterator in use began with."""
+        if self._objects.draws_again:
+            return saved.objects.get("begin") is not None
+        return self.draws_again and saved.begin is not None
+
+    def begin_again(self, saved: SavedData) -> None:
+        """Restore the state that the iterator in use began with; its batches are drawn next."""
+        self._pipeline.restore(saved)
+        self._pipeline.begin_again(saved)
+        self._objects.begin_again(saved.objects)
+
+    def drawn_again(self) -> None:
+        """Note that the batches before the stop are drawn."""
+        self._objects.drawn_again()
+
+    def validation_begins(self) -> contextlib.AbstractContextManager[None]:
+        """Enclose the making of the validation's iterator, which may draw batches to see them."""
+        return self._objects.validation_begins()
+
+    def reading(self, adapter_batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the batches of a PyDataset that this process reads."""
+        if not self._objects.draws_again:
+            return adapter_batches
+        return self._objects.reading(adapter_batches)
+
+    def reasons(self, *, goes_on: bool) -> Iterator[str]:
+        """Yield reasons against an exact trajectory, known before the first step.
+
+        ``goes_on``: the training iterator lives on over epochs and while a validation runs.
+        """
+        yield from self._pipeline.reasons(goes_on=goes_on)
+        yield from self._objects.reasons(goes_on=goes_on)
+
+    def reasons_of_step(self, graphs: Iterable[Any]) -> Iterable[str]:
+        """Return reasons that the graphs of a traced step show."""
+        return self._pipeline.reasons_of_step(graphs)
+
+    def late_reasons(self) -> list[str]:
+        """Return the reasons that were found since the last call."""
+        late, self._objects.late = self._objects.late, []
+        return late
+
+
 def of(iterator: Any, validation: Any) -> DataState:
     """Return the state of the data under ``iterator`` (a ``TFEpochIterator``) and ``validation``.
 
     ``validation`` is the argument of ``fit``.
     """
+    from keras.utils import PyDataset
+
+    adapter = iterator.data_adapter
     validated = validation if hasattr(validation, "element_spec") else None
-    training = None
-    if type(iterator.data_adapter).__name__ == "TFDatasetAdapter":
+    training = dataset = None
+    if type(adapter).__name__ == "TFDatasetAdapter":
         training = undistributed(iterator._distributed_dataset)
-    return PipelineState(training, undistributed(validated))
+    elif type(adapter).__name__ == "PyDatasetAdapter" and adapter.enqueuer is None:
+        dataset = adapter.py_dataset
+    beside = validation if isinstance(validation, PyDataset) else None
+    return DataState(
+        _PipelineState(training, undistributed(validated)), _ObjectsState(dataset, beside)
+    )

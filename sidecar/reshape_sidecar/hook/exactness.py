@@ -105,14 +105,14 @@ def _data_reasons(model: Any, position: Any) -> Iterator[str]:
     yield from position.data.reasons(goes_on=position.iterator.steps_per_epoch is not None)
     if kind == "GeneratorDataAdapter":
         yield "the data is a Python generator, whose state cannot be kept"
-    elif kind == "PyDatasetAdapter":
+    elif kind == "PyDatasetAdapter" and adapter.enqueuer is not None:
         if adapter.shuffle:
             yield "a PyDataset is shuffled by Python's random numbers; pass shuffle=False"
         if type(adapter.py_dataset).on_epoch_end is not _py_dataset_class().on_epoch_end:
             yield "the PyDataset changes itself in on_epoch_end"
-        if adapter.enqueuer is not None and model._distribute_strategy is not None:
+        if model._distribute_strategy is not None:
             yield "under a strategy Keras reads a PyDataset with workers ahead of its epochs"
-        draws = random_draws.found(adapter.py_dataset) if adapter.enqueuer is not None else []
+        draws = random_draws.found(adapter.py_dataset)
         if draws:
             yield (
                 f"several workers read a PyDataset that draws random numbers ({', '.join(draws)}): "

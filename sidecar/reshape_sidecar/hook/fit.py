@@ -227,6 +227,9 @@ class Fit:
             job.reporter.set_verdict(
                 exactness.after_first_step(self.model, self.position, job.reporter.verdict)
             )
+        if self.position is not None:
+            for reason in self.position.data.late_reasons():
+                job.reporter.set_verdict(job.reporter.verdict.worse(reason))
         reports = first or job.reporter.due(now_s)
         if reports:
             self.name_script_state()

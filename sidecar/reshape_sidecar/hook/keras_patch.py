@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 from typing import Any
@@ -20,6 +21,7 @@ from reshape_sidecar.hook.position import Position, seed_source
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.training import Training
 
+PY_DATASET_ADAPTER = "keras.src.trainers.data_adapters.py_dataset_adapter"
 DONE_AGAIN = (
     "reshape: a stop was requested, but no `fit` is running: steps of `train_on_batch` since the "
     "last one ({}) are not saved; the next process repeats them\n"
@@ -150,8 +152,12 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
     @functools.wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         fit = training.fit
-        if fit is None or fit.position is not None:
+        if fit is None:
             init(self, *args, **kwargs)
+            return
+        if fit.position is not None:
+            with fit.position.data.validation_begins():
+                init(self, *args, **kwargs)
             return
         sources: list[Any] = []
         with _job_seeded_arrays(module, shuffles, sources):
@@ -184,6 +190,17 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         found[0].boundary()
         return found[1].count_draw(step(self))
 
+    adapter_class: Any = importlib.import_module(PY_DATASET_ADAPTER).PyDatasetAdapter
+    batches_of = adapter_class._get_iterator
+
+    @functools.wraps(batches_of)
+    def adapter_iterator(self: Any) -> Any:
+        position = training.fit.position if training.fit is not None else None
+        if position is None or position.iterator.data_adapter is not self:
+            return batches_of(self)
+        return position.data.reading(batches_of(self))
+
+    adapter_class._get_iterator = adapter_iterator
     iterator_class.__init__ = __init__
     iterator_class._get_iterator = _get_iterator
     iterator_class._enumerate_iterator = _enumerate_iterator

@@ -179,8 +179,10 @@ class Position:
             whole = iterator.data_adapter.num_batches
             goes_on = saved.draws > 0 and not (whole and saved.draws >= whole)
             _advance(self._seed_source, made - 1, begun - goes_on)
-            self._undrawn = live, saved.draws
-            self._last, self._draws = live, saved.draws
+            unused = not saved.batch and bool(whole) and saved.draws >= whole
+            self._undrawn = live, 0 if unused else saved.draws
+            if not unused:
+                self._last, self._draws = live, saved.draws
         self.training = IteratorCounts(saved.creations, saved.begun)
         self.validation = IteratorCounts(*saved.validation)
         self._total_draws = saved.total_draws
@@ -192,18 +194,20 @@ class Position:
         before it are drawn from the values at the start of the iterator.
         """
         self.data.fill_caches(saved, goes_on=self._undrawn is not None)
-        self.data.restore(saved)
         if self._undrawn is None:
+            self.data.restore(saved)
             return
         live, draws = self._undrawn
         self._undrawn = None
-        if not self.data.draws_again or saved.begin is None:
+        if not self.data.has_begun(saved) or not draws:
+            self.data.restore(saved)
             live.real = self._at(draws)
             return
         self.data.begin_again(saved)
         live.real = iter(self.iterator._distributed_dataset)
         for _ in range(draws):
             next(live.real)
+        self.data.drawn_again()
 
     def _replay(self, steps: Iterator[Any], batches: int) -> _Placeholder | None:
         self._replaying = True

@@ -75,7 +75,7 @@ def collect(model: Any) -> list[tuple[str, str, Any]]:
     if optimizer is not None:
         groups.append(("optimizer", list(optimizer.variables)))
     groups.append(("metrics", list(model.metrics_variables)))
-    groups.append(("seed", list(_global_seed())))
+    groups.append(("seed", list(global_seed())))
     known = [(group, _name(one), one) for group, variables in groups for one in variables]
     others = [(BY_NAME, name, one) for name, one in attribute_variables(model)]
     backings: set[int] = set()
@@ -280,7 +280,7 @@ def _backing(variable: Any) -> Any:
     return getattr(variable, "_value", None) if hasattr(variable, "_value") else variable
 
 
-def _global_seed() -> Iterator[Any]:
+def global_seed() -> Iterator[Any]:
     from keras.src.backend.common import global_state
     from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 

@@ -2,7 +2,7 @@
 
     python process_state.py CASE [CASE ...]
 
-``STOP`` is ``CASE:N``: stop after N steps of that case in this process.
+``STOP`` is ``CASE:N``: stop after step N of that case.
 """
 
 import importlib.util
@@ -10,6 +10,7 @@ import queue
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,16 +75,17 @@ class Threaded(keras.callbacks.Callback):  # type: ignore[misc]
         print("TOTAL", self.total, flush=True)
 
 
-CASES = {
-    "tensorboard": lambda: keras.callbacks.TensorBoard(
-        str(FOLDER / "board"), update_freq=2, profile_batch=(3, 15)
-    ),
-    "profiled": Profiled,
-    "threaded": Threaded,
+def board() -> keras.callbacks.Callback:
+    return keras.callbacks.TensorBoard(str(FOLDER / "board"), update_freq=2, profile_batch=(3, 15))
+
+
+CASES: dict[str, Callable[[], list[keras.callbacks.Callback]]] = {
+    "board": lambda: [board(), Threaded()],
+    "profiled": lambda: [Profiled(), Threaded()],
 }
 
 if __name__ == "__main__":
     restored: Any = sys.modules["restored"]
     for case in sys.argv[1:]:
         restored.current = case
-        model().fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[CASES[case](), Steps()])
+        model().fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[*CASES[case](), Steps()])

@@ -2,11 +2,10 @@
 
     python restored.py CASE [CASE ...]
 
-Prints the loss of each step, bit by bit. ``STOP`` is ``CASE:N``: stop after N steps of that case in
-this process.
+Prints the loss of each step, bit by bit. ``STOP`` is ``CASE:N``: stop after step N of that case;
+``CASE:epoch N``: at the end of that epoch.
 """
 
-import collections
 import os
 import signal
 import sys
@@ -18,7 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 STOP = os.environ.get("STOP", "")
-counts: collections.Counter[str] = collections.Counter()
 current = ""
 
 
@@ -26,11 +24,17 @@ class Steps(keras.callbacks.Callback):  # type: ignore[misc]
     """Prints each step, and stops the process."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        counts[current] += 1
         step = int(self.model.optimizer.iterations.numpy())
         print(f"STEP {current} {step} {float(logs['loss']).hex()}", flush=True)
-        if f"{current}:{counts[current]}" == STOP:
-            os.kill(os.getpid(), signal.SIGTERM)
+        stop_at(str(step))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        stop_at(f"epoch {epoch}")
+
+
+def stop_at(place: str) -> None:
+    if f"{current}:{place}" == STOP:
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 keras.utils.set_random_seed(1)

@@ -46,6 +46,11 @@ class Sequence(keras.utils.PyDataset):
         return x[:8], y[:8]
 
 
+class Changing(Sequence):
+    def on_epoch_end(self) -> None:
+        self.epoch = getattr(self, "epoch", 0) + 1
+
+
 def generator() -> Iterator[Arrays]:
     while True:
         yield x[:8], y[:8]
@@ -222,6 +227,9 @@ CASES = {
     "seeded_sample": Case([], {"x": sampled.apply(tf.data.experimental.assert_cardinality(8))}),
     "generator": Case([], {"x": generator(), "steps_per_epoch": 4}),
     "shuffled_sequence": Case([], {"x": Sequence()}),
+    "shuffled_workers": Case([], {"x": Sequence(workers=2)}),
+    "changed_while_read": Case([], {"x": Changing(), "steps_per_epoch": 2}),
+    "changed_between": Case([], {"x": Changing()}),
     "sequence": Case([], {"x": Sequence(), "shuffle": False}),
     "workers": Case([], {"x": Sequence(workers=2), "shuffle": False}),
     "repeating_shuffle": Case(
