@@ -51,6 +51,8 @@ def rule_of(command: Command) -> str:
         return "journey"  # tests/journeys/test_journeys.py compares them
     if text in ('pip install ".[kubernetes,ansible]"', "kubectl apply -f deploy/kubernetes.yaml"):
         return "elsewhere"  # tests/wheel/check.py; tests/kubernetes/test_in_cluster.py, by the API
+    if text.startswith("reshape verify "):
+        return "verify"  # tests/integration/tensorflow/test_verify.py
     if text.startswith(WHAT_IF):
         return "what if"
     if REPLAY.match(text):

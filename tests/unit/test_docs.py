@@ -237,6 +237,16 @@ def test_every_kind_of_history_entry_is_explained_and_nothing_else(seen: Seen) -
     assert seen.kinds - set(explained) == set()
 
 
+def test_each_decision_has_a_number_of_its_own_in_name_and_title() -> None:
+    notes = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+    numbers = [note.name.partition("-")[0] for note in notes]
+    assert len(notes) > 10
+    assert len(set(numbers)) == len(numbers)
+    titles = [note.read_text().splitlines()[0] for note in notes]
+    for number, title in zip(numbers, titles, strict=True):
+        assert title.startswith(f"# {number}: ")
+
+
 def test_every_link_in_the_documents_leads_somewhere() -> None:
     broken = []
     for path in documents():
