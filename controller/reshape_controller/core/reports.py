@@ -66,12 +66,13 @@ def _take_verdict(tx: Transaction, before: Job) -> None:
 
 
 def _move_on(tx: Transaction, job_id: JobId, report: Observed) -> None:
+    job = tx.state.jobs.get(job_id)
     for rule in ON_REPORT:
-        job = tx.state.jobs.get(job_id)
         if job is None:
             break
         if job.stage in rule.stages and rule.condition(job, report):
             rule.action(tx, job_id, report)
+            job = tx.state.jobs.get(job_id)
 
 
 def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:

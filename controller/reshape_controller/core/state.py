@@ -127,13 +127,13 @@ class State:
         """Replace a job. ``changes_view``: false if the view that policies see stays the same."""
         job_id, hand_over, deadline = job.id, job.hand_over, job.deadline
         before = self.jobs.get(job_id)
-        if job.answered:
-            self._unanswered.pop(job_id, None)
-        else:
+        if not job.answered:
             self._unanswered[job_id] = None
+        elif self._unanswered:
+            self._unanswered.pop(job_id, None)
         if hand_over is not None and hand_over.donors and not hand_over.shrink_asked:
             self.pending_shrinks[job_id] = None
-        else:
+        elif self.pending_shrinks:
             self.pending_shrinks.pop(job_id, None)
         self._changes.jobs[job_id] = None
         self.jobs[job_id] = job
