@@ -17,6 +17,7 @@ from reshape_sidecar.agent.memory import ProcessExit
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
+from reshape_sidecar.exceptions import GRAPH_ERROR, MESSAGE_CHARS_MAX, message_of
 from reshape_sidecar.init.values import TRAINING_LOG, TrainingProcess
 from reshape_sidecar.wire import EXIT_SAVED, SIGNAL_BASE, Progress, signal_of
 
@@ -25,9 +26,9 @@ NEVER_EXECUTED = -1
 EXIT_EXCEPTION = 1
 """Exit code of Python after an exception that the program does not catch."""
 TRACEBACK = "Traceback (most recent call last):\n"
-MESSAGE_CHARS_MAX = 500
 """Longest message of an exception in a report."""
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
+_GRAPH_ERROR = re.compile(rf"^(?P<type>[A-Za-z_][\w.]*): (?P<message>{GRAPH_ERROR})$", re.MULTILINE)
 TAIL_BYTES_MAX = 8 * limits.ERROR_CHARS_MAX
 """Bytes read of the log's end: a line of Keras's progress bar is mostly cursor movement."""
 _TERMINAL = re.compile(
@@ -69,6 +70,9 @@ def inspect(
     failed = code not in (0, EXIT_SAVED) or (code == EXIT_SAVED and not training.rung)
     tail = _tail(folder.logs / TRAINING_LOG, training.log_offset_bytes) if failed else ""
     exception, message = exception_in(tail) if code == EXIT_EXCEPTION else (None, None)
+    shown = _last_lines(tail)
+    if exception is not None and (GRAPH_ERROR in tail or "derived errors ignored" in shown):
+        shown = f"{exception}: {message}"  # its last lines do not say what is wrong
     return ProcessExit(
         training.generation,
         code,
@@ -76,7 +80,7 @@ def inspect(
         step=step,
         saved_step=None if newest is None else newest.manifest.step,
         complete=complete and code in (0, EXIT_SAVED),
-        error=_error(_last_lines(tail), training, code, memory_ran_out) if failed else None,
+        error=_error(shown, training, code, memory_ran_out) if failed else None,
         exception=exception,
         exception_message=message,
     )
@@ -114,7 +118,12 @@ def exception_in(log: str) -> tuple[str, str] | tuple[None, None]:
     lines = [line for line in text.splitlines() if line and not line[0].isspace()]
     found = _EXCEPTION.match(lines[0]) if trace and lines else None
     if found is None:
-        return None, None
+        graph_errors = list(_GRAPH_ERROR.finditer(log))  # the traceback may be too long for a tail
+        if not graph_errors:
+            return None, None
+        found, text = graph_errors[-1], log[graph_errors[-1].start() :]
+    if found["message"] == GRAPH_ERROR:
+        return found["type"].rpartition(".")[2], message_of(text[text.index(GRAPH_ERROR) :])
     return found["type"].rpartition(".")[2], (found["message"] or "")[:MESSAGE_CHARS_MAX]
 
 

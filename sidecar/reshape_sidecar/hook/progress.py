@@ -13,14 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.exceptions import message_of
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
 from reshape_sidecar.wire import Progress, Saves, TargetProgress
 
 STEP_WEIGHT = 0.1
 """Weight of the newest step in the running seconds per step."""
-MESSAGE_CHARS_MAX = 500
-"""Longest message of an exception in a report."""
 ACCURACY_NAMES = ("accuracy", "acc")
 
 
@@ -136,7 +135,7 @@ class ProgressReporter:
         """Report the exception that ends the script, and wait until that is sent."""
         if self.saves is None:
             return
-        message = " ".join(str(error).split())[:MESSAGE_CHARS_MAX]
+        message = message_of(str(error))
         kind = type(error).__qualname__
         with self._lock:
             self._report = dataclasses.replace(

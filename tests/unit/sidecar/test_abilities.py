@@ -15,6 +15,7 @@ from reshape_sidecar import codec
 from reshape_sidecar.agent import abilities
 from reshape_sidecar.agent.process_exit import exception_in
 from reshape_sidecar.contract import HookPhase, HookReport
+from reshape_sidecar.exceptions import message_of
 from reshape_sidecar.init.values import TrainingProcess
 from reshape_sidecar.wire import (
     Observed,
@@ -79,6 +80,20 @@ def test_a_program_that_reports_nothing_is_judged_by_its_handler(
     assert of(None, reports=False) is when
 
 
+GRAPH = """Graph execution error:
+
+Detected at node read defined at (most recent call last):
+  File "train.py", line 3, in <module>
+
+Node: 'read'
+2 root error(s) found.
+  (0) UNKNOWN:  no file
+\t [[{{node read}}]]
+  (1) CANCELLED: stopped
+0 successful operations.
+0 derived errors ignored. [Op:__inference_step_1]"""
+
+
 @pytest.mark.parametrize(
     ("log", "kind", "message"),
     [
@@ -87,6 +102,12 @@ def test_a_program_that_reports_nothing_is_judged_by_its_handler(
         (TRACE + "KeyError", "KeyError", ""),
         (TRACE + "KeyError: 1\n\nDuring ...:\n\n" + TRACE + "OSError: 2", "OSError", "2"),
         (TRACE + "OSError: 2\nsome thread: still prints", "OSError", "2"),
+        (
+            TRACE + "t.InvalidArgumentError: " + GRAPH,
+            "InvalidArgumentError",
+            "(0) UNKNOWN: no file",
+        ),
+        ("cut off\nt.UnknownError: " + GRAPH, "UnknownError", "(0) UNKNOWN: no file"),
         ("ValueError: this was only printed", None, None),
         (TRACE, None, None),
         ("", None, None),
@@ -120,3 +141,9 @@ def test_a_controller_of_the_release_before_gets_no_field_that_it_does_not_know(
 def test_an_exit_code_names_its_signal() -> None:
     assert (signal_of(137), signal_of(139)) == ("SIGKILL", "SIGSEGV")
     assert [signal_of(code) for code in (None, 0, 1, 3, 75, 127, 128, 255)] == [None] * 8
+
+
+def test_a_message_keeps_its_lines_unless_a_graph_failed() -> None:
+    assert message_of("no such layer:\n  dense") == "no such layer: dense"
+    assert message_of(GRAPH) == "(0) UNKNOWN: no file"
+    assert message_of("Graph execution error:") == "Graph execution error:"
