@@ -126,6 +126,12 @@ def test_too_few_steps_are_refused(tmp_path: Path) -> None:
         verification.verify(script(tmp_path, LOOP), ("sim-0",), (1, 1, 1), 5, "2026-11-25")
 
 
+def test_a_script_that_stops_only_at_its_end_is_not_called_exact(tmp_path: Path) -> None:
+    text = LOOP.replace("job.step_done(save, ", "job.step_done(save, steps=15, ")
+    with pytest.raises(RunFailed, match=r"only 1 of 2 stops came before the last step 30"):
+        verified(tmp_path, text)
+
+
 def test_a_step_that_is_trained_twice_is_named() -> None:
     straight = Recorded(
         steps=((1, {}), (2, {}), (3, {})),
