@@ -30,12 +30,14 @@ def profile(
     wrong = [size for size in sizes if not 1 <= size <= len(devices)]
     if wrong or not sizes:
         raise RunFailed(
-            f"cannot run on sizes {wrong or '(none given)'}; {len(devices)} devices are available"
+            f"cannot run on sizes {wrong or '(none given)'}; {len(devices)} devices are available",
+            f"give numbers from 1 to {len(devices)}",
         )
     batch = script.global_batch
     uneven = [size for size in sizes if batch is not None and batch % size]
     if uneven:
-        raise RunFailed(f"a global batch of {batch} cannot be split over {uneven} devices")
+        what = f"a global batch of {batch} cannot be split over {uneven} devices"
+        raise RunFailed(what, "choose a batch that every GPU count divides")
     found: list[tuple[int, RunFigures]] = []
     for size in sorted(set(sizes)):
         figures = run(script, devices[:size])

@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from reshape_profiles.hook_reports import listening
-from reshape_profiles.training_run import SOCKET, RunFailed, Script, started, tail, terminated
+from reshape_profiles.training_run import (
+    SOCKET,
+    TRAIN,
+    RunFailed,
+    Script,
+    started,
+    tail,
+    terminated,
+)
 from reshape_sidecar.contract import ENV_RECORDING, ENV_STOP_AFTER, HookReport
 from reshape_sidecar.wire import EXIT_SAVED
 
@@ -78,8 +86,7 @@ def run(
     steps = tuple((line["step"], line["logs"]) for line in lines if "step" in line)
     if not steps:
         raise RunFailed(
-            f"the script recorded no step (exit code {exit_code}); it must train with Keras's "
-            f"`fit` or use the session API.{tail(folder / 'log')}"
+            f"the script recorded no step (exit code {exit_code}).{tail(folder / 'log')}", TRAIN
         )
     verdict, reason = _verdict(reports)
     return Recorded(
@@ -107,8 +114,9 @@ def _leg(script: Script, leg: Leg, folder: Path, say: Say) -> int:
             while (code := process.poll()) is None:
                 if time.monotonic() > deadline:
                     raise RunFailed(
-                        f"the script did not end within {script.timeout_s:g} s; give fewer --steps "
-                        f"or a longer --timeout-s.{tail(folder / 'log')}"
+                        f"the script did not end within {script.timeout_s:g} s."
+                        f"{tail(folder / 'log')}",
+                        "give a longer --timeout-s or fewer --steps",
                     )
                 say(_newest_step(recording))
                 time.sleep(POLL_S)
@@ -158,8 +166,8 @@ def copied(source: Path, target: Path) -> dict[str, str]:
     size = sum(path.stat().st_size for path in _files(source))
     if size > CODE_BYTES_MAX:
         raise RunFailed(
-            f"{source} has {size / 1024**3:.1f} GiB, and each run gets a copy of it; move data out "
-            "of the code folder and name it in `dataset`"
+            f"{source} has {size / 1024**3:.1f} GiB, and each run gets a copy of it",
+            "move data out of the code folder, and name their folder in `dataset`",
         )
     shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns(*IGNORED))
     return digests(target)

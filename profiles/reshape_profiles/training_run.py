@@ -35,8 +35,16 @@ KILL_AFTER_S = 30.0
 LOG_TAIL_BYTES = 2000
 
 
+BY_ITSELF = "run the script by itself and correct its error"
+TRAIN = "train with Keras's `fit`, or use the session API and give the framework"
+
+
 class RunFailed(Exception):
     """A run gave no values. The text has the reason and the end of the script's output."""
+
+    def __init__(self, what: str, remedy: str = BY_ITSELF) -> None:
+        super().__init__(what)
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +117,9 @@ def started(
             start_new_session=True,
         )
     except OSError as error:
-        raise RunFailed(f"{spec.command[0]} cannot be started: {error.strerror}") from None
+        raise RunFailed(
+            f"{spec.command[0]} cannot be started: {error.strerror}", "correct the command"
+        ) from None
 
 
 @contextlib.contextmanager
@@ -127,7 +137,7 @@ def _spec(script: Script, folder: Path, code: Path) -> AttemptSpec:
     """Return the spec that a SideCar gets for a job of this script."""
     words = script.command
     if not words or (len(words) == 1 and Path(words[0]).name.startswith("python")):
-        raise RunFailed("no script is given; give a script with its arguments")
+        raise RunFailed("no script is given", "give a script with its arguments")
     if words[0].endswith(".py"):
         words = ("python", *words)
     return AttemptSpec(
@@ -176,15 +186,15 @@ def _watched(
         if time.monotonic() > deadline:
             seen = _steps(reports)
             raise RunFailed(
-                f"{seen} of {script.steps} iterations within {script.timeout_s:g} s; give more "
-                f"time or fewer iterations.{tail(log)}"
+                f"the script made {seen} of {script.steps} iterations within "
+                f"{script.timeout_s:g} s.{tail(log)}",
+                "give a longer --timeout-s or fewer --steps",
             )
         time.sleep(POLL_S)
     running = [r for r in list(reports) if r.progress.seconds_per_step is not None]
     if not running:
         raise RunFailed(
-            f"the script reported no iteration (exit code {process.poll()}); it must train with "
-            f"Keras, or to use the session API.{tail(log)}"
+            f"the script reported no iteration (exit code {process.poll()}).{tail(log)}", TRAIN
         )
     ended = process.poll()
     if ended:
@@ -198,7 +208,10 @@ def _watched(
     try:
         process.wait(KILL_AFTER_S + script.timeout_s)
     except subprocess.TimeoutExpired:
-        raise RunFailed(f"the script did not stop after the request to save.{tail(log)}") from None
+        raise RunFailed(
+            f"the script did not stop after the request to save.{tail(log)}",
+            "have its loop check for a stop more often: each step calls `step_done`",
+        ) from None
     stopped_s = time.monotonic() - asked
     last = reports[-1]
     parts = (last.import_s, last.build_s, last.restore_s, last.first_step_s)

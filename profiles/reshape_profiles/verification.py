@@ -62,11 +62,12 @@ def verify(
     ``date``: today, as 2026-11-25. Raises RunFailed.
     """
     if steps < STEPS_MIN:
-        raise RunFailed(f"{steps} steps are too few for two stops; give at least {STEPS_MIN}")
+        raise RunFailed(f"{steps} steps are too few for two stops", f"--steps {STEPS_MIN} or more")
     if len(sizes) != LEGS or not all(1 <= size <= len(devices) for size in sizes):
         raise RunFailed(
             f"the sizes {', '.join(map(str, sizes))} are not {LEGS} numbers of GPUs from 1 to "
-            f"{len(devices)}"
+            f"{len(devices)}",
+            "for example --sizes 1,1,1",
         )
     bounded = replace(script, length_steps=steps)
     with tempfile.TemporaryDirectory(prefix="reshape-verify-") as name:
@@ -76,7 +77,8 @@ def verify(
         stops = (max(1, end // LEGS), max(2, 2 * end // LEGS))
         if stops[1] >= end:
             raise RunFailed(
-                f"the script trained only {end} steps; let it train at least {STEPS_MIN}"
+                f"the script trained only {end} steps",
+                f"have it train at least {STEPS_MIN} steps",
             )
         tolerance = runs.tolerance(straight, sizes)
         legs = [Leg(tuple(devices[:size]), stop) for size, stop in zip(sizes, stops, strict=False)]

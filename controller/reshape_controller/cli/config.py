@@ -61,10 +61,14 @@ SETTINGS = (
         "~/.local/state/reshape",
         "folder of the daemon: store, token, job files",
         metavar="DIR",
-        help="Folder of the daemon (store, token, job files).",
+        help="Folder of the daemon (store, token, job files); default: ~/.local/state/reshape.",
     ),
     Setting(
-        "secrets", None, "folder with the files token and secret; default: the home", metavar="DIR"
+        "secrets",
+        None,
+        "folder with the files token (for users) and secret (for SideCars), the same for all "
+        "controllers; default: the home, where the daemon creates them",
+        metavar="DIR",
     ),
     Setting(
         "store",
@@ -117,9 +121,9 @@ SETTINGS = (
     Setting(
         "sidecar_bind",
         None,
-        "ADDRESS:PORT on which the daemon listens for pods",
-        metavar="ADDRESS:PORT",
-        help="Address on which the daemon listens for pods.",
+        "IP:PORT of this machine at which SideCars in pods reach the daemon",
+        metavar="IP:PORT",
+        help="IP address and port of this machine at which SideCars in pods reach the daemon.",
     ),
     Setting(
         "sidecar_url",
@@ -157,7 +161,11 @@ SETTINGS = (
     Setting(
         "gpus", None, "largest number of this machine's GPUs to use; default: all", int, 1, 1024
     ),
-    Setting("gpu_type", None, "GPU type, as profiles name it; default: as NVML says"),
+    Setting(
+        "gpu_type",
+        None,
+        "GPU type of this machine in profiles; default: the name that the driver (NVML) gives",
+    ),
     Setting(
         "simulated_gpus", None, "number of simulated GPUs to use instead of real ones", int, 1, 64
     ),

@@ -196,14 +196,17 @@ class Home:
                 Exit.FAILED,
                 f"other users can read or write the {name} file (mode {mode:03o})",
                 str(path),
-                f"chmod 600 {path}",
+                f"chmod 600 {path}"
+                if self.secrets is None
+                else f"chmod 640 {path}; of a volume of Kubernetes set defaultMode: 0440",
             )
         text = path.read_text(encoding="utf-8").strip()
         if len(text) < TOKEN_BYTES:
             what = f"the {name} file holds no valid {name}"
-            raise failed(
-                Exit.FAILED, what, str(path), "remove the file; the next start creates a new one"
-            )
+            remedy = "remove the file; the next start creates a new one"
+            if self.secrets is not None:
+                remedy = f"write {TOKEN_BYTES} or more characters into it"
+            raise failed(Exit.FAILED, what, str(path), remedy)
         return text
 
     def _publish(self, name: str, text: str) -> None:

@@ -180,11 +180,10 @@ def _env(fields: RecordFields) -> Iterator[FieldError]:
             yield FieldError(path, "is not a variable name", "use letters, digits and _")
         elif name.startswith(RESERVED_PREFIXES):
             prefix = next(prefix for prefix in RESERVED_PREFIXES if name.startswith(prefix))
-            yield FieldError(
-                path,
-                f"names that begin with {prefix} are reserved",
-                "set it inside the script, or choose another name",
-            )
+            loads = prefix in ("LD_", "PYTHON")
+            what = "change the process before the script starts" if loads else "are Reshape's"
+            remedy = "set it in the container image" if loads else "remove it; Reshape sets it"
+            yield FieldError(path, f"variables that begin with {prefix} {what}", remedy)
         elif "\0" in value:
             yield FieldError(path, "contains a zero byte", "remove it")
 

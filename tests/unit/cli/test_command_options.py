@@ -48,7 +48,8 @@ def test_the_help_has_the_tables_texts_in_the_order_of_the_names() -> None:
     parts = (
         "[name]",
         "Show them.",
-        "--home DIR Folder of the daemon (store, token, job files).",
+        "--home DIR Folder of the daemon (store, token, job files); "
+        "default: ~/.local/state/reshape.",
         "--loud",
         "--gpus <int> How many.",
         "-o, --output table|json|yaml Output format.",

@@ -100,8 +100,7 @@ def verify(
             shown = _Bars(bar, steps)
             found = verification.verify(script, devices.gpus, chosen, steps, date, shown)
     except RunFailed as error:
-        remedy = "run the script by itself first and check that it trains"
-        raise failed(Exit.FAILED, str(error), " ".join(script.command), remedy) from None
+        raise failed(Exit.FAILED, str(error), " ".join(script.command), error.remedy) from None
     stored = job_type is not None and _stored(lambda: client(config), job_type, found.verification)
     report = VerifyReport(
         script=" ".join(script.command),

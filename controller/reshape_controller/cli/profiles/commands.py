@@ -145,8 +145,7 @@ def run(
                 script, devices.gpu_type, devices.gpus, numbers, fallback, note
             )
     except RunFailed as error:
-        remedy = "run the script by itself first and check that it trains"
-        raise failed(Exit.FAILED, str(error), shlex.join(command), remedy) from None
+        raise failed(Exit.FAILED, str(error), shlex.join(command), error.remedy) from None
     target.write_text(loader.write((found,)), encoding="utf-8")
     typer.echo(shown.show(found))
     note(f"wrote {target}; import it: reshape profile import {target}")

@@ -6,6 +6,7 @@ changed.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
@@ -107,8 +108,9 @@ def _as_it_is(state: State) -> QueueChange:
     try:
         return QueueChange(make_policy(state.policy), state.mechanism)
     except UnknownPolicy as error:
-        remedy = "install here the package that has the daemon's policy"
-        raise failed(Exit.FAILED, str(error), "the daemon's policy", remedy) from None
+        what = f"this command does not know the daemon's policy: {error}"
+        remedy = "install the policy's package into the Python environment of this command"
+        raise failed(Exit.FAILED, what, sys.prefix, remedy) from None
 
 
 def _what(asked: WhatIfRequest, now: QueueChange) -> QueueChange:

@@ -48,7 +48,9 @@ JobsOption = Annotated[int | None, typer.Option(min=1, help="Number of generated
 LastOption = Annotated[
     float | None,
     typer.Option(
-        "--last", metavar="SECONDS", help="Seconds from the start to the last generated job."
+        "--last",
+        metavar="SECONDS",
+        help="Seconds from the start to the arrival of the last generated job.",
     ),
 ]
 SpreadOption = Annotated[

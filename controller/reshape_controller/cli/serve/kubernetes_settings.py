@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reshape_controller.cli.config import Config
-from reshape_controller.cli.exits import Exit, failed
+from reshape_controller.cli.exits import CliError, Exit, failed
 from reshape_controller.cli.serve import cluster_file
 from reshape_launcher.kubernetes.gpu_probe import ProbedDevices
 from reshape_launcher.kubernetes.gpus import PodDevices, SimulatedDevices
@@ -55,8 +55,21 @@ class KubernetesSettings:
         try:
             return connect(self.kubeconfig, self.pods.namespace)
         except CannotConnect as error:
-            remedy = "give a kubeconfig that kubectl can use: --kubeconfig FILE"
-            raise failed(Exit.FAILED, str(error), "--kubeconfig", remedy) from None
+            raise self._no_cluster(error) from None
+
+    def _no_cluster(self, error: Exception) -> CliError:
+        """Return the error of a kubeconfig, or of a pod's service account, that cannot be used."""
+        if self.kubeconfig is None:
+            remedy = (
+                "have Kubernetes mount its token (automountServiceAccountToken: true), or give "
+                "--kubeconfig FILE"
+            )
+            return failed(Exit.FAILED, str(error), "the service account of this pod", remedy)
+        remedy = (
+            f"check it with `kubectl --kubeconfig {self.kubeconfig} version`, or give another one: "
+            "--kubeconfig FILE"
+        )
+        return failed(Exit.FAILED, str(error), str(self.kubeconfig), remedy)
 
     def launcher(self) -> KubernetesLauncher:
         """Return the launcher on the cluster. Raises CliError."""
@@ -153,7 +166,10 @@ def _kubeconfig(config: Config) -> Path | None:
 def _listen(config: Config) -> tuple[str, int]:
     """Return address and port for the SideCars."""
     text, where = config.text("sidecar_bind"), config.source("sidecar_bind")
-    remedy = "give an address of this machine that pods reach: --sidecar-bind 192.0.2.7:7471"
+    remedy = (
+        "give the IP address of this machine that pods reach, and a port: "
+        "--sidecar-bind 192.0.2.7:7471"
+    )
     if text is None:
         raise failed(
             Exit.USAGE,
@@ -168,7 +184,7 @@ def _listen(config: Config) -> tuple[str, int]:
     except ValueError:
         colon = ""
     if not colon or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise failed(Exit.USAGE, f"{text!r} is not ADDRESS:PORT", where, remedy)
+        raise failed(Exit.USAGE, f"{text!r} is not IP-ADDRESS:PORT", where, remedy)
     return address, int(port)
 
 
