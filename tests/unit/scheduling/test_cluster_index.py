@@ -74,6 +74,27 @@ def test_snapshots_without_a_decision_are_caught_up_with() -> None:
     assert forecast(last).latest == forecast(replace(last, index=None)).latest
 
 
+def test_a_report_of_a_job_renews_its_estimate() -> None:
+    snapshot, index = Cluster(overhead=COSTS).runs("job", 1, left=100).snapshot(), ClusterIndex()
+    job = snapshot.running[0]
+    forecast(index.follow(snapshot, {}))
+    reported = replace(job, progress=replace(job.progress, step=job.progress.step + 50))
+    later = index.follow(replace(snapshot, running=(reported,)), {job.id: reported})
+    assert forecast(later).latest == forecast(replace(later, index=None)).latest
+
+
+def test_a_job_that_joins_a_class_after_another_was_pruned_may_grow() -> None:
+    """A job of a class is pruned first; then one joins that trains for much longer."""
+    cluster = Cluster(hosts={"a": ("V100", 2), "b": ("V100", 4)}, overhead=COSTS)
+    cluster.runs("short", 1, left=3, kind="same").runs("long", 1, left=2000, kind="same")
+    snapshot, index = replace(cluster.snapshot(), explain=False), ClusterIndex()
+    policy, (short, long) = Adaptive(), snapshot.running
+    alone = index.follow(replace(snapshot, running=(short,)), {})
+    assert policy.decide(alone).targets == ()
+    both = index.follow(snapshot, {long.id: long})
+    assert policy.decide(both).targets == (Target(JobId("long"), 4, HostId("b")),)
+
+
 def test_hosts_that_come_or_go_are_numbered_again() -> None:
     cluster = Cluster(hosts={"a": ("V100", 1), "b": ("P100", 1)}, overhead=COSTS)
     snapshot, index = cluster.runs("job", 1, left=100).snapshot(), ClusterIndex()
