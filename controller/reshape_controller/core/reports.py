@@ -82,6 +82,8 @@ def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
         return
     tx.state.plan_wanted = tx.state.plan_wanted or not job.answered
     job = tx.update(job_id, answered=True, reachable=False, reason="its SideCar is unreachable")
+    if job.stage is Stage.STARTING and job.left_at_step:
+        job = tx.update(job_id, left_at_step=0)
     tx.note(job, "unreachable", "its SideCar does not report; training is left running")
     if job.donation is not None:
         to = job.donation.to
@@ -205,9 +207,10 @@ def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
 
 def _see_resume(tx: Transaction, job: Job, step: int) -> None:
     """Note whether a program that handles SIGTERM itself went on from the step at which it left;
-    ``step``: that of its first report."""
+    ``step``: that of its first report. After a break of the controller or of the reports, the
+    first report may be that of a later step, so it shows nothing."""
     changes: JobChanges = {"trains_since_s": tx.now_s, "left_at_step": 0}
-    if job.left_at_step:
+    if job.left_at_step and job.watched:
         changes["has_resumed"] = step >= job.left_at_step
     tx.update(job.id, **changes)
 

@@ -179,6 +179,27 @@ def test_a_handler_of_its_own_counts_once_a_resume_has_gone_on_from_its_step(
     assert (a.stage, a.program) == (Stage.TRAINING, program)
 
 
+@pytest.mark.parametrize("breaks", ["controller", "SideCar"])
+def test_a_step_that_is_heard_of_after_a_break_proves_no_resume(breaks: str) -> None:
+    found = world(Saves.SIGTERM)
+    found.wait(100.0)
+    found.train("a", 1)
+    found.event(ev.HaltRequested(A, "ann"))
+    found.wait(WAIT_S + 1)
+    found.event(ev.ResumeRequested(A, "ann"))
+    found.auto = False
+    found.plan(("a", 4))
+    found.settle_until("a", Stage.STARTING)
+    if breaks == "controller":
+        found.event(ev.ControllerStarted(2, "test", found.mechanism, found.limits))
+    else:
+        found.event(ev.SideCarFellSilent(A, found.job("a").attempt))
+    found.container("a").step = 900  # it has begun at step 0 and trained on meanwhile
+    found.settle()
+    a = found.job("a")
+    assert (a.stage, a.program) == (Stage.TRAINING, Program.UNSAVED)
+
+
 def test_a_sidecar_of_the_release_before_shrinks_as_before() -> None:
     found = World().boot(4)
     found.running("a", 4, 2, 4)
