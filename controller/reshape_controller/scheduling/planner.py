@@ -72,6 +72,7 @@ class Planner:
         try:
             plan, failure = self.plan(engine), None
         except Exception as error:
+            self._index = ClusterIndex()  # it may have taken in a part of the snapshot only
             text = f"the policy failed: {error!r}"
             plan, failure = self._empty(FailureKind.POLICY_FAILED, text, error, now_s)
         try:

@@ -95,6 +95,21 @@ def test_later_events_of_the_same_kind_ask_a_failed_policy_again() -> None:
     assert {target.job for plan in done.plans for target in plan.targets} >= {"a"}
 
 
+def test_the_index_of_a_failed_policy_is_not_used_again() -> None:
+    world, indexes = submitted(), list[object]()
+
+    def fails_once(snapshot: Snapshot) -> Plan:
+        indexes.append(snapshot.index)
+        return fails(snapshot) if len(indexes) == 1 else Plan()
+
+    planner = Planner(Scripted(fails_once))
+    for at_s in (0.0, 1.0, 2.0):
+        rounds.run(world.engine, planner, (), at_s)
+        world.submit(f"b{at_s:g}", 2)
+    assert indexes[0] is not indexes[1], "it may hold a part of the snapshot only"
+    assert indexes[1] is indexes[2]
+
+
 def test_events_come_first_then_plans_until_one_is_empty_with_all_effects_in_order() -> None:
     world = World().boot(4)
     spec = dataclasses.replace(submitted().job("a").spec, optional_gpus=(2,))
