@@ -91,6 +91,9 @@ class Chaos:
     def submit(self, job: str, number: int) -> None:
         timeout = OnSaveTimeout.KILL if number % 2 else OnSaveTimeout.REFUSE
         if JobId(job) not in self.world.engine.state.jobs:
+            # The job has the id of one that has ended; what was seen of that one is not told of it.
+            self.world.verified = [seen for seen in self.world.verified if seen.job != job]
+            self.delayed = [seen for seen in self.delayed if seen.job != job]
             more = {"on_save_timeout": timeout, "may_restart": number % 7 == 0}
             self.world.submit(job, *SIZES[number % 5], **more)
 
