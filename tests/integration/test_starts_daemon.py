@@ -1,0 +1,104 @@
+"""Real programs that fail, die or cannot save, under a real daemon."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon_bed import Bed, eventually
+from tests.support.daemon_bed import bed as make_bed
+
+FAILS = "raise SystemExit(3)\n"
+UNSAVED = """
+import time
+for step in range(10**6):
+    time.sleep(0.1)
+"""
+DIES_TWICE = """
+import os, pathlib, signal, sys, time
+count = pathlib.Path("starts-" + os.environ["RESHAPE_JOB_NAME"])
+starts = int(count.read_text()) if count.exists() else 0
+count.write_text(str(starts + 1))
+if starts < 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+while True:
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[Bed]:
+    yield from make_bed(tmp_path)
+
+
+def test_a_program_that_ends_with_a_code_runs_once_without_retries(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("fails", FAILS, optional_gpus=[1, 2, 4], retries=0)
+    failed = bed.reaches(job, "failed")
+    assert (failed["failures"], failed["process_restarts"], failed["attempt"]) == (1, 0, 1)
+    assert (failed["exit_code"], failed["signal"], failed["exception"]) == (3, None, None)
+
+
+def test_a_program_that_raises_is_ended_at_its_second_gpu_count(bed: Bed) -> None:
+    bed.up()
+    script = "raise LookupError('no such layer')\n"
+    job = bed.submit("raises", script, optional_gpus=[1, 2, 4], retries=50)
+    failed = bed.reaches(job, "failed")
+    assert failed["reason"].startswith("the same failure (LookupError) on ")
+    assert (failed["failures"], failed["exit_code"]) == (3, 1)
+    assert (failed["exception"], failed["exception_message"]) == ("LookupError", "no such layer")
+
+
+def test_a_program_that_a_signal_kills_twice_starts_again_and_trains(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("dies", DIES_TWICE, retries=100)
+    eventually(lambda: bed.job(job)["failures"] == 2, text="two deaths")
+    bed.reaches(job, "running")
+    trains = eventually(
+        lambda: found if (found := bed.job(job))["phase"] == "running" else None, text="it trains"
+    )
+    assert (trains["failures"], trains["signal"], trains["struck"]) == (2, "SIGKILL", [])
+
+
+def test_a_program_that_cannot_save_keeps_its_gpus_and_says_so(bed: Bed) -> None:
+    bed.up()
+    job = bed.submit("unsaved", UNSAVED, may_restart=False)
+    eventually(lambda: bed.job(job)["program"], text="what the program can do")
+    waits = bed.submit("waits", steps=20, optional_gpus=[2], max_wait_s=1)
+    eventually(
+        lambda: "unsaved is not reshaped" in bed.reshape("explain", waits).stdout,
+        text=lambda: bed.reshape("explain", waits).stdout,
+    )
+    here = bed.job(job)
+    assert (here["size"], here["program"]) == (4, "cannot save")
+    assert here["fixed_because"] == "it cannot save its steps, and may_restart is false"
+    assert "not reshaped: it cannot save" in bed.reshape("get", COLUMNS="200").stdout
+    assert bed.job(waits)["state"] == "submitted"
+    bed.reshape("pause", job)
+    paused = eventually(
+        lambda: found if (found := bed.job(job))["deadline"] == "unsaved_wait" else None,
+        text="the stated wait",
+    )
+    assert paused["state"] == "running"
+    assert paused["reason"].startswith("stops in 60 s (paused by ")
+    os.kill(paused["pid"], 0)
+    bed.reshape("resume", job)
+    assert bed.job(job)["deadline"] is None
+    bed.reshape("cancel", job)
+    bed.reaches(job, "cancelled")
+    bed.reaches(waits, "completed")
+
+
+def test_with_may_restart_it_gives_gpus_to_a_newcomer(bed: Bed) -> None:
+    bed.up("--preset", "paper")
+    job = bed.submit("unsaved", UNSAVED)
+    eventually(lambda: bed.job(job)["program"], text="what the program can do")
+    waits = bed.submit("newcomer", steps=20, optional_gpus=[2], max_wait_s=1)
+    bed.reaches(waits, "completed")
+    after = bed.job(job)
+    assert (after["program"], after["failures"]) == ("may restart", 0)
+    assert after["reshape_downs"] == 1
+    assert "it cannot save, so an unknown number of steps" in bed.reshape("describe", job).stdout
