@@ -54,6 +54,12 @@ class Chaos:
         self.world.submit("b", 2)
         self.world.plan(("b", 2), ("a", 2), about="b")
 
+    def begin_unsaved(self) -> None:
+        """As ``begin_hand_over``, and a turns out to save nothing before it is asked."""
+        self.begin_hand_over()
+        self.check_requests()  # the mechanism `terminate` asks at once
+        self.unsaving("a", 0)
+
     def begin_growth(self) -> None:
         """Job a trains on two of four and shall have all; whether it does, nobody has heard."""
         self.world.auto = True
@@ -307,7 +313,7 @@ STEPS = st.lists(
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
-    beginning=st.sampled_from(["nothing", "hand_over", "growth"]),
+    beginning=st.sampled_from(["nothing", "hand_over", "unsaved", "growth"]),
     one_host=st.sampled_from([(), ("a",), ("b", "c")]),
     steps=STEPS,
 )
