@@ -10,7 +10,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import io
+import itertools
 import math
+import operator
 import random
 import types
 from collections import deque
@@ -46,6 +49,7 @@ class ScriptObjects:
         self._functions: set[types.FunctionType] = set()
         self._classes: set[type] = set()
         self._slots: dict[str, Getter] = {}
+        self._places: set[tuple[Any, ...]] = set()
         self._before: dict[str, Any] = {}
         for callback in callbacks:
             if type(callback).__name__ not in SKIPPED_CLASSES:
@@ -101,13 +105,19 @@ class ScriptObjects:
         kind = value if isinstance(value, type) else type(value)
         if script_code.of_script(kind):
             self._follow_class(kind)
-        if not _is_code(value):
-            self._slots.setdefault(name, getter)
+        place = _place(getter)
+        if not _is_code(value) and place not in self._places:
+            self._places.add(place)
+            taken = sum(known.partition(" (")[0] == name for known in self._slots)
+            self._slots[f"{name} ({taken + 1})" if taken else name] = getter
 
     def _follow_functions(self, value: Any) -> None:
         owner = getattr(value, "__self__", None)
         if isinstance(value, types.MethodType) and script_code.of_script(type(owner)):
             self._follow(type(owner).__name__, functools.partial(_itself, owner))
+        if isinstance(value, functools.partial):
+            for argument in (*value.args, *value.keywords.values()):
+                self._follow("an argument of a partial", functools.partial(_itself, argument))
         for function in script_code.functions_in(value):
             self._follow_function(function)
 
@@ -134,15 +144,29 @@ class ScriptObjects:
             return kind.__name__, len(value), self._forms(_items(value), depth)
         if isinstance(value, random.Random):
             return kind.__name__, value.getstate()
+        if isinstance(value, (bytearray, io.StringIO, io.BytesIO)):
+            return kind.__name__, bytes(value) if isinstance(value, bytearray) else value.tell()
+        if hasattr(value, "__next__"):
+            return kind.__name__, self._position(value, depth)
         if hasattr(value, "bit_generator") or kind.__name__ == "RandomState":
             generator = getattr(value, "bit_generator", None)
             return kind.__name__, repr(value.get_state() if generator is None else generator.state)
         arrays = self._arrays(value)
         if arrays is not None:
             return kind.__name__, _digests(arrays)
-        if script_code.of_script(kind):
-            return kind.__name__, self._forms(_items(vars(value)), depth)
+        if script_code.of_script(kind) or kind is types.SimpleNamespace:
+            return kind.__name__, self._forms(_items(_attributes(value)), depth)
         return kind.__name__
+
+    def _position(self, iterator: Any, depth: int) -> Any:
+        """Return a value that differs after each item that an iterator of Python has given."""
+        if isinstance(iterator, types.GeneratorType):
+            frame = iterator.gi_frame
+            return frame and (frame.f_lasti, self._forms(list(frame.f_locals.values()), depth))
+        if isinstance(iterator, itertools.cycle):
+            return self._form(iterator.__reduce__()[1:], depth)
+        counts = isinstance(iterator, itertools.count)
+        return repr(iterator) if counts else operator.length_hint(iterator, 0)
 
     def _forms(self, items: Any, depth: int) -> tuple[Any, ...]:
         return tuple(self._form(item, depth - 1) for item in items)
@@ -160,6 +184,25 @@ class ScriptObjects:
 
 def _itself(value: Any) -> Any:
     return value
+
+
+def _place(getter: Getter) -> tuple[Any, ...]:
+    """Return what tells the getters of two values apart that have the same name."""
+    if not isinstance(getter, functools.partial):
+        return (id(getter),)
+    owner = getattr(getter.func, "__self__", None)
+    return id(owner), *(one if isinstance(one, str) else id(one) for one in getter.args)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, those in ``__slots__`` among them."""
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        for name, one in vars(kind).items():
+            if isinstance(one, types.MemberDescriptorType):
+                with contextlib.suppress(AttributeError):  # a slot without a value
+                    found[name] = one.__get__(value)
+    return found
 
 
 def _items(value: Any) -> Iterator[Any]:
