@@ -8,6 +8,7 @@ code of the script.
 from __future__ import annotations
 
 import base64
+import io
 import random
 import sys
 import zlib
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from reshape_sidecar.hook import randomness, variables
+from reshape_sidecar.hook import randomness, script_objects, variables
 from reshape_sidecar.hook.custom_step import names_in
 from reshape_sidecar.hook.values import Reader, Unkeepable, Writer
 
@@ -27,13 +28,28 @@ SAMPLES_MAX = 1000
 """Most items of a list that a mark looks at."""
 ARRAY_SAMPLES_MAX = 65536
 """Most numbers of an array that a mark looks at."""
+INLINE_BYTES_MAX = 32 << 20
+"""Most bytes of arrays that a checkpoint takes of one attribute, such as a cache of samples."""
 PLAIN = (type(None), bool, int, float, complex, str, bytes)
+
+
+class Opaque(str):
+    """The mark of a value that has no exact form: the name of its type."""
+
+    __slots__ = ()
 
 
 class Inline(Writer):
     """Encodes arrays into the JSON values themselves."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._left_bytes = INLINE_BYTES_MAX
+
     def _add(self, array: Any) -> Any:
+        self._left_bytes -= array.nbytes
+        if self._left_bytes < 0:
+            raise Unkeepable(f"more than {INLINE_BYTES_MAX} bytes")
         data = base64.b64encode(array.tobytes()).decode()
         return [str(array.dtype), list(array.shape), data]
 
@@ -83,7 +99,7 @@ class DataObjects:
         for path, holder in self._holders.items():
             first = self._marks[path]
             for name, mark in _marks(holder).items():
-                if first.get(name) != mark:
+                if first.get(name) != mark and not _is_opened(first.get(name, mark), mark):
                     try:
                         changed.setdefault(path, {})[name] = Inline().encode(vars(holder)[name])
                     except Unkeepable:
@@ -244,7 +260,15 @@ def _mark(value: Any, depth: int = 3) -> Any:
         items = list(value.items() if isinstance(value, dict) else value)
         step = len(items) // SAMPLES_MAX + 1
         return len(items), [_mark(one, depth - 1) for one in items[::step]]
-    return type(value).__name__
+    if depth and hasattr(value, "__next__") and not isinstance(value, io.IOBase):
+        return script_objects.position(value, lambda one: _mark(one, depth - 1))
+    return Opaque(type(value).__name__)
+
+
+def _is_opened(first: Any, mark: Any) -> bool:
+    """Return whether an attribute is an object that the dataset opens at its first use, such as a
+    file: the next process opens it again."""
+    return first is None and isinstance(mark, Opaque)
 
 
 def _put(holder: Any, name: str, value: Any) -> None:

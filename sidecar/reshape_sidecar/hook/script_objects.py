@@ -147,7 +147,7 @@ class ScriptObjects:
         if isinstance(value, (bytearray, io.StringIO, io.BytesIO)):
             return kind.__name__, bytes(value) if isinstance(value, bytearray) else value.tell()
         if hasattr(value, "__next__"):
-            return kind.__name__, self._position(value, depth)
+            return kind.__name__, position(value, lambda one: self._form(one, depth - 1))
         if hasattr(value, "bit_generator") or kind.__name__ == "RandomState":
             generator = getattr(value, "bit_generator", None)
             return kind.__name__, repr(value.get_state() if generator is None else generator.state)
@@ -157,16 +157,6 @@ class ScriptObjects:
         if script_code.of_script(kind) or kind is types.SimpleNamespace:
             return kind.__name__, self._forms(_items(_attributes(value)), depth)
         return kind.__name__
-
-    def _position(self, iterator: Any, depth: int) -> Any:
-        """Return a value that differs after each item that an iterator of Python has given."""
-        if isinstance(iterator, types.GeneratorType):
-            frame = iterator.gi_frame
-            return frame and (frame.f_lasti, self._forms(list(frame.f_locals.values()), depth))
-        if isinstance(iterator, itertools.cycle):
-            return self._form(iterator.__reduce__()[1:], depth)
-        counts = isinstance(iterator, itertools.count)
-        return repr(iterator) if counts else operator.length_hint(iterator, 0)
 
     def _forms(self, items: Any, depth: int) -> tuple[Any, ...]:
         return tuple(self._form(item, depth - 1) for item in items)
@@ -180,6 +170,22 @@ class ScriptObjects:
             return None
         backings = [getattr(variable, "_value", variable) for variable in found]
         return [one for one in backings if id(getattr(one, "handle", None)) not in self._own]
+
+
+def position(iterator: Any, form: Callable[[Any], Any]) -> Any:
+    """Return a value that differs after each item that an iterator of Python has given.
+
+    ``form`` returns that of another value.
+    """
+    if isinstance(iterator, types.GeneratorType):
+        frame = iterator.gi_frame
+        return frame and (frame.f_lasti, [form(one) for one in list(frame.f_locals.values())])
+    if isinstance(iterator, itertools.cycle):
+        reduced: Any = iterator.__reduce__()
+        (inner,), (items, _) = reduced[1:]
+        return operator.length_hint(inner, 0), len(items)
+    counts = isinstance(iterator, itertools.count)
+    return repr(iterator) if counts else operator.length_hint(iterator, 0)
 
 
 def _itself(value: Any) -> Any:
