@@ -33,7 +33,7 @@ from reshape_controller.core.model import (
     JobId,
     Stage,
 )
-from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.core.plan import Index, Plan, Snapshot
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
@@ -72,9 +72,9 @@ class Engine:
         """Whether something changed that a policy may use, and plans are allowed now (R6)."""
         return self.state.plan_wanted and not self.state.observing
 
-    def snapshot(self) -> Snapshot:
-        """Return what a policy sees now."""
-        return self.state.snapshot(explain=self._explains)
+    def snapshot(self, index: Index | None = None) -> Snapshot:
+        """Return what a policy sees now, with the planner's ``index``."""
+        return self.state.snapshot(explain=self._explains, index=index)
 
     def apply(self, plan: Plan, now_s: float) -> Step:
         """Apply a plan; an empty plan ends the planning until something changes.

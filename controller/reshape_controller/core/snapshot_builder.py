@@ -22,7 +22,7 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.plan import HostView, JobView, Snapshot
+from reshape_controller.core.plan import HostView, Index, JobView, Snapshot
 from reshape_controller.core.profile_book import ProfileBook
 
 _Order = tuple[int, int, str]
@@ -124,8 +124,10 @@ class SnapshotBuilder:
         seed: int,
         *,
         explain: bool = True,
+        index: Index | None = None,
     ) -> Snapshot:
-        """Return what a policy may base its decision on; ``explain`` as in ``Snapshot``."""
+        """Return what a policy may base its decision on; ``explain``, ``index`` as in
+        ``Snapshot``."""
         for job in self._changed_jobs:
             self._renew_job(job)
         if self._changed_hosts:
@@ -141,6 +143,7 @@ class SnapshotBuilder:
             profiles=profiles,
             seed=seed,
             explain=explain,
+            index=index,
         )
 
     def _renew_job(self, job_id: JobId) -> None:

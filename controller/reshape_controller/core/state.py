@@ -26,7 +26,7 @@ from reshape_controller.core.model import (
     JobId,
     Mechanism,
 )
-from reshape_controller.core.plan import Snapshot
+from reshape_controller.core.plan import Index, Snapshot
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.snapshot_builder import SnapshotBuilder
@@ -108,10 +108,11 @@ class State:
         """Whether a GPU has no owner and is promised to no job."""
         return bool(self._idle)
 
-    def snapshot(self, *, explain: bool = True) -> Snapshot:
-        """Return what a policy may base its decision on; ``explain`` as in ``Snapshot``."""
+    def snapshot(self, *, explain: bool = True, index: Index | None = None) -> Snapshot:
+        """Return what a policy may base its decision on; ``explain``, ``index`` as in
+        ``Snapshot``."""
         return self.snapshot_builder.snapshot(
-            self.now_s, self.mechanism, self._profiles, self.seed, explain=explain
+            self.now_s, self.mechanism, self._profiles, self.seed, explain=explain, index=index
         )
 
     def gpus_of_host(self, host: HostId) -> Iterator[Gpu]:

@@ -442,7 +442,7 @@ class ClusterIndex:
             self.changed |= changed
             if len(self.changed) > 2 * sum(map(len, self._jobs)) + CHANGED_MIN:
                 self._taken, self.changed = None, {}
-        return replace(snapshot, index=self)
+        return snapshot if snapshot.index is self else replace(snapshot, index=self)
 
     def estimates(self, snapshot: Snapshot) -> Estimates:
         """Return the estimates of the snapshot's jobs: the index's own, unless it is for a newer

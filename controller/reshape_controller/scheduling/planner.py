@@ -56,7 +56,7 @@ class Planner:
 
     def plan(self, engine: Engine) -> Plan:
         """Return the policy's plan for the engine's state. Raises every error of the policy."""
-        snapshot = engine.snapshot()
+        snapshot = engine.snapshot(self._index)
         changed = engine.state.snapshot_builder.drain_changed_views()
         snapshot = self._index.follow(snapshot, changed)
         plan = self.policy.decide(snapshot)

@@ -239,7 +239,9 @@ class Predictor:
 
     def queued_work(self, job: JobView, gpu_types: tuple[str, ...]) -> QueuedWork:
         """Return a queued job as the list schedule counts it. The job has at least one size."""
-        estimate = self.estimate(job)
+        estimate = self._by_job.get(job.id)
+        if estimate is None or estimate.book is not self._book:
+            estimate = self.estimate(job)
         work = estimate.queued_work
         if work is not None and estimate.gpu_types is gpu_types:
             return work
