@@ -67,6 +67,7 @@ class Container:
     code: int = 1
     deadline_passed: bool = False
     trajectory: str | None = None
+    seconds_per_step: float | None = None
     trajectory_reason: str | None = None
     target: TargetProgress | None = None
     program: Saves | None = None
@@ -154,6 +155,7 @@ class Container:
                 step=self.step,
                 total_steps=1000,
                 checkpoint_step=self.saved_step,
+                seconds_per_step=self.seconds_per_step,
                 trajectory=self.trajectory,
                 trajectory_reason=self.trajectory_reason,
                 target=self.target,

@@ -34,11 +34,12 @@ def on_start_failed(tx: Transaction, job_id: JobId, reason: str, failure: Failur
         return
     if _ends(tx, job_id, reason, failure):
         return
-    if failure.is_death and _counts_starts(tx):
+    job = tx.update(job_id, start_failures=(*job.start_failures, failure.size))
+    often = job.start_failures.count(failure.size) >= tx.limits.start_failures_max
+    if failure.is_death and _counts_starts(tx) and not (often and _trained_elsewhere(job)):
         _queue(tx, job_id, reason)
         return
-    job = tx.update(job_id, start_failures=(*job.start_failures, failure.size))
-    if job.start_failures.count(failure.size) >= tx.limits.start_failures_max:
+    if often:
         exclude_size(tx, job_id, failure.size, reason)
         return
     tx.update(job_id, process_restarts=job.process_restarts + 1)
@@ -146,6 +147,13 @@ def _counts_starts(tx: Transaction) -> bool:
     """Whether each start that follows a failure spends a retry; not in a log of an earlier
     release, which has to read as it was written."""
     return tx.limits.start_rules >= 2
+
+
+def _trained_elsewhere(job: Job) -> bool:
+    """Whether the job has trained at another size that it may still have: then its deaths at this
+    size are the size's fault, as when its memory does not suffice there."""
+    size = len(job.gpus)
+    return any(known.gpus != size and known.gpus in job.sizes for known in job.measured)
 
 
 def _queue(tx: Transaction, job_id: JobId, reason: str) -> None:

@@ -197,3 +197,22 @@ def test_a_log_of_the_release_before_is_read_by_its_own_rules() -> None:
         "failed to start on 4 and 2 GPUs; last error: exit code 1",
     )
     assert a.failure is None
+
+
+def test_two_deaths_at_a_size_strike_it_if_the_job_has_trained_at_another() -> None:
+    found = World().boot(4)
+    found.running("a", 2, 2, 4, retries=5)
+    found.container("a").seconds_per_step = 0.5
+    found.train("a", 10)
+    found.new_containers[A] = {"crashes": True, "code": KILLED}
+    found.container("a").crashes, found.container("a").code = True, KILLED
+    found.plan(("a", 4))
+    assert (found.job("a").state, found.job("a").struck) == (JobState.SUBMITTED, ())
+    found.wait(301.0)
+    found.plan(("a", 4))
+    a = found.job("a")
+    assert (a.state, a.struck, a.failures) == (JobState.SUBMITTED, (4,), 2)
+    found.new_containers[A] = {}
+    found.wait(301.0)
+    found.plan(("a", 2))
+    assert found.job("a").stage is Stage.TRAINING

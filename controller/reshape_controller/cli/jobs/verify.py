@@ -101,7 +101,12 @@ def verify(
             found = verification.verify(script, devices.gpus, chosen, steps, date, shown)
     except RunFailed as error:
         raise failed(Exit.FAILED, str(error), " ".join(script.command), error.remedy) from None
-    stored = job_type is not None and _stored(lambda: client(config), job_type, found.verification)
+    says_nothing = found.verification.verdict == Trajectory.UNKNOWN and not found.differences
+    stored = (
+        not says_nothing
+        and job_type is not None
+        and _stored(lambda: client(config), job_type, found.verification)
+    )
     report = VerifyReport(
         script=" ".join(script.command),
         job_type=job_type,
@@ -220,6 +225,8 @@ def _table(report: VerifyReport) -> RenderableType:
         lines.append(Text("not stored: the record has no job_type"))
     elif report.stored:
         lines.append(Text(f"stored in the daemon's profile of {report.job_type}"))
+    elif found.verdict == Trajectory.UNKNOWN and not report.differences:
+        lines.append(Text("not stored: it says nothing about stops"))
     else:
         lines.append(Text("not stored: no daemon runs here"))
     return Group(*lines)
