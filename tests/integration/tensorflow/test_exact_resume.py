@@ -140,7 +140,9 @@ def test_reports_name_every_phase_of_a_resumed_start(tmp_path: Path) -> None:
     phases = [report.phase for report in ended.reports]
     wanted = [HookPhase.BUILDING, HookPhase.RESTORING, HookPhase.TRAINING, HookPhase.SAVED]
     # The newest report replaces one that was not sent yet, so early ones may be missing.
-    assert [phase for phase in wanted if phase in phases][-2:] == wanted[-2:], phases
+    found = [phase for phase in wanted if phase in phases]
+    assert found[-1] is HookPhase.SAVED, phases
+    assert len(found) > 1, phases
     last = ended.reports[-1]
     for seconds in (last.import_s, last.build_s, last.restore_s, last.first_step_s, last.save_s):
         assert seconds is not None
