@@ -20,7 +20,7 @@ from reshape_controller.core.states import (
     ReshapeIf,
     Stage,
 )
-from reshape_controller.core.stop_table import Program, program_of, refusal
+from reshape_controller.core.stop_table import SAVES_ALWAYS, Program, program_of, refusal
 from reshape_sidecar.wire import (
     Mode,
     Observed,
@@ -323,7 +323,7 @@ class Job:
     @property
     def fixed_because(self) -> str:
         """Reason that no plan may shrink, grow or move it while it runs; empty if a plan may."""
-        if unsaved := refusal(self.program, self.saves):
+        if self.saves not in SAVES_ALWAYS and (unsaved := refusal(self.program, self.saves)):
             return unsaved
         least = self.spec.reshape_if
         if least is ReshapeIf.ANY:

@@ -68,10 +68,14 @@ TABLE: Mapping[Request, Mapping[Program, Effect]] = {
 }
 
 
+SAVES_ALWAYS = (None, Saves.BOUNDARY)
+"""Words of a SideCar about a program that saves at a boundary; None: the SideCar is of level 1."""
+
+
 def program_of(saves: Saves | None, *, has_resumed: bool, may_restart: bool) -> Program:
     """Return what a program can do. ``saves``: its SideCar's word; None: a SideCar of level 1,
     which was never asked. ``has_resumed``: it has once gone on from a step that it had saved."""
-    if saves in (None, Saves.BOUNDARY):
+    if saves in SAVES_ALWAYS:
         return Program.BOUNDARY
     if saves is Saves.SIGTERM and has_resumed:
         return Program.SIGTERM

@@ -440,7 +440,8 @@ class ClusterIndex:
             self._estimates.by_job.pop(job_id, None)
         if self._taken is not None:
             self.changed |= changed
-            if len(self.changed) > 2 * sum(map(len, self._jobs)) + CHANGED_MIN:
+            count = len(self.changed)
+            if count > CHANGED_MIN and count > 2 * sum(map(len, self._jobs)) + CHANGED_MIN:
                 self._taken, self.changed = None, {}
         return snapshot if snapshot.index is self else replace(snapshot, index=self)
 

@@ -63,12 +63,12 @@ class Round:
     @property
     def plans(self) -> tuple[Plan, ...]:
         """Return the applied plans. A record with the events and these plans repeats the round."""
-        return tuple(decision.plan for decision in self.decisions)
+        return tuple([decision.plan for decision in self.decisions])
 
     @property
     def failures(self) -> tuple[PolicyFailure, ...]:
         """Return the failures of the policy."""
-        return tuple(each.failure for each in self.decisions if each.failure is not None)
+        return tuple([each.failure for each in self.decisions if each.failure is not None])
 
 
 def run(engine: Engine, planner: Planner, events: Sequence[Event], now_s: float) -> Round:
