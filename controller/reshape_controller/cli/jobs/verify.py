@@ -37,6 +37,8 @@ from reshape_profiles.training_run import RunFailed, Script
 from reshape_sidecar import gpu
 from reshape_sidecar.wire import Trajectory
 
+SEED = 1
+"""Seed of a record without one, so that runs of a script without seeds can be compared."""
 SHOWN_MAX = 8
 """Number of differences that a table shows."""
 
@@ -155,7 +157,7 @@ def _script(
                 timeout_s=timeout_s,
                 framework=spec.framework.value,
                 env=spec.env,
-                seed=spec.seed,
+                seed=SEED if spec.seed is None else spec.seed,
             ),
             min(spec.optional_gpus),
             spec.job_type,
@@ -169,6 +171,7 @@ def _script(
             job_type=view.job_type or view.name,
             timeout_s=timeout_s,
             framework=view.framework or Framework.KERAS.value,
+            seed=SEED,
         ),
         min(view.optional_gpus),
         view.job_type,
