@@ -107,9 +107,12 @@ class Answers:
     """Seconds of starts, saves and stops; None until first used."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ProfileBook:
-    """Profiles and learned values by job type. Immutable, except for a cache of its answers."""
+    """Answers questions about job types from their profiles and learned values.
+
+    Both never change: new knowledge makes a new book. A book remembers its answers.
+    """
 
     profiles: dict[str, Profile] = field(default_factory=dict)
     learned: dict[str, Learned] = field(default_factory=dict)
