@@ -103,7 +103,7 @@ PARTS = (
         after=NODES, beside=True, kubernetes=True,
     ),
     Part(
-        "Kubernetes tier (make kubernetes)", make("kubernetes"), 4, 13,
+        "Kubernetes tier (make kubernetes)", make("kubernetes"), 4, 15,
         gate=Gate.MARKED, after=PREPARED, kubernetes=True,
         pulled_by=(
             "deploy/", "launcher/reshape_launcher/kubernetes/", "playbooks/", "tests/kubernetes/",
