@@ -5,7 +5,7 @@ a PyDataset and generators of random numbers.
 
 Does: records the state that an iterator begins with, and restores it before the next process draws
 the batches of that iterator again. The state at a stop would not do: an iterator reads ahead of the
-steps by a number of batches that nobody knows.
+steps by an unknown number of batches.
 """
 
 from __future__ import annotations

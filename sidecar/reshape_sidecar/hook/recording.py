@@ -16,6 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from reshape_sidecar.contract import ENV_RECORDING, ENV_STOP_AFTER
+from reshape_sidecar.hook.script_code import outer_names, value_of
 from reshape_sidecar.hook.stop import Stop
 
 KERAS_OWN = frozenset({"History", "ProgbarLogger"})
@@ -81,20 +82,10 @@ def attributes(callback: Any) -> dict[str, Any]:
 
 
 def _objects_of(function: FunctionType) -> dict[str, Any]:
-    """Return the containers and numbers that a function closes over, or reads as globals."""
-    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
-    held = {name: _contents(cell) for name, cell in cells.items()}
-    names = function.__code__.co_names
-    held |= {name: function.__globals__[name] for name in names if name in function.__globals__}
+    """Return the collections and numbers of the script that a function uses, by name."""
+    values = {name: value_of(getter) for name, getter in outer_names(function)}
     kinds = (list, dict, set, int, float)
-    return {name: value for name, value in held.items() if isinstance(value, kinds)}
-
-
-def _contents(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # an empty cell
-        return None
+    return {name: value for name, value in values.items() if isinstance(value, kinds)}
 
 
 def portrait(value: Any, depth: int = 0) -> Any:

@@ -82,7 +82,7 @@ def outer_names(function: types.FunctionType) -> Iterator[tuple[str, Callable[[]
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         yield name, functools.partial(getattr, cell, "cell_contents")
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-        yield f"a default of {function.__name__}", functools.partial(_itself, value)
+        yield f"a default of {function.__name__}", functools.partial(itself, value)
 
 
 def _of_module(
@@ -113,7 +113,8 @@ def value_of(getter: Callable[[], Any]) -> Any:
     return None
 
 
-def _itself(value: Any) -> Any:
+def itself(value: Any) -> Any:
+    """Return the value: with ``functools.partial``, a getter of a value that has no name."""
     return value
 
 

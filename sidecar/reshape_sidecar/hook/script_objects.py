@@ -78,7 +78,9 @@ class ScriptObjects:
                 if type(value) not in PLAIN:
                     self._restored.add(id(value))
             elif own or script_code.of_script(type(value)):
-                self._follow(f"{kind.__name__}.{name}", functools.partial(_itself, value))
+                self._follow(
+                    f"{kind.__name__}.{name}", functools.partial(script_code.itself, value)
+                )
             else:
                 self._follow_functions(value)
         self._follow_class(kind)
@@ -114,10 +116,12 @@ class ScriptObjects:
     def _follow_functions(self, value: Any) -> None:
         owner = getattr(value, "__self__", None)
         if isinstance(value, types.MethodType) and script_code.of_script(type(owner)):
-            self._follow(type(owner).__name__, functools.partial(_itself, owner))
+            self._follow(type(owner).__name__, functools.partial(script_code.itself, owner))
         if isinstance(value, functools.partial):
             for argument in (*value.args, *value.keywords.values()):
-                self._follow("an argument of a partial", functools.partial(_itself, argument))
+                self._follow(
+                    "an argument of a partial", functools.partial(script_code.itself, argument)
+                )
         for function in script_code.functions_in(value):
             self._follow_function(function)
 
@@ -186,10 +190,6 @@ def position(iterator: Any, form: Callable[[Any], Any]) -> Any:
         return operator.length_hint(inner, 0), len(items)
     counts = isinstance(iterator, itertools.count)
     return repr(iterator) if counts else operator.length_hint(iterator, 0)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 def _place(getter: Getter) -> tuple[Any, ...]:
