@@ -166,10 +166,10 @@ class Shell:
 
     def run_on(self, last_s: float) -> None:
         """Run rounds until nothing more happens. Raises ReplayError."""
-        world, rounds = self.world, 0
+        world, repeats = self.world, 0
         while (now_s := self._next_s()) is not None:
-            rounds = rounds + 1 if now_s == last_s else 0
-            if rounds > ROUNDS_AT_ONCE_MAX:
+            repeats = repeats + 1 if now_s == last_s else 0
+            if repeats > ROUNDS_AT_ONCE_MAX:
                 raise ReplayError(f"more than {ROUNDS_AT_ONCE_MAX} rounds at {now_s} s: a defect")
             last_s = now_s
             self.round(world.advance(now_s), now_s)
