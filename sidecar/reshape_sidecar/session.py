@@ -40,7 +40,7 @@ from reshape_sidecar.hook.saving import SaveInterval
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.stop import Stop
 from reshape_sidecar.hook.target import TargetJudge
-from reshape_sidecar.wire import WIRE_LEVEL, Saves
+from reshape_sidecar.wire import LEVEL_ABILITIES, Saves
 
 SAVE_AGAIN_AFTER_S = 5.0
 """Pause before a requested save that failed is tried again."""
@@ -67,7 +67,7 @@ class Session:
             ReportSender(settings.socket),
             settings.generation,
             settings.spawned_at_s,
-            self._saves if settings.report_level >= WIRE_LEVEL else None,
+            self._saves if settings.report_level >= LEVEL_ABILITIES else None,
         )
         self._pacer = device_truth.pacer_of(
             settings.device_truth if settings.simulated else None,

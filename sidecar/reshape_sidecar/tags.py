@@ -32,6 +32,8 @@ TAGS = {
     "Observed": "wire:Observed",
     "Outcome": "wire:Outcome",
     "PhaseTimes": "wire:PhaseTimes",
+    "Prepared": "wire:Prepared",
     "Progress": "wire:Progress",
+    "Standby": "wire:Standby",
     "TargetProgress": "wire:TargetProgress",
 }

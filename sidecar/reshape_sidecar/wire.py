@@ -16,11 +16,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 WIRE_VERSION = 1
-WIRE_LEVEL = 2
-"""Level of the fields of a report. A peer of an earlier release refuses fields that it does not
-know, so the SideCar sends those of a level once an answer has named that level."""
+WIRE_LEVEL = 3
+"""Level of the newest fields. A peer of an earlier release refuses fields that it does not know,
+so each side sends the fields of a level only to a peer that has named that level."""
+LEVEL_ABILITIES = 2
+"""Level of what a program can do, of its exceptions and of the judgement of its target."""
+LEVEL_STARTS = 3
+"""Level of how a process was started, and of what is prepared for the next start."""
 LEVEL_HEADER = "Reshape-Wire-Level"
-"""Header of the coordinator's answers: the level that it knows. Level 1 has no header."""
+"""Header of each report and of each answer: the level that its sender knows. A coordinator of level
+1, and a SideCar of level 1 or 2, sends none."""
 
 SIGNAL_BASE = 128
 """A process ended by signal N has exit code 128 + N, as shells say it."""
@@ -73,6 +78,42 @@ class Saves(StrEnum):
     """It has a SIGTERM handler of its own, which may save."""
     NEVER = "never"
     """It does not save, or is not known to."""
+
+
+class StartKind(StrEnum):
+    """How a training process was started; members stand from the slowest to the fastest."""
+
+    COLD = "cold"
+    """A new interpreter: imports, builds and traces."""
+    ZYGOTE = "zygote"
+    """A fork of a process that has imported the framework and touched no device."""
+    SUCCESSOR = "successor"
+    """A process that was prepared for these devices while its predecessor trained."""
+
+
+class StandbyState(StrEnum):
+    """State of the process that forks training processes (the zygote)."""
+
+    NONE = "none"
+    """There is none, and none is coming up."""
+    STARTING = "starting"
+    READY = "ready"
+    OFF = "off"
+    """There will be none in this container; the reason says why."""
+
+
+class PrepareStage(StrEnum):
+    """How far a successor has come; members stand in this order, except ``FAILED``."""
+
+    IMPORTING = "importing"
+    SCRIPT = "script"
+    DEVICE_BARRIER = "device-barrier"
+    """It waits before it lists devices."""
+    EFFECT_BARRIER = "effect-barrier"
+    """It waits before its first effect outside itself, such as a file that it writes."""
+    READY = "ready"
+    """It waits before its first step."""
+    FAILED = "failed"
 
 
 class OutcomeKind(StrEnum):
@@ -139,6 +180,9 @@ class Desired:
     """The save barrier. To the first worker, which requested it: all others know of it."""
     fresh: bool = False
     """True if training shall start again even on the same devices, as its peers do."""
+    prepare: tuple[str, ...] | None = None
+    """Devices for which a successor shall be prepared; None: for none. It may change within a
+    generation. Level 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +256,35 @@ class PhaseTimes:
     build_s: float | None = None
     restore_s: float | None = None
     first_step_s: float | None = None
+    how: StartKind | None = None
+    """How the process was started; None from a SideCar that does not say. Level 3."""
+    fallback: str | None = None
+    """Why the start was slower than the settings allow; None if it was not. Level 3."""
+    position_s: float | None = None
+    """To reach the position in the data; part of no other phase. Level 3."""
+    prepare_s: float | None = None
+    """To prepare the successor, while its predecessor trained. Level 3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standby:
+    """The zygote of an attempt."""
+
+    state: StandbyState
+    reason: str = ""
+    """Why it is off, or why there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The successor of an attempt."""
+
+    devices: tuple[str, ...]
+    stage: PrepareStage
+    reason: str = ""
+    """Why it failed, or what it waits before."""
+    ready_after_s: float | None = None
+    """Seconds of preparation until it could be used as far as it can come; None before that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,14 +342,44 @@ class Observed:
     """Type of the Python exception that ended the process of ``exit_code``. Level 2."""
     exception_message: str | None = None
     """Its message, shortened. Level 2."""
+    standby: Standby | None = None
+    """None from a SideCar without a zygote. Level 3."""
+    can_prepare: bool = False
+    """True if ``Desired.prepare`` has an effect in this attempt. Level 3."""
+    prepare: tuple[str, ...] | None = None
+    """Devices to prepare for in its newest desired state. Level 3."""
+    prepared: Prepared | None = None
+    """None while there is no successor. Level 3."""
 
 
 def at_level(observed: Observed, level: int) -> Observed:
-    """Return the report without the fields that a peer of ``level`` does not know."""
-    if level >= WIRE_LEVEL:
-        return observed
-    progress = replace(observed.progress, target=None)
-    return replace(observed, progress=progress, saves=None, exception=None, exception_message=None)
+    """Return the report without the fields that a coordinator of ``level`` does not know."""
+    if level < LEVEL_STARTS:
+        times = replace(observed.times, how=None, fallback=None, position_s=None, prepare_s=None)
+        observed = replace(
+            observed, times=times, standby=None, can_prepare=False, prepare=None, prepared=None
+        )
+    if level < LEVEL_ABILITIES:
+        progress = replace(observed.progress, target=None)
+        observed = replace(
+            observed, progress=progress, saves=None, exception=None, exception_message=None
+        )
+    return observed
+
+
+def desired_at_level(desired: Desired, level: int) -> Desired:
+    """Return the desired state without the fields that a SideCar of ``level`` does not know."""
+    if level < LEVEL_STARTS and desired.prepare is not None:
+        return replace(desired, prepare=None)
+    return desired
+
+
+def level_in(header: str | None) -> int:
+    """Return the level that the text of a ``LEVEL_HEADER`` names; 1 without one.
+
+    Raises ValueError if the text is no whole number.
+    """
+    return int(header or "1")
 
 
 def signal_of(exit_code: int | None) -> str | None:

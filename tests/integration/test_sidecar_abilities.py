@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from reshape_sidecar.wire import Phase, Saves
+from reshape_sidecar.wire import WIRE_LEVEL, Phase, Saves
 from tests.support import training_programs as programs
 from tests.support.sidecar_bed import Bed, bed
 
@@ -50,3 +51,19 @@ def test_a_controller_of_the_release_before_gets_reports_that_it_can_read(job: B
     running = job.coordinator.until("running", lambda o: o.phase is Phase.RUNNING)
     assert running.saves is None
     assert all(report.saves is None for report in job.coordinator.reports)
+
+
+@pytest.mark.parametrize("level", [2, WIRE_LEVEL], ids=["the release before", "this release"])
+def test_a_sidecar_knows_what_to_prepare_from_a_controller_of_this_release(
+    job: Bed, level: int
+) -> None:
+    job.coordinator.level = level
+    job.training(programs.SESSION)
+    job.coordinator.until("running", lambda o: o.phase is Phase.RUNNING)
+    assert job.coordinator.desired is not None
+    desired = replace(job.coordinator.desired, prepare=("GPU-1",))
+    job.coordinator.set(desired)
+    before = job.coordinator.until("running", lambda o: o.phase is Phase.RUNNING).sequence
+    later = job.coordinator.until("a later report", lambda o: o.sequence > before + 3)
+    assert later.prepare == (("GPU-1",) if level == WIRE_LEVEL else None)
+    assert (later.generation, later.phase) == (desired.generation, Phase.RUNNING)

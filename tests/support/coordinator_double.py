@@ -18,7 +18,15 @@ from tornado.web import Application, RequestHandler
 
 from reshape_launcher.spec import worker_token
 from reshape_sidecar import codec
-from reshape_sidecar.wire import LEVEL_HEADER, WIRE_LEVEL, Desired, Mode, Observed
+from reshape_sidecar.wire import (
+    LEVEL_HEADER,
+    WIRE_LEVEL,
+    Desired,
+    Mode,
+    Observed,
+    desired_at_level,
+    level_in,
+)
 
 PATIENCE_S = 30.0
 """Longest wait of a test; far more than an idle machine needs."""
@@ -88,6 +96,14 @@ class CoordinatorDouble:
     def newest(self) -> Observed | None:
         return max(self.reports, key=lambda report: report.sequence, default=None)
 
+    def has_news(self, observed: Observed, level: int) -> bool:
+        """Whether the desired state differs from the one that a SideCar reports."""
+        if self.desired is None:
+            return False
+        desired = desired_at_level(self.desired, level)
+        there = (observed.generation, observed.prepare)
+        return (desired.generation, desired.prepare) != there
+
     def until(self, what: str, holds: Callable[[Observed], bool]) -> Observed:
         """Wait until the newest report is as described; fails with that report otherwise."""
         give_up_s = time.monotonic() + PATIENCE_S
@@ -118,9 +134,10 @@ class _Handler(RequestHandler):
         if double.level > 1:
             self.set_header(LEVEL_HEADER, str(double.level))
         observed = codec.loads(Observed, self.request.body)
+        level = min(double.level, level_in(self.request.headers.get(LEVEL_HEADER)))
         double.reports.append(observed)
         wait_until_s = time.monotonic() + float(self.get_query_argument("wait_s"))
-        while double.desired is None or double.desired.generation == observed.generation:
+        while not double.has_news(observed, level):
             left_s = wait_until_s - time.monotonic()
             if left_s <= 0 or double._stopped.is_set():
                 break
@@ -132,4 +149,4 @@ class _Handler(RequestHandler):
         if double.desired is None:
             self.set_status(404)
         else:
-            self.finish(codec.dumps(double.desired))
+            self.finish(codec.dumps(desired_at_level(double.desired, level)))

@@ -14,7 +14,14 @@ from reshape_controller.http.errors import ApiError, ErrorBody, bad_request
 from reshape_controller.live.sidecar_hub import HOLD_MAX_S
 from reshape_controller.records.limits import WORKERS_MAX
 from reshape_sidecar import codec
-from reshape_sidecar.wire import LEVEL_HEADER, WIRE_LEVEL, WIRE_VERSION, Desired, Observed
+from reshape_sidecar.wire import (
+    LEVEL_HEADER,
+    WIRE_LEVEL,
+    WIRE_VERSION,
+    Desired,
+    Observed,
+    level_in,
+)
 
 
 class SideCar(Handler):
@@ -43,7 +50,7 @@ class SideCar(Handler):
                 "version",
             )
         wait_s = self.number("wait_s", 0.0, 0.0, HOLD_MAX_S)
-        exchange = self.context.hub.exchange(job, int(attempt), observed, wait_s)
+        exchange = self.context.hub.exchange(job, int(attempt), observed, wait_s, self._level())
         self._exchange = asyncio.ensure_future(exchange)
         self.set_header(LEVEL_HEADER, str(WIRE_LEVEL))
         try:
@@ -55,6 +62,13 @@ class SideCar(Handler):
             return
         self.set_header("Content-Type", "application/json; charset=utf-8")
         self.finish(codec.dumps(desired))
+
+    def _level(self) -> int:
+        """Return the level of the SideCar; raises ApiError if its header is no number."""
+        try:
+            return level_in(self.request.headers.get(LEVEL_HEADER))
+        except ValueError:
+            raise bad_request("it is no whole number", f"header {LEVEL_HEADER}") from None
 
     def _worker(self) -> int:
         return self.count("worker", 0, 0, WORKERS_MAX)

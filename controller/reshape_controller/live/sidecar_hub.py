@@ -17,7 +17,14 @@ from reshape_controller.core.errors import ReshapeError
 from reshape_controller.core.events import Event, SideCarFellSilent, SideCarReported
 from reshape_controller.core.model import JobId
 from reshape_controller.live.worker_group import WorkerGroup
-from reshape_sidecar.wire import Desired, Observed, Phase, Progress
+from reshape_sidecar.wire import (
+    WIRE_LEVEL,
+    Desired,
+    Observed,
+    Phase,
+    Progress,
+    desired_at_level,
+)
 
 PROGRESS_EVERY_S = 10.0
 """Least time between two events of mere progress; any other change becomes an event at once."""
@@ -133,10 +140,10 @@ class SidecarHub:
             self._post(SideCarReported(entry.observed))
 
     async def exchange(
-        self, job: str, attempt: int, observed: Observed, wait_s: float
+        self, job: str, attempt: int, observed: Observed, wait_s: float, level: int = WIRE_LEVEL
     ) -> Desired | None:
         """Take a report and return its SideCar's desired state; None while there is none for this
-        worker of several.
+        worker of several. ``level``: that of the fields that the SideCar knows.
 
         The answer is held for up to ``wait_s`` seconds while the report reflects it already. Raises
         UnknownAttempt, BehindItsJobs.
@@ -147,7 +154,7 @@ class SidecarHub:
         entry.report_at_s[worker] = now_s = self._monotonic_s()
         self._take(entry, observed)
         until_s = now_s + min(wait_s, HOLD_MAX_S)
-        while entry.group.update_for(worker, observed) is None:
+        while entry.group.update_for(worker, observed, level) is None:
             left_s = until_s - self._monotonic_s()
             if left_s <= 0:
                 break
@@ -158,7 +165,8 @@ class SidecarHub:
                 break
             entry = self._entry(job, attempt, worker)
         entry.report_at_s[worker] = self._monotonic_s()
-        return entry.group.desired_of(worker)
+        desired = entry.group.desired_of(worker)
+        return None if desired is None else desired_at_level(desired, level)
 
     def check_silence(self, silent_s: float) -> None:
         """Post one event for each attempt without a report for ``silent_s`` seconds. To be called

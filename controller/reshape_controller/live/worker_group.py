@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from reshape_sidecar.wire import (
+    WIRE_LEVEL,
     Desired,
     Meeting,
     Mode,
@@ -18,6 +19,7 @@ from reshape_sidecar.wire import (
     OnSaveTimeout,
     OutcomeKind,
     Phase,
+    desired_at_level,
 )
 
 CHIEF = 0
@@ -79,14 +81,18 @@ class WorkerGroup:
             meeting=meeting,
         )
 
-    def update_for(self, worker: int, observed: Observed) -> Desired | None:
-        """Desired state of a worker if its report ``observed`` does not reflect it yet."""
+    def update_for(
+        self, worker: int, observed: Observed, level: int = WIRE_LEVEL
+    ) -> Desired | None:
+        """Desired state of a worker if its report ``observed`` does not reflect it yet;
+        ``level``: that of the fields that its SideCar knows."""
         desired = self.desired_of(worker)
         if desired is None:
             return None
         newer = (desired.epoch, desired.generation) > (observed.epoch, observed.generation)
         if self.workers == 1:
-            return desired if newer else None
+            same = desired_at_level(desired, level).prepare == observed.prepare
+            return desired if newer or not same else None
         differs = (desired.peers, desired.meeting) != (observed.peers, observed.meeting)
         return desired if newer or differs else None
 

@@ -20,7 +20,14 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from reshape_sidecar import codec, limits
 from reshape_sidecar.agent.spec import AttemptSpec
-from reshape_sidecar.wire import LEVEL_HEADER, Desired, Observed, at_level
+from reshape_sidecar.wire import (
+    LEVEL_HEADER,
+    WIRE_LEVEL,
+    Desired,
+    Observed,
+    at_level,
+    level_in,
+)
 
 log = logging.getLogger("agent")
 UNKNOWN_ATTEMPT = (HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND, HTTPStatus.GONE)
@@ -96,6 +103,7 @@ class CoordinatorLink:
                 headers={
                     "Authorization": f"Bearer {self._token()}",
                     "Content-Type": "application/json",
+                    LEVEL_HEADER: str(WIRE_LEVEL),
                 },
                 # A text that training reports may hold half a character; the rest is still sent.
                 body=codec.dumps(at_level(observed, self._level)).encode(errors="replace"),
@@ -104,7 +112,7 @@ class CoordinatorLink:
                 follow_redirects=False,
             )
             response = await self._client.fetch(request)
-            self._level = int(response.headers.get(LEVEL_HEADER, "1"))
+            self._level = level_in(response.headers.get(LEVEL_HEADER))
             nothing = response.code == HTTPStatus.NO_CONTENT
             desired = None if nothing else codec.loads(Desired, response.body)
         except HTTPError as error:

@@ -54,6 +54,7 @@ def observed_state(
         saves=saves if running else None,
         exception=None if ended is None else ended.exception,
         exception_message=None if ended is None else ended.exception_message,
+        prepare=None if memory.desired is None else memory.desired.prepare,
     )
     return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)
 

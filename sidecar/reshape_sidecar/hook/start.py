@@ -25,7 +25,7 @@ from reshape_sidecar.hook.script_state import ScriptState
 from reshape_sidecar.hook.shuffles import JobShuffles
 from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.training import Training
-from reshape_sidecar.wire import WIRE_LEVEL
+from reshape_sidecar.wire import LEVEL_ABILITIES
 
 
 def split_cpu(tensorflow: Any, count: int) -> None:
@@ -66,7 +66,7 @@ def start() -> Training:
     training = Training(told, saver, reporter, pacer, shuffles, script_state)
     stop.install()
     loops = unsaved_loops.UnsavedLoops(training, reporter)
-    if told.report_level >= WIRE_LEVEL:
+    if told.report_level >= LEVEL_ABILITIES:
         reporter.saves = lambda: unsaved_loops.saves(training)
         loops.start()
     # The first handler that is registered is called last.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar import codec
-from reshape_sidecar.wire import Desired, Mode, Observed, Phase
+from reshape_sidecar.wire import LEVEL_HEADER, WIRE_LEVEL, Desired, Mode, Observed, Phase
 from tests.support.http_bed import RECORD, TOKEN, Api, api
 
 
@@ -130,5 +130,28 @@ def test_a_sidecar_that_hangs_up_leaves_nothing_waiting(tmp_path: Path) -> None:
         async with asyncio.timeout(20):
             while len(asyncio.all_tasks()) > before:
                 await asyncio.sleep(0.05)
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("header", "prepare"), [({}, None), ({LEVEL_HEADER: "2"}, None), ({LEVEL_HEADER: "3"}, ("g",))]
+)
+def test_a_sidecar_gets_fields_of_the_level_in_its_header_alone(
+    tmp_path: Path, header: dict[str, str], prepare: tuple[str, ...] | None
+) -> None:
+    async def test(it: Api, job: str, seen: Observed) -> None:
+        path, token = f"/v1/sidecar/{job}/1", it.tokens.of(job, 1)
+        plain = await it.ask("POST", path, codec.dumps(seen), token=token)
+        desired = codec.loads(Desired, plain.body)
+        assert it.launcher.hub is not None
+        it.launcher.hub.set_desired(replace(desired, prepare=("g",)))
+        answer = await it.ask("POST", path, codec.dumps(seen), token=token, **header)
+        assert answer.headers[LEVEL_HEADER.lower()] == str(WIRE_LEVEL)
+        assert codec.loads(Desired, answer.body).prepare == prepare
+        wrong = await it.ask(
+            "POST", path, codec.dumps(seen), token=token, **{LEVEL_HEADER: "three"}
+        )
+        assert (wrong.code, wrong.json["path"]) == (400, f"header {LEVEL_HEADER}")
 
     run(tmp_path, test)

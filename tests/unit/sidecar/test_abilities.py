@@ -11,19 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from reshape_sidecar import codec
 from reshape_sidecar.agent import abilities
 from reshape_sidecar.agent.process_exit import exception_in
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.exceptions import message_of
 from reshape_sidecar.init.values import TrainingProcess
 from reshape_sidecar.wire import (
-    Observed,
-    Phase,
-    Progress,
     Saves,
-    TargetProgress,
-    at_level,
     signal_of,
 )
 
@@ -117,25 +111,6 @@ def test_the_last_exception_in_a_log_is_found(
     log: str, kind: str | None, message: str | None
 ) -> None:
     assert exception_in(log) == (kind, message)
-
-
-def test_a_controller_of_the_release_before_gets_no_field_that_it_does_not_know() -> None:
-    report = Observed("j", 1, 2, 3, Phase.CRASHED, exit_code=1)
-    newer = at_level(report, 1)
-    full = Observed(
-        "j",
-        1,
-        2,
-        3,
-        Phase.CRASHED,
-        exit_code=1,
-        saves=Saves.NEVER,
-        exception="KeyError",
-        exception_message="1",
-        progress=Progress(target=TargetProgress("val_accuracy")),
-    )
-    assert codec.to_value(at_level(full, 1)) == codec.to_value(newer)
-    assert at_level(full, 2) == full
 
 
 def test_an_exit_code_names_its_signal() -> None:
