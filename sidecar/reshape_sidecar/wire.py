@@ -91,6 +91,14 @@ class StartKind(StrEnum):
     """A process that was prepared for these devices while its predecessor trained."""
 
 
+class Shortcut(StrEnum):
+    """Whether a start may be faster than a cold one."""
+
+    AUTO = "auto"
+    """Wherever this version does it."""
+    OFF = "off"
+
+
 class StandbyState(StrEnum):
     """State of the process that forks training processes (the zygote)."""
 

@@ -178,6 +178,22 @@ SETTINGS = (
         help="Slow down containers on simulated GPUs by a set of costs, such as paper:0.1.",
     ),
     Setting(
+        "standby",
+        "auto",
+        "whether a process that has imported the framework starts training: auto or off",
+        choices=("auto", "off"),
+        metavar="auto|off",
+        help="Start training from a process that has imported the framework; off: for no job.",
+    ),
+    Setting(
+        "overlap",
+        "auto",
+        "whether the next process is prepared while the one before trains: auto or off",
+        choices=("auto", "off"),
+        metavar="auto|off",
+        help="Prepare the next process while the one before trains; off: for no job.",
+    ),
+    Setting(
         "profiles",
         None,
         "file of profiles to record at the start",
@@ -320,6 +336,8 @@ def _checked(setting: Setting, raw: object, source: str) -> Value:
         return None
     if setting.kind is int:
         return _whole(setting, raw, source)
+    if raw is False and "off" in setting.choices:
+        raw = "off"  # YAML reads it as false if it stands without quotation marks
     if not isinstance(raw, str) or not raw or "\0" in raw:
         raise _wrong(setting, raw, source, "text")
     if setting.choices and raw not in setting.choices:

@@ -27,6 +27,7 @@ from reshape_sidecar.wire import (
     OnSaveTimeout,
     Progress,
     Saves,
+    Shortcut,
     Trajectory,
     signal_of,
 )
@@ -105,6 +106,10 @@ class JobSpec:
     epochs_in_a_row: int = 1
     """Evaluations, one after the other, that have to reach a target accuracy."""
     may_restart: bool = False
+    standby: Shortcut = Shortcut.AUTO
+    """Whether a zygote may start its processes."""
+    overlap: Shortcut = Shortcut.AUTO
+    """Whether the next process may be prepared while the one before trains."""
 
 
 @dataclass(frozen=True, slots=True)

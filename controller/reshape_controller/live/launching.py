@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reshape_controller.core.model import GpuId, HostId, Job, LengthUnit
 from reshape_launcher.spec import DeviceMode, LaunchSpec
+from reshape_sidecar.wire import Shortcut
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,10 @@ class LaunchSettings:
     """Parent of ``JOB/work`` and ``JOB/checkpoints``, for jobs that name no folders."""
     device_mode: DeviceMode = DeviceMode.POOL
     device_truth: Path | None = None
+    standby: Shortcut = Shortcut.AUTO
+    """OFF: no job of this daemon has a zygote, whatever its record says."""
+    overlap: Shortcut = Shortcut.AUTO
+    """OFF: no job of this daemon has a successor, whatever its record says."""
 
 
 def launch_spec(
@@ -69,4 +74,11 @@ def launch_spec(
         memory_bytes=spec.memory_bytes,
         save_s=save_s,
         workers=spec.workers,
+        standby=_both(settings.standby, spec.standby),
+        overlap=_both(settings.overlap, spec.overlap),
     )
+
+
+def _both(daemon: Shortcut, record: Shortcut) -> Shortcut:
+    """Return AUTO only if the daemon and the job's record allow it."""
+    return Shortcut.OFF if Shortcut.OFF in (daemon, record) else Shortcut.AUTO

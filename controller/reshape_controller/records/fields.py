@@ -9,6 +9,7 @@ asks for the required ones.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -17,7 +18,7 @@ from reshape_controller.core.model import Framework, ReshapeIf
 from reshape_controller.records import limits
 from reshape_controller.records.command import split_command
 from reshape_controller.records.memory import memory_bytes
-from reshape_sidecar.wire import OnSaveTimeout
+from reshape_sidecar.wire import OnSaveTimeout, Shortcut
 
 Text = Annotated[str, Field(min_length=1, max_length=limits.TEXT_LENGTH_MAX)]
 Label = Annotated[
@@ -51,6 +52,33 @@ class Resources(BaseModel):
         description="bytes, or a text with a unit (`Ki`, `Mi`, `Gi`, `Ti`, `K`, `M`, `G`, `T`);"
         " a top-level `memory` means the same",
         examples=["8Gi"],
+    )
+
+
+def _off(value: object) -> object:
+    """Return the text that YAML reads as false if it stands without quotation marks."""
+    return Shortcut.OFF.value if value is False else value
+
+
+Allowed = Annotated[Shortcut, Field(strict=False), BeforeValidator(_off)]
+
+
+class Handover(BaseModel):
+    """How the processes of a job may start."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    standby: Allowed | None = Field(
+        default=Shortcut.AUTO,
+        description="`auto`: a process that has imported the framework starts the training"
+        " processes; `off`: every process imports it again",
+        examples=["auto"],
+    )
+    overlap: Allowed | None = Field(
+        default=Shortcut.AUTO,
+        description="`auto`: before a reshape on simulated GPUs, the next process runs up to its"
+        " first step while the one before trains; `off`: it starts after that one has ended",
+        examples=["auto"],
     )
 
 
@@ -235,6 +263,12 @@ class RecordFields(BaseModel):
         " request stops it",
         examples=[False],
     )
+    handover: Handover | None = Field(
+        None,
+        description="whether starts may be faster than those of a new process; the daemon's"
+        " `standby` and `overlap` may turn it off for all jobs",
+        examples=[{"standby": "auto", "overlap": "off"}],
+    )
     seed: int | None = Field(
         None,
         ge=0,
@@ -242,3 +276,7 @@ class RecordFields(BaseModel):
         description="random seed, given to the script as RESHAPE_SEED",
         examples=[7],
     )
+
+
+NESTED: Mapping[str, type[BaseModel]] = {"resources": Resources, "handover": Handover}
+"""The fields that are mappings with fields of their own."""

@@ -10,7 +10,7 @@ from pydantic_core import ErrorDetails
 from reshape_controller.core.model import FieldError
 from reshape_controller.records.aliases import suggestion
 from reshape_controller.records.errors import shown
-from reshape_controller.records.fields import RecordFields, Resources
+from reshape_controller.records.fields import NESTED, RecordFields
 
 _Text = Callable[[Mapping[str, Any]], str]
 
@@ -43,6 +43,9 @@ _HINTS = {
     "env": 'write NAME: "value"; numbers and true or false need quotation marks',
     "resources": "write a mapping such as {cpus: 4, memory: 8Gi}",
     "resources.memory": "write a number of bytes or a text such as 8Gi",
+    "handover": "write a mapping such as {standby: auto, overlap: off}",
+    "handover.standby": "write auto or off",
+    "handover.overlap": "write auto or off",
     "job_type": "use letters, digits, -, _ and .",
     "may_restart": "write true or false, without quotation marks",
     "image": "give a name without spaces",
@@ -55,9 +58,9 @@ def field_error(detail: ErrorDetails) -> FieldError:
     kind, context = detail["type"], detail.get("ctx", {})
     value = shown(detail["input"])
     if kind == "extra_forbidden":
-        known = tuple(Resources.model_fields)
-        hint = suggestion(str(detail["loc"][-1]), known)
-        return FieldError(path, "is not a field of resources", hint)
+        top = str(detail["loc"][0])
+        hint = suggestion(str(detail["loc"][-1]), tuple(NESTED[top].model_fields))
+        return FieldError(path, f"is not a field of {top}", hint)
     if "hint" in context:
         return FieldError(path, f"{value} {detail['msg']}", str(context["hint"]))
     text = _MESSAGES.get(kind)
@@ -109,6 +112,6 @@ def _as_name(text: str) -> str:
 
 
 def _example(names: list[str]) -> str:
-    model = Resources if names[0] == "resources" else RecordFields
+    model = NESTED.get(names[0], RecordFields)
     field = model.model_fields.get(names[-1])
     return str(field.examples[0]) if field is not None and field.examples else ""

@@ -22,10 +22,10 @@ from reshape_controller.core.model import (
 from reshape_controller.records import messages, rules
 from reshape_controller.records.aliases import canonical
 from reshape_controller.records.errors import RecordInvalid, printable, shown
-from reshape_controller.records.fields import RETRIES, RecordFields
+from reshape_controller.records.fields import NESTED, RETRIES, Handover, RecordFields
 from reshape_controller.records.locations import is_local, resolved
 from reshape_controller.records.text import load_json, load_yaml
-from reshape_sidecar.wire import OnSaveTimeout
+from reshape_sidecar.wire import OnSaveTimeout, Shortcut
 
 
 def parse_record(value: object, *, folder: Path | None = None) -> JobSpec:
@@ -83,10 +83,10 @@ def _validate(
 
 
 def _leave_out(rest: dict[str, object], loc: tuple[int | str, ...]) -> None:
-    """Remove an invalid value: an entry of ``env`` or ``resources``, else the whole field."""
+    """Remove an invalid value: an entry of a mapping, else the whole field."""
     top = str(loc[0])
     inner = rest.get(top)
-    if len(loc) > 1 and isinstance(inner, Mapping) and top in ("env", "resources"):
+    if len(loc) > 1 and isinstance(inner, Mapping) and top in ("env", *NESTED):
         others = {key: item for key, item in inner.items() if str(key) != str(loc[1])}
         if len(others) < len(inner):
             rest[top] = others
@@ -130,7 +130,7 @@ def _length(fields: RecordFields) -> Length | None:
 
 def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
     """Build the spec; None in the record means the default."""
-    resources = fields.resources
+    resources, handover = fields.resources, fields.handover or Handover()
     return JobSpec(
         name=fields.name or "",
         command=tuple(fields.command or ()),
@@ -157,4 +157,6 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         metric=fields.metric,
         epochs_in_a_row=fields.epochs_in_a_row or 1,
         may_restart=bool(fields.may_restart),
+        standby=handover.standby or Shortcut.AUTO,
+        overlap=handover.overlap or Shortcut.AUTO,
     )

@@ -16,6 +16,11 @@ def record_schema() -> dict[str, Any]:
     resources = schema.pop("$defs", {})
     properties["resources"] = {**properties["resources"], **_own(resources["Resources"])}
     properties["resources"].pop("anyOf", None)
+    properties["handover"] = {**properties["handover"], **_own(resources["Handover"])}
+    properties["handover"].pop("anyOf", None)
+    shortcuts = properties["handover"]["properties"]
+    for name in shortcuts:
+        shortcuts[name] = _choice(shortcuts[name], resources["Shortcut"])
     properties["framework"] = _choice(properties["framework"], resources["Framework"])
     properties["on_save_timeout"] = _choice(
         properties["on_save_timeout"], resources["OnSaveTimeout"]

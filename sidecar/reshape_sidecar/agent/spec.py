@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from reshape_sidecar import codec
+from reshape_sidecar.wire import Shortcut
 
 SPEC_FILE = "spec.json"
 TOKEN_FILE = "token"
@@ -61,6 +62,16 @@ class AttemptSpec:
     metric: str | None = None
     """Metric that the target accuracy is judged on; None: the hook chooses."""
     epochs_in_a_row: int = 1
+    standby: Shortcut = Shortcut.AUTO
+    """Whether a zygote may start training processes."""
+    overlap: Shortcut = Shortcut.AUTO
+    """Whether a successor may be prepared while its predecessor trains."""
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether a successor may be prepared: for one worker, and on simulated devices."""
+        simulated = self.device_mode is DeviceMode.SIMULATED
+        return self.overlap is Shortcut.AUTO and simulated and self.workers == 1
 
 
 @dataclass(frozen=True, slots=True)

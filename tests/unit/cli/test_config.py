@@ -105,3 +105,11 @@ def test_the_remedy_for_a_bad_value_says_what_the_setting_is_for(env: dict[str, 
         load({"simulated_gpus": 0}, env)
     (problem,) = caught.value.problems
     assert problem.remedy == "simulated_gpus: number of simulated GPUs to use instead of real ones"
+
+
+def test_a_shortcut_is_turned_off_in_the_file_without_quotation_marks(
+    env: dict[str, str],
+) -> None:
+    Path(env["RESHAPE_CONFIG"]).write_text("standby: off\n")
+    config = load({}, env)
+    assert (config.text("standby"), config.text("overlap")) == ("off", "auto")

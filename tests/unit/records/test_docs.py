@@ -12,7 +12,7 @@ import yaml
 from reshape_controller.core.model import JobSpec
 from reshape_controller.records import from_json, from_yaml, parse_record, record_schema
 from reshape_controller.records.aliases import ALIASES, ASSIGNED
-from reshape_controller.records.fields import RecordFields, Resources
+from reshape_controller.records.fields import NESTED, RecordFields
 from reshape_controller.records.tables import aliases_table, fields_table
 from reshape_sidecar.contract import RESERVED_PREFIXES
 
@@ -39,12 +39,14 @@ def test_the_tables_in_the_document_are_those_of_the_schema(name: str, table: ob
 def test_every_field_of_a_job_can_be_written_and_has_rule_and_example() -> None:
     properties = record_schema()["properties"]
     assert list(properties) == list(RecordFields.model_fields)
-    assert list(properties["resources"]["properties"]) == list(Resources.model_fields)
+    for name, model in NESTED.items():
+        assert list(properties[name]["properties"]) == list(model.model_fields)
     for name, entry in properties.items():
         assert entry["description"], name
         assert entry["examples"], name
     spec_fields = set(JobSpec.__dataclass_fields__)
     renamed = {"length": "epochs", "memory_bytes": "resources", "cpus": "resources"}
+    renamed |= {"standby": "handover", "overlap": "handover"}
     assert {renamed.get(field, field) for field in spec_fields} <= set(properties)
 
 

@@ -18,11 +18,11 @@ from reshape_controller.core.model import (
     LengthUnit,
     ReshapeIf,
 )
-from reshape_controller.records import RecordInvalid, from_json, parse_record
+from reshape_controller.records import RecordInvalid, from_json, from_yaml, parse_record
 from reshape_controller.records.errors import ERRORS_MAX, text_of
 from reshape_controller.records.fields import RecordFields
 from reshape_sidecar.contract import RESERVED_PREFIXES
-from reshape_sidecar.wire import OnSaveTimeout
+from reshape_sidecar.wire import OnSaveTimeout, Shortcut
 
 SMALLEST: dict[str, Any] = {"name": "mnist", "command": "python train.py", "optional_gpus": [1, 2]}
 
@@ -72,6 +72,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
             "on_save_timeout": "kill",
             "reshape_if": "steps-only",
             "may_restart": True,
+            "handover": {"standby": "off"},
             "seed": 0,
         }
     )
@@ -98,6 +99,7 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         seed=0,
         reshape_if=ReshapeIf.STEPS_ONLY,
         may_restart=True,
+        standby=Shortcut.OFF,
     )
 
 
@@ -169,6 +171,9 @@ def test_a_full_record_is_a_job_with_every_field() -> None:
         ({"resources": {"cpus": 0}}, "resources.cpus", "0 must be more than 0", ""),
         ({"resources": 4}, "resources", "4 is not a mapping", "cpus: 4"),
         ({"cpus": 1, "resources": {"cpus": 1}}, "cpus", "the same as resources.cpus", "only one"),
+        ({"handover": {"overlap": True}}, "handover.overlap", "True must be", "auto or off"),
+        ({"handover": {"stand": "off"}}, "handover.stand", "not a field of handover", "standby?"),
+        ({"handover": "off"}, "handover", "'off' is not a mapping", "standby: auto"),
         ({"retries": 101}, "retries", "101 must be at most 100", ""),
         ({"retries": -1}, "retries", "-1 must be at least 0", ""),
         ({"priority": "high"}, "priority", "'high' is not a whole number", ""),
@@ -358,3 +363,10 @@ def test_no_value_whatever_makes_it_fail_in_another_way(value: dict[str, object]
         assert spec.optional_gpus
     assert all(error.message for error in found)
     assert len(found) <= ERRORS_MAX + 1
+
+
+@pytest.mark.parametrize("off", ["off", "'off'", "false"])
+def test_a_shortcut_is_turned_off_with_and_without_quotation_marks(off: str) -> None:
+    text = "{name: a, command: b, image: c, optional_gpus: [1], handover: {overlap: OFF}}"
+    spec = from_yaml(text.replace("OFF", off))
+    assert (spec.standby, spec.overlap) == (Shortcut.AUTO, Shortcut.OFF)

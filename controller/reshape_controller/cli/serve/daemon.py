@@ -80,6 +80,8 @@ class Daemon:
                 backend.work_folder,
                 settings.devices.mode,
                 settings.device_truth,
+                settings.standby,
+                settings.overlap,
             ),
             self._loop.post,
         )

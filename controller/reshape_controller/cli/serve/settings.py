@@ -19,6 +19,7 @@ from reshape_launcher.declared_costs import ContainerCosts, DeclaredLauncher
 from reshape_launcher.kubernetes.pod_mounts import OWN
 from reshape_launcher.local.launcher import LocalLauncher
 from reshape_launcher.spec import Launcher
+from reshape_sidecar.wire import Shortcut
 
 if TYPE_CHECKING:
     from reshape_controller.cli.serve.hosts import HostSync
@@ -54,6 +55,8 @@ class DaemonSettings:
     mechanism: Mechanism
     device_truth: Path | None = None
     container_costs: ContainerCosts | None = None
+    standby: Shortcut = Shortcut.AUTO
+    overlap: Shortcut = Shortcut.AUTO
     profiles: ProfileFiles = ProfileFiles()
     limits: Limits = LOCAL
     seed: int | None = None

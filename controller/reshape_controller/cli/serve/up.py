@@ -32,6 +32,7 @@ from reshape_controller.policies import PRESETS, UnknownPolicy, make_policy
 from reshape_launcher.declared_costs import ContainerCosts
 from reshape_profiles.loader import ProfileError, bundled
 from reshape_sidecar import device_truth as truth
+from reshape_sidecar.wire import Shortcut
 
 
 @options_from(
@@ -58,6 +59,8 @@ from reshape_sidecar import device_truth as truth
     "seed",
     "device_truth",
     "container_costs",
+    "standby",
+    "overlap",
     "profiles",
     "log_level",
 )
@@ -107,6 +110,8 @@ def checked(config: Config) -> DaemonSettings:
         seed=config.number("seed"),
         device_truth=truth_file(config),
         container_costs=container_costs(config),
+        standby=Shortcut(config.text("standby") or Shortcut.AUTO),
+        overlap=Shortcut(config.text("overlap") or Shortcut.AUTO),
         limits=LOCAL if kubernetes is None else KUBERNETES,
         kubernetes=kubernetes,
         lease=lease_name(config, store),
