@@ -65,6 +65,7 @@ def on_start_hung(tx: Transaction, job_id: JobId, reason: str) -> None:
 def on_crash(tx: Transaction, job_id: JobId, reason: str, failure: Failure) -> None:
     """Start a job again that crashed in training: in its container; if a signal or a lack of memory
     has ended it in this attempt before, after a back-off."""
+    handover_abort.stop_receiving(tx, job_id, reason)
     before = tx.state.jobs[job_id].failure
     again = before is not None and before.attempt == failure.attempt and before.is_death
     attempts.count_lost_work(tx, job_id)

@@ -83,6 +83,8 @@ def _check_job(state: State, job: Job) -> None:
         _require(len(hosts) == 1, f"{name}: a hand-over spans {len(hosts)} hosts")
         _require(len(job.hand_over.gpus) in job.spec.optional_gpus, f"{name}: gets no size")
         _require(not job.state.terminal, f"{name}: has ended, but gets GPUs")
+        stays = hosts != {job.host} or all(each in job.hand_over.gpus for each in job.gpus)
+        _require(stays or job.stage is not Stage.TRAINING, f"{name}: loses GPUs by its hand-over")
 
 
 def _require(holds: bool, what: str) -> None:

@@ -47,6 +47,7 @@ def on_files_found(tx: Transaction, job_id: JobId, event: ev.FilesFound) -> None
 
 def complete(tx: Transaction, job_id: JobId, reason: str) -> None:
     """Complete a job at the end of its training; pending requests to it become void (R7)."""
+    handover_abort.stop_receiving(tx, job_id, reason)
     job = handover_abort.leave(tx, job_id)
     gpu_ledger.release(tx, job_id, job.gpus, job.generation)
     tx.update(job_id, gpus=())
@@ -67,6 +68,7 @@ def leave(tx: Transaction, job_id: JobId, reason: str, *, after: JobState) -> No
     if job.donation is not None:
         handover_abort.abort(tx, job.donation.to, f"{job.spec.name}: {reason}")
     if job.stage is Stage.TRAINING:
+        handover_abort.stop_receiving(tx, job_id, reason)
         handover.leave(tx, job_id, reason, after=after)
     elif job.stage in (Stage.LAUNCHING, Stage.READY):
         handover_abort.abort(tx, job_id, reason)

@@ -181,7 +181,8 @@ class Donation:
 class HandOver:
     """The next GPUs of a job, and their donors (docs/architecture.md, the hand-over).
 
-    They are granted as a whole once the job is READY and every GPU is reserved for it.
+    They are granted as a whole once the job is READY and every GPU is reserved for it. A job that
+    trains is asked to grow once every GPU is its own or reserved for it; until then it trains.
     """
 
     gpus: tuple[GpuId, ...]

@@ -29,8 +29,10 @@ def apply(tx: Transaction, plan: Plan) -> None:
     moves = _check(tx.state, plan)
     for start in moves.starts:
         handover.begin(tx, start.job, start.idle, start.donors)
-    for target, idle in moves.grows:
-        handover.grow(tx, target.job, idle, target.host)
+    for growth in moves.grows:
+        handover.grow(tx, growth.job, growth.idle, growth.host, growth.donors)
+    for job, keeps in moves.shrinks:
+        handover.shrink(tx, job, keeps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,19 @@ class _Start:
 
 
 @dataclass(frozen=True, slots=True)
+class _Growth:
+    job: JobId
+    host: HostId
+    idle: tuple[GpuId, ...]
+    donors: tuple[handover.DonorShare, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Moves:
     starts: tuple[_Start, ...]
-    grows: tuple[tuple[Target, tuple[GpuId, ...]], ...]
+    grows: tuple[_Growth, ...]
+    shrinks: tuple[tuple[JobId, tuple[GpuId, ...]], ...] = ()
+    """Shrinks without a receiver: the job and the GPUs that it keeps."""
 
 
 _Idle = dict[HostId, tuple[GpuId, ...]]
@@ -64,11 +76,19 @@ def _check(state: State, plan: Plan) -> _Moves:
             grows.append(target)
     if (grows or shrinks) and state.mechanism is Mechanism.NONE:
         raise PlanRejected("mechanism none: a plan must not reshape running jobs")
-    if shrinks and len(starts) != 1:
-        raise PlanRejected("a plan may shrink jobs for exactly one starting job")
+    receivers = starts or grows
+    if not shrinks or not receivers:
+        return _Moves(
+            tuple(_start(state, target, [], idle) for target in starts),
+            tuple(_growth(state, target, [], idle) for target in grows),
+            tuple(_shrink(state, target) for target in shrinks),
+        )
+    if len(receivers) > 1:
+        named = ", ".join(target.job for target in receivers)
+        raise PlanRejected(f"a plan with shrinks may have one receiver at most, not {named}")
     return _Moves(
         tuple(_start(state, target, shrinks, idle) for target in starts),
-        tuple((target, _growth(state, target, idle)) for target in grows),
+        tuple(_growth(state, target, [] if starts else shrinks, idle) for target in grows),
     )
 
 
@@ -101,29 +121,45 @@ def _start(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> 
         raise PlanRejected(f"{job.id}: is initialised on {job.host}, not {target.host}")
     if waits_until(job) > state.now_s:
         raise PlanRejected(f"{job.id}: waits for its retry after a failure")
-    donors, missing = [], target.size
-    for shrink in shrinks:
-        donor = state.jobs[shrink.job]
-        if shrink.host != target.host:
-            raise PlanRejected(f"{donor.id}: is on {donor.host}, {job.id} on {target.host}")
-        if donor.refused_until_s > state.now_s:
-            raise PlanRejected(f"{donor.id}: refused to save a short time ago")
-        if missing == 0:
-            raise PlanRejected(f"{donor.id}: would give GPUs that {job.id} does not take")
-        # GPUs that the newcomer does not take become idle once their release is verified.
-        gives = donor.gpus[shrink.size :][:missing]
-        donors.append(handover.DonorShare(donor.id, donor.gpus[: shrink.size], gives))
-        missing -= len(gives)
-    return _Start(job.id, _take(state, target, missing, idle), tuple(donors))
+    donors, missing = _donors(state, target, target.size, shrinks)
+    return _Start(job.id, _take(state, target, missing, idle), donors)
 
 
-def _growth(state: State, target: Target, idle: _Idle) -> tuple[GpuId, ...]:
-    job = state.jobs[target.job]
+def _growth(state: State, target: Target, shrinks: list[Target], idle: _Idle) -> _Growth:
+    job, missing = state.jobs[target.job], target.size
     if target.host == job.host:
         if target.size == len(job.gpus):
             raise PlanRejected(f"{job.id}: has {target.size} GPUs already")
-        return _take(state, target, target.size - len(job.gpus), idle)
-    return _take(state, target, target.size, idle)
+        missing -= len(job.gpus)
+    donors, missing = _donors(state, target, missing, shrinks)
+    return _Growth(job.id, target.host, _take(state, target, missing, idle), donors)
+
+
+def _donors(
+    state: State, receiver: Target, missing: int, shrinks: list[Target]
+) -> tuple[tuple[handover.DonorShare, ...], int]:
+    """Return what each donor gives to a receiver that lacks ``missing`` GPUs, and the number of
+    GPUs that it lacks after that."""
+    donors = []
+    for shrink in shrinks:
+        donor, keeps = _shrink(state, shrink)
+        if shrink.host != receiver.host:
+            raise PlanRejected(f"{donor}: is on {shrink.host}, {receiver.job} on {receiver.host}")
+        if missing == 0:
+            raise PlanRejected(f"{donor}: would give GPUs that {receiver.job} does not take")
+        # GPUs that the receiver does not take become idle once their release is verified.
+        gives = state.jobs[donor].gpus[shrink.size :][:missing]
+        donors.append(handover.DonorShare(donor, keeps, gives))
+        missing -= len(gives)
+    return tuple(donors), missing
+
+
+def _shrink(state: State, target: Target) -> tuple[JobId, tuple[GpuId, ...]]:
+    """Return a donor and the GPUs that it keeps."""
+    donor = state.jobs[target.job]
+    if donor.refused_until_s > state.now_s:
+        raise PlanRejected(f"{donor.id}: refused to save a short time ago")
+    return donor.id, donor.gpus[: target.size]
 
 
 def _take(state: State, target: Target, count: int, idle: _Idle) -> tuple[GpuId, ...]:

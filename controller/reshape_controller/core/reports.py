@@ -88,7 +88,8 @@ def silent(tx: Transaction, job_id: JobId, attempt: int) -> None:
     if job.donation is not None:
         to = job.donation.to
         handover_abort.abort(tx, to, f"the SideCar of {job.spec.name} is unreachable")
-    if job.stage is Stage.READY and job.hand_over is not None and not job.hand_over.shrink_asked:
+    gets = job.hand_over if job.stage in (Stage.READY, Stage.TRAINING) else None
+    if gets is not None and not gets.shrink_asked:
         handover_abort.abort(tx, job_id, "its SideCar is unreachable")
 
 

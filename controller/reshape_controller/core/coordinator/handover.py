@@ -2,8 +2,9 @@
 
 Does: begins the hand-over of a plan, asks the donors to shrink once the newcomer is initialised,
 takes in each donor's outcome, and grants GPUs with a verified release. Idle GPUs that turn up
-before the donors are asked spare a donor. A reshape up is the same machine with one party; with the
-mechanism ``terminate`` a running job leaves its container instead of shrinking in it.
+before the donors are asked spare a donor. A reshape up is the same machine with one party, or with
+donors that shrink first: until then the receiver trains. With the mechanism ``terminate`` a running
+job leaves its container instead of shrinking in it.
 Never: grants a GPU before its release is verified.
 """
 
@@ -63,13 +64,14 @@ def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -
     tx.update(donor_id, donation=None)
     gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
     donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
-    newcomer = tx.update(newcomer_id, hand_over=HandOver(gpus, donors))
+    hand_over = replace(newcomer.hand_over, gpus=gpus, donors=donors)
+    newcomer = tx.update(newcomer_id, hand_over=hand_over)
     tx.note(newcomer, "replanned", f"takes idle GPUs instead; {donor.spec.name} keeps its GPUs")
 
 
 @dataclass(frozen=True, slots=True)
 class DonorShare:
-    """The GPUs that a running job keeps, and those that the newcomer gets; the rest become idle."""
+    """The GPUs that a running job keeps, and those that the receiver gets; the rest become idle."""
 
     donor: JobId
     keeps: tuple[GpuId, ...]
@@ -82,28 +84,65 @@ def begin(
     """Begin a hand-over of ``idle`` GPUs, and of some of each donor's, to a newcomer. The donors
     train on, and are not asked yet (R2)."""
     gpu_ledger.reserve(tx, idle, job_id)
-    gpus = list(idle)
+    gpus = idle + _promise(tx, job_id, donors)
+    hand_over = HandOver(gpus, tuple(share.donor for share in donors))
+    newcomer = tx.update(job_id, hand_over=hand_over, deadline=None)
+    tx.note(newcomer, "planned", _what_was_planned(idle, hand_over, hand_over.gpus))
+    advance(tx, job_id)
+
+
+def _promise(tx: Transaction, job_id: JobId, donors: tuple[DonorShare, ...]) -> tuple[GpuId, ...]:
+    """Promise the job what its donors give, freeze the donors (R1), and return these GPUs."""
+    gpus: tuple[GpuId, ...] = ()
     for share in donors:
         gpu_ledger.promise(tx, share.gives, job_id)
         tx.update(share.donor, donation=Donation(job_id, share.keeps))
         gpus += share.gives
-    hand_over = HandOver(tuple(gpus), tuple(share.donor for share in donors))
-    newcomer = tx.update(job_id, hand_over=hand_over, deadline=None)
-    tx.note(newcomer, "planned", _what_was_planned(idle, hand_over))
+    return gpus
+
+
+def grow(
+    tx: Transaction,
+    job_id: JobId,
+    idle: tuple[GpuId, ...],
+    host: HostId,
+    donors: tuple[DonorShare, ...] = (),
+) -> None:
+    """Reshape a running job up: it gets idle GPUs, and some of each donor's, beside its own, or
+    moves to another host. With donors it trains on until every GPU is reserved for it."""
+    gpu_ledger.reserve(tx, idle, job_id)
+    job = tx.state.jobs[job_id]
+    after = (job.gpus if host == job.host else ()) + idle
+    if not donors:
+        _ask_to_grow(tx, job_id, after)
+        return
+    after += _promise(tx, job_id, donors)
+    hand_over = HandOver(after, tuple(share.donor for share in donors), size_before=len(job.gpus))
+    job = tx.update(job_id, hand_over=hand_over)
+    tx.note(job, "planned", _what_was_planned(idle, hand_over, _coming(job, hand_over)))
     advance(tx, job_id)
 
 
-def grow(tx: Transaction, job_id: JobId, idle: tuple[GpuId, ...], host: HostId) -> None:
-    """Reshape a running job up: it gets idle GPUs beside its own, or moves to another host."""
-    gpu_ledger.reserve(tx, idle, job_id)
+def _ask_to_grow(tx: Transaction, job_id: JobId, after: tuple[GpuId, ...]) -> None:
+    """Ask a training job to go on with ``after``, which are its own or reserved for it."""
     job = tx.state.jobs[job_id]
-    same_host = host == job.host
-    after = (job.gpus if same_host else ()) + idle
+    same_host = tx.state.gpus[after[-1]].host == job.host
     if same_host and tx.state.mechanism is Mechanism.SIDECAR:
         _request(tx, job_id, Change(ChangeKind.GROW, len(job.gpus), after, None, tx.now_s))
         return
     tx.update(job_id, hand_over=HandOver(after, size_before=len(job.gpus)))
     _request(tx, job_id, Change(ChangeKind.RELAUNCH, len(job.gpus), after, None, tx.now_s))
+
+
+def shrink(tx: Transaction, job_id: JobId, keeps: tuple[GpuId, ...]) -> None:
+    """Reshape a running job down for no other job: what it gives becomes idle once the release is
+    verified."""
+    _ask_to_shrink(tx, job_id, keeps, None)
+
+
+def _coming(job: Job, hand_over: HandOver) -> tuple[GpuId, ...]:
+    """Return the GPUs of a hand-over that the job does not have yet."""
+    return tuple(gpu for gpu in hand_over.gpus if gpu not in job.gpus)
 
 
 def leave(tx: Transaction, job_id: JobId, reason: str, *, after: JobState) -> None:
@@ -130,6 +169,8 @@ def advance(tx: Transaction, job_id: JobId) -> None:
         _ask_or_spare_donors(tx, job_id, hand_over)
     elif job.stage is Stage.READY and held and not tx.state.observing:
         _grant(tx, job_id, hand_over)
+    elif job.stage is Stage.TRAINING and not tx.state.observing:
+        _grow_if_held(tx, job, hand_over)
 
 
 def on_answer(tx: Transaction, job_id: JobId, outcome: Outcome, devices: tuple[str, ...]) -> None:
@@ -182,12 +223,16 @@ def _may_ask_donors(tx: Transaction, job: Job, hand_over: HandOver, early: bool)
     if not hand_over.donors or hand_over.shrink_asked or tx.state.observing:
         return False
     donors = [tx.state.jobs[donor] for donor in hand_over.donors]
-    ready = job.stage is Stage.READY or not early
+    ready = job.stage in (Stage.READY, Stage.TRAINING) or not early
     return ready and all(donor.stage is Stage.TRAINING for donor in donors)
 
 
 def _ask_or_spare_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOver) -> None:
-    """Ask the donors, unless the newest verdict on one forbids to reshape it."""
+    """Ask the donors, unless the newest verdict on a party forbids to reshape it."""
+    reason = _why_not_grow(tx, tx.state.jobs[newcomer_id], hand_over)
+    if reason:
+        handover_abort.abort(tx, newcomer_id, reason)
+        return
     for donor in (tx.state.jobs[donor] for donor in hand_over.donors):
         if donor.fixed_because:
             reason = f"{donor.spec.name} keeps its GPUs: {donor.fixed_because}"
@@ -198,16 +243,52 @@ def _ask_or_spare_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOve
 
 def _ask_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOver) -> None:
     tx.update(newcomer_id, hand_over=replace(hand_over, shrink_asked=True))
-    relaunch = tx.state.mechanism is Mechanism.TERMINATE
     for donor_id in hand_over.donors:
         donor = tx.state.jobs[donor_id]
         assert donor.donation is not None
-        keeps, size = donor.donation.keeps, len(donor.gpus)
         tx.update(donor_id, donation=None)
-        if relaunch:
-            tx.update(donor_id, hand_over=HandOver(keeps, size_before=size))
-        kind = ChangeKind.RELAUNCH if relaunch else ChangeKind.SHRINK
-        _request(tx, donor_id, Change(kind, size, keeps, newcomer_id, tx.now_s))
+        _ask_to_shrink(tx, donor_id, donor.donation.keeps, newcomer_id)
+
+
+def _ask_to_shrink(
+    tx: Transaction, job_id: JobId, keeps: tuple[GpuId, ...], for_job: JobId | None
+) -> None:
+    size = len(tx.state.jobs[job_id].gpus)
+    kind = ChangeKind.SHRINK
+    if tx.state.mechanism is Mechanism.TERMINATE:
+        kind = ChangeKind.RELAUNCH
+        tx.update(job_id, hand_over=HandOver(keeps, size_before=size))
+    _request(tx, job_id, Change(kind, size, keeps, for_job, tx.now_s))
+
+
+def _grow_if_held(tx: Transaction, job: Job, hand_over: HandOver) -> None:
+    """Ask a receiver that trains to grow once every GPU of its hand-over is its own or reserved
+    for it; if it must not grow any more, end the hand-over: the GPUs become idle."""
+    if not gpu_ledger.is_reserved_for(tx, job.id, _coming(job, hand_over)):
+        return
+    reason = _why_not_grow(tx, job, hand_over)
+    if reason:
+        handover_abort.abort(tx, job.id, reason)
+        return
+    tx.update(job.id, hand_over=None)
+    _ask_to_grow(tx, job.id, hand_over.gpus)
+
+
+def _why_not_grow(tx: Transaction, job: Job, hand_over: HandOver) -> str:
+    """Return why a receiver that trains must not be asked to grow; empty if it may be, or if it
+    does not train."""
+    host = tx.state.hosts[tx.state.gpus[hand_over.gpus[-1]].host]
+    if job.stage is not Stage.TRAINING:
+        return ""
+    if not job.reachable:
+        return "its SideCar is unreachable"
+    if job.fixed_because:
+        return job.fixed_because
+    if host.drained:
+        return f"{host.id} is drained"
+    if len(hand_over.gpus) not in job.sizes:
+        return f"{len(hand_over.gpus)} is no longer one of its GPU counts"
+    return ""
 
 
 def _request(tx: Transaction, job_id: JobId, change: Change) -> None:
@@ -259,8 +340,10 @@ def _what_was_saved(job: Job, outcome: Outcome) -> str:
     return f"{saved}, {outcome.lost_steps} steps lost"
 
 
-def _what_was_planned(idle: tuple[GpuId, ...], hand_over: HandOver) -> str:
+def _what_was_planned(
+    idle: tuple[GpuId, ...], hand_over: HandOver, coming: tuple[GpuId, ...]
+) -> str:
     text = f"{gpus(len(hand_over.gpus))}: {len(idle)} idle"
     if hand_over.donors:
-        text += f", {len(hand_over.gpus) - len(idle)} from {', '.join(hand_over.donors)}"
+        text += f", {len(coming) - len(idle)} from {', '.join(hand_over.donors)}"
     return text

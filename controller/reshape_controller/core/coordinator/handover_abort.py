@@ -53,6 +53,12 @@ def abort(tx: Transaction, job_id: JobId, reason: str) -> Job:
     return newcomer
 
 
+def stop_receiving(tx: Transaction, job_id: JobId, reason: str) -> None:
+    """Abort the hand-over to a job that trains and now stops for another reason than to grow."""
+    if tx.state.jobs[job_id].stage is Stage.TRAINING:
+        abort(tx, job_id, reason)
+
+
 def withdraw_request(tx: Transaction, job_id: JobId, reason: str) -> None:
     """Withdraw a request by a higher generation. The SideCar answers with either outcome."""
     job = tx.state.jobs[job_id]

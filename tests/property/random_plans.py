@@ -1,0 +1,144 @@
+"""Random plans with every kind of receiver, among random failures, with a controller that is killed
+at random, or at every append.
+
+``python -m tests.property.random_plans SEEDS [FIRST]`` tries many seeds on all cores. A seed that
+fails prints itself; ``run(seed)`` repeats it.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import traceback
+from multiprocessing import Pool
+
+from reshape_controller.core import events as ev
+from reshape_controller.core.engine import Engine
+from reshape_controller.core.errors import PlanRejected
+from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
+from reshape_controller.core.plan import Plan, Target
+from reshape_controller.core.state import State
+from tests.property.test_handover import ACTIONS, HOSTS, JOBS, Chaos
+
+STEPS_MAX = 90
+TRIES = 8
+"""Plans that are tried at each decision, until one is accepted."""
+PLAN_SHARE = 0.3
+
+
+class RandomPlans(Chaos):
+    """Chaos whose plans name any receiver, any donors, and any sizes."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        mechanism = rng.choice((Mechanism.SIDECAR, Mechanism.SIDECAR, Mechanism.TERMINATE))
+        super().__init__(mechanism, rng.choice(((), (), ("a",), ("b", "c"))))
+        self.kills = rng.choice(("never", "at random", "at every append"))
+        self.accepted = 0
+
+    def plan(self, job: str, number: int) -> None:
+        state = self.world.engine.state
+        if state.observing:
+            return
+        for _ in range(TRIES):
+            before = state.dump()[1:]
+            try:
+                self.world.apply(self._random_plan())
+            except PlanRejected:
+                assert state.dump()[1:] == before
+            else:
+                self.accepted += 1
+                return
+
+    def _random_plan(self) -> Plan:
+        rng, host = self.rng, HostId(self.rng.choice(HOSTS))
+        state = self.world.engine.state
+        trains = [j.id for j in state.jobs.values() if j.stage is Stage.TRAINING and j.host == host]
+        names: list[JobId] = rng.sample(trains, rng.randint(0, len(trains)))
+        targets = [Target(job, rng.choice((1, 1, 2)), host) for job in names]
+        if rng.random() < 0.8:
+            receiver = JobId(rng.choice(JOBS))
+            if receiver not in names:
+                targets.insert(0, Target(receiver, rng.choice((1, 2, 4, 4)), host))
+        return Plan(tuple(targets), "random", about=targets[0].job if targets else None)
+
+    def kill_controller(self) -> None:
+        """kill -9 of the controller; the next reads the state of the log, and all answer it."""
+        world = self.world
+        world.held.clear()
+        world.effects = True
+        world.engine = Engine(State.load(world.engine.state.dump()))
+        self.epoch += 1
+        world.event(ev.ControllerStarted(self.epoch, "test", world.mechanism, world.limits))
+        for command in world.engine.outstanding():
+            world.carry_out(command)
+        self.lost_containers()
+        for container in list(world.containers.values()):
+            if (container.job, container.attempt) not in world.containers or container.mute:
+                continue
+            if container.reachable:
+                world.report(container)
+            else:
+                world.event(ev.SideCarFellSilent(container.job, container.attempt))
+
+    def run(self) -> None:
+        rng = self.rng
+        for _ in range(rng.randint(20, STEPS_MAX)):
+            what = "plan" if rng.random() < PLAN_SHARE else rng.choice(ACTIONS)
+            if self.kills == "at every append" and rng.random() < 0.5:
+                self.world.effects = False  # the kill comes before the effects
+            self.act(what, rng.choice(JOBS), rng.randint(0, 29))
+            if self.kills == "at every append" or (
+                self.kills == "at random" and rng.random() < 0.1
+            ):
+                self.kill_controller()
+                self.world.check()
+        self.heal()
+        self.check_end()
+
+    def check_end(self) -> None:
+        """Everything is at rest: each job trains or waits with a reason, and no GPU is reserved."""
+        state = self.world.engine.state
+        for job in state.jobs.values():
+            assert job.stage in (Stage.NONE, Stage.TRAINING), job
+            assert job.hand_over is None or job.stage is Stage.NONE, job
+            if job.stage is Stage.NONE:
+                assert job.state in (JobState.SUBMITTED, JobState.HALTED), job
+                assert job.reason, job
+        owned = {gpu for job in state.jobs.values() for gpu in job.gpus}
+        for gpu in state.gpus.values():
+            assert (gpu.id in owned) == (gpu.state.value == "in use"), gpu
+            assert gpu.state.value in ("idle", "in use", "quarantined"), gpu
+        if self.kills == "never":
+            assert self.world.replay() == self.world.log
+
+
+def run(seed: int) -> int:
+    """Try one seed. Returns the number of accepted plans."""
+    chaos = RandomPlans(random.Random(seed))
+    chaos.run()
+    return chaos.accepted
+
+
+def _tried(seed: int) -> tuple[int, int, str]:
+    try:
+        return seed, run(seed), ""
+    except Exception:
+        return seed, 0, traceback.format_exc()
+
+
+def main(seeds: int, first: int = 0) -> int:
+    """Try ``seeds`` seeds from ``first``. Returns how many failed."""
+    failed = accepted = 0
+    with Pool() as pool:
+        for seed, plans, error in pool.imap_unordered(_tried, range(first, first + seeds), 50):
+            accepted += plans
+            if error:
+                failed += 1
+                print(f"seed {seed}:\n{error}", flush=True)
+    print(f"{seeds} seeds, {accepted} accepted plans, {failed} seeds failed")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(*map(int, sys.argv[1:]))))
