@@ -203,7 +203,7 @@ STAGE_CHANGES = (
         (Stage.TRAINING,),
         Stage.SAVING,
         "shrink, grow, relaunch or leave was asked",
-        "handover.grow`, `handover.leave",
+        "handover.grow`, `handover.shrink`, `handover.leave",
     ),
     StageChange(
         (Stage.TRAINING,),
