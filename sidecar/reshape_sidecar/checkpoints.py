@@ -97,9 +97,9 @@ def newest(folder: Path, process: tuple[int, int] | None = None) -> PublishedChe
     earlier checkpoints of the base's attempt. The size and SHA-256 of every file are compared, so
     this reads the whole checkpoint.
 
-    ``process`` (attempt and generation): of its checkpoints only the sizes are compared. It has
-    just hashed what it synced, and the process that loads them compares everything; a job that
-    waits need not wait for a second read.
+    ``process`` (attempt and generation): of its checkpoints only the sizes are compared. Pass it
+    only for a process that ended in this container since the machine's boot: it has hashed what it
+    synced, and a job that waits need not wait for a second read.
     """
     return _scan(folder, claims.read(folder), process)
 

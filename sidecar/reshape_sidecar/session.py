@@ -97,7 +97,7 @@ class Session:
                 checkpoints.claim(settings.checkpoints, settings.attempt, settings.job)
             else:
                 save_barrier.wait_for_claim(settings.checkpoints, settings.attempt, settings.job)
-            self._newest = checkpoints.newest(settings.checkpoints)
+            self._newest = checkpoints.newest(settings.checkpoints, settings.hashed)
         if self._newest is not None:
             self.step = self._newest.manifest.step
             self.epoch = self._newest.manifest.epoch

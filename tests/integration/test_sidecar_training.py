@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar import limits
+from reshape_sidecar.contract import ENV_HASHED_GENERATION
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.wire import Mode, OnSaveTimeout, OutcomeKind, Phase
 from tests.support import training_programs as programs
@@ -90,6 +91,18 @@ def test_a_shrink_saves_stops_and_starts_again_in_the_living_container(job: Bed)
     assert times.save_s is not None
     assert times.stop_s is not None
     assert times.sidecar_s is not None
+
+
+def test_a_start_knows_which_process_of_its_container_has_hashed_the_checkpoint(job: Bed) -> None:
+    def named(pid: int | None) -> list[bytes]:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        name = ENV_HASHED_GENERATION.encode() + b"="
+        return [entry.removeprefix(name) for entry in variables if entry.startswith(name)]
+
+    before = job.training(programs.STEPS)
+    assert named(before.pid) == [], "it is the first process of its container"
+    after = job.started(job.coordinator.want(Mode.RUN, *DEVICES[:2]))
+    assert named(after.pid) == [str(before.generation).encode()]
 
 
 def test_a_new_process_never_runs_beside_the_old_one(job: Bed) -> None:

@@ -188,6 +188,8 @@ class Actions:
 
     def _spawn_request(self, generation: int, desired: Desired) -> init.Spawn:
         state = self._state
+        # Init knows it for the life of this container, so since the machine's boot.
+        before = state.status().training if state.spec.worker == 0 else None
         env = environment.variables(
             state.spec,
             desired.devices,
@@ -199,6 +201,7 @@ class Actions:
             library=library.install(state.folder.run),
             peers=desired.peers,
             meeting=state.folder.run / worker_address.MEETING_FILE,
+            hashed_generation=None if before is None else before.generation,
         )
         command = environment.command(state.spec)
         return init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))

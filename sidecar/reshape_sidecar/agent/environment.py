@@ -98,13 +98,15 @@ def variables(
     library: Path | None = None,
     peers: tuple[str, ...] = (),
     meeting: Path | None = None,
+    hashed_generation: int | None = None,
 ) -> dict[str, str]:
     """Return the environment of a training process on ``devices``, without init's marker.
 
     ``base``: the container's environment. ``now_s``: monotonic clock. ``free_port``: rendezvous
     of a PyTorch process group of one. ``library``: folder of the session API, which the hook finds
     by itself. ``peers``: addresses of all workers. ``meeting``: file with the step of the save
-    barrier of several workers.
+    barrier of several workers. ``hashed_generation``: that of the process before this one in
+    the same container, whose checkpoints are not hashed again.
     """
     env = {
         name: value
@@ -133,6 +135,7 @@ def variables(
         contract.ENV_SEED: spec.seed,
         contract.ENV_DEVICE_TRUTH: spec.device_truth,
         contract.ENV_JOB_TYPE: spec.job_type,
+        contract.ENV_HASHED_GENERATION: hashed_generation,
     }
     env |= {name: str(value) for name, value in optional.items() if value is not None}
     if spec.device_mode is DeviceMode.POOL:

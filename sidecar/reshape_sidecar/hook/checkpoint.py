@@ -179,7 +179,7 @@ class CheckpointStore:
         try:
             assert self._folder is not None
             checkpoints.claim(self._folder, self._settings.attempt, self._settings.job)
-            self._newest = checkpoints.newest(self._folder)
+            self._newest = checkpoints.newest(self._folder, self._settings.hashed)
             if self._newest is not None:
                 self._saved_state = _read(self._newest)
         except Exception as error:

@@ -24,6 +24,7 @@ from reshape_sidecar.hook import (
 )
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
 from reshape_sidecar.hook.data_state import SavedData
+from reshape_sidecar.hook.garbage import CollectionPause
 from reshape_sidecar.hook.models import Models
 from reshape_sidecar.hook.pipelines import undistributed
 from reshape_sidecar.hook.position import IteratorCounts, Position, SavedPosition
@@ -65,6 +66,7 @@ class FitContext(Protocol):
     verdict_before: exactness.Verdict
     target: TargetJudge
     script_state: ScriptState
+    collections: CollectionPause
 
     @property
     def epochs_before(self) -> int:
@@ -167,6 +169,7 @@ class Fit:
 
     def _resume(self, saved_state: SavedState) -> None:
         self._pause_began_s = time.monotonic()
+        self._job.collections.begin()
         position, reader = saved_state.resume_point.position, saved_state.reader
         assert position is not None
         assert self.position is not None
@@ -218,6 +221,7 @@ class Fit:
         self.last_logs = logs
         job = self._job
         first = job.steps_done(steps)
+        job.collections.end()
         job.recording.step_ended(job.step, logs)
         if job.is_last_step_done():
             self.model.stop_training = True

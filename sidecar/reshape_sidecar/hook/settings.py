@@ -40,7 +40,14 @@ class HookSettings:
     workers: int = 1
     meeting: Path | None = None
     report_level: int = 1
+    hashed_generation: int | None = None
     target: Target | None = None
+
+    @property
+    def hashed(self) -> tuple[int, int] | None:
+        """Attempt and generation of the process whose checkpoints need no second hash."""
+        generation = self.hashed_generation
+        return None if generation is None else (self.attempt, generation)
 
 
 def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
@@ -97,6 +104,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
         workers=whole(contract.ENV_WORKERS, 1) or 1,
         meeting=path(contract.ENV_MEETING),
         report_level=whole(contract.ENV_REPORT_LEVEL, 1) or 1,
+        hashed_generation=whole(contract.ENV_HASHED_GENERATION, 1),
         target=_target(
             text(contract.ENV_TARGET_ACCURACY),
             text(contract.ENV_METRIC),

@@ -30,6 +30,7 @@ from reshape_sidecar.hook.data_state import SavedData
 from reshape_sidecar.hook.end_states import EndStates
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.fit import Fit
+from reshape_sidecar.hook.garbage import CollectionPause
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.saving import Saver
@@ -69,6 +70,7 @@ class Training:
         """Verdict of the checkpoint: that of an earlier process, stopped in the middle of a fit;
         and what was named of the script's state since."""
         self.script_state = script_state
+        self.collections = CollectionPause()
         self.exit_code = 0
         """Code with which the script ends."""
         self._end_states = EndStates(settings)
@@ -120,6 +122,7 @@ class Training:
             raise
         finally:
             self.fit = None
+            self.collections.end()
         self._finish(running, history, arguments)
         self._fit_ended(running)
         return history

@@ -7,14 +7,16 @@ has no exact form (``Unkeepable``). Nothing is pickled, so reading a state runs 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
+import mmap
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 STATE_FILE = "state.json"
 ARRAYS_FILE = "arrays.bin"
@@ -115,8 +117,9 @@ class Reader:
         self._bytes: Any = None
 
     def load(self) -> None:
-        """Read the arrays into memory, so that the files may be removed."""
-        self._bytes = (self._folder / ARRAYS_FILE).read_bytes()
+        """Map the arrays into memory, so that the files may be removed."""
+        with open(self._folder / ARRAYS_FILE, "rb") as file:
+            self._bytes = _mapped(file)
 
     def release(self) -> None:
         """Free the memory of the arrays."""
@@ -171,6 +174,17 @@ class Reader:
         kind = _dtype(name)
         count = math.prod(shape)
         return np.frombuffer(self._bytes, kind, count, offset).reshape(shape).copy()
+
+
+def _mapped(file: BinaryIO) -> Any:
+    """Return the bytes of ``file`` without a copy, or a copy where it cannot be mapped."""
+    try:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError):  # a file system without maps; an empty file
+        return file.read()
+    with contextlib.suppress(OSError):
+        content.madvise(mmap.MADV_WILLNEED)
+    return content
 
 
 def _dtype(name: str) -> Any:

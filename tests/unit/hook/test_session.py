@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar import checkpoints, claims, takeover
-from reshape_sidecar.contract import HookPhase
+from reshape_sidecar.contract import ENV_HASHED_GENERATION, HookPhase
 from reshape_sidecar.hook import save_barrier
 from reshape_sidecar.wire import EXIT_SAVED
 from tests.support.hook_bed import ROOT, Job, plain
@@ -62,6 +62,23 @@ def test_a_loop_saves_when_asked_and_goes_on_where_it_was(script: Path, tmp_path
     assert (last.progress.step, last.progress.total_steps) == (20, 20)
     again = job.run()
     assert (again.code, again.lines("STEP")) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("attempt", "hashed_generation", "resumed_at"), [(1, "1", 7), (1, None, 0), (2, "1", 0)]
+)
+def test_only_the_process_before_in_the_container_has_hashed_for_its_successor(
+    script: Path, tmp_path: Path, attempt: int, hashed_generation: str | None, resumed_at: int
+) -> None:
+    """A byte that changes on the disk since then is not found; in any other checkpoint it is."""
+    job = Job(tmp_path / "job", script)
+    assert job.run(STOP_AT="7").code == EXIT_SAVED
+    state = job.newest().path / "total.json"
+    state.write_text("9" * len(state.read_text()))
+    job.attempt = attempt
+    extra = {} if hashed_generation is None else {ENV_HASHED_GENERATION: hashed_generation}
+    again = job.run(**extra)
+    assert again.lines("BEGIN")[0].startswith(f"BEGIN {resumed_at} "), again.err
 
 
 def test_the_records_length_counts_more_than_the_programs(script: Path, tmp_path: Path) -> None:

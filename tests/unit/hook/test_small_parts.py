@@ -46,6 +46,7 @@ def test_settings_are_read_from_the_environment() -> None:
             "RESHAPE_CHECKPOINTS": "/c",
             "RESHAPE_EPOCHS": "4",
             "RESHAPE_SEED": "0",
+            "RESHAPE_HASHED_GENERATION": "4",
             "RESHAPE_SPAWNED_AT_S": "12.5",
         }
     )
@@ -57,6 +58,7 @@ def test_settings_are_read_from_the_environment() -> None:
         devices=("a", "b"),
         simulated=True,
         checkpoints=Path("/c"),
+        hashed_generation=4,
         epochs=4,
         seed=0,
         spawned_at_s=12.5,

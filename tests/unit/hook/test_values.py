@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import mmap
 import threading
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -75,6 +77,29 @@ def test_arrays_come_back_bit_by_bit(tmp_path: Path, array: Any) -> None:
     assert (back.dtype, back.shape) == (array.dtype, array.shape)
     assert back.tobytes() == array.tobytes()
     assert back.flags.writeable
+
+
+def test_arrays_are_read_from_a_map_when_their_file_is_gone(tmp_path: Path) -> None:
+    writer = Writer()
+    writer.write(tmp_path, {"value": writer.encode(np.arange(5))})
+    reader = Reader(tmp_path)
+    reader.load()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    back = reader.decode(reader.document["value"])
+    reader.release()
+    back += 1
+    assert back.tolist() == [1, 2, 3, 4, 5]
+
+
+def test_arrays_are_read_where_a_file_system_has_no_maps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.ENODEV, "no maps here")
+
+    monkeypatch.setattr(mmap, "mmap", refused)
+    assert there_and_back({"a": np.arange(5)}, tmp_path)["a"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_numpy_scalars_and_functions_come_back(tmp_path: Path) -> None:

@@ -175,6 +175,20 @@ def test_what_a_process_has_just_published_is_not_read_again_at_its_end(
     assert found.manifest.step == 5
 
 
+def test_a_checkpoint_of_another_attempt_is_hashed_whatever_its_generation(tmp_path: Path) -> None:
+    checkpoints.claim(tmp_path, 1)
+    publish(tmp_path, 5)
+    state = publish(tmp_path, 9).path / "state.bin"
+    state.write_bytes(bytes(len(state.read_bytes())))
+    checkpoints.claim(tmp_path, 1)
+    found = checkpoints.newest(tmp_path, (2, 1))
+    assert found is not None
+    assert found.manifest.step == 5
+    found = checkpoints.newest(tmp_path, (1, 1))
+    assert found is not None
+    assert found.manifest.step == 9, "its own process has hashed it, so its bytes are not read"
+
+
 def test_a_torn_checkpoint_goes_away_when_training_has_passed_from_the_one_before(
     tmp_path: Path,
 ) -> None:

@@ -73,9 +73,9 @@ def found_late() -> None:
     checkpoints: Any = importlib.import_module("_reshape_hook.checkpoints")
     original = checkpoints.newest
 
-    def newest(folder: Path) -> object:
+    def newest(folder: Path, process: tuple[int, int] | None = None) -> object:
         time.sleep(1)
-        return original(folder)
+        return original(folder, process)
 
     checkpoints.newest = newest
 
