@@ -14,10 +14,11 @@ from pathlib import Path
 
 from reshape_sidecar import checkpoints, limits
 from reshape_sidecar.agent.memory import ProcessExit
+from reshape_sidecar.agent.printed_exception import exception_in
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.checkpoints import PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
-from reshape_sidecar.exceptions import GRAPH_ERROR, MESSAGE_CHARS_MAX, message_of
+from reshape_sidecar.exceptions import GRAPH_ERROR
 from reshape_sidecar.init.values import TRAINING_LOG, TrainingProcess
 from reshape_sidecar.wire import EXIT_SAVED, SIGNAL_BASE, Progress, signal_of
 
@@ -25,10 +26,6 @@ log = logging.getLogger("agent")
 NEVER_EXECUTED = -1
 EXIT_EXCEPTION = 1
 """Exit code of Python after an exception that the program does not catch."""
-TRACEBACK = "Traceback (most recent call last):\n"
-"""Longest message of an exception in a report."""
-_EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
-_GRAPH_ERROR = re.compile(rf"^(?P<type>[A-Za-z_][\w.]*): (?P<message>{GRAPH_ERROR})$", re.MULTILINE)
 TAIL_BYTES_MAX = 8 * limits.ERROR_CHARS_MAX
 """Bytes read of the log's end: a line of Keras's progress bar is mostly cursor movement."""
 _TERMINAL = re.compile(
@@ -110,21 +107,6 @@ def progress_after(progress: Progress, ended: ProcessExit | None) -> Progress:
     if progress.step <= saved:
         return progress
     return replace(progress, step=saved, loss=None, seconds_per_step=None)
-
-
-def exception_in(log: str) -> tuple[str, str] | tuple[None, None]:
-    """Return type and message of the last exception that Python has printed into ``log``."""
-    _, trace, text = log.rpartition(TRACEBACK)
-    lines = [line for line in text.splitlines() if line and not line[0].isspace()]
-    found = _EXCEPTION.match(lines[0]) if trace and lines else None
-    if found is None:
-        graph_errors = list(_GRAPH_ERROR.finditer(log))  # the traceback may be too long for a tail
-        if not graph_errors:
-            return None, None
-        found, text = graph_errors[-1], log[graph_errors[-1].start() :]
-    if found["message"] == GRAPH_ERROR:
-        return found["type"].rpartition(".")[2], message_of(text[text.index(GRAPH_ERROR) :])
-    return found["type"].rpartition(".")[2], (found["message"] or "")[:MESSAGE_CHARS_MAX]
 
 
 def _error(tail: str, training: TrainingProcess, code: int, memory_ran_out: bool) -> str:

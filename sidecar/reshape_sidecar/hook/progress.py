@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reshape_sidecar.contract import HookPhase, HookReport
-from reshape_sidecar.exceptions import message_of
+from reshape_sidecar.exceptions import describe
 from reshape_sidecar.hook.exactness import EXACT, Verdict
 from reshape_sidecar.hook.report import PROGRESS_EVERY_S, ReportSender
 from reshape_sidecar.wire import Progress, Saves, TargetProgress
@@ -135,8 +135,7 @@ class ProgressReporter:
         """Report the exception that ends the script, and wait until that is sent."""
         if self.saves is None:
             return
-        message = message_of(str(error))
-        kind = type(error).__qualname__
+        kind, message = describe(error)
         with self._lock:
             self._report = dataclasses.replace(
                 self._report, exception=kind, exception_message=message

@@ -153,6 +153,8 @@ def main() -> int:
             hook.exit_code = _exit_code(end.code)
             if end.code in (None, 0):
                 hook.script_ended()
+            elif not isinstance(end.code, int):
+                hook.reporter.failed(end)  # its text is the reason, and Python prints no type
         raise
     except KeyboardInterrupt:
         if hook is not None:

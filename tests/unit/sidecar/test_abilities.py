@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reshape_sidecar.agent import abilities
-from reshape_sidecar.agent.process_exit import exception_in
+from reshape_sidecar.agent.printed_exception import exception_in
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.exceptions import message_of
 from reshape_sidecar.init.values import TrainingProcess
@@ -95,7 +95,14 @@ Node: 'read'
         (TRACE + "torch.cuda.OutOfMemoryError: CUDA", "OutOfMemoryError", "CUDA"),
         (TRACE + "KeyError", "KeyError", ""),
         (TRACE + "KeyError: 1\n\nDuring ...:\n\n" + TRACE + "OSError: 2", "OSError", "2"),
-        (TRACE + "OSError: 2\nsome thread: still prints", "OSError", "2"),
+        (TRACE + "OSError: 2\nthe script goes on", None, None),
+        (TRACE + "OSError: 2\n2026-01-02 03:04:05.6: W tensorflow/core: x", "OSError", "2"),
+        (TRACE + "OSError: 2\n[W1121 23:01:02 Module.cpp:1] Warning: x", "OSError", "2"),
+        (
+            TRACE + "RuntimeError: CUDA\nCompile with `TORCH_USE_CUDA_DSA` to",
+            "RuntimeError",
+            "CUDA",
+        ),
         (
             TRACE + "t.InvalidArgumentError: " + GRAPH,
             "InvalidArgumentError",

@@ -1,0 +1,169 @@
+"""The exception that a report names is the one that ended the program, and no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reshape_sidecar.agent.printed_exception import exception_in
+from reshape_sidecar.exceptions import MESSAGE_CHARS_MAX, describe
+from tests.support.hook_bed import Job, clean_environment
+
+CAUGHT = "import sys, traceback\ntry:\n    [][0]\nexcept IndexError:\n    traceback.print_exc()\n"
+RECURSES = "def one(number): two(number)\ndef two(number): one(number)\none(1)"
+NONE = None, None
+
+PROGRAMS: dict[str, tuple[str, int, tuple[str | None, str | None]]] = {
+    "raised": ("raise LookupError('no layer')", 1, ("LookupError", "no layer")),
+    "without a text": ("raise LookupError", 1, ("LookupError", "")),
+    "raised from another": (
+        "try:\n    [][0]\nexcept IndexError as error:\n    raise OSError('gone') from error",
+        1,
+        ("OSError", "gone"),
+    ),
+    "caught, printed, and code 1": (
+        CAUGHT + "sys.stderr.write('gives up\\n')\nsys.exit(1)",
+        1,
+        NONE,
+    ),
+    "caught, printed, and another": (CAUGHT + "raise OSError('gone')", 1, ("OSError", "gone")),
+    "caught in a function": (
+        "def work():\n" + CAUGHT.replace("\n", "\n    ").join(["    ", ""]) + "\nwork()\n"
+        "raise SystemExit(1)",
+        1,
+        NONE,
+    ),
+    "caught, printed, and code 3": (CAUGHT + "sys.exit(3)", 3, NONE),
+    "code 1": ("raise SystemExit(1)", 1, NONE),
+    "os._exit": (CAUGHT + "import os\nos._exit(3)", 3, NONE),
+    "a group": (
+        "raise ExceptionGroup('many', [KeyError('k'), ExceptionGroup('in', [OSError()])])",
+        1,
+        ("ExceptionGroup", "many (2 sub-exceptions); the first: KeyError: 'k'"),
+    ),
+    "a group of exits": (
+        "raise BaseExceptionGroup('both', [KeyboardInterrupt()])",
+        1,
+        ("BaseExceptionGroup", "both (1 sub-exception); the first: KeyboardInterrupt"),
+    ),
+    "a group with tracebacks": (
+        "try:\n    [][0]\nexcept IndexError as error:\n    raise ExceptionGroup('all', [error])",
+        1,
+        ("ExceptionGroup", "all (1 sub-exception); the first: IndexError: list index out of range"),
+    ),
+    "a syntax error": ("def (:\n    pass", 1, ("SyntaxError", "invalid syntax")),
+    "a wrong indent": ("if 1:\npass", 1, ("IndentationError", "expected an indented block")),
+    "not UTF-8": ("x = '\udce9'", 1, ("SyntaxError", "")),
+    "a missing module": (
+        "import no_such_module",
+        1,
+        ("ModuleNotFoundError", "No module named 'no_such_module'"),
+    ),
+    "recursion": ("def f(): f()\nf()", 1, ("RecursionError", "maximum recursion depth exceeded")),
+    "recursion of two": (RECURSES, 1, ("RecursionError", "maximum recursion depth exceeded")),
+    "no memory": ("raise MemoryError", 1, ("MemoryError", "")),
+    "a thread fails": (
+        "import threading\nt = threading.Thread(target=lambda: [][0])\nt.start()\nt.join()\n"
+        "raise SystemExit(1)",
+        1,
+        NONE,
+    ),
+    "an exit handler fails": (
+        "import atexit\natexit.register(lambda: [][0])\nraise LookupError('no layer')",
+        1,
+        ("LookupError", "no layer"),
+    ),
+    "a destructor fails": (
+        "class Thing:\n    def __del__(self):\n        [][0]\nthing = Thing()\ndel thing\n"
+        "raise SystemExit(1)",
+        1,
+        NONE,
+    ),
+    "a child fails": (
+        "import multiprocessing\nif __name__ == '__main__':\n"
+        "    context = multiprocessing.get_context('fork')\n"
+        "    child = context.Process(target=lambda: [][0])\n    child.start()\n    child.join()\n"
+        "    raise SystemExit(child.exitcode)",
+        1,
+        NONE,
+    ),
+}
+
+
+@pytest.mark.parametrize("hooked", [False, True], ids=["plain", "hooked"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_report_names_the_exception_that_ended_the_program(
+    name: str, hooked: bool, tmp_path: Path
+) -> None:
+    text, code, (kind, message) = PROGRAMS[name]
+    script = tmp_path / "train.py"
+    script.write_text(text, errors="surrogateescape")
+    ended, found = (run_hooked if hooked else run_plain)(script)
+    assert (ended, found[0]) == (code, kind)
+    if message is None:
+        assert found[1] is None
+    else:
+        assert (found[1] or "").startswith(message)
+
+
+Found = tuple[int, tuple[str | None, str | None]]
+
+
+def run_plain(script: Path) -> Found:
+    """Exit code, and the exception in the log, of which the agent reads no more than the end."""
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, exception_in(done.stdout[-16_000:]) if done.returncode == 1 else NONE
+
+
+def run_hooked(script: Path) -> Found:
+    """The same of a program under the hook, whose report counts if it has one."""
+    done = Job(script.parent / "job", script).run()
+    for report in done.reports:
+        if report.exception is not None:
+            return done.code, (report.exception, report.exception_message)
+    return done.code, exception_in(done.err) if done.code == 1 else NONE
+
+
+@pytest.mark.parametrize(
+    ("word", "found"),
+    [("'no data'", ("SystemExit", "no data")), ("2", (None, None)), ("None", (None, None))],
+)
+def test_the_hook_reports_the_text_of_an_exit(
+    word: str, found: tuple[str | None, str | None], tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"raise SystemExit({word})")
+    reports = Job(tmp_path / "job", script).run().reports
+    last = [(report.exception, report.exception_message) for report in reports][-1:]
+    assert (last or [(None, None)]) == [found]
+
+
+def test_an_exception_whose_text_fails_is_still_named() -> None:
+    class Broken(ValueError):
+        def __str__(self) -> str:
+            raise OSError("no text")
+
+    assert describe(Broken()) == ("Broken", "no text (OSError)")
+
+
+def test_the_message_of_a_group_is_bounded() -> None:
+    _, message = describe(ExceptionGroup("many", [ValueError("x" * 2 * MESSAGE_CHARS_MAX)]))
+    assert len(message) == MESSAGE_CHARS_MAX
+
+
+def test_a_program_in_another_language_has_no_exception() -> None:
+    log = 'Exception in thread "main" java.io.IOException: gone\n\tat Main.main(Main.java:3)'
+    assert exception_in(log) == NONE
+    assert exception_in("./train.sh: line 3: python4: command not found") == NONE
