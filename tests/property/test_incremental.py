@@ -21,14 +21,25 @@ from reshape_controller.scheduling.cluster_index import ClusterIndex
 from reshape_controller.scheduling.forecast import Forecast
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
-from reshape_sidecar.wire import Phase
+from reshape_sidecar.wire import Phase, PhaseTimes, Standby, StandbyState, StartKind
 from tests.property.random_clusters import clusters
 from tests.property.test_handover import JOBS, OFTEN, RARELY, SIZES, SOMETIMES, Chaos
 from tests.support.gate import examples
 
 KINDS = ("quick", "slow", None)
 POLICIES = tuple(make_policy(name) for name in ("adaptive", "paper", "optimus", "default"))
-LEARNS = ("speed", "speed", "speed", "profile", "pin", "decide", "decide", "wait")
+LEARNS = (
+    "speed",
+    "speed",
+    "speed",
+    "standby",
+    "start",
+    "profile",
+    "pin",
+    "decide",
+    "decide",
+    "wait",
+)
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(OFTEN + LEARNS * 8 + SOMETIMES + RARELY),
@@ -62,6 +73,21 @@ class LearningChaos(Chaos):
             seen = container.observed()
             progress = replace(seen.progress, seconds_per_step=0.3 + 0.17 * number)
             self.world.event(ev.SideCarReported(replace(seen, progress=progress)))
+
+    def standby(self, job: str, number: int) -> None:
+        """A SideCar offers another start than before."""
+        for container in self.world.containers.values():
+            if container.job == job:
+                container.standby = Standby(tuple(StandbyState)[number % 4])
+                container.can_prepare = number % 3 == 0
+                self.world.report(container)
+
+    def start(self, job: str, number: int) -> None:
+        """The next start of a job takes another time, by one of the kinds."""
+        for container in self.world.containers.values():
+            if container.job == job:
+                how = tuple(StartKind)[number % 3]
+                container.times = PhaseTimes(0.1, first_step_s=0.2 * number, how=how)
 
     def profile(self, job: str, number: int) -> None:
         """A user records other figures of a type, or of jobs without one."""

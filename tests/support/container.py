@@ -19,8 +19,11 @@ from reshape_sidecar.wire import (
     OutcomeKind,
     Phase,
     PhaseTimes,
+    Prepared,
+    PrepareStage,
     Progress,
     Saves,
+    Standby,
     TargetProgress,
 )
 
@@ -33,6 +36,9 @@ class Knobs(TypedDict, total=False):
     program: Saves
     exception: str
     code: int
+    standby: Standby
+    can_prepare: bool
+    slow_prepare: bool
 
 
 @dataclass
@@ -73,6 +79,13 @@ class Container:
     program: Saves | None = None
     """When its program saves; None: a SideCar of level 1. NEVER: a stop loses its steps."""
     exception: str | None = None
+    times: PhaseTimes = PhaseTimes(save_s=0.1)
+    standby: Standby | None = None
+    can_prepare: bool = False
+    slow_prepare: bool = False
+    """True: what it prepares does not become ready."""
+    prepare: tuple[str, ...] | None = None
+    prepared: Prepared | None = None
 
     def converge(self, desired: Desired | None) -> bool:
         """Take up what it shall be, as far as it can; True: it is to leave."""
@@ -94,6 +107,7 @@ class Container:
     def _take_up(self, desired: Desired) -> bool:
         fresh = desired.generation > self.generation
         self.epoch, self.generation = desired.epoch, desired.generation
+        self._prepare(desired.prepare)
         if self.phase is Phase.INITIALIZING or (
             self.phase is Phase.UNFIT and desired.mode is Mode.RUN
         ):
@@ -119,6 +133,15 @@ class Container:
         elif self.phase is not Phase.FINISHED:
             self.phase = Phase.INITIALIZED
         return False
+
+    def _prepare(self, devices: tuple[str, ...] | None) -> None:
+        """Prepare a successor for these devices, or drop what is prepared for others."""
+        self.prepare = devices
+        if devices is None or not self.can_prepare:
+            self.prepared = None
+        elif self.prepared is None or self.prepared.devices != devices:
+            stage = PrepareStage.SCRIPT if self.slow_prepare else PrepareStage.READY
+            self.prepared = Prepared(devices, stage)
 
     def _stop(self, desired: Desired) -> bool:
         """Ask training to save; True once nothing runs."""
@@ -164,7 +187,11 @@ class Container:
             stopped_generation=self.stopped_generation,
             exit_code=self.exit_code,
             error=self.error,
-            times=PhaseTimes(save_s=0.1),
+            times=self.times,
             saves=self.program if self.phase is Phase.RUNNING else None,
             exception=self.exception if self.phase is Phase.CRASHED else None,
+            standby=self.standby,
+            can_prepare=self.can_prepare,
+            prepare=self.prepare,
+            prepared=self.prepared,
         )

@@ -30,6 +30,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.plan import Plan, Target
+from reshape_controller.core.record import HistoryEntry
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Phase
 from tests.support.container import Container, Knobs
@@ -52,6 +53,7 @@ class World:
     """Kinds of all history entries."""
     texts: list[str] = field(default_factory=list)
     """Texts of all history entries."""
+    history: list[HistoryEntry] = field(default_factory=list)
     new_containers: dict[JobId, Knobs] = field(default_factory=dict)
     """Knobs that a job's next containers start with."""
     auto: bool = True
@@ -74,6 +76,7 @@ class World:
         self._done("event", codec.dumps(event), step.commands)
         self.kinds += [entry.kind for entry in step.history]
         self.texts += [entry.text for entry in step.history]
+        self.history += step.history
 
     def plan(self, *targets: tuple[str, int], about: str | None = None, host: str = HOST) -> None:
         """Apply a plan that gives each named job the size."""
@@ -89,6 +92,7 @@ class World:
         self._done("plan", codec.dumps(plan), step.commands)
         self.kinds += [entry.kind for entry in step.history]
         self.texts += [entry.text for entry in step.history]
+        self.history += step.history
 
     def _done(self, what: str, text: str, commands: tuple[Command, ...]) -> None:
         at = repr(self.now_s)
@@ -276,6 +280,10 @@ class World:
             self.now_s = max(self.now_s, due)
             self.event(ev.DeadlinesDue())
         self.now_s = end
+
+    def entries(self, kind: str) -> list[HistoryEntry]:
+        """The history's entries of a kind, oldest first."""
+        return [entry for entry in self.history if entry.kind == kind]
 
     def job(self, name: str) -> Job:
         """The job; also one that has ended."""

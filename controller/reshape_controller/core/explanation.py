@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Option, Plan
 from reshape_controller.core.record import HistoryEntry, PhaseCost
+from reshape_sidecar.wire import StartKind
 
 LAST_PHASE = "process start"
 """The phase that ends a start or reshape."""
@@ -49,6 +50,13 @@ def duration(seconds: float) -> str:
 def gpus(number: int) -> str:
     """Return a number of GPUs as text."""
     return f"{number} GPU" if number == 1 else f"{number} GPUs"
+
+
+def how_text(how: StartKind | None, fallback: str | None) -> str:
+    """Return how a process was started, and why not faster; empty if that is not known."""
+    if how is None:
+        return ""
+    return f"{how.value} ({fallback})" if fallback else how.value
 
 
 def each_gpus(numbers: Sequence[int]) -> str:
@@ -105,6 +113,8 @@ def explain_json(
                 "phase": cost.phase.phase,
                 "predicted_s": cost.phase.predicted_s,
                 "measured_s": cost.phase.measured_s,
+                "how": cost.phase.how.value if cost.phase.how is not None else None,
+                "fallback": cost.phase.fallback,
             }
             for cost in costs
         ],
@@ -138,14 +148,18 @@ def _costs_text(costs: Sequence[Cost], name: Callable[[JobId], str]) -> list[str
             cost.phase.phase,
             f"{cost.phase.predicted_s:.1f} s",
             f"{cost.phase.measured_s:.1f} s",
+            how_text(cost.phase.how, cost.phase.fallback),
         )
         for number, (job, cost) in enumerate(zip(jobs, costs, strict=True))
     ]
-    rows.insert(0, ("", "", "predicted", "measured"))
+    rows.insert(0, ("", "", "predicted", "measured", ""))
     wide = [max(len(row[column]) for row in rows) for column in range(4)]
     return ["  time of each phase:"] + [
-        f"     {job:<{wide[0]}}  {phase:<{wide[1]}}  {said:>{wide[2]}}  {took:>{wide[3]}}"
-        for job, phase, said, took in rows
+        (
+            f"     {job:<{wide[0]}}  {phase:<{wide[1]}}  {said:>{wide[2]}}  {took:>{wide[3]}}"
+            f"  {how}"
+        ).rstrip()
+        for job, phase, said, took, how in rows
     ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from reshape_controller.core.model import JobId, Length
 from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_profiles.schema import Overhead
+from reshape_sidecar.wire import StartKind
 
 NO_COST = Overhead(0.0, 0.0, 0.0, 0.0, 0.0)
 """The cost of an estimate that the predictor has not filled yet."""
@@ -59,10 +60,15 @@ class JobEstimate:
     """Seconds from the end of training until the job has left: last checkpoint and stops."""
     in_place_s: float = 0.0
     """Seconds without training in a reshape whose container stays."""
+    restart_s: float = 0.0
+    """Seconds without training in a reshape whose container ends; its process starts cold."""
     remaining_steps: float = 0.0
     """Iterations left at the last report; of a job that does not train, iterations left now."""
     cost: Overhead = NO_COST
-    """Times of starts, stops and checkpoints of the job's type."""
+    """Times of starts, stops and checkpoints of the job's type, with a process that starts as the
+    job's SideCar promises."""
+    cold_init_s: float = 0.0
+    """Seconds of a cold start of a process."""
     step_times_s: dict[str, dict[int, float]] = field(default_factory=dict)
     """Seconds of one iteration by GPU type and size."""
     train_times_s: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -75,18 +81,28 @@ class JobEstimate:
     """Shortest iteration (seconds) that the job could have, by GPU type and the most GPUs of that
     type that it could get."""
 
-    def reset(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
+    def reset(
+        self, book: ProfileBook, answers: Answers, job_type: str | None, start: StartKind
+    ) -> None:
         """Forget every figure, because the type's speeds or lengths are others now."""
-        self.set_costs(book, answers, cost)
+        self.set_costs(book, answers, job_type, start)
         self.trains = self.own_end = False
         for figures in (self.step_times_s, self.train_times_s, self.min_step_s):
             if figures:
                 figures.clear()
 
-    def set_costs(self, book: ProfileBook, answers: Answers, cost: Overhead) -> None:
-        """Replace the type's costs; the figures that do not depend on them stay."""
+    def set_costs(
+        self, book: ProfileBook, answers: Answers, job_type: str | None, start: StartKind
+    ) -> None:
+        """Replace the type's costs, for a job whose next process starts as ``start``; the figures
+        that do not depend on them stay."""
+        costs = book.overheads(job_type)
+        cost, cold = costs[start], costs[StartKind.COLD]
         self.book, self.answers, self.cost = book, answers, cost
         self.exit_s, self.in_place_s = _exit_and_reshape_s(cost)
+        in_place_s = self.in_place_s if cost is cold else _exit_and_reshape_s(cold)[1]
+        self.restart_s = in_place_s + cold.job_stop_s + cold.job_init_s
+        self.cold_init_s = cold.process_init_s
         self.queued_work = None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_sidecar.wire import Progress
+from reshape_sidecar.wire import Progress, StartKind
 
 STEP_MAX = 1e12
 """Most steps of a job. Job records have the same bound."""
@@ -54,12 +54,25 @@ class Learned:
     """The speeds that predictions use. They change only when ``heard`` has news."""
     job_init_s: float | None = None
     process_init_s: float | None = None
+    """Seconds of a cold start of a process."""
     checkpoint_s: float | None = None
     process_stop_s: float | None = None
     job_stop_s: float | None = None
     curve: Curve | None = None
     heard: tuple[Measured, ...] = ()
     """The speeds with every measurement blended in."""
+    zygote_init_s: float | None = None
+    """Seconds of a start of a process by a zygote."""
+    successor_init_s: float | None = None
+    """Seconds from the end of a process to the end of its successor's first step."""
+
+
+INIT_FIELDS = {
+    StartKind.COLD: "process_init_s",
+    StartKind.ZYGOTE: "zygote_init_s",
+    StartKind.SUCCESSOR: "successor_init_s",
+}
+"""Name of the figure of ``Learned`` that each kind of start teaches."""
 
 
 @dataclass(frozen=True, slots=True)

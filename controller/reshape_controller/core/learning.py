@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from reshape_controller.core import target
+from reshape_controller.core import starts, target
+from reshape_controller.core.explanation import how_text
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.knowledge import (
+    INIT_FIELDS,
     Curve,
     Measured,
     Trend,
@@ -26,7 +28,7 @@ from reshape_controller.core.record import PhaseCost
 from reshape_controller.core.state import State
 from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_profiles.schema import DEFAULT_TYPE, SECONDS_MAX, STEP_MIN_S, Profile
-from reshape_sidecar.wire import Observed, PhaseTimes, Progress
+from reshape_sidecar.wire import Observed, PhaseTimes, Progress, StartKind
 
 SPEED_WEIGHT = 0.5
 """How far one measurement of a job moves the estimate of this job."""
@@ -131,37 +133,51 @@ def add_progress(
 
 def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
     """Learn the costs of a start or reshape that has reached its first step."""
-    parts = (times.import_s, times.build_s, times.restore_s, times.first_step_s)
-    init_s = sum(part for part in parts if part is not None) if any(parts) else None
+    init_s = init_s_of(times)
     job, change = tx.state.jobs[before.id], before.change
     if change is not None:
         took_s = tx.now_s - change.asked_at_s if before.watched else None
         job = tx.update(job.id, reshape_cost_s=took_s)
     if tx.keeps_history:
-        _note_costs(tx, job, times, init_s, reshaped=change is not None)
+        start = change.start if change is not None else starts.promised(before)
+        _note_costs(tx, job, times, init_s, start, reshaped=change is not None)
     _learn_costs(
         tx.state,
         job,
-        process_init_s=init_s,
+        **{INIT_FIELDS[times.how or StartKind.COLD]: init_s},
         checkpoint_s=times.save_s if change is not None else None,
         process_stop_s=times.stop_s if change is not None else None,
     )
 
 
+def init_s_of(times: PhaseTimes) -> float | None:
+    """Return the seconds from the start of a process to the end of its first step; of a successor
+    without what it did before. None if it did not say."""
+    parts = (times.import_s, times.build_s, times.restore_s, times.position_s, times.first_step_s)
+    return sum(part for part in parts if part is not None) if any(parts) else None
+
+
 def _note_costs(
-    tx: Transaction, job: Job, times: PhaseTimes, init_s: float | None, *, reshaped: bool
+    tx: Transaction,
+    job: Job,
+    times: PhaseTimes,
+    init_s: float | None,
+    start: StartKind,
+    *,
+    reshaped: bool,
 ) -> None:
-    believed = tx.state.profiles.overhead(job.spec.job_type)
-    entries = (
-        ("checkpoint", believed.checkpoint_s, times.save_s),
-        ("process stop", believed.process_stop_s, times.stop_s),
-        ("process start", believed.process_init_s, init_s),
-    )
-    phases = tuple(
-        PhaseCost(name, predicted_s, took_s)
-        for name, predicted_s, took_s in entries
-        if took_s is not None
-    )
+    """Note the seconds of each phase beside those predicted for a process that starts as
+    ``start``."""
+    believed = tx.state.profiles.overhead(job.spec.job_type, start)
+    phases: tuple[PhaseCost, ...] = ()
+    if times.save_s is not None:
+        phases += (PhaseCost("checkpoint", believed.checkpoint_s, times.save_s),)
+    if times.stop_s is not None:
+        phases += (PhaseCost("process stop", believed.process_stop_s, times.stop_s),)
+    if init_s is not None:
+        phases += (
+            PhaseCost("process start", believed.process_init_s, init_s, times.how, times.fallback),
+        )
     if reshaped and job.reshape_cost_s is not None:
         cost_s = job.reshape_cost_s
         predicted_s = believed.checkpoint_s + believed.process_stop_s + believed.process_init_s
@@ -180,7 +196,9 @@ def _note_start(tx: Transaction, job: Job, cost: PhaseCost) -> None:
 
 
 def _phase_text(cost: PhaseCost) -> str:
-    return f"{cost.phase} {cost.measured_s:.1f} s, predicted {cost.predicted_s:.1f} s"
+    made = how_text(cost.how, cost.fallback)
+    times = f"{cost.measured_s:.1f} s, predicted {cost.predicted_s:.1f} s"
+    return f"{cost.phase} {times}" + (f", {made}" if made else "")
 
 
 def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
@@ -188,7 +206,8 @@ def _learn_costs(state: State, job: Job, **measured_s: float | None) -> None:
     believed = state.profiles.overhead(job.spec.job_type)
     known = state.profiles.learned_of(job.spec.job_type)
     moved: dict[str, Any] = {
-        name: blend(getattr(believed, name), seconds, COST_WEIGHT)
+        # The first start of a faster kind counts as it is: nothing is recorded of it.
+        name: blend(getattr(believed, name, getattr(known, name)), seconds, COST_WEIGHT)
         for name, seconds in measured_s.items()
         if seconds is not None and 0.0 <= seconds <= SECONDS_MAX
     }

@@ -28,6 +28,7 @@ from reshape_sidecar.wire import (
     Progress,
     Saves,
     Shortcut,
+    StartKind,
     Trajectory,
     signal_of,
 )
@@ -167,6 +168,8 @@ class Change:
     """The newcomer that gets the GPUs; None for a change for the job's own sake."""
     asked_at_s: float = 0.0
     withdrawn: bool = False
+    start: StartKind = StartKind.COLD
+    """How its process should start afterwards, as its SideCar promised."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from reshape_controller.core.knowledge import Curve, Measured
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
 from reshape_controller.core.profile_book import ProfileBook
-from reshape_sidecar.wire import Progress
+from reshape_sidecar.wire import Progress, StartKind
 
 if TYPE_CHECKING:
     from reshape_controller.core.job_estimate import Estimates
@@ -65,6 +65,8 @@ class JobView:
     """Seconds per step at the sizes that it has trained on."""
     reshape_cost_s: float | None = None
     curve: Curve | None = None
+    start: StartKind = StartKind.COLD
+    """How its next process starts in its container, as its SideCar's newest report promises."""
 
 
 @dataclass(frozen=True, slots=True)

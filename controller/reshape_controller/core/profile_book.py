@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from reshape_controller.core.knowledge import Curve, Learned, Measured
+from reshape_controller.core.knowledge import INIT_FIELDS, Curve, Learned, Measured
 from reshape_controller.core.model import JobSpec, LengthUnit
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile
-from reshape_sidecar.wire import Progress
+from reshape_sidecar.wire import Progress, StartKind
 
 DEFAULT_SECONDS_PER_STEP = 1.0
 """One step on one GPU of a job without any recorded or measured speed."""
@@ -103,8 +103,9 @@ class Answers:
     tables: dict[tuple[str, tuple[int, ...]], dict[int, float]] = field(default_factory=dict)
     """Seconds of a step by size, for each GPU type and tuple of sizes. It is the same dictionary as
     before if only costs were learned since."""
-    overhead: Overhead | None = None
-    """Seconds of starts, saves and stops; None until first used."""
+    overheads: dict[StartKind, Overhead] | None = None
+    """Seconds of starts, saves and stops, by the kind of a process's start; None until first used.
+    """
 
 
 @dataclass(slots=True)
@@ -237,14 +238,28 @@ class ProfileBook:
         )
         return ratios[0]
 
-    def overhead(self, job_type: str | None) -> Overhead:
-        """Return the seconds of starts, saves and stops of a job of the type."""
-        answers = self.answers(job_type)
-        if answers.overhead is None:
-            answers.overhead = self._overhead(job_type)
-        return answers.overhead
+    def overhead(self, job_type: str | None, how: StartKind = StartKind.COLD) -> Overhead:
+        """Return the seconds of starts, saves and stops of a job of the type, whose processes start
+        as ``how``."""
+        return self.overheads(job_type)[how]
 
-    def _overhead(self, job_type: str | None) -> Overhead:
+    def overheads(self, job_type: str | None) -> dict[StartKind, Overhead]:
+        """Return the same for each kind of start; one that was not learned yet takes as long as the
+        next slower one. The caller must not change the dictionary."""
+        answers = self.answers(job_type)
+        if answers.overheads is None:
+            answers.overheads = self._overheads(job_type)
+        return answers.overheads
+
+    def _overheads(self, job_type: str | None) -> dict[StartKind, Overhead]:
+        known, how = self.learned_of(job_type), self._cold_overhead(job_type)
+        found = {StartKind.COLD: how}
+        for kind in (StartKind.ZYGOTE, StartKind.SUCCESSOR):
+            seconds = getattr(known, INIT_FIELDS[kind])
+            how = found[kind] = how if seconds is None else replace(how, process_init_s=seconds)
+        return found
+
+    def _cold_overhead(self, job_type: str | None) -> Overhead:
         profile, default = self.of(job_type), self.of(None)
         base = profile.overhead if profile is not None else None
         if base is None:

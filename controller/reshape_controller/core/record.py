@@ -8,6 +8,7 @@ from reshape_controller.core.commands import Command
 from reshape_controller.core.events import Event
 from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan
+from reshape_sidecar.wire import StartKind
 
 LOG_VERSION = 1
 
@@ -37,6 +38,10 @@ class PhaseCost:
     phase: str
     predicted_s: float
     measured_s: float
+    how: StartKind | None = None
+    """How the process was started, of its start alone; None from a SideCar that does not say."""
+    fallback: str | None = None
+    """Why the start was slower than the settings allow; None if it was not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from reshape_controller.core import attempts, failures, job_exit, learning, target
+from reshape_controller.core import attempts, failures, job_exit, learning, starts, target
 from reshape_controller.core.coordinator import handover, handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
@@ -42,6 +42,7 @@ def take(tx: Transaction, report: Observed) -> None:
     if report.saves not in (None, before.saves):
         changes["saves"] = report.saves
         judged = True
+    judged = judged or starts.differ(before.observed, report)
     if before.stage is Stage.TRAINING and report.phase is Phase.RUNNING:
         # Most reports are of a job that goes on training, and can meet none of the rules.
         learning.add_progress(changes, tx, before, report, before.progress, progress)

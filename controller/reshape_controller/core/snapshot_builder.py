@@ -24,6 +24,7 @@ from reshape_controller.core.model import (
 )
 from reshape_controller.core.plan import HostView, Index, JobView, Snapshot
 from reshape_controller.core.profile_book import ProfileBook
+from reshape_controller.core.starts import promised
 
 _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
@@ -225,6 +226,7 @@ class SnapshotBuilder:
             measured=measured,
             reshape_cost_s=job.reshape_cost_s,
             curve=job.curve,
+            start=promised(job),
         )
 
 

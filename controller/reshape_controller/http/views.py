@@ -216,6 +216,10 @@ class CostView:
     phase: str
     predicted_s: float
     measured_s: float
+    how: str | None = None
+    """How a process was started: ``cold``, ``zygote`` or ``successor``; None for other phases."""
+    fallback: str | None = None
+    """Why it was not started faster."""
 
 
 @dataclass(frozen=True, slots=True)

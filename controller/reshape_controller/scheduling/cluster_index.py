@@ -21,6 +21,7 @@ from reshape_controller.core.plan import HostView, JobView, Snapshot
 from reshape_controller.core.profile_book import Answers, ProfileBook
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_profiles.schema import Overhead
+from reshape_sidecar.wire import StartKind
 
 CHANGED_MIN = 1000
 """With more changed views than this, and than twice the jobs, the index is built again."""
@@ -70,6 +71,7 @@ class ClassKey(NamedTuple):
     """Whether their lengths are known."""
     own_speeds: bool
     """Whether each job was measured at several sizes, so that its slowdown is its own."""
+    start: StartKind
 
 
 @dataclass(slots=True, eq=False)
@@ -158,7 +160,7 @@ class _TypeEntry:
     """The running jobs of a job type, and the profile with which their ends were predicted."""
 
     answers: Answers
-    cost: Overhead
+    costs: dict[StartKind, Overhead]
     jobs: dict[JobId, RunningEntry] = field(default_factory=dict)
 
 
@@ -201,7 +203,7 @@ class RunningIndex:
     @property
     def costs(self) -> list[Overhead]:
         """The costs of all job types of which a job runs."""
-        return [entry.cost for entry in self._types.values() if entry.jobs]
+        return [entry.costs[StartKind.COLD] for entry in self._types.values() if entry.jobs]
 
     def put(self, predictor: Predictor, job: JobView) -> None:
         """Add a job, or replace its view."""
@@ -210,7 +212,6 @@ class RunningIndex:
         end, is_absolute = predictor.end_of(job)
         host = numbering.numbers.get(job.host, -1) if job.host is not None else -1
         type_number = numbering.type_of[host] if host >= 0 else len(numbering.types)
-        restart_s = estimate.in_place_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
         entry = RunningEntry(
             job,
             host,
@@ -220,7 +221,7 @@ class RunningIndex:
             estimate.train_end_s,
             estimate.own_end,
             estimate.in_place_s,
-            restart_s,
+            estimate.restart_s,
         )
         self.by_job[job.id] = entry
         self._type_entry(job, estimate).jobs[job.id] = entry
@@ -282,9 +283,9 @@ class RunningIndex:
             answers, before = book.answers(job_type), type_entry.answers
             if answers is before:
                 continue
-            cost = book.overhead(job_type)
-            costs_changed, type_entry.answers = cost != type_entry.cost, answers
-            type_entry.cost = cost
+            costs = book.overheads(job_type)
+            costs_changed, type_entry.answers = costs != type_entry.costs, answers
+            type_entry.costs = costs
             if not costs_changed and answers.tables is before.tables:
                 continue
             for entry in list(type_entry.jobs.values()):
@@ -313,6 +314,7 @@ class RunningIndex:
             trains,
             job.growable,
             len(job.measured) > 1,
+            job.start,
         )
         job_class = self.classes.get(key)
         if job_class is None:
@@ -326,7 +328,8 @@ class RunningIndex:
         job_type = job.spec.job_type
         entry = self._types.get(job_type)
         if entry is None:
-            entry = self._types[job_type] = _TypeEntry(estimate.answers, estimate.cost)
+            costs = estimate.book.overheads(job_type)
+            entry = self._types[job_type] = _TypeEntry(estimate.answers, costs)
         return entry
 
 

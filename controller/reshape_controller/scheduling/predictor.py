@@ -70,7 +70,7 @@ class Predictor:
         if estimate.answers is answers:
             estimate.book = book
         elif estimate.answers.tables is answers.tables:
-            estimate.set_costs(book, answers, book.overhead(kind))
+            estimate.set_costs(book, answers, kind, job.start)
         else:
             self._reset(job, estimate, answers)
         return estimate
@@ -91,7 +91,7 @@ class Predictor:
 
     def _reset(self, job: JobView, estimate: JobEstimate, answers: Answers) -> None:
         """Compute an estimate that is new or void."""
-        estimate.reset(self._book, answers, self._book.overhead(job.spec.job_type))
+        estimate.reset(self._book, answers, job.spec.job_type, job.start)
         total = self.total_steps(job)
         if total is None:
             estimate.remaining_steps = DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
@@ -174,10 +174,11 @@ class Predictor:
     def unchanged(self, job: JobView) -> Prediction:
         """Predict a running job that keeps its size, until it has left. While a reshape is under
         way, that is the later size."""
-        cost = self.estimate(job).cost
+        estimate = self.estimate(job)
+        cost = estimate.cost
         before: tuple[tuple[str, float], ...] = ()
         if job.state is JobState.ADJUSTING or (job.frozen and job.trains):
-            before = self._reshape_phases(cost, moves=False)
+            before = self._reshape_phases(estimate, moves=False)
         elif not job.trains:
             waits = job.state is JobState.SUBMITTED
             before = (("job start", cost.job_init_s if waits else 0.0),)
@@ -190,7 +191,7 @@ class Predictor:
     ) -> Prediction:
         """Predict a running job that is reshaped to ``size`` GPUs now, until it has left;
         ``moves``: to another host."""
-        cost = self.estimate(job).cost
+        estimate = self.estimate(job)
         training = self.train_s(job, gpu_type, size)
         again: tuple[tuple[str, float], ...] = ()
         if job.loses:
@@ -198,10 +199,10 @@ class Predictor:
             again = (("repeated steps", lost_s),)
         return Prediction(
             (
-                *self._reshape_phases(cost, moves=moves),
+                *self._reshape_phases(estimate, moves=moves),
                 *again,
                 ("training", training),
-                *_exit_phases(cost),
+                *_exit_phases(estimate.cost),
             )
         )
 
@@ -269,7 +270,7 @@ class Predictor:
     def _reshape_s(self, estimate: JobEstimate, *, moves: bool) -> float:
         if self._in_place and not moves:
             return estimate.in_place_s
-        return estimate.in_place_s + estimate.cost.job_stop_s + estimate.cost.job_init_s
+        return estimate.restart_s
 
     def release_s(self, job: JobView) -> float:
         """Return the seconds from a request until a running job has released GPUs."""
@@ -280,12 +281,15 @@ class Predictor:
         save_s = cost.checkpoint_s + cost.process_stop_s
         return save_s if self._in_place else save_s + cost.job_stop_s
 
-    def _reshape_phases(self, cost: Overhead, *, moves: bool) -> tuple[tuple[str, float], ...]:
+    def _reshape_phases(
+        self, estimate: JobEstimate, *, moves: bool
+    ) -> tuple[tuple[str, float], ...]:
         """The phases of a reshape before training goes on."""
+        cost = estimate.cost
         stop = (("checkpoint", cost.checkpoint_s), ("process stop", cost.process_stop_s))
-        start = (("process start", cost.process_init_s),)
         if self._in_place and not moves:
-            return stop + start
+            return (*stop, ("process start", cost.process_init_s))
+        start = (("process start", estimate.cold_init_s),)
         return (*stop, ("job stop", cost.job_stop_s), ("job start", cost.job_init_s), *start)
 
     def _batches(self, job: JobView) -> float:

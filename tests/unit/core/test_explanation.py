@@ -11,6 +11,7 @@ from reshape_controller.core.model import JobId
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.policies import make_policy
+from reshape_sidecar.wire import StartKind
 from tests.support.clusters import PAPER, Cluster
 
 NAMES = {JobId("job1"): "resnet", JobId("job2"): "vgg"}
@@ -163,7 +164,28 @@ def test_what_a_decision_cost_is_told_beside_what_was_predicted() -> None:
         "phase": "job start",
         "predicted_s": 3.0,
         "measured_s": 0.9,
+        "how": None,
+        "fallback": None,
     }
+
+
+def test_a_cost_says_how_the_process_was_started_and_why_not_faster() -> None:
+    start = PhaseCost("process start", 0.5, 6.0, StartKind.COLD, "its zygote ended")
+    entries = (entry("job1", 20.0, "reshape-cost", PhaseCost("checkpoint", 1.0, 0.25), start),)
+    plan = decision()
+    costs = costs_of(plan, 10.0, {JobId("job1"): entries})
+    text = explain_text(plan, at="12:00:00", policy="adaptive", names=NAMES, costs=costs)
+    assert text.splitlines()[-2:] == [
+        "     resnet  checkpoint         1.0 s     0.2 s",
+        "             process start      0.5 s     6.0 s  cold (its zygote ended)",
+    ]
+    document = json.loads(
+        explain_json(plan, at_s=10.0, policy="adaptive", names=NAMES, costs=costs)
+    )
+    assert [(cost["how"], cost["fallback"]) for cost in document["costs"]] == [
+        (None, None),
+        ("cold", "its zygote ended"),
+    ]
 
 
 def test_costs_of_what_was_decided_before_or_after_are_not_this_decisions() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core import attempts
+from reshape_controller.core import attempts, starts
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
@@ -301,6 +301,8 @@ def _request(tx: Transaction, job_id: JobId, change: Change) -> None:
         force=change.kind is ChangeKind.LEAVE and tx.state.jobs[job_id].program.loses,
     )
     wait_s = attempts.save_deadline_s(tx.state, job) + tx.limits.save_answer_s
+    if stays:
+        change = replace(change, start=starts.promised(tx.state.jobs[job_id]))
     reason = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
     if change.kind is ChangeKind.LEAVE:
         reason = job.reason  # it names the user or the drain

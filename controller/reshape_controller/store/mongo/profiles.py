@@ -9,12 +9,15 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from reshape_controller.core.knowledge import INIT_FIELDS
 from reshape_controller.store.mongo.log import Database
 from reshape_controller.store.protocol import ProfileRow
 from reshape_profiles.schema import COSTS
 from reshape_sidecar import codec
 
 Document = dict[str, Any]
+LEARNED = dict.fromkeys((*COSTS, *INIT_FIELDS.values()))
+"""Names of the costs that jobs teach."""
 SPEED, ACCURACY, OVERHEAD = "speed_profiles", "accuracy_profiles", "overhead_profiles"
 
 
@@ -56,5 +59,5 @@ def _overhead(row: ProfileRow) -> Document:
     learned = row.learned
     return {
         "recorded": asdict(overhead) if overhead is not None else None,
-        "measured": {name: getattr(learned, name) for name in COSTS} if learned else None,
+        "measured": {name: getattr(learned, name) for name in LEARNED} if learned else None,
     }

@@ -1,0 +1,35 @@
+"""How a job's next training process will start, by the newest report of its SideCar. Pure.
+
+A process that starts in a new container starts cold: nothing is known of that container yet.
+"""
+
+from __future__ import annotations
+
+from reshape_controller.core.model import Job, Stage
+from reshape_sidecar.wire import Observed, StandbyState, StartKind
+
+_BEFORE_RESHAPE = (Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
+"""Stages whose next process takes the place of one that trains, so that a successor can be it."""
+
+
+def offered(report: Observed | None) -> StartKind:
+    """Return the fastest start that a SideCar offers; cold from one that offers none."""
+    standby = report.standby if report is not None else None
+    if report is None or standby is None or standby.state is not StandbyState.READY:
+        return StartKind.COLD
+    return StartKind.SUCCESSOR if report.can_prepare else StartKind.ZYGOTE
+
+
+def differ(before: Observed | None, after: Observed) -> bool:
+    """Return whether two reports of a job offer different starts."""
+    if after.standby is None and (before is None or before.standby is None):
+        return False
+    return offered(before) is not offered(after)
+
+
+def promised(job: Job) -> StartKind:
+    """Return how the job's next process starts in its present container."""
+    how = offered(job.observed)
+    if how is StartKind.SUCCESSOR and job.stage not in _BEFORE_RESHAPE:
+        return StartKind.ZYGOTE
+    return how
