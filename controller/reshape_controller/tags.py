@@ -56,6 +56,7 @@ TAGS = {
     "Length": "core.model:Length",
     "Option": "core.plan:Option",
     "Plan": "core.plan:Plan",
+    "Preemption": "core.plan:Preemption",
     "Target": "core.plan:Target",
     "HistoryEntry": "core.record:HistoryEntry",
     "LogRecord": "core.record:LogRecord",

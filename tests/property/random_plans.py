@@ -15,10 +15,19 @@ from multiprocessing import Pool
 from reshape_controller.core import events as ev
 from reshape_controller.core.engine import Engine
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.model import HostId, JobId, JobState, Mechanism, Stage
-from reshape_controller.core.plan import Plan, Target
+from reshape_controller.core.model import (
+    ChangeKind,
+    HostId,
+    JobId,
+    JobState,
+    Mechanism,
+    Stage,
+)
+from reshape_controller.core.plan import Plan, Preemption, Target
 from reshape_controller.core.state import State
-from tests.property.test_handover import ACTIONS, HOSTS, JOBS, Chaos
+from reshape_controller.core.states import PreemptionReason
+from reshape_sidecar.wire import OnSaveTimeout
+from tests.property.test_handover import ACTIONS, HOSTS, JOBS, SIZES, Chaos
 
 STEPS_MAX = 90
 TRIES = 8
@@ -35,6 +44,8 @@ class RandomPlans(Chaos):
         super().__init__(mechanism, rng.choice(((), (), ("a",), ("b", "c"))))
         self.kills = rng.choice(("never", "at random", "at every append"))
         self.accepted = 0
+        self.asked: dict[tuple[JobId, int], None] = {}
+        """Requests to leave for another job that were examined, by job and generation."""
 
     def plan(self, job: str, number: int) -> None:
         state = self.world.engine.state
@@ -50,17 +61,46 @@ class RandomPlans(Chaos):
                 self.accepted += 1
                 return
 
+    def submit(self, job: str, number: int) -> None:
+        """Submit a job of a random priority; most may be preempted at once."""
+        if JobId(job) in self.world.engine.state.jobs:
+            return
+        self.world.verified = [each for each in self.world.verified if each.job != job]
+        self.delayed = [each for each in self.delayed if each.job != job]
+        self.world.submit(
+            job,
+            *SIZES[number % 5],
+            priority=number % 3,
+            min_runtime_s=(0.0, 0.0, 100.0)[self.rng.randint(0, 2)],
+            may_restart=number % 7 == 0,
+            on_save_timeout=OnSaveTimeout.KILL if number % 4 == 0 else OnSaveTimeout.REFUSE,
+        )
+
+    def check_requests(self) -> None:
+        """As of every plan, and no program that loses steps is preempted."""
+        super().check_requests()
+        for job in self.world.engine.state.jobs.values():
+            change = job.change
+            if change is None or change.for_job is None or job.stage is not Stage.SAVING:
+                continue
+            if change.kind is ChangeKind.LEAVE and (job.id, job.generation) not in self.asked:
+                self.asked[job.id, job.generation] = None
+                assert not job.program.loses, job
+
     def _random_plan(self) -> Plan:
         rng, host = self.rng, HostId(self.rng.choice(HOSTS))
         state = self.world.engine.state
         trains = [j.id for j in state.jobs.values() if j.stage is Stage.TRAINING and j.host == host]
         names: list[JobId] = rng.sample(trains, rng.randint(0, len(trains)))
-        targets = [Target(job, rng.choice((1, 1, 2)), host) for job in names]
+        targets = [Target(job, rng.choice((0, 0, 1, 1, 2)), host) for job in names]
         if rng.random() < 0.8:
             receiver = JobId(rng.choice(JOBS))
             if receiver not in names:
                 targets.insert(0, Target(receiver, rng.choice((1, 2, 4, 4)), host))
-        return Plan(tuple(targets), "random", about=targets[0].job if targets else None)
+        about = targets[0].job if targets else None
+        reason = rng.choice((None, *PreemptionReason, PreemptionReason.PRIORITY))
+        why = Preemption(reason) if reason is not None else None
+        return Plan(tuple(targets), "random", about=about, preemption=why)
 
     def kill_controller(self) -> None:
         """kill -9 of the controller; the next reads the state of the log, and all answer it."""

@@ -29,8 +29,9 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.plan import Plan, Target
+from reshape_controller.core.plan import Plan, Preemption, Target
 from reshape_controller.core.record import HistoryEntry
+from reshape_controller.core.states import PreemptionReason
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Phase
 from tests.support.container import Container, Knobs
@@ -78,12 +79,19 @@ class World:
         self.texts += [entry.text for entry in step.history]
         self.history += step.history
 
-    def plan(self, *targets: tuple[str, int], about: str | None = None, host: str = HOST) -> None:
+    def plan(
+        self,
+        *targets: tuple[str, int],
+        about: str | None = None,
+        host: str = HOST,
+        preempts: PreemptionReason | None = None,
+    ) -> None:
         """Apply a plan that gives each named job the size."""
         plan = Plan(
             tuple(Target(JobId(job), size, HostId(host)) for job, size in targets),
             "test",
             about=JobId(about) if about else None,
+            preemption=Preemption(preempts) if preempts is not None else None,
         )
         self.apply(plan)
 

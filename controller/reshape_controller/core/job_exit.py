@@ -8,7 +8,7 @@ Never: frees a GPU with a process that may still run: it is released, and the re
 
 from __future__ import annotations
 
-from reshape_controller.core import attempts, failures
+from reshape_controller.core import attempts, failures, preemption
 from reshape_controller.core import events as ev
 from reshape_controller.core.coordinator import gpu_ledger, handover, handover_abort
 from reshape_controller.core.fast_replace import replace
@@ -151,6 +151,8 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
     else:
         if job.change is not None and job.change.kind is ChangeKind.GROW:
             job = handover_abort.leave(tx, job_id)
+        if job.stage is Stage.SAVING:
+            preemption.count(tx, job_id)
         if job.halt_wanted:
             job = handover_abort.abort(tx, job_id, "paused on request")
         if job.hand_over is not None:

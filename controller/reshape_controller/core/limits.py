@@ -51,15 +51,23 @@ class Limits:
     """R5: failed starts at one size before the size is struck."""
     start_rules: int = 1
     """R5: 2 if each start that follows a failure spends a retry; 1 in logs of earlier releases."""
+    service_rules: int = 0
+    """1 if the newest start of each job is dated; 0 in logs of earlier releases."""
 
 
-LOCAL = Limits(start_rules=2)
-KUBERNETES = Limits(early_init_s=900.0, first_step_s=600.0, verify_s=300.0, start_rules=2)
+LOCAL = Limits(start_rules=2, service_rules=1)
+KUBERNETES = Limits(
+    early_init_s=900.0, first_step_s=600.0, verify_s=300.0, start_rules=2, service_rules=1
+)
 """Image pulls take minutes, and no release can be verified while an API server is away."""
 
 RETRY_BACKOFF_MAX_S = 300.0
 BATCH_EVENTS_MAX = 500
 BATCH_BYTES_MAX = 4 * 1024 * 1024
+EQUAL_RUNTIME_MIN_S = 1800.0
+"""Shortest run of a job before a job of equal priority may preempt it."""
+EQUAL_PREEMPTION_EVERY_S = 3600.0
+"""Shortest time from a preemption of a job to the next by a job of equal priority."""
 PLAN_AGAIN_MIN_S = 1.0
 """Shortest wait until the planning time that an empty plan names."""
 PLAN_ROUNDS_MAX = 200

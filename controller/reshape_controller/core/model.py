@@ -34,6 +34,7 @@ from reshape_sidecar.wire import (
 )
 
 __all__ = [
+    "MIN_RUNTIME_S",
     "AccuracySeen",
     "Change",
     "ChangeKind",
@@ -60,6 +61,8 @@ __all__ = [
     "Stage",
 ]
 
+MIN_RUNTIME_S = 300.0
+"""``min_runtime_s`` of a record that gives none."""
 _SETTLED = (Stage.NONE, Stage.READY, Stage.TRAINING)
 
 JobId = NewType("JobId", str)
@@ -107,6 +110,8 @@ class JobSpec:
     epochs_in_a_row: int = 1
     """Evaluations, one after the other, that have to reach a target accuracy."""
     may_restart: bool = False
+    min_runtime_s: float = MIN_RUNTIME_S
+    """Shortest run since its last start before another job may preempt it."""
     standby: Shortcut = Shortcut.AUTO
     """Whether a zygote may start its processes."""
     overlap: Shortcut = Shortcut.AUTO
@@ -304,6 +309,12 @@ class Job:
     """
     trains_since_s: float | None = None
     """Time of its first step, if its program handles SIGTERM itself."""
+    runs_since_s: float | None = None
+    """Time at which it got its first GPUs since it was queued last."""
+    preempted_by: JobId | None = None
+    """The job that preempted it last."""
+    preempted_at_s: float | None = None
+    preemptions: int = 0
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from reshape_controller.core.knowledge import Curve, Measured
 from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
 from reshape_controller.core.profile_book import ProfileBook
+from reshape_controller.core.states import PreemptionReason
 from reshape_sidecar.wire import Progress, StartKind
 
 if TYPE_CHECKING:
@@ -67,6 +68,15 @@ class JobView:
     curve: Curve | None = None
     start: StartKind = StartKind.COLD
     """How its next process starts in its container, as its SideCar's newest report promises."""
+    runs_since_s: float | None = None
+    """Time at which it got its first GPUs since it was queued last."""
+    preempted_at_s: float | None = None
+    """Time of its last preemption."""
+
+    @property
+    def waits_since_s(self) -> float:
+        """Time from which its wait counts: its submission, or its last preemption."""
+        return self.submitted_at_s if self.preempted_at_s is None else self.preempted_at_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +128,7 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Target:
     """A job shall have ``size`` GPUs on ``host``: a queued job starts, a running job shrinks or
-    grows."""
+    grows. Size 0: a running job is preempted (``Plan.preemption``); ``host`` is its own."""
 
     job: JobId
     size: int
@@ -137,6 +147,18 @@ class Option:
     """Sum of the predicted completion times, from now; the tie-break."""
     refused: str = ""
     """Reason to reject it although it may look better; empty if another option is better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Why a plan preempts running jobs for the queued job that it starts. The round computes the
+    figures again before the plan is applied, and the log has its figures, not the policy's."""
+
+    reason: PreemptionReason
+    wait_s: float = 0.0
+    """Seconds for which the queued job has waited."""
+    best_s: float = 0.0
+    """Seconds that it needs alone, at the size and GPU type that suit it best."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +181,15 @@ class Plan:
     looked_up_to: JobId | None = None
     """Of an empty plan: the last queued job that the policy looked at. A job that is queued behind
     it from now on, without a ``max_wait_s``, is no reason to plan again."""
+    preemption: Preemption | None = None
+    """Required by a plan with a target of size 0."""
 
 
 class Policy(Protocol):
-    """A policy, as entry points and the registry provide it."""
+    """A policy, as entry points and the registry provide it.
+
+    With an attribute ``may_preempt`` that is true, its plans may have targets of size 0.
+    """
 
     @property
     def name(self) -> str: ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_controller.core import preemption
 from reshape_controller.core.coordinator import handover
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.model import (
@@ -77,6 +78,8 @@ def _check(state: State, plan: Plan) -> _Moves:
     if (grows or shrinks) and state.mechanism is Mechanism.NONE:
         raise PlanRejected("mechanism none: a plan must not reshape running jobs")
     receivers = starts or grows
+    if shrinks:
+        preemption.check(state, plan.preemption, starts[0] if starts else None, shrinks)
     if not shrinks or not receivers:
         return _Moves(
             tuple(_start(state, target, [], idle) for target in starts),
@@ -103,7 +106,8 @@ def _check_target(state: State, target: Target, earlier: dict[JobId, None]) -> J
         raise PlanRejected(f"{target.job}: is frozen by an earlier decision ({job.stage.value})")
     if job.fixed_because and not is_queued(job):
         raise PlanRejected(f"{target.job}: {job.fixed_because}")
-    if target.size not in job.sizes:
+    is_preempted = target.size == 0 and job.gpus and target.host == job.host
+    if target.size not in job.sizes and not is_preempted:
         raise PlanRejected(f"{target.job}: {target.size} is not in its GPU counts {job.sizes}")
     host = state.hosts.get(target.host)
     if host is None or not host.present or host.drained:

@@ -227,6 +227,8 @@ class SnapshotBuilder:
             reshape_cost_s=job.reshape_cost_s,
             curve=job.curve,
             start=promised(job),
+            runs_since_s=job.runs_since_s,
+            preempted_at_s=job.preempted_at_s,
         )
 
 

@@ -118,6 +118,17 @@ class ChangeKind(StrEnum):
     """End the container (halt, drain); ``Job.after_end`` is the state that follows."""
 
 
+class PreemptionReason(StrEnum):
+    """Why a queued job may preempt running jobs."""
+
+    PRIORITY = "priority"
+    """Its priority is higher than theirs."""
+    OVERDUE = "overdue"
+    """It has waited too long for its length."""
+    RATIO = "ratio"
+    """Its wait is many times the time that it needs."""
+
+
 class DeadlineKind(StrEnum):
     """The named waits of a job: figures in ``core.limits``, consequences in ``core.deadlines``."""
 

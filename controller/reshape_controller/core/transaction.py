@@ -92,6 +92,10 @@ class JobChanges(TypedDict, total=False):
     has_resumed: bool
     left_at_step: int
     trains_since_s: float | None
+    runs_since_s: float | None
+    preempted_by: JobId | None
+    preempted_at_s: float | None
+    preemptions: int
 
 
 class Transaction:

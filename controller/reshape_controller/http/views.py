@@ -74,6 +74,10 @@ class JobView:
     """Step at which the curve through its evaluations reaches its target accuracy."""
     target_note: str | None = None
     """Which metric stands in, or why none is judged, with the remedy."""
+    preempted_by: str | None = None
+    """The job that preempted it last; null if none did."""
+    preempted_at_s: float | None = None
+    preemptions: int = 0
     reshape_ups: int = 0
     reshape_downs: int = 0
     steps_lost: int = 0
@@ -105,6 +109,7 @@ class JobView:
     on_save_timeout: str | None = None
     reshape_if: str | None = None
     may_restart: bool | None = None
+    min_runtime_s: float | None = None
     fixed_because: str | None = None
     """Reason that no plan reshapes it while it runs; null if a plan may."""
     code: str | None = None

@@ -14,7 +14,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from reshape_controller.core.model import Framework, ReshapeIf
+from reshape_controller.core.model import MIN_RUNTIME_S, Framework, ReshapeIf
 from reshape_controller.records import limits
 from reshape_controller.records.command import split_command
 from reshape_controller.records.memory import memory_bytes
@@ -242,6 +242,15 @@ class RecordFields(BaseModel):
         description="seconds in the queue after which the job starts first, even if others then end"
         " later; default: the policy's",
         examples=[600],
+    )
+    min_runtime_s: float | None = Field(
+        MIN_RUNTIME_S,
+        ge=0,
+        le=limits.MAX_WAIT_MAX_S,
+        allow_inf_nan=False,
+        description="seconds that the job runs after each start from the queue before a job of"
+        " higher priority may preempt it",
+        examples=[300],
     )
     on_save_timeout: Annotated[OnSaveTimeout, Field(strict=False)] | None = Field(
         OnSaveTimeout.REFUSE,

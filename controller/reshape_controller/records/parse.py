@@ -12,6 +12,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from reshape_controller.core.model import (
+    MIN_RUNTIME_S,
     FieldError,
     Framework,
     JobSpec,
@@ -157,6 +158,7 @@ def _spec(fields: RecordFields, locations: Mapping[str, str | None]) -> JobSpec:
         metric=fields.metric,
         epochs_in_a_row=fields.epochs_in_a_row or 1,
         may_restart=bool(fields.may_restart),
+        min_runtime_s=MIN_RUNTIME_S if fields.min_runtime_s is None else fields.min_runtime_s,
         standby=handover.standby or Shortcut.AUTO,
         overlap=handover.overlap or Shortcut.AUTO,
     )

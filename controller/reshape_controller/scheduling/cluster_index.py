@@ -367,9 +367,9 @@ class QueueIndex:
         queue_class.count += 1
         max_wait_s = job.spec.max_wait_s
         if max_wait_s is None:
-            insort(self._submitted, (job.submitted_at_s, job.id))
+            insort(self._submitted, (job.waits_since_s, job.id))
         else:
-            self._deadlines_s[job.id] = job.submitted_at_s + max_wait_s
+            self._deadlines_s[job.id] = job.waits_since_s + max_wait_s
 
     def drop(self, job_id: JobId) -> None:
         """Remove a job, if it is there."""
@@ -384,7 +384,7 @@ class QueueIndex:
             del self.classes[key]
         if self._deadlines_s.pop(job_id, None) is None:
             submitted = self._submitted
-            del submitted[bisect_left(submitted, (job.submitted_at_s, job_id))]
+            del submitted[bisect_left(submitted, (job.waits_since_s, job_id))]
 
     def overdue(
         self, queued: Iterable[JobView], now_s: float, default_wait_s: float
@@ -417,7 +417,7 @@ class QueueIndex:
 def is_overdue(job: JobView, now_s: float, default_wait_s: float) -> bool:
     """Whether a queued job has waited for its longest wait, or else for ``default_wait_s``."""
     max_wait_s = job.spec.max_wait_s
-    return job.submitted_at_s + (default_wait_s if max_wait_s is None else max_wait_s) <= now_s
+    return job.waits_since_s + (default_wait_s if max_wait_s is None else max_wait_s) <= now_s
 
 
 class ClusterIndex:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.plan import Plan, Policy
-from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling import legal_moves, preemption_reason
 from reshape_controller.scheduling.cluster_index import ClusterIndex
 
 
@@ -55,11 +55,12 @@ class Planner:
         self._index = ClusterIndex()
 
     def plan(self, engine: Engine) -> Plan:
-        """Return the policy's plan for the engine's state. Raises every error of the policy."""
+        """Return the policy's plan for the engine's state. Raises every error of the policy, and
+        PlanRejected if the plan must not preempt as it does."""
         snapshot = engine.snapshot(self._index)
         changed = engine.state.snapshot_builder.drain_changed_views()
         snapshot = self._index.follow(snapshot, changed)
-        plan = self.policy.decide(snapshot)
+        plan = preemption_reason.confirmed(self.policy.decide(snapshot), snapshot, self.policy)
         if plan.about is None:
             return plan
         job = engine.state.jobs.get(plan.about)
@@ -71,6 +72,9 @@ class Planner:
         its plan; return the applied plan."""
         try:
             plan, failure = self.plan(engine), None
+        except PlanRejected as rejected:
+            kind, text = FailureKind.PLAN_REJECTED, rejected.reason
+            plan, failure = self._empty(kind, text, rejected, now_s)
         except Exception as error:
             self._index = ClusterIndex()  # it may have taken in a part of the snapshot only
             text = f"the policy failed: {error!r}"

@@ -61,7 +61,8 @@ def record_of(done: rounds.Round, events: tuple[ev.Event, ...], at_s: float) -> 
         (
             returns_none,
             FailureKind.POLICY_FAILED,
-            "the policy failed: AttributeError(\"'NoneType' object has no attribute 'about'\")",
+            "the policy failed: AttributeError("
+            "\"'NoneType' object has no attribute 'preemption'\")",
         ),
     ],
 )

@@ -195,6 +195,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("program", _program(job)),
         ("last failure", _failure(job)),
         ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
+        ("preempted", _preempted(job)),
         (
             "lost",
             f"{job.steps_lost} steps; {job.process_restarts} process restarts, "
@@ -266,6 +267,13 @@ def _program(job: JobView) -> str:
         return ""
     loses = f"; a stop loses {job.unsaved_steps} steps" if job.unsaved_steps else ""
     return f"{job.program}{loses}"
+
+
+def _preempted(job: JobView) -> str:
+    if job.preempted_at_s is None:
+        return ""
+    times = "once" if job.preemptions == 1 else f"{job.preemptions} times"
+    return f"{times}, last by {job.preempted_by} at {moment(job.preempted_at_s)} UTC"
 
 
 def _failure(job: JobView) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_controller.core import attempts, starts
+from reshape_controller.core import attempts, preemption, starts
 from reshape_controller.core.coordinator import gpu_ledger, handover_abort
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
@@ -184,6 +184,7 @@ def on_answer(tx: Transaction, job_id: JobId, outcome: Outcome, devices: tuple[s
         return
     if job.trains_since_s is not None and tx.now_s - job.trains_since_s >= RESUME_SEEN_S:
         tx.update(job_id, left_at_step=job.progress.step)
+    preemption.count(tx, job_id)
     job = tx.move(
         job_id,
         Stage.STOPPING,
@@ -234,8 +235,10 @@ def _ask_or_spare_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOve
         handover_abort.abort(tx, newcomer_id, reason)
         return
     for donor in (tx.state.jobs[donor] for donor in hand_over.donors):
-        if donor.fixed_because:
-            reason = f"{donor.spec.name} keeps its GPUs: {donor.fixed_because}"
+        leaves = donor.donation is not None and not donor.donation.keeps
+        unsaved = "it cannot save its steps" if leaves and donor.program.loses else ""
+        if donor.fixed_because or unsaved:
+            reason = f"{donor.spec.name} keeps its GPUs: {donor.fixed_because or unsaved}"
             handover_abort.abort(tx, newcomer_id, reason)
             return
     _ask_donors(tx, newcomer_id, hand_over)
@@ -255,7 +258,13 @@ def _ask_to_shrink(
 ) -> None:
     size = len(tx.state.jobs[job_id].gpus)
     kind = ChangeKind.SHRINK
-    if tx.state.mechanism is Mechanism.TERMINATE:
+    if not keeps:
+        assert for_job is not None
+        kind = ChangeKind.LEAVE
+        newcomer = tx.state.jobs[for_job].spec
+        reason = f"preempted for {newcomer.name}, which has priority {newcomer.priority}"
+        tx.update(job_id, after_end=JobState.SUBMITTED, reason=reason)
+    elif tx.state.mechanism is Mechanism.TERMINATE:
         kind = ChangeKind.RELAUNCH
         tx.update(job_id, hand_over=HandOver(keeps, size_before=size))
     _request(tx, job_id, Change(kind, size, keeps, for_job, tx.now_s))
@@ -329,6 +338,8 @@ def _grant(tx: Transaction, job_id: JobId, hand_over: HandOver) -> None:
         state=JobState.RUNNING,
         started_at_s=tx.now_s if job.started_at_s is None else job.started_at_s,
     )
+    if tx.limits.service_rules and not hand_over.size_before:
+        tx.update(job_id, runs_since_s=tx.now_s)
     if hand_over.size_before:
         attempts.count_reshape(tx, job_id, hand_over.size_before, len(hand_over.gpus))
     job = attempts.start(tx, job_id, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")
