@@ -60,6 +60,11 @@ class Chaos:
         self.check_requests()  # the mechanism `terminate` asks at once
         self.unsaving("a", 0)
 
+    def begin_prepared(self) -> None:
+        """As ``begin_hand_over``, and a waits for its successor before it is asked."""
+        self.world.new_containers[JobId("a")] = {"can_prepare": True, "slow_prepare": True}
+        self.begin_hand_over()
+
     def begin_growth(self) -> None:
         """Job a trains on two of four and shall have all; whether it does, nobody has heard."""
         self.world.auto = True
@@ -92,6 +97,14 @@ class Chaos:
         for container in self.world.containers.values():
             if container.job == job:
                 container.program = (Saves.NEVER, Saves.SIGTERM, Saves.BOUNDARY)[number % 3]
+                self.world.report(container)
+
+    def preparing(self, job: str, number: int) -> None:
+        """A SideCar can prepare a successor, fast or for ever, or cannot any more."""
+        for container in self.world.containers.values():
+            if container.job == job:
+                container.can_prepare = number % 4 != 0
+                container.slow_prepare = number % 4 == 1
                 self.world.report(container)
 
     def submit(self, job: str, number: int) -> None:
@@ -295,8 +308,8 @@ def candidate_plans(job: JobId) -> list[Plan]:
 OFTEN = ("submit", "plan", "plan", "plan", "converge", "converge", "converge", "converge", "verify")
 SOMETIMES = (
     "cancel", "crash", "delay", "deliver_late", "dirty", "effects_stop", "finish", "halt", "heard",
-    "kill", "mute", "restart", "resume", "save_deadline", "silent", "stubborn", "unsaving",
-    "verify_late", "verify_late", "wait",
+    "kill", "mute", "preparing", "preparing", "restart", "resume", "save_deadline", "silent",
+    "stubborn", "unsaving", "verify_late", "verify_late", "wait",
 )  # fmt: skip
 RARELY = (
     "drain", "undrain", "undrain", "host_silent", "host_cleaned", "host_cleaned",
@@ -313,7 +326,7 @@ STEPS = st.lists(
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     mechanism=st.sampled_from([Mechanism.SIDECAR, Mechanism.TERMINATE]),
-    beginning=st.sampled_from(["nothing", "hand_over", "unsaved", "growth"]),
+    beginning=st.sampled_from(["nothing", "hand_over", "unsaved", "growth", "prepared"]),
     one_host=st.sampled_from([(), ("a",), ("b", "c")]),
     steps=STEPS,
 )

@@ -33,7 +33,7 @@ from reshape_controller.core.plan import Plan, Preemption, Target
 from reshape_controller.core.record import HistoryEntry
 from reshape_controller.core.states import PreemptionReason
 from reshape_sidecar import codec
-from reshape_sidecar.wire import Phase
+from reshape_sidecar.wire import Desired, Mode, Phase
 from tests.support.container import Container, Knobs
 
 HOST = HostId("host-0")
@@ -66,6 +66,8 @@ class World:
     held: list[Command] = field(default_factory=list)
     """Commands whose effect is held back while ``effects`` is False (the controller is dead)."""
     effects: bool = True
+    asked: dict[tuple[str, int, int], tuple[Mode, tuple[str, ...]]] = field(default_factory=dict)
+    """Mode and GPUs by job, attempt and generation."""
     one_host: dict[JobId, HostId | None] = field(default_factory=dict)
     """Jobs whose files can be reached from one host only: the first that they get, once known."""
 
@@ -107,12 +109,29 @@ class World:
         self.log.append((what, at, text, *(codec.dumps(command) for command in commands)))
         self.check()
         for command in commands:
+            if isinstance(command, SetDesired):
+                self._check_desired(command.desired)
             if self.effects:
                 self.carry_out(command)
             else:
                 self.held.append(command)
         if self.auto:
             self.settle()
+
+    def _check_desired(self, desired: Desired) -> None:
+        """A generation has one mode and one set of GPUs, whatever it repeats; and a successor is
+        asked for in a generation that is in effect."""
+        key, wish = (
+            (desired.job, desired.attempt, desired.generation),
+            (
+                desired.mode,
+                desired.devices,
+            ),
+        )
+        known = self.asked.get(key)
+        assert known in (None, wish), f"{key} was {known} and is {wish}"
+        assert desired.prepare is None or known is not None, f"{key} begins with a successor"
+        self.asked[key] = wish
 
     def check(self) -> None:
         """The ledger agrees with itself, no two jobs have a process on one GPU, and a GPU with a

@@ -55,7 +55,15 @@ def desired_of(state: State, job: Job) -> Desired | None:
         on_save_timeout=OnSaveTimeout.KILL if job.force else job.spec.on_save_timeout,
         save_deadline_s=save_deadline_s(state, job),
         kill_after_s=state.limits.kill_after_s,
+        prepare=job.prepare,
     )
+
+
+def repeat(tx: Transaction, job: Job) -> None:
+    """Send the job's SideCar its desired state, of the same generation, once more."""
+    desired = desired_of(tx.state, job)
+    if desired is not None:
+        tx.commands.append(SetDesired(desired))
 
 
 def until(tx: Transaction, kind: DeadlineKind, length_s: float) -> Deadline:
@@ -98,12 +106,13 @@ def ask(
     *,
     force: bool = False,
 ) -> Job:
-    """Raise the job's generation and send its SideCar the new desired state."""
+    """Raise the job's generation and send its SideCar the new desired state. What is prepared for
+    these devices is used; nothing is prepared after this (R2)."""
     generation = tx.state.jobs[job_id].generation + 1
-    job = tx.update(job_id, generation=generation, mode=mode, devices=devices, force=force)
-    desired = desired_of(tx.state, job)
-    if desired is not None:
-        tx.commands.append(SetDesired(desired))
+    job = tx.update(
+        job_id, generation=generation, mode=mode, devices=devices, force=force, prepare=None
+    )
+    repeat(tx, job)
     return job
 
 
@@ -180,6 +189,7 @@ def without_container(tx: Transaction, job_id: JobId, reason: str) -> Job:
         devices=(),
         gpus=(),
         donation=None,
+        prepare=None,
         change=None,
         deadline=None,
         halt_wanted=False,

@@ -6,7 +6,12 @@ Never: takes a GPU from its owner because time has passed.
 from __future__ import annotations
 
 from reshape_controller.core import attempts, failures, job_exit
-from reshape_controller.core.coordinator import gpu_ledger, handover_abort
+from reshape_controller.core.coordinator import (
+    gpu_ledger,
+    handover,
+    handover_abort,
+    preparation,
+)
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import Deadline, DeadlineKind, Gpu, GpuId, GpuState, Job, JobId
 from reshape_controller.core.transaction import Transaction
@@ -75,6 +80,9 @@ def _job_due(tx: Transaction, job_id: JobId, deadline: Deadline) -> None:
         case DeadlineKind.UNSAVED:
             tx.update(job_id, deadline=None)
             job_exit.leave_as_wanted(tx, job_id, has_waited=True)
+        case DeadlineKind.PREPARE:
+            preparation.end_wait(tx, job_id, deadline.length_s)
+            handover.advance_prepared(tx, job_id)
         case DeadlineKind.RETRY:
             tx.update(job_id, deadline=None)
             tx.state.plan_wanted = True

@@ -78,6 +78,12 @@ def _check_job(state: State, job: Job) -> None:
         to = state.jobs.get(job.donation.to)
         knows = to is not None and to.hand_over is not None and job.id in to.hand_over.donors
         _require(knows, f"{name}: {job.donation.to} does not expect its GPUs")
+    if job.prepare is not None:
+        changes = job.donation is not None or job.hand_over is not None
+        _require(
+            job.stage is Stage.TRAINING and changes,
+            f"{name}: prepares a successor, and is party to no hand-over before its request",
+        )
     if job.hand_over is not None:
         hosts = {state.gpus[gpu].host for gpu in job.hand_over.gpus}
         _require(len(hosts) == 1, f"{name}: a hand-over spans {len(hosts)} hosts")

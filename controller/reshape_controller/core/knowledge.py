@@ -65,6 +65,8 @@ class Learned:
     """Seconds of a start of a process by a zygote."""
     successor_init_s: float | None = None
     """Seconds from the end of a process to the end of its successor's first step."""
+    prepare_s: float | None = None
+    """Seconds in which a successor is prepared."""
 
 
 INIT_FIELDS = {

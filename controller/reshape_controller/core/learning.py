@@ -147,7 +147,13 @@ def _learn_start(tx: Transaction, before: Job, times: PhaseTimes) -> None:
         **{INIT_FIELDS[times.how or StartKind.COLD]: init_s},
         checkpoint_s=times.save_s if change is not None else None,
         process_stop_s=times.stop_s if change is not None else None,
+        prepare_s=times.prepare_s if times.how is StartKind.SUCCESSOR else None,
     )
+
+
+def learn_prepare(tx: Transaction, job: Job, seconds: float) -> None:
+    """Learn that a successor was not prepared in ``seconds``, so that later waits are longer."""
+    _learn_costs(tx.state, job, prepare_s=seconds)
 
 
 def init_s_of(times: PhaseTimes) -> float | None:

@@ -45,6 +45,8 @@ class Limits:
     unsaved_wait_s: float = 60.0
     """Request to stop a program that cannot save, by a person. Then: it stops; its steps are lost.
     """
+    prepare_s: float = 60.0
+    """Plan to prepared successor. Then: the change goes on without a successor."""
     refusal_cooldown_s: float = 60.0
     """Time after a refused save in which the job is not asked to shrink."""
     start_failures_max: int = 2
@@ -57,10 +59,17 @@ class Limits:
 
 LOCAL = Limits(start_rules=2, service_rules=1)
 KUBERNETES = Limits(
-    early_init_s=900.0, first_step_s=600.0, verify_s=300.0, start_rules=2, service_rules=1
+    early_init_s=900.0,
+    first_step_s=600.0,
+    verify_s=300.0,
+    prepare_s=300.0,
+    start_rules=2,
+    service_rules=1,
 )
 """Image pulls take minutes, and no release can be verified while an API server is away."""
 
+PREPARE_FACTOR = 1.5
+"""A change waits for its successor for at most this many times the learned time of one."""
 RETRY_BACKOFF_MAX_S = 300.0
 BATCH_EVENTS_MAX = 500
 BATCH_BYTES_MAX = 4 * 1024 * 1024

@@ -241,6 +241,8 @@ class Job:
     gpus: tuple[GpuId, ...] = ()
     hand_over: HandOver | None = None
     donation: Donation | None = None
+    prepare: tuple[GpuId, ...] | None = None
+    """Devices for which a successor is prepared, before its next change; None: for none."""
     change: Change | None = None
     deadline: Deadline | None = None
     watched: bool = True

@@ -53,6 +53,8 @@ def take(tx: Transaction, report: Observed) -> None:
         tx.take_changes(job_id, changes)
         _move_on(tx, job_id, report)
         learning.learn_report(tx, before, report)
+    if before.prepare is not None and job_id in tx.state.jobs:
+        handover.advance_prepared(tx, job_id)
     if judged:
         _take_verdict(tx, before)
     if not before.answered or not before.reachable:

@@ -140,4 +140,5 @@ class DeadlineKind(StrEnum):
     END = "end"
     REMOVE = "remove"
     UNSAVED = "unsaved_wait"
+    PREPARE = "prepare"
     RETRY = "retry"

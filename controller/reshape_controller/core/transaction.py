@@ -50,6 +50,7 @@ class JobChanges(TypedDict, total=False):
     gpus: tuple[GpuId, ...]
     hand_over: HandOver | None
     donation: Donation | None
+    prepare: tuple[GpuId, ...] | None
     change: Change | None
     deadline: Deadline | None
     watched: bool

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.core import attempts, preemption, starts
-from reshape_controller.core.coordinator import gpu_ledger, handover_abort
+from reshape_controller.core.coordinator import gpu_ledger, handover_abort, preparation
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
@@ -62,10 +62,13 @@ def _spare(tx: Transaction, newcomer_id: JobId, donor_id: JobId, host: HostId) -
     gpu_ledger.promise(tx, promised, None)
     gpu_ledger.reserve(tx, instead, newcomer_id)
     tx.update(donor_id, donation=None)
+    preparation.give_up(tx, donor_id)
     gpus = tuple(gpu for gpu in newcomer.hand_over.gpus if gpu not in promised) + instead
     donors = tuple(job for job in newcomer.hand_over.donors if job != donor_id)
     hand_over = replace(newcomer.hand_over, gpus=gpus, donors=donors)
     newcomer = tx.update(newcomer_id, hand_over=hand_over)
+    if newcomer.prepare is not None:
+        preparation.begin(tx, newcomer_id, gpus)
     tx.note(newcomer, "replanned", f"takes idle GPUs instead; {donor.spec.name} keeps its GPUs")
 
 
@@ -97,6 +100,7 @@ def _promise(tx: Transaction, job_id: JobId, donors: tuple[DonorShare, ...]) -> 
     for share in donors:
         gpu_ledger.promise(tx, share.gives, job_id)
         tx.update(share.donor, donation=Donation(job_id, share.keeps))
+        preparation.begin(tx, share.donor, share.keeps)
         gpus += share.gives
     return gpus
 
@@ -109,17 +113,21 @@ def grow(
     donors: tuple[DonorShare, ...] = (),
 ) -> None:
     """Reshape a running job up: it gets idle GPUs, and some of each donor's, beside its own, or
-    moves to another host. With donors it trains on until every GPU is reserved for it."""
+    moves to another host. With donors, or if its successor can be prepared, it trains on until
+    every GPU is reserved for it and the successor is prepared."""
     gpu_ledger.reserve(tx, idle, job_id)
     job = tx.state.jobs[job_id]
     after = (job.gpus if host == job.host else ()) + idle
-    if not donors:
+    prepares = host == job.host and preparation.can_begin(tx, job)
+    if not donors and not prepares:
         _ask_to_grow(tx, job_id, after)
         return
     after += _promise(tx, job_id, donors)
     hand_over = HandOver(after, tuple(share.donor for share in donors), size_before=len(job.gpus))
     job = tx.update(job_id, hand_over=hand_over)
     tx.note(job, "planned", _what_was_planned(idle, hand_over, _coming(job, hand_over)))
+    if prepares:
+        preparation.begin(tx, job_id, after)
     advance(tx, job_id)
 
 
@@ -171,6 +179,12 @@ def advance(tx: Transaction, job_id: JobId) -> None:
         _grant(tx, job_id, hand_over)
     elif job.stage is Stage.TRAINING and not tx.state.observing:
         _grow_if_held(tx, job, hand_over)
+
+
+def advance_prepared(tx: Transaction, job_id: JobId) -> None:
+    """Advance the hand-over that waited for the job's successor."""
+    job = tx.state.jobs[job_id]
+    advance(tx, job_id if job.donation is None else job.donation.to)
 
 
 def on_answer(tx: Transaction, job_id: JobId, outcome: Outcome, devices: tuple[str, ...]) -> None:
@@ -225,7 +239,9 @@ def _may_ask_donors(tx: Transaction, job: Job, hand_over: HandOver, early: bool)
         return False
     donors = [tx.state.jobs[donor] for donor in hand_over.donors]
     ready = job.stage in (Stage.READY, Stage.TRAINING) or not early
-    return ready and all(donor.stage is Stage.TRAINING for donor in donors)
+    return ready and all(
+        donor.stage is Stage.TRAINING and not preparation.is_awaited(donor) for donor in donors
+    )
 
 
 def _ask_or_spare_donors(tx: Transaction, newcomer_id: JobId, hand_over: HandOver) -> None:
@@ -273,7 +289,8 @@ def _ask_to_shrink(
 def _grow_if_held(tx: Transaction, job: Job, hand_over: HandOver) -> None:
     """Ask a receiver that trains to grow once every GPU of its hand-over is its own or reserved
     for it; if it must not grow any more, end the hand-over: the GPUs become idle."""
-    if not gpu_ledger.is_reserved_for(tx, job.id, _coming(job, hand_over)):
+    held = gpu_ledger.is_reserved_for(tx, job.id, _coming(job, hand_over))
+    if not held or preparation.is_awaited(job):
         return
     reason = _why_not_grow(tx, job, hand_over)
     if reason:

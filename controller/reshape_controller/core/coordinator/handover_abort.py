@@ -8,7 +8,7 @@ Never: takes a GPU from a process without evidence.
 from __future__ import annotations
 
 from reshape_controller.core import attempts
-from reshape_controller.core.coordinator import gpu_ledger
+from reshape_controller.core.coordinator import gpu_ledger, preparation
 from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import (
     Change,
@@ -35,6 +35,7 @@ def abort(tx: Transaction, job_id: JobId, reason: str) -> Job:
     if newcomer.stage is Stage.READY:
         hold = attempts.until(tx, DeadlineKind.INITIALIZED_HOLD, tx.limits.initialized_hold_s)
         newcomer = tx.update(job_id, deadline=hold)
+    preparation.give_up(tx, job_id)
     tx.note(newcomer, "hand-over-ended", reason)
     for gpu in (tx.state.gpus[gpu] for gpu in hand_over.gpus):
         if gpu.promised_to == job_id:
@@ -47,10 +48,11 @@ def abort(tx: Transaction, job_id: JobId, reason: str) -> Job:
             continue
         if donor.donation is not None and donor.donation.to == job_id:
             tx.update(donor_id, donation=None)
+            preparation.give_up(tx, donor_id)
         elif donor.change is not None and donor.change.for_job == job_id:
             withdraw_request(tx, donor_id, reason)
     tx.state.plan_wanted = True
-    return newcomer
+    return tx.state.jobs[job_id]
 
 
 def stop_receiving(tx: Transaction, job_id: JobId, reason: str) -> None:
@@ -107,7 +109,7 @@ def leave(tx: Transaction, job_id: JobId) -> Job:
         tx.update(job_id, gpus=donor.gpus + more)
     elif donor.change is not None:
         _drop_own_hand_over(tx, job_id)
-    return tx.update(job_id, donation=None, change=None)
+    return tx.update(job_id, donation=None, prepare=None, change=None)
 
 
 def on_refused(tx: Transaction, job_id: JobId, devices: tuple[str, ...]) -> None:
