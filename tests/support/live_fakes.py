@@ -30,6 +30,7 @@ from reshape_sidecar.wire import (
     Phase,
     PhaseTimes,
     Progress,
+    StartKind,
 )
 
 
@@ -90,7 +91,7 @@ class FakeSideCar:
             phase=Phase.RUNNING if runs else Phase.INITIALIZED,
             outcome=outcome,
             stopped_generation=desired.generation,
-            times=PhaseTimes(save_s=0.01, first_step_s=0.01),
+            times=PhaseTimes(save_s=0.01, first_step_s=0.01, how=StartKind.COLD),
         )
 
     def finish(self) -> None:

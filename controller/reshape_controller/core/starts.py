@@ -5,11 +5,32 @@ A process that starts in a new container starts cold: nothing is known of that c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
 from reshape_controller.core.model import Job, Stage
+from reshape_controller.core.record import HistoryEntry
 from reshape_sidecar.wire import Observed, StandbyState, StartKind
 
 _BEFORE_RESHAPE = (Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
 """Stages whose next process takes the place of one that trains, so that a successor can be it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartCount:
+    """What starts are counted by."""
+
+    how: StartKind
+    fell_back: bool
+    """Whether the settings allow a faster start."""
+
+
+def counted(history: Iterable[HistoryEntry]) -> tuple[StartCount, ...]:
+    """Return one value for each start of a process in these entries that says how it was made."""
+    costs = [cost for entry in history for cost in entry.costs]
+    return tuple(
+        StartCount(cost.how, cost.fallback is not None) for cost in costs if cost.how is not None
+    )
 
 
 def offered(report: Observed | None) -> StartKind:

@@ -98,7 +98,7 @@ class MetricsPage(Handler):
         control, metrics = self.context.control, self.context.metrics
         leadership = self.context.leadership
         held = leadership is None or leadership.held
-        text = await metrics.text(control.store, control.ready()[0], held)
+        text = await metrics.text(control.store, control.ready()[0], held, control.starts)
         self.set_header("Content-Type", metrics.content_type)
         self.finish(text)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter as Count
+from collections.abc import Mapping
 
 import prometheus_client as prometheus
 
 from reshape_controller.core.model import GpuState, JobState
+from reshape_controller.core.starts import StartCount
 from reshape_controller.store.protocol import Store, StoreError
 
 _LATENCY_BUCKETS_S = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 60.0)
@@ -55,6 +57,14 @@ class Metrics:
             "1 while this controller holds the lease, or needs none",
             registry=registry,
         )
+        self._starts = prometheus.Counter(
+            "reshape_starts",
+            "Starts of training processes by kind; fallback: the settings allow a faster one",
+            ["how", "fallback"],
+            registry=registry,
+        )
+        self._counted: Count[StartCount] = Count()
+        """Starts that ``_starts`` holds."""
         prometheus.ProcessCollector(registry=registry)
 
     def request(self, handler: str, status: int, seconds: float) -> None:
@@ -62,8 +72,15 @@ class Metrics:
         self._requests.labels(handler, str(status)).inc()
         self._latency.labels(handler).observe(seconds)
 
-    async def text(self, store: Store, ready: bool, lease_held: bool) -> bytes:
-        """All figures in the text format; if the store does not answer, its last figures."""
+    async def text(
+        self, store: Store, ready: bool, lease_held: bool, starts: Mapping[StartCount, int]
+    ) -> bytes:
+        """All figures in the text format; if the store does not answer, its last figures.
+        ``starts``: those since this controller began."""
+        for kind, number in starts.items():
+            fell_back = "true" if kind.fell_back else "false"
+            self._starts.labels(kind.how.value, fell_back).inc(number - self._counted[kind])
+        self._counted = Count(starts)
         self._ready.set(1 if ready else 0)
         self._lease.set(1 if lease_held else 0)
         self._hints.set(1 if store.notices_requests else 0)

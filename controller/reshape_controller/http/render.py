@@ -197,6 +197,8 @@ def _with_report(base: JobView, job: Job, report: Observed | None) -> JobView:
         trajectory_reason=progress.trajectory_reason,
         **_target_fields(job, progress),
         times=report.times if report is not None else PhaseTimes(),
+        standby=report.standby if report is not None and container else None,
+        prepared=report.prepared if report is not None and container else None,
         gpu_use=report.gpu_use if report is not None and container else (),
         error=report.error if report is not None else None,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_controller.store.protocol import ProfileRow
-from reshape_sidecar.wire import GpuUse, PhaseTimes
+from reshape_sidecar.wire import GpuUse, PhaseTimes, Prepared, Standby
 
 KEY = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 """Pattern of ids and names in a path."""
@@ -119,6 +119,10 @@ class JobView:
     log_folder: str | None = None
     times: PhaseTimes = PhaseTimes()
     """Seconds of each phase of its newest start or reshape."""
+    standby: Standby | None = None
+    """The process that forks its training processes; null from a SideCar without one."""
+    prepared: Prepared | None = None
+    """The successor of its training process; null while there is none."""
     gpu_use: tuple[GpuUse, ...] = ()
     error: str | None = None
     """The newest failure as its SideCar reports it."""

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
 from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, JobState
+from reshape_controller.core.starts import StartCount
 from reshape_controller.live.admission import Admission, Refused, job_id, size_to_pin
 from reshape_controller.live.loop import Loop, Stopped
 from reshape_controller.store.protocol import Store
@@ -62,6 +63,11 @@ class Control:
     def store(self) -> Store:
         """The projections, for reading."""
         return self._loop.store
+
+    @property
+    def starts(self) -> Mapping[StartCount, int]:
+        """Starts of processes since this controller began."""
+        return self._loop.starts
 
     async def submit(self, spec: JobSpec) -> JobId:
         """Accept a job; it is in the log when this returns. Raises Refused, NotReady."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,6 +26,7 @@ from reshape_controller.core.limits import BATCH_BYTES_MAX, BATCH_EVENTS_MAX, LO
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.core.record import LogRecord
+from reshape_controller.core.starts import StartCount, counted
 from reshape_controller.fits.convergence import Refits
 from reshape_controller.live.clock import Clock
 from reshape_controller.live.journal import APPEND_RETRY_S, Journal
@@ -111,6 +112,8 @@ class Loop:
         self.engine = Engine()
         self.planner = TimedPlanner(settings.policy)
         self.journal = Journal(store)
+        self.starts: Counter[StartCount] = Counter()
+        """Starts of processes since this controller began."""
         self.stopped = asyncio.Event()
         self.problem = "the controller is starting"
         """Why no request is accepted now; empty if they are."""
@@ -260,6 +263,7 @@ class Loop:
         record = await self.journal.append(record, lambda: self._stopping)
         if self._effects is not None:
             self._effects.carry_out(self.engine, record.commands)
+        self.starts.update(counted(done.history))
         changes = changes_of(self.engine, record, done.history)
         await self.journal.project(changes, self.engine.state.dump)
         for entry in batch:

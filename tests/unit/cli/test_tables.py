@@ -15,7 +15,14 @@ from reshape_controller.cli.words import bar, duration, one_line, size
 from reshape_controller.http.views import EventView, GpuView, JobView
 from reshape_controller.replay.rows import Interval
 from reshape_launcher.kubernetes.preflight import Finding
-from reshape_sidecar.wire import PhaseTimes
+from reshape_sidecar.wire import (
+    PhaseTimes,
+    Prepared,
+    PrepareStage,
+    Standby,
+    StandbyState,
+    StartKind,
+)
 
 TOO_LONG = "none for checkpoints: every record has to name its own, and that is a long sentence"
 NOW_S = 1_795_247_500.0
@@ -100,6 +107,30 @@ def test_a_description_fits_and_has_phases_and_history() -> None:
     assert "save 0.21 + stop 0.05 + import 2.00 + first step 0.50 = 2.76 s" in text
     assert "2 GPUs (gpu-0, gpu-1), from other-11112222" in text
     assert "  line two" in shown
+
+
+def test_a_description_says_how_its_process_started_and_what_is_prepared_for_the_next() -> None:
+    view = job(
+        times=PhaseTimes(
+            position_s=0.25,
+            first_step_s=0.5,
+            how=StartKind.COLD,
+            fallback="its successor ended",
+            prepare_s=4.0,
+        ),
+        standby=Standby(StandbyState.OFF, "TF_XLA_FLAGS differs"),
+        prepared=Prepared(("gpu-0",), PrepareStage.EFFECT_BARRIER, "open log.txt", 3.21),
+    )
+    text = "\n".join(lines(job_tables.describe(view, (), NOW_S)))
+    for part in (
+        "started as  cold (its successor ended)",
+        "standby     off: TF_XLA_FLAGS differs",
+        "successor   for 1 GPU: effect-barrier, open log.txt, after 3.2 s",
+        "position 0.25 + first step 0.50 = 0.75 s, prepared in 4.00 s",
+    ):
+        assert part in text
+    plain = "\n".join(lines(job_tables.describe(job(), (), NOW_S)))
+    assert not any(word in plain for word in ("started as", "standby", "successor"))
 
 
 def test_one_gpu_that_comes_next_is_one_gpu() -> None:

@@ -12,7 +12,7 @@ from reshape_controller.core.learning import COST_WEIGHT
 from reshape_controller.core.model import JobId, Stage
 from reshape_controller.core.profile_book import DEFAULT_OVERHEAD, ProfileBook
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.starts import offered, promised
+from reshape_controller.core.starts import StartCount, counted, offered, promised
 from reshape_controller.core.state import State
 from reshape_controller.scheduling.predictor import Predictor
 from reshape_profiles.schema import Profile, SpeedPoint
@@ -151,3 +151,14 @@ def test_the_history_says_how_a_start_was_made_beside_what_was_promised() -> Non
     text = "process start 6.5 s, predicted 1.0 s, cold (its zygote ended)"
     assert text in entry.text
     assert init_s(found)[StartKind.ZYGOTE] == 1.0, "a cold start teaches nothing of another kind"
+
+
+def test_starts_are_counted_by_kind_and_by_whether_they_fell_back() -> None:
+    found = world(standby=READY)
+    reshape(found, 2, PhaseTimes(first_step_s=1.0, how=StartKind.ZYGOTE))
+    reshape(found, 4, PhaseTimes(first_step_s=6.5, how=StartKind.COLD, fallback="a thread"))
+    reshape(found, 8, PhaseTimes(first_step_s=6.5))
+    assert counted(found.history) == (
+        StartCount(StartKind.ZYGOTE, fell_back=False),
+        StartCount(StartKind.COLD, fell_back=True),
+    )

@@ -12,7 +12,7 @@ from reshape_controller.http.app import ROUTES
 from reshape_controller.http.errors import ErrorBody
 from reshape_controller.http.openapi import document
 from reshape_controller.http.routes import OPERATIONS
-from tests.support.http_bed import RECORD, Api, api
+from tests.support.http_bed import DEADLINE_S, RECORD, Api, api
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -82,6 +82,19 @@ def test_metrics_show_jobs_gpus_and_requests(tmp_path: Path) -> None:
         assert 'reshape_gpus{host="local",state="idle"} 0.0' in lines
         assert any(line.startswith('reshape_http_requests_total{handler="Jobs"') for line in lines)
         assert "reshape_ready 1.0" in lines
+
+    run(tmp_path, test)
+
+
+def test_metrics_count_each_start_once_by_its_kind(tmp_path: Path) -> None:
+    async def test(it: Api) -> None:
+        await it.post("/v1/jobs", RECORD)
+        async with asyncio.timeout(DEADLINE_S):
+            while (await it.get("/v1/jobs/job")).json["stage"] != "training":
+                await asyncio.sleep(0.02)
+        for _ in range(2):
+            lines = (await it.get("/metrics")).body.decode().splitlines()
+            assert 'reshape_starts_total{fallback="false",how="cold"} 1.0' in lines
 
     run(tmp_path, test)
 

@@ -19,7 +19,7 @@ from reshape_controller.cli.words import (
     size,
     state_word,
 )
-from reshape_controller.core.explanation import gpus
+from reshape_controller.core.explanation import gpus, how_text
 from reshape_controller.http.views import EventView, JobView
 from reshape_profiles.schema import Verification
 
@@ -184,6 +184,9 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("which", ", ".join(job.gpus)),
         ("next", _next(job)),
         ("process", process if job.reachable else f"{process} (SideCar unreachable)"),
+        ("started as", how_text(job.times.how, job.times.fallback)),
+        ("standby", _standby(job)),
+        ("successor", _successor(job)),
         ("container", f"attempt {job.attempt}, generation {job.generation}" if job.attempt else ""),
         ("progress", _progress(job)),
         ("accuracy", _learned(job)),
@@ -210,6 +213,25 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("waits for", _deadline(job, now_s)),
         ("logs", job.log_folder or ""),
     ]
+
+
+def _standby(job: JobView) -> str:
+    """Return the state of the process that forks its training processes."""
+    if job.standby is None:
+        return ""
+    because = f": {job.standby.reason}" if job.standby.reason else ""
+    return f"{job.standby.state.value}{because}"
+
+
+def _successor(job: JobView) -> str:
+    """Return for which GPUs its next process is prepared, and how far that is."""
+    found = job.prepared
+    if found is None:
+        return ""
+    parts = [f"for {gpus(len(found.devices))}: {found.stage.value}", found.reason]
+    if found.ready_after_s is not None:
+        parts.append(f"after {found.ready_after_s:.1f} s")
+    return ", ".join(filter(None, parts))
 
 
 def _indented(text: str) -> str:
@@ -305,6 +327,7 @@ def _phases(job: JobView) -> dict[str, float | None]:
         "import": times.import_s,
         "build": times.build_s,
         "restore": times.restore_s,
+        "position": times.position_s,
         "first step": times.first_step_s,
     }
 
@@ -313,7 +336,8 @@ def _phase_line(job: JobView) -> Text:
     known = {name: value for name, value in _phases(job).items() if value is not None}
     total = sum(known.values())
     parts = [f"{name} {value:.2f}" for name, value in known.items()]
-    return Text(f"  {' + '.join(parts)} = {total:.2f} s")
+    before = "" if job.times.prepare_s is None else f", prepared in {job.times.prepare_s:.2f} s"
+    return Text(f"  {' + '.join(parts)} = {total:.2f} s{before}")
 
 
 def _errors(job: JobView) -> Table:
