@@ -48,7 +48,7 @@ ORCHESTRATOR = ("playbook_s", "scheduling_s", "container_s")
 """Phases that only a restarted pod has."""
 PHASES = (
     *("save_s", "stop_s", "pod_end_s", *ORCHESTRATOR, "sidecar_ready_s"),
-    *("import_s", "build_s", "restore_s", "first_step_s", "rest_s", "total_s"),
+    *("import_s", "build_s", "restore_s", "position_s", "first_step_s", "rest_s", "total_s"),
 )
 STEPS, BATCH = 4000, 16
 """A single epoch, because TensorFlow stalls between epochs on logical CPU devices."""

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "out" / "benchmarks" / "reshape_phases"
 REST_MAX_S = 1.0
 COLUMNS = (
-    "save_s", "stop_s", "sidecar_s", "import_s", "build_s", "restore_s", "first_step_s",
-    "total_s", "rest_s",
+    "save_s", "stop_s", "sidecar_s", "import_s", "build_s", "restore_s", "position_s",
+    "first_step_s", "total_s", "rest_s",
 )  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def main() -> int:
     print("job    GPUs   " + " ".join(f"{name:>12}" for name in COLUMNS))
     for row in run["reshapes"]:
         size = f"{row['from_gpus']} to {row['to_gpus']}"
-        cells = " ".join(f"{row[name]:>12.3f}" for name in COLUMNS)
+        cells = " ".join(f"{row[name] or 0.0:>12.3f}" for name in COLUMNS)
         print(f"{row['job']:<6} {size:<6} {cells}")
     if not run["reshapes"]:
         print("no reshape took place")

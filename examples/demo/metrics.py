@@ -29,7 +29,7 @@ IDLE = {
     "releasing": "gpu_stopping_s",
 }
 """From a phase of a GPU to the part of ``gpu_idle_s`` that it belongs to; training is none."""
-STARTS = ("import_s", "build_s", "restore_s", "first_step_s")
+STARTS = ("import_s", "build_s", "restore_s", "position_s", "first_step_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Reshape:
     import_s: float | None
     build_s: float | None
     restore_s: float | None
+    position_s: float | None
     first_step_s: float | None
     sidecar_s: float | None
     """The SideCar's own part; it is in ``rest_s`` too."""

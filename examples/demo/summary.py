@@ -23,7 +23,7 @@ PHASES = {
     "stop_s": ("stop_s",),
     "container_stop_s": ("container_stop_s",),
     "container_start_s": ("container_start_s",),
-    "start_s": ("import_s", "build_s", "restore_s", "first_step_s"),
+    "start_s": ("import_s", "build_s", "restore_s", "position_s", "first_step_s"),
     "rest_s": ("rest_s",),
 }
 

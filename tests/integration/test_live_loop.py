@@ -241,14 +241,22 @@ def test_a_killed_controller_comes_back_and_no_container_is_started_again(tmp_pa
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("records_before", [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14])
+@pytest.mark.parametrize(
+    ("records_before", "prepares"),
+    [
+        *((number, False) for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)),
+        *((number, True) for number in (2, 3, 4, 5, 6, 7, 8)),
+    ],
+)
 def test_killed_after_any_append_the_hand_over_is_carried_through(
-    tmp_path: Path, records_before: int
+    tmp_path: Path, records_before: int, prepares: bool
 ) -> None:
-    """Between append and effect: the effects of the last record never happen before the kill."""
+    """Between append and effect: the effects of the last record never happen before the kill.
+    ``prepares``: the donor's SideCar prepares a successor before it is asked."""
 
     async def scenario() -> None:
         launcher = FakeLauncher()
+        launcher.prepares = prepares
         daemon = await start(tmp_path, launcher)
         first = await daemon.control.submit(spec("first", 1, 2, 4))
         await daemon.until(lambda: daemon.state_of(first) == ("running", 4))
@@ -271,6 +279,8 @@ def test_killed_after_any_append_the_hand_over_is_carried_through(
         await daemon.until(lambda: daemon.state_of(first) == ("running", 2))
         gpus = daemon.loop.engine.state.gpus.values()
         assert all(gpu.state is GpuState.IN_USE for gpu in gpus)
+        kept = launcher.job(first).observed.devices
+        assert set(launcher.job(first).asked) == ({kept} if prepares else set())
         await daemon.die()
         await launcher.close()
 

@@ -7,7 +7,7 @@ Never used where a test is about processes: those start real ones.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine
@@ -29,7 +29,8 @@ from reshape_sidecar.wire import (
     OutcomeKind,
     Phase,
     PhaseTimes,
-    Progress,
+    Prepared,
+    PrepareStage,
     StartKind,
 )
 
@@ -55,6 +56,8 @@ class FakeSideCar:
     observed: Observed
     task: asyncio.Task[None] | None = None
     over: bool = False
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+    """Devices for which it has prepared a successor."""
 
     async def run(self) -> None:
         seen = self.observed
@@ -75,6 +78,11 @@ class FakeSideCar:
                 self.over = True
 
     def _take_up(self, seen: Observed, desired: Desired) -> Observed:
+        prepared = None
+        if desired.prepare is not None:
+            prepared = Prepared(desired.prepare, PrepareStage.READY)
+            self.asked.append(desired.prepare)
+        seen = replace(seen, prepare=desired.prepare, prepared=prepared)
         if (desired.epoch, desired.generation) <= (seen.epoch, seen.generation):
             step = seen.progress.step + (1 if seen.phase is Phase.RUNNING else 0)
             return replace(seen, progress=replace(seen.progress, step=step))
@@ -110,6 +118,8 @@ class FakeLauncher:
         """What jobs released is not empty."""
         self.nowhere = False
         """What is launched never comes up, and never would."""
+        self.prepares = False
+        """SideCars that start from now on can prepare successors."""
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         self.launches.append((spec.job, spec.attempt, token))
@@ -119,7 +129,9 @@ class FakeLauncher:
         key = (spec.job, spec.attempt)
         if key in self.running or self.hub is None:
             return
-        start = Observed(spec.job, spec.attempt, 0, 0, Phase.INITIALIZING, progress=Progress())
+        start = Observed(
+            spec.job, spec.attempt, 0, 0, Phase.INITIALIZING, can_prepare=self.prepares
+        )
         sidecar = FakeSideCar(spec, self.hub, start)
         self.running[key] = sidecar
         if self.nowhere:

@@ -116,7 +116,9 @@ def add_progress(
     at_s, measured = job.progress_at_s, job.measured
     if report.progress.step > before.step:
         at_s = changes["progress_at_s"] = tx.now_s
-        measured = _learn_speed(changes, tx, job, report.progress.seconds_per_step)
+        # A successor that is being prepared takes processor time from the process that trains.
+        seconds = report.progress.seconds_per_step if job.prepare is None else None
+        measured = _learn_speed(changes, tx, job, seconds)
     if before.total_steps is None and after.total_steps is not None:
         believed = total_steps(tx.state.profiles, job.spec, before, job.curve)
         if believed is None or abs(believed - after.total_steps) > LENGTH_NEWS * believed:

@@ -323,3 +323,15 @@ def test_a_job_that_is_preempted_prepares_nothing() -> None:
     found.apply(Plan(target, "test", preemption=Preemption(PreemptionReason.PRIORITY)))
     assert len(found.job("b").gpus) == 4
     assert all(each.prepare is None for each in desired(found))
+
+
+def test_the_speed_while_a_successor_is_prepared_teaches_nothing() -> None:
+    found = donating()
+    before = found.job("a").measured
+    found.container("a").seconds_per_step = 9.0
+    found.train("a", 10)
+    assert found.job("a").progress.seconds_per_step == 9.0
+    assert found.job("a").measured == before
+    found.event(ev.CancelRequested(JobId("b"), "ann"))
+    found.train("a", 10)
+    assert found.job("a").measured != before
