@@ -27,6 +27,21 @@ if starts < 2:
 while True:
     time.sleep(0.1)
 """
+SAVING_LOOP = """
+import pathlib, time
+from reshape_sidecar import session
+job = session.start()
+flags = pathlib.Path({flags!r})
+if (flags / f"fails-on-{{job.devices}}").exists():
+    raise RuntimeError("no room")
+begin = job.step
+while True:
+    time.sleep(0.05)
+    job.step_done(lambda folder: (folder / "state").write_text("all"))
+    if (flags / "fails-in-training").exists() and job.step > begin + 3:
+        raise ArithmeticError("not a number")
+"""
+"""Fails as the files in a folder say: at its start on a number of GPUs, or while it trains."""
 
 
 @pytest.fixture
@@ -102,3 +117,46 @@ def test_with_may_restart_it_gives_gpus_to_a_newcomer(bed: Bed) -> None:
     assert (after["program"], after["failures"]) == ("may restart", 0)
     assert after["reshape_downs"] == 1
     assert "it cannot save, so an unknown number of steps" in bed.reshape("describe", job).stdout
+
+
+def test_a_size_at_which_a_job_does_not_start_is_struck_and_the_job_trains_on(bed: Bed) -> None:
+    bed.up()
+    (bed.folder / "fails-on-4").touch()
+    other = bed.submit("other", steps=100_000, optional_gpus=[2])
+    bed.reaches(other, "running", size=2)
+    loop = SAVING_LOOP.format(flags=str(bed.folder))
+    job = bed.submit("grows", loop, steps=100_000, retries=0, may_restart=False)
+    bed.reaches(job, "running", size=2)
+    eventually(lambda: bed.job(job)["step"], text="its first step")
+    bed.reshape("cancel", other)
+    eventually(lambda: bed.job(job)["struck"] == [4], text=lambda: str(bed.job(job)))
+    back = bed.reaches(job, "running", size=2)
+    assert (back["failures"], back["steps_lost"]) == (0, 0)
+    assert "failed to start twice on 4 GPUs" in bed.reshape("describe", job).stdout
+
+
+def test_a_job_that_crashes_without_a_retry_left_is_paused_with_its_checkpoint(bed: Bed) -> None:
+    bed.up()
+    loop = SAVING_LOOP.format(flags=str(bed.folder))
+    path = bed.record("crashes", loop, steps=100_000, retries=1, may_restart=False)
+    waits = bed.start("submit", "--wait", str(path))
+    eventually(lambda: bed.json("get")["jobs"], text="it is submitted")
+    bed.reaches("crashes", "running")
+    eventually(lambda: bed.job("crashes")["step"], text="its first step")
+    bed.reshape("pause", "crashes")
+    saved = bed.reaches("crashes", "halted")["checkpoint_step"]
+    assert saved > 0
+    (bed.folder / "fails-in-training").touch()
+    assert waits.poll() is None, "the pause of a person may end"
+    bed.reshape("resume", "crashes")
+    eventually(lambda: bed.job("crashes")["failures"] == 2, text=lambda: str(bed.job("crashes")))
+    paused = bed.reaches("crashes", "halted")
+    assert paused["reason"].startswith("paused, checkpoint kept: failure 2, no retries left")
+    assert (paused["exception"], paused["exit_code"]) == ("ArithmeticError", 1)
+    out, err = waits.communicate(timeout=60)
+    assert waits.returncode == 1, (out, err)
+    assert b"reshape resume" in err
+    (bed.folder / "fails-in-training").unlink()
+    bed.reshape("resume", "crashes")
+    again = bed.reaches("crashes", "running")
+    assert (again["failures"], again["checkpoint_step"]) == (0, saved)

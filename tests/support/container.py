@@ -33,6 +33,7 @@ class Knobs(TypedDict, total=False):
 
     slow_init: bool
     crashes: bool
+    hangs: bool
     program: Saves
     exception: str
     code: int
@@ -71,6 +72,8 @@ class Container:
     crashes: bool = False
     """True: every start ends at once with exit code ``code``."""
     code: int = 1
+    hangs: bool = False
+    """True: no start makes a first step."""
     deadline_passed: bool = False
     trajectory: str | None = None
     seconds_per_step: float | None = None
@@ -95,7 +98,7 @@ class Container:
         if desired is not None:
             late = (desired.epoch, desired.generation) < (self.epoch, self.generation)
             leaves = not late and self._take_up(desired)
-        if self.phase is Phase.STARTING:
+        if self.phase is Phase.STARTING and not self.hangs:
             if self.crashes:
                 self.phase, self.exit_code = Phase.CRASHED, self.code
                 self.error = f"exit code {self.code}"

@@ -22,6 +22,9 @@ from reshape_controller.core.state import State
 from reshape_controller.core.transaction import Transaction
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
 
+PAUSED = "paused, checkpoint kept: "
+"""Begins the reason of a job that was paused because it has no retry or no size left."""
+
 
 def save_deadline_s(state: State, job: Job) -> float:
     """Return the seconds that the SideCar gives training to save."""
@@ -229,7 +232,8 @@ def count_lost_work(tx: Transaction, job_id: JobId) -> Job:
 
 
 def count_failure(tx: Transaction, job_id: JobId, reason: str) -> Job:
-    """Count one failure of the job's container; without a retry left the job becomes FAILED.
+    """Count one failure of the job's container, and return the job. Without a retry left it is to
+    be halted if it has a checkpoint, and becomes FAILED if not.
 
     It does not count after a failed process of the same attempt: when the container of a worker
     dies, the processes of the other workers often fail first.
@@ -237,8 +241,21 @@ def count_failure(tx: Transaction, job_id: JobId, reason: str) -> Job:
     job = tx.state.jobs[job_id]
     if job.failed_attempt == job.attempt:
         return tx.update(job_id, reason=reason)
-    without = spend_retry(tx, job_id, reason)
-    return finish(tx, job_id, JobState.FAILED, without) if without else tx.state.jobs[job_id]
+    used_up = spend_retry(tx, job_id, reason)
+    if used_up and keeps_checkpoint(tx, job_id):
+        return tx.update(job_id, after_end=JobState.HALTED, reason=PAUSED + used_up)
+    return finish(tx, job_id, JobState.FAILED, used_up) if used_up else tx.state.jobs[job_id]
+
+
+def counts_starts(tx: Transaction) -> bool:
+    """Return whether each start that follows a failure spends a retry; not in a log of an earlier
+    release, which has to read as it was written."""
+    return tx.limits.start_rules >= 2
+
+
+def keeps_checkpoint(tx: Transaction, job_id: JobId) -> bool:
+    """Return whether a job without a retry left is paused, because it has a checkpoint."""
+    return counts_starts(tx) and bool(tx.state.jobs[job_id].progress.checkpoint_step)
 
 
 def spend_retry(tx: Transaction, job_id: JobId, reason: str) -> str:

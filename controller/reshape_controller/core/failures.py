@@ -32,11 +32,16 @@ def on_start_failed(tx: Transaction, job_id: JobId, reason: str, failure: Failur
         handover_abort.leave(tx, job_id)
         attempts.end(tx, job_id, f"queued again: {unseen}")
         return
-    if _ends(tx, job_id, reason, failure):
+    may_fall_back = _may_fall_back(tx, job, failure.size)
+    if may_fall_back:
+        _remember(tx, job_id, failure)
+    elif _ends(tx, job_id, reason, failure):
         return
+    job = tx.state.jobs[job_id]
     job = tx.update(job_id, start_failures=(*job.start_failures, failure.size))
     often = job.start_failures.count(failure.size) >= tx.limits.start_failures_max
-    if failure.is_death and _counts_starts(tx) and not (often and _trained_elsewhere(job)):
+    waits = failure.is_death and attempts.counts_starts(tx) and not may_fall_back
+    if waits and not (often and _trained_elsewhere(job)):
         _queue(tx, job_id, reason)
         return
     if often:
@@ -53,8 +58,12 @@ def on_start_hung(tx: Transaction, job_id: JobId, reason: str) -> None:
     size = len(job.gpus)
     tx.note(job, "start-failed", f"on {gpus(size)}: {reason}")
     handover_abort.leave(tx, job_id)
-    if _ends(tx, job_id, reason, Failure(job.attempt, size)):
+    failure = Failure(job.attempt, size)
+    if _may_fall_back(tx, job, size):
+        _remember(tx, job_id, failure)
+    elif _ends(tx, job_id, reason, failure):
         return
+    job = tx.state.jobs[job_id]
     job = tx.update(job_id, start_failures=(*job.start_failures, size))
     if job.start_failures.count(size) >= tx.limits.start_failures_max:
         exclude_size(tx, job_id, size, reason)
@@ -64,15 +73,19 @@ def on_start_hung(tx: Transaction, job_id: JobId, reason: str) -> None:
 
 def on_crash(tx: Transaction, job_id: JobId, reason: str, failure: Failure) -> None:
     """Start a job again that crashed in training: in its container; if a signal or a lack of memory
-    has ended it in this attempt before, after a back-off."""
+    has ended it in this attempt before, after a back-off. Without a retry left, pause it if it has
+    a checkpoint, and fail it if not."""
     handover_abort.stop_receiving(tx, job_id, reason)
     before = tx.state.jobs[job_id].failure
     again = before is not None and before.attempt == failure.attempt and before.is_death
     attempts.count_lost_work(tx, job_id)
-    if _counts_starts(tx):
+    if attempts.counts_starts(tx):
         tx.update(job_id, failure=failure)
     used_up = attempts.spend_retry(tx, job_id, reason)
-    if used_up:
+    if used_up and attempts.keeps_checkpoint(tx, job_id):
+        handover_abort.leave(tx, job_id)
+        end_for_good(tx, job_id, used_up)
+    elif used_up:
         attempts.finish(tx, job_id, JobState.FAILED, used_up)
         job = handover_abort.leave(tx, job_id)
         attempts.end(tx, job_id, job.reason)
@@ -94,8 +107,12 @@ def exclude_size(tx: Transaction, job_id: JobId, size: int, reason: str) -> None
     job = handover_abort.leave(tx, job_id)
     if not reshaped and not job.unfit_on and _tries_elsewhere(tx, job_id, reason):
         return
+    failed = f"failed to start twice on {gpus(size)}; last error: {reason}"
+    if job.pinned == size and _may_fall_back(tx, job, size):
+        job = tx.update(job_id, pinned=None)
+        failed += "; its GPU count is not fixed any more"
     job = tx.update(job_id, struck=(*job.struck, size), start_failures=(), unfit_on=())
-    tx.note(job, "size-struck", f"failed to start twice on {gpus(size)}; last error: {reason}")
+    tx.note(job, "size-struck", failed)
     if job.sizes:
         failed = f"failed to start on {gpus(size)}; last error: {reason}"
         attempts.end(tx, job_id, f"queued again: {failed}")
@@ -118,7 +135,7 @@ def end_for_good(tx: Transaction, job_id: JobId, reason: str) -> None:
     """Halt a job with its checkpoint, for a person to examine; fail it if it never trained."""
     progress = tx.state.jobs[job_id].progress
     if progress.step > 0 or progress.checkpoint_step:
-        attempts.end(tx, job_id, f"paused, checkpoint kept: {reason}", after=JobState.HALTED)
+        attempts.end(tx, job_id, attempts.PAUSED + reason, after=JobState.HALTED)
         return
     attempts.finish(tx, job_id, JobState.FAILED, reason)
     attempts.end(tx, job_id, reason)
@@ -127,14 +144,13 @@ def end_for_good(tx: Transaction, job_id: JobId, reason: str) -> None:
 def _ends(tx: Transaction, job_id: JobId, reason: str, failure: Failure) -> bool:
     """Spend a retry for a failed start. Returns whether the job has ended by that: no retry was
     left, or its program failed in the same way at another size before."""
-    if not _counts_starts(tx):
+    if not attempts.counts_starts(tx):
         return False
     job = tx.state.jobs[job_id]
     cause, sizes = failure.cause, {failure.size: None}
     if cause and not failure.is_death:
         sizes |= {known.size: None for known in job.failed_starts if known.cause == cause}
-        tx.update(job_id, failed_starts=(*job.failed_starts, failure))
-    tx.update(job_id, failure=failure)
+    _remember(tx, job_id, failure)
     used_up = attempts.spend_retry(tx, job_id, reason)
     same = f"the same failure ({cause}) on {each_gpus(sorted(sizes, reverse=True))}: {reason}"
     if not used_up and len(sizes) < 2:
@@ -144,10 +160,25 @@ def _ends(tx: Transaction, job_id: JobId, reason: str, failure: Failure) -> bool
     return True
 
 
-def _counts_starts(tx: Transaction) -> bool:
-    """Whether each start that follows a failure spends a retry; not in a log of an earlier
-    release, which has to read as it was written."""
-    return tx.limits.start_rules >= 2
+def _remember(tx: Transaction, job_id: JobId, failure: Failure) -> None:
+    """Set the newest failure of the job; one that may come at another size too is compared."""
+    job = tx.update(job_id, failure=failure)
+    if failure.cause and not failure.is_death:
+        tx.update(job_id, failed_starts=(*job.failed_starts, failure))
+
+
+def _may_fall_back(tx: Transaction, job: Job, size: int) -> bool:
+    """Whether a failed start at ``size`` is the size's fault, and spends no retry: the job trained
+    at another size before, and may have that size again."""
+    before = job.trained_on
+    return attempts.counts_starts(tx) and before not in (0, size, *job.struck)
+
+
+def after_first_step(tx: Transaction, job: Job) -> tuple[int, ...]:
+    """Return the failed starts that still count once the job trains: those at other sizes."""
+    if not attempts.counts_starts(tx):
+        return ()
+    return tuple(size for size in job.start_failures if size != len(job.gpus))
 
 
 def _trained_elsewhere(job: Job) -> bool:
@@ -172,7 +203,7 @@ def _tries_elsewhere(
     Returns whether it did.
     """
     job = tx.state.jobs[job_id]
-    is_counted = is_counted and _counts_starts(tx)
+    is_counted = is_counted and attempts.counts_starts(tx)
     if job.host is None or job.only_host is not None:
         return False
     if not is_counted and job.failures >= job.spec.retries:

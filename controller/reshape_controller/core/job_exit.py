@@ -139,7 +139,7 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
     """
     job = tx.state.jobs[job_id]
     tx.note(job, "container-gone", reason)
-    in_order = exit_code == 0
+    in_order, taken_away = exit_code == 0, False
     if job.stage is not Stage.ENDING and not (in_order and _told_to_end(job)):
         taken_away = in_order and job.stage in (Stage.TRAINING, Stage.SAVING)
         job = _leave_hand_overs(tx, job_id, reason)
@@ -147,7 +147,7 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
         tx.update(job_id, gpus=())
         attempts.count_lost_work(tx, job_id)
         if not taken_away:
-            attempts.count_failure(tx, job_id, reason)
+            reason = attempts.count_failure(tx, job_id, reason).reason
     else:
         if job.change is not None and job.change.kind is ChangeKind.GROW:
             job = handover_abort.leave(tx, job_id)
@@ -161,7 +161,8 @@ def on_container_gone(tx: Transaction, job_id: JobId, reason: str, exit_code: in
         gpu_ledger.release(tx, job_id, job.gpus, job.generation)
         reason = job.reason
     job = attempts.without_container(tx, job_id, reason)
-    if job.failures and job.state is JobState.SUBMITTED and job.hand_over is None:
+    waits = job.failures > 0 or (taken_away and attempts.counts_starts(tx))
+    if waits and job.state is JobState.SUBMITTED and job.hand_over is None:
         attempts.back_off(tx, job_id)
     handover.advance(tx, job_id)
 
@@ -182,10 +183,11 @@ def on_launch_failed(tx: Transaction, job_id: JobId, reason: str, *, retryable: 
     """End an attempt that could not be launched or did not initialise."""
     handover_abort.abort(tx, job_id, reason)
     if retryable:
-        attempts.count_failure(tx, job_id, reason)
+        job = attempts.count_failure(tx, job_id, reason)
+        attempts.remove(tx, job_id, job.reason, after=job.after_end)
     else:
         attempts.finish(tx, job_id, JobState.FAILED, reason)
-    attempts.remove(tx, job_id, reason)
+        attempts.remove(tx, job_id, reason)
 
 
 def on_host_silent(tx: Transaction, host: Host, reason: str) -> None:

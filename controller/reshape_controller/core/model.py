@@ -260,7 +260,9 @@ class Job:
     struck: tuple[int, ...] = ()
     """Excluded sizes: those at which it failed to start twice (R5)."""
     start_failures: tuple[int, ...] = ()
-    """Size of each failed start since the last good one."""
+    """Size of each failed start since the last good one at that size."""
+    trained_on: int = 0
+    """GPUs of its last first step; 0: it made none."""
     failures: int = 0
     failure: Failure | None = None
     """The newest failure of a process of it."""

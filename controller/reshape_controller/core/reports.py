@@ -192,12 +192,15 @@ def _trains(job: Job, report: Observed) -> bool:
 
 def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
     """Have a started job train, and carry out what waited for that."""
+    job = tx.state.jobs[job_id]
+    size = len(job.gpus)
     job = tx.move(
         job_id,
         Stage.TRAINING,
         state=JobState.RUNNING,
         change=None,
-        start_failures=(),
+        start_failures=failures.after_first_step(tx, job),
+        trained_on=size if attempts.counts_starts(tx) else 0,
         failed_starts=(),
         failed_attempt=0,
         deadline=None,
@@ -205,7 +208,7 @@ def on_first_step(tx: Transaction, job_id: JobId, report: Observed) -> None:
     )
     if job.saves is Saves.SIGTERM:
         _see_resume(tx, job, report.progress.step)
-    tx.note(job, "first-step", f"trains on {gpus(len(job.gpus))}", report.times.first_step_s)
+    tx.note(job, "first-step", f"trains on {gpus(size)}", report.times.first_step_s)
     settle(tx, job_id)
 
 

@@ -63,6 +63,7 @@ class JobChanges(TypedDict, total=False):
     progress: Progress
     struck: tuple[int, ...]
     start_failures: tuple[int, ...]
+    trained_on: int
     failures: int
     failure: Failure | None
     failed_starts: tuple[Failure, ...]

@@ -214,8 +214,8 @@ STAGE_CHANGES = (
     StageChange(
         (Stage.TRAINING,),
         Stage.ENDING,
-        "the training process crashed, and no retry is left; or it died a second time in this "
-        "attempt: queued again with a back-off",
+        "the training process crashed, and no retry is left: over, or paused with its checkpoint; "
+        "or it died a second time in this attempt: queued again with a back-off",
         "failures.on_crash",
     ),
     StageChange((Stage.SAVING,), Stage.STOPPING, "outcome `stopping`", "handover.on_answer"),

@@ -217,7 +217,7 @@ class RecordFields(BaseModel):
         le=limits.RETRIES_MAX,
         description="how many failures of the program or its container restart the job from its"
         " newest checkpoint; starts after a reshape, pause, drain, lost host or evicted pod do not"
-        " count",
+        " count; without a retry left a job with a checkpoint is paused, any other fails",
         examples=[3],
     )
     user: str | None = Field(

@@ -8,7 +8,7 @@ import pytest
 
 from reshape_controller.core import events as ev
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.model import HostId, JobId, JobState, Stage
+from reshape_controller.core.model import DeadlineKind, HostId, JobId, JobState, Stage
 from reshape_sidecar.wire import Phase
 from tests.support.hand_over_scenes import (
     STATES,
@@ -249,6 +249,9 @@ def test_a_container_that_trained_and_was_taken_away_in_order_is_no_failure_of_i
         world.kill_container("a", code=0)
         a = world.job("a")
         assert (a.state, a.attempt, a.failures) == (JobState.SUBMITTED, attempt, 0)
+        assert a.deadline is not None
+        assert (a.deadline.kind, a.deadline.length_s) == (DeadlineKind.RETRY, 2.0)
+        world.wait(3.0)
         world.plan(("a", 4))
         assert world.job("a").stage is Stage.TRAINING
 

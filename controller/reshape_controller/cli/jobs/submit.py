@@ -19,6 +19,8 @@ from reshape_controller.cli.jobs import tables as job_tables
 from reshape_controller.cli.options import HomeOption, OutputOption, client, form, settings
 from reshape_controller.cli.output import Output, emit, note
 from reshape_controller.cli.words import one_line, state_word
+from reshape_controller.core.attempts import PAUSED
+from reshape_controller.core.model import JobState
 from reshape_controller.http.views import JobView
 from reshape_controller.records import RecordInvalid, load_yaml, parse_record
 from reshape_controller.records.aliases import canonical
@@ -93,11 +95,18 @@ def _in_file(file: str, problem: Problem) -> Problem:
 
 
 def _until_ended(daemon: Client, job: JobView) -> JobView:
-    while job.state not in job_tables.ENDED:
+    """Return the job once it has ended, or is paused for an error; people's pauses may end."""
+    while job.state not in job_tables.ENDED and not _is_paused_for_error(job):
         time.sleep(WAIT_POLL_S)
         job = daemon.get(JobView, f"/v1/jobs/{job.id}")
     return job
 
 
+def _is_paused_for_error(job: JobView) -> bool:
+    return job.state == JobState.HALTED.value and job.reason.startswith(PAUSED)
+
+
 def _after_failure(job: JobView) -> str:
+    if _is_paused_for_error(job):
+        return f"repair the program, then: reshape resume {job.id} (or: reshape cancel {job.id})"
     return f"reshape logs {job.id}, reshape describe {job.id}"
