@@ -16,7 +16,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes clean
+.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes bench-handover clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -83,6 +83,10 @@ bench-replay: setup  ## How fast replays are; writes out/bench/replay.json
 bench-kubernetes: setup  ## Reshape in a living pod against a restarted pod; writes out/bench/kubernetes.json
 	$(BIN)/python -m tests.kubernetes.grounds prepare
 	$(BIN)/python benchmarks/kubernetes_reshape.py
+
+bench-handover: setup  ## A reshape by the way in which the new process starts; writes out/bench/handover.jsonl
+	$(BIN)/python benchmarks/handover.py --model lenet
+	$(BIN)/python benchmarks/handover.py --model resnet50
 
 clean:  ## Remove what the targets made
 	rm -rf $(VENV) $(CONTROLLER) $(TORCH) out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
