@@ -201,7 +201,8 @@ def describe(option: Option, name: Callable[[JobId], str]) -> str:
     first, *others = option.targets
     what = f"{name(first.job)} on {gpus(first.size)} of {first.host}"
     for target in others:
-        what += f", {name(target.job)} down to {target.size}"
+        down = f"down to {target.size}" if target.size else "preempted"
+        what += f", {name(target.job)} {down}"
     return what
 
 

@@ -314,7 +314,7 @@ class Job:
     trains_since_s: float | None = None
     """Time of its first step, if its program handles SIGTERM itself."""
     runs_since_s: float | None = None
-    """Time at which it got its first GPUs since it was queued last."""
+    """Time of the plan that started it when it was queued last."""
     preempted_by: JobId | None = None
     """The job that preempted it last."""
     preempted_at_s: float | None = None

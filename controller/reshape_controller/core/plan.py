@@ -69,7 +69,7 @@ class JobView:
     start: StartKind = StartKind.COLD
     """How its next process starts in its container, as its SideCar's newest report promises."""
     runs_since_s: float | None = None
-    """Time at which it got its first GPUs since it was queued last."""
+    """Time of the plan that started it when it was queued last."""
     preempted_at_s: float | None = None
     """Time of its last preemption."""
 

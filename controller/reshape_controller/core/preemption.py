@@ -61,8 +61,8 @@ def _check_one(state: State, reason: Preemption, newcomer: Job, job: Job) -> Non
 
 
 def start_of(job: Job) -> float:
-    """Return when a running job got its first GPUs since it was queued last; of a job that an
-    earlier release started, when it got its first ever."""
+    """Return when a plan started a running job; of a job that an earlier release started, when it
+    got its first GPUs ever."""
     if job.runs_since_s is not None:
         return job.runs_since_s
     return job.started_at_s if job.started_at_s is not None else job.submitted_at_s

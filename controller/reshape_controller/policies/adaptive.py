@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cached_property
+from heapq import nsmallest
 from math import inf
 
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.model import JobId, Mechanism
-from reshape_controller.core.plan import HostView, JobView, Plan, Snapshot
-from reshape_controller.scheduling import candidates, legal_moves
+from reshape_controller.core.plan import HostView, JobView, Option, Plan, Preemption, Snapshot
+from reshape_controller.core.states import PreemptionReason
+from reshape_controller.scheduling import candidates, legal_moves, outranking
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.cluster_index import RunningEntry, is_overdue
 from reshape_controller.scheduling.donors import Donors
@@ -41,6 +43,8 @@ NEWCOMERS_MAX = 4
 started on idle GPUs only."""
 EXAMINED_MAX = 32
 """So many queued jobs, in queue order, are examined to find these newcomers."""
+HOSTS_MAX = 16
+"""On so many hosts several donors are tried for a newcomer that is not overdue."""
 HOLDS = "holds-for-overdue"
 """The reason code of a plan that keeps GPUs idle for an overdue job."""
 
@@ -48,6 +52,8 @@ HOLDS = "holds-for-overdue"
 class Adaptive:
     """The policy. It holds its three settings only; its name shows those that are not the
     default."""
+
+    may_preempt = True
 
     def __init__(
         self,
@@ -106,6 +112,8 @@ class _Decision:
         """Queued jobs for which options that reshape running jobs were evaluated."""
         self._examined = 0
         """Queued jobs that were examined to find these."""
+        self._outranking = 0
+        """Queued jobs that were examined to start at the cost of jobs of lower priority."""
         self._cooling = self._find_cooling() if snapshot.queued else []
 
     def make(self) -> Plan:
@@ -124,7 +132,7 @@ class _Decision:
             if self._is_all_held():
                 break
             if legal_moves.may_start(snapshot, newcomer):
-                plan = self._start(newcomer, overdue=True)
+                plan = self._start(newcomer, overdue=True) or self._start_outranking(newcomer)
                 if plan is not None:
                     return plan
                 self._hold(newcomer)
@@ -141,15 +149,50 @@ class _Decision:
                 snapshot, newcomer
             ):
                 continue
-            if self._can_only_wait(newcomer):
+            outranks = outranking.outranks(snapshot, newcomer)
+            if not outranks and self._can_only_wait(newcomer):
                 if self._most_idle == 0:  # then all jobs behind it can only wait as well
                     self._empty.set_looked_up_to(newcomer, default_wait_s)
                     break
                 continue
             plan = self._start(newcomer, overdue=False)
+            if plan is None and outranks:
+                plan = self._start_outranking(newcomer)
             if plan is not None:
                 return plan
         return None
+
+    def _start_outranking(self, newcomer: JobView) -> Plan | None:
+        """Start a queued job at the cost of running jobs of lower priority: by shrinks if they are
+        enough, or else by preemption. No such start has to save time."""
+        snapshot = self._snapshot
+        mechanism_allows = snapshot.mechanism is not Mechanism.NONE
+        if not mechanism_allows or not outranking.outranks(snapshot, newcomer):
+            return None
+        if self._outranking >= NEWCOMERS_MAX:
+            return None
+        self._outranking += 1
+        hosts = self._hosts_for(newcomer)
+        code, preemption = "shrinks-for-priority", None
+        start = outranking.shrink_start(self._forecast, newcomer, hosts, self._donors)
+        if start is None:
+            start, at_s = outranking.preempting_start(snapshot, newcomer, hosts)
+            self._empty.wake(at_s)
+            code = "preempts-for-priority"
+            preemption = Preemption(PreemptionReason.PRIORITY)
+        if start is None:
+            return None
+        targets = start.targets(newcomer)
+        return Plan(
+            targets,
+            code,
+            outranking.text(newcomer, start),
+            newcomer.id,
+            (Option(targets),),
+            0,
+            weighed=1,
+            preemption=preemption,
+        )
 
     def _is_all_held(self) -> bool:
         """Whether all hosts are held for overdue jobs, and the plan has its reason."""
@@ -208,7 +251,7 @@ class _Decision:
             return False
         if always:
             return True
-        if newcomer.sizes[0] > self._donors.max_gpus or self._examined >= EXAMINED_MAX:
+        if self._examined >= EXAMINED_MAX or newcomer.sizes[0] > self._donors.max_gpus_of_several:
             return False
         self._examined += 1
         return self._newcomers < NEWCOMERS_MAX
@@ -216,17 +259,23 @@ class _Decision:
     def _rank_shrinks(
         self, evaluation: Evaluation, newcomer: JobView, hosts: list[HostView], *, overdue: bool
     ) -> Ranking:
-        """Rank the starts that take GPUs from running jobs. An overdue job that no single donor
-        can serve may have several, and no start of it has to save anything."""
+        """Rank the starts that take GPUs from running jobs. A job that no single donor can serve
+        may have several. No start of an overdue job has to save anything."""
         baseline = evaluation.baseline[:2]
         options = evaluate_shrinks(
             evaluation.outlook, newcomer, hosts, self._donor_bounds, baseline, prune=not overdue
         )
-        if overdue and not options.count and isinstance(evaluation.baseline, DoNothing):
-            several = candidates.multi_donor_starts(
-                self._forecast, newcomer, hosts, self._donors.by_host
+        if not options.count and isinstance(evaluation.baseline, DoNothing):
+            several = list(
+                candidates.multi_donor_starts(
+                    self._forecast,
+                    newcomer,
+                    hosts if overdue else _with_most_idle(hosts),
+                    self._donors.by_host,
+                )
             )
-            return evaluation.rank_candidates(list(several), must_save=False)
+            self._newcomers += bool(several)
+            return evaluation.rank_candidates(several, must_save=not overdue)
         self._newcomers += bool(options.count)
         return evaluation.rank(options, must_save=not overdue)
 
@@ -327,6 +376,13 @@ class _Decision:
             self._empty.set_reason(Plan((), code, text, job.id, options, weighed=count))
 
 
+def _with_most_idle(hosts: list[HostView]) -> list[HostView]:
+    """Return the hosts whose idle GPUs leave fewest to several donors; at most ``HOSTS_MAX``."""
+    if len(hosts) <= HOSTS_MAX:
+        return hosts
+    return nsmallest(HOSTS_MAX, hosts, key=lambda host: (-host.idle, host.id))
+
+
 class EmptyPlanBuilder:
     """Collects the fields of the plan without targets while a decision looks for a better one."""
 
@@ -368,7 +424,7 @@ class EmptyPlanBuilder:
         if not self.has_reason:
             text = (
                 f"{newcomer.spec.name} waits: no usable host has the {gpus(newcomer.sizes[0])} "
-                "that it needs at least, idle or taken from one running job"
+                "that it needs at least, idle or taken from running jobs"
             )
             self.set_reason(Plan((), "waits-nothing-fits", text, newcomer.id))
 

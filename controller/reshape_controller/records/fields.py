@@ -248,8 +248,8 @@ class RecordFields(BaseModel):
         ge=0,
         le=limits.MAX_WAIT_MAX_S,
         allow_inf_nan=False,
-        description="seconds that the job runs after each start from the queue before a job of"
-        " higher priority may preempt it",
+        description="seconds from each start of the job out of the queue, its container's start"
+        " included, before a job of higher priority may preempt it",
         examples=[300],
     )
     on_save_timeout: Annotated[OnSaveTimeout, Field(strict=False)] | None = Field(

@@ -44,6 +44,7 @@ LIMITS = Limits(
     stop_s=NEVER_S,
     first_step_s=NEVER_S,
     end_s=NEVER_S,
+    service_rules=1,
 )
 """Limits without effect: nothing fails in a replay, so no start, save, stop or step is late."""
 

@@ -121,6 +121,15 @@ class Donors:
             most = max(most, host.idle + max(releases, default=0))
         return most
 
+    @cached_property
+    def max_gpus_of_several(self) -> int:
+        """The most GPUs that a newcomer can get on one host: idle ones, and those of all donors."""
+        most = 0
+        for host in self.forecast.snapshot.hosts:
+            donors = self.by_host.get(host.id, ())
+            most = max(most, host.idle + sum([job.size - job.sizes[0] for job in donors]))
+        return most
+
     def donor(self, job: JobView) -> Donor:
         """Return the figures of one donor."""
         donor = self._donors.get(job.id)

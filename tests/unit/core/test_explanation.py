@@ -88,7 +88,7 @@ def test_a_job_that_nothing_fits_is_told_what_it_needs() -> None:
     assert plan.reason_code == "waits-nothing-fits"
     assert plan.text == (
         "job2 waits: no usable host has the 4 GPUs that it needs at least,"
-        " idle or taken from one running job"
+        " idle or taken from running jobs"
     )
 
 

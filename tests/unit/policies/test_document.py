@@ -83,6 +83,11 @@ def test_the_figures_of_the_rules_are_those_of_the_code() -> None:
 
 def test_every_reason_code_of_adaptive_is_in_the_document() -> None:
     source = (ROOT / "controller/reshape_controller/policies/adaptive.py").read_text()
-    codes = set(re.findall(r'"((?:starts|shrinks|grows|moves|waits|holds|keeps)[a-z-]*)"', source))
-    assert len(codes) == 10
+    codes = set(
+        re.findall(
+            r'"((?:starts|shrinks|preempts|grows|moves|waits|holds|keeps)-[a-z-]*|grows|moves)"',
+            source,
+        )
+    )
+    assert len(codes) == 12
     assert [code for code in sorted(codes) if f"`{code}`" not in TEXT] == []

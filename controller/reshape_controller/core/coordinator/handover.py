@@ -89,6 +89,8 @@ def begin(
     gpu_ledger.reserve(tx, idle, job_id)
     gpus = idle + _promise(tx, job_id, donors)
     hand_over = HandOver(gpus, tuple(share.donor for share in donors))
+    if tx.limits.service_rules:
+        tx.update(job_id, runs_since_s=tx.now_s)
     newcomer = tx.update(job_id, hand_over=hand_over, deadline=None)
     tx.note(newcomer, "planned", _what_was_planned(idle, hand_over, hand_over.gpus))
     advance(tx, job_id)
@@ -355,8 +357,6 @@ def _grant(tx: Transaction, job_id: JobId, hand_over: HandOver) -> None:
         state=JobState.RUNNING,
         started_at_s=tx.now_s if job.started_at_s is None else job.started_at_s,
     )
-    if tx.limits.service_rules and not hand_over.size_before:
-        tx.update(job_id, runs_since_s=tx.now_s)
     if hand_over.size_before:
         attempts.count_reshape(tx, job_id, hand_over.size_before, len(hand_over.gpus))
     job = attempts.start(tx, job_id, hand_over.gpus, f"starts on {gpus(len(hand_over.gpus))}")

@@ -1,0 +1,154 @@
+"""The ways to start a queued job at the cost of running jobs of lower priority.
+
+Does: finds shrinks of such jobs that are enough; if there are none, the jobs to preempt. A start of
+this kind need not save any time: priorities decide. Nothing is predicted here but which job ends
+last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from reshape_controller.core.explanation import gpus
+from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
+from reshape_controller.scheduling import legal_moves
+from reshape_controller.scheduling.donors import Donors
+from reshape_controller.scheduling.forecast import Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class OutrankingStart:
+    """A start for which jobs of lower priority shrink or are preempted (size 0)."""
+
+    size: int
+    host: HostView
+    donors: tuple[tuple[JobView, int], ...]
+    """The donors, and the size that each keeps."""
+
+    @property
+    def preempts(self) -> bool:
+        """Whether a donor is preempted."""
+        return any(keeps == 0 for _, keeps in self.donors)
+
+    @property
+    def freed(self) -> int:
+        """The number of GPUs that the donors give."""
+        return sum(donor.size - keeps for donor, keeps in self.donors)
+
+    def targets(self, newcomer: JobView) -> tuple[Target, ...]:
+        """Return the targets of a plan that takes it."""
+        shrinks = ((donor.id, keeps) for donor, keeps in self.donors)
+        return legal_moves.start(newcomer, self.size, self.host.id, *shrinks)
+
+
+def outranks(snapshot: Snapshot, newcomer: JobView) -> bool:
+    """Whether any running job has a lower priority than a queued one."""
+    running = snapshot.running  # in queue order, so the last has the lowest priority
+    return bool(running) and running[-1].spec.priority < newcomer.spec.priority
+
+
+def shrink_start(
+    forecast: Forecast, newcomer: JobView, hosts: Iterable[HostView], donors: Donors
+) -> OutrankingStart | None:
+    """Return the start for which jobs of lower priority shrink and fewest GPUs change hands; None
+    if shrinks are not enough on any of ``hosts``."""
+    found = []
+    for host in hosts:
+        lower = _lower(newcomer, donors.by_host.get(host.id, []))
+        lower.sort(key=lambda job: (job.spec.priority, -forecast.end_ms(job), job.id))
+        missing, chosen = newcomer.sizes[0] - host.idle, []
+        for job in lower:
+            if missing > 0:
+                keeps = _kept_size(job, missing)
+                chosen.append((job, keeps))
+                missing -= job.size - keeps
+        if missing <= 0 and chosen:
+            found.append(_start(newcomer, host, _needed(newcomer, host, chosen)))
+    return min(found, key=_preference, default=None)
+
+
+def preempting_start(
+    snapshot: Snapshot, newcomer: JobView, hosts: Iterable[HostView]
+) -> tuple[OutrankingStart | None, float]:
+    """Return the start that preempts jobs of lower priority and takes fewest GPUs from them, the
+    newest starts first, and the time at which a further job has run for long enough to be
+    preempted (infinite if there is none)."""
+    by_host: dict[str, list[JobView]] = {}
+    again_s = inf
+    for job in _lower(newcomer, snapshot.running):
+        if job.fixed_because or job.loses or job.host is None:
+            continue
+        at_s = max(preemptible_at_s(job), job.no_shrink_before_s)
+        if at_s > snapshot.now_s:
+            again_s = min(again_s, at_s)
+        elif job.frozen or not job.trains:  # nothing tells when it will train
+            again_s = min(again_s, snapshot.now_s + job.spec.min_runtime_s)
+        else:
+            by_host.setdefault(job.host, []).append(job)
+    found = []
+    for host in hosts:
+        jobs = by_host.get(host.id, [])
+        jobs.sort(key=lambda job: (job.spec.priority, -preemptible_at_s(job), job.id))
+        missing, chosen = newcomer.sizes[0] - host.idle, []
+        for job in jobs:
+            if missing > 0:
+                chosen.append((job, 0))
+                missing -= job.size
+        if missing <= 0 and chosen:
+            found.append(_start(newcomer, host, _needed(newcomer, host, chosen)))
+    return min(found, key=_preference, default=None), again_s
+
+
+def preemptible_at_s(job: JobView) -> float:
+    """Return when a running job will have run for its ``min_runtime_s``."""
+    since_s = job.runs_since_s if job.runs_since_s is not None else job.started_at_s
+    return (job.submitted_at_s if since_s is None else since_s) + job.spec.min_runtime_s
+
+
+def _lower(newcomer: JobView, jobs: Iterable[JobView]) -> list[JobView]:
+    priority = newcomer.spec.priority
+    return [job for job in jobs if job.spec.priority < priority]
+
+
+def _kept_size(job: JobView, missing: int) -> int:
+    """Return the largest size at which a donor gives enough, or else its smallest."""
+    enough = [size for size in job.sizes if size < job.size and job.size - size >= missing]
+    return max(enough) if enough else job.sizes[0]
+
+
+def _needed(
+    newcomer: JobView, host: HostView, chosen: list[tuple[JobView, int]]
+) -> list[tuple[JobView, int]]:
+    """Return the donors without those whose GPUs are not needed, the first chosen ones first."""
+    surplus = host.idle - newcomer.sizes[0]
+    surplus += sum(job.size - keeps for job, keeps in chosen)
+    needed = []
+    for job, keeps in chosen:
+        if job.size - keeps <= surplus:
+            surplus -= job.size - keeps
+        else:
+            needed.append((job, keeps))
+    return needed
+
+
+def _start(newcomer: JobView, host: HostView, donors: list[tuple[JobView, int]]) -> OutrankingStart:
+    """Return the start at the largest size that these donors and the idle GPUs allow, and at which
+    each donor gives a GPU that the newcomer takes."""
+    count = host.idle + sum(job.size - keeps for job, keeps in donors)
+    return OutrankingStart(max(s for s in newcomer.sizes if s <= count), host, tuple(donors))
+
+
+def _preference(start: OutrankingStart) -> tuple[int, int, str]:
+    return start.freed, len(start.donors), start.host.id
+
+
+def text(newcomer: JobView, start: OutrankingStart) -> str:
+    """Return what the start does, and for which priorities."""
+    what = f"{newcomer.spec.name} starts on {gpus(start.size)} of {start.host.id}"
+    for donor, keeps in start.donors:
+        name, priority = donor.spec.name, donor.spec.priority
+        does = f"goes from {donor.size} to {keeps}" if keeps else "is preempted"
+        what += f"; {name} {does} (priority {priority}, below {newcomer.spec.priority})"
+    return what + "."

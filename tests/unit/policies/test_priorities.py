@@ -1,0 +1,117 @@
+"""``adaptive`` and priorities: jobs of a lower one shrink, or are preempted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reshape_controller.core.model import Mechanism
+from reshape_controller.core.plan import Plan, Snapshot
+from reshape_controller.core.states import PreemptionReason
+from reshape_controller.policies import make_policy
+from tests.support.clusters import Cluster, sizes_by_job
+
+ADAPTIVE = make_policy("adaptive")
+
+
+def snapshot(cluster: Cluster, **priorities: int) -> Snapshot:
+    """The cluster's snapshot, in queue order, with these priorities (else 0)."""
+
+    def with_priority(view: Any) -> Any:
+        return replace(view, spec=replace(view.spec, priority=priorities.get(view.id, 0)))
+
+    def order(view: Any) -> tuple[int, int]:
+        return -view.spec.priority, view.place
+
+    found = cluster.snapshot()
+    running = sorted(map(with_priority, found.running), key=order)
+    queued = sorted(map(with_priority, found.queued), key=order)
+    return replace(found, running=tuple(running), queued=tuple(queued))
+
+
+def decide(cluster: Cluster, **priorities: int) -> Plan:
+    return ADAPTIVE.decide(snapshot(cluster, **priorities))
+
+
+def rigid(*, runs_since_s: float = 0.0, **victim: Any) -> Cluster:
+    """Two jobs hold two GPUs each and cannot shrink; ``new`` needs two."""
+    cluster = Cluster()
+    for name in ("low", "mid"):
+        cluster.runs(name, 2, sizes=[2], runs_since_s=runs_since_s, **victim)
+    return cluster.waits("new", sizes=[2])
+
+
+def test_the_job_of_lowest_priority_is_preempted_and_the_plan_says_why() -> None:
+    plan = decide(rigid(), mid=5, new=10)
+    assert plan.reason_code == "preempts-for-priority"
+    assert sizes_by_job(plan.targets) == {"new": 2, "low": 0}
+    assert plan.preemption is not None
+    assert plan.preemption.reason is PreemptionReason.PRIORITY
+    assert "low is preempted (priority 0, below 10)" in plan.text
+
+
+def test_jobs_that_shrink_are_not_preempted_even_if_that_saves_no_time() -> None:
+    cluster = Cluster().runs("low", 4, sizes=[2, 4], left=100_000).waits("new", sizes=[2])
+    waits = decide(cluster)
+    assert waits.targets == () or waits.reason_code == "shrinks-for-newcomer"
+    plan = decide(
+        Cluster()
+        .runs("low", 2, sizes=[1, 2])
+        .runs("mid", 2, sizes=[1, 2])
+        .waits("new", sizes=[2], left=1),
+        new=1,
+    )
+    assert sizes_by_job(plan.targets) == {"new": 2, "low": 1, "mid": 1}
+    assert plan.preemption is None
+
+
+def test_equal_priorities_preempt_nobody() -> None:
+    assert decide(rigid(), low=1, mid=1, new=1).targets == ()
+
+
+def test_the_policy_wakes_once_a_job_has_run_for_long_enough() -> None:
+    plan = decide(rigid(runs_since_s=9_900.0), new=1)
+    assert plan.targets == ()
+    assert plan.wake_at_s == 10_200.0
+
+
+@pytest.mark.parametrize(
+    "victim", [{"loses": True}, {"fixed_because": "it cannot save"}, {"frozen": True}]
+)
+def test_a_job_that_must_not_be_preempted_is_not(victim: dict[str, Any]) -> None:
+    assert decide(rigid(**victim), new=1).targets == ()
+
+
+def test_the_mechanism_none_preempts_no_job() -> None:
+    cluster = rigid()
+    cluster.mechanism = Mechanism.NONE
+    assert decide(cluster, new=1).targets == ()
+
+
+def test_as_few_gpus_as_will_do_are_taken() -> None:
+    cluster = (
+        Cluster({"a": ("V100", 8)})
+        .runs("one", 1, sizes=[1], runs_since_s=0.0)
+        .runs("six", 6, sizes=[6], runs_since_s=0.0)
+    )
+    plan = decide(
+        cluster.runs("last", 1, sizes=[1], runs_since_s=0.0).waits("new", sizes=[1]), new=1
+    )
+    assert sizes_by_job(plan.targets) in ({"new": 1, "one": 0}, {"new": 1, "last": 0})
+
+
+def test_what_a_large_victim_frees_is_used() -> None:
+    plan = decide(
+        Cluster().runs("low", 4, sizes=[4], runs_since_s=0.0).waits("new", sizes=[1, 2, 4]), new=1
+    )
+    assert sizes_by_job(plan.targets) == {"new": 4, "low": 0}
+
+
+def test_several_donors_serve_a_newcomer_from_the_start_if_that_saves_time() -> None:
+    cluster = Cluster().runs("long", 2, sizes=[1, 2], left=10_000)
+    cluster.runs("longer", 2, sizes=[1, 2], left=20_000)
+    cluster.waits("new", sizes=[2], left=9_000, speed={2: 4.0})
+    plan = decide(cluster)
+    assert len(plan.options) > 1, "the start on GPUs of both was compared"
