@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections import deque
 from typing import Any
 
 from reshape_sidecar.hook import process_state
 from reshape_sidecar.hook.custom_step import of_keras
 from reshape_sidecar.hook.log import complain
-from reshape_sidecar.hook.values import Reader, Unkeepable, Writer
+from reshape_sidecar.hook.values import Reader, Unkeepable, Writer, fill
 
 NEVER_KEPT = frozenset({"_model", "model", "params", "validation_data", "_params"})
 SKIPPED_CLASSES = frozenset({"ProgbarLogger"})
@@ -87,7 +86,9 @@ def _fill(callback: Any, entry: dict[str, Any], reader: Reader) -> None:
     fresh = _flags_of_process(callback, entry)
     for name, value in entry["kept"].items():
         if name not in skipped and name not in fresh:
-            _put(callback, name, reader.decode(value))
+            restored = reader.decode(value)
+            if not fill(vars(callback).get(name), restored):
+                setattr(callback, name, restored)
     if fresh and not of_keras(type(callback)):
         _complain_once(
             f"attributes of {_class(callback)} that begin again with its threads, files or "
@@ -122,23 +123,6 @@ def _complain_once(message: str) -> None:
     complain(message)  # one callback may have been in a hundred calls
 
 
-def _put(callback: Any, name: str, value: Any) -> None:
-    there = vars(callback).get(name)
-    if there is not None and type(there) is type(value):
-        if isinstance(there, list):
-            there[:] = value
-            return
-        if isinstance(there, (dict, set)):
-            there.clear()
-            there.update(value)
-            return
-        if isinstance(there, deque) and there.maxlen == value.maxlen:
-            there.clear()
-            there.extend(value)
-            return
-    setattr(callback, name, value)
-
-
 class EndedCallbacks:
     """The callbacks of finished ``fit`` calls that the script still holds."""
 
@@ -147,7 +131,7 @@ class EndedCallbacks:
 
     def fit_ended(self, callbacks: Any) -> None:
         """Note the argument ``callbacks`` of a call that is over or was skipped."""
-        self._of_fits.append([weakref.ref(callback) for callback in _flattened(callbacks)])
+        self._of_fits.append([weakref.ref(callback) for callback in flattened(callbacks)])
 
     def encode(self, writer: Writer) -> dict[str, Any]:
         """Encode the newest states, and for each finished call the index of its callbacks'."""
@@ -171,16 +155,16 @@ def restore_ended(
     """Restore the newest state of the callbacks of finished call ``number``, which is skipped."""
     if not saved:
         return  # a checkpoint of an older hook
-    for callback, index in zip(_flattened(callbacks), saved["fits"][number], strict=False):
+    for callback, index in zip(flattened(callbacks), saved["fits"][number], strict=False):
         callback._model = model
         if index is not None and saved["states"][index]["class"] == _class(callback):
             _fill(callback, saved["states"][index], reader)
 
 
-def _flattened(callbacks: Any) -> list[Any]:
+def flattened(callbacks: Any) -> list[Any]:
     """Return the callbacks in an argument of ``fit``, lists and CallbackLists flattened."""
     if isinstance(callbacks, (list, tuple)):
-        return [one for item in callbacks for one in _flattened(item)]
+        return [one for item in callbacks for one in flattened(item)]
     inner = getattr(callbacks, "callbacks", None)
     return [] if callbacks is None else [callbacks] if inner is None else list(inner)
 

@@ -50,6 +50,8 @@ class FinishedFit:
     """The model's ``stop_training`` after the call: a target or a callback ended it early."""
     data: SavedData = SavedData()
     """State of its data, which the script may use again."""
+    script: dict[str, Any] = field(default_factory=dict)
+    """Numbers and texts that its callbacks have bound to names of the script."""
     end_state: EndState | None = None
     """Weights of its model at its end; None if no later call has trained that model on."""
 
@@ -82,6 +84,8 @@ class SavedState:
     ended_callbacks: dict[str, Any] = field(default_factory=dict)
     """States of the callbacks of finished fits; empty in a checkpoint of an older hook."""
     random: dict[str, Any] = field(default_factory=dict)
+    script: dict[str, Any] = field(default_factory=dict)
+    """Numbers and texts that the fit's callbacks have bound to names of the script."""
     data: SavedData = SavedData()
     logs: dict[str, float] = field(default_factory=dict)
     verdict: Verdict = Verdict(EXACT)
@@ -201,6 +205,7 @@ def _read(published: PublishedCheckpoint) -> SavedState:
         callbacks=document["callbacks"],
         ended_callbacks=document.get("ended_callbacks", {}),
         random=document["random"],
+        script=document.get("script", {}),
         data=SavedData(*document.get("data", ())),  # unknown to an older hook
         logs=document["logs"],
         verdict=_verdict(*document.get("verdict", [EXACT])),
@@ -224,6 +229,7 @@ def _encode_point(resume_point: ResumePoint, writer: Writer) -> dict[str, Any]:
             "raised": fit.raised,
             "stop_training": fit.stop_training,
             "data": dataclasses.astuple(fit.data),
+            "script": fit.script,
             "end_state": dataclasses.astuple(fit.end_state) if fit.end_state else None,
             "returned": writer.encode([fit.epoch, fit.history, fit.params]),
         }
@@ -258,6 +264,7 @@ def _decode_point(value: dict[str, Any], reader: Reader) -> ResumePoint:
                 raised=entry.get("raised", False),
                 stop_training=entry.get("stop_training", False),
                 data=SavedData(*entry.get("data", ())),
+                script=entry.get("script", {}),
                 end_state=EndState(*entry["end_state"]) if entry.get("end_state") else None,
             )
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -112,15 +113,25 @@ class _PipelineState:
 
 
 class _ObjectsState:
-    """A PyDataset that this process alone reads, and one for the validation."""
+    """A PyDataset that this process alone reads, and one for the validation.
 
-    def __init__(self, training: Any, validation: Any) -> None:
+    ``shared``: a PyDataset that several workers read. What it changes is named alone.
+    """
+
+    def __init__(self, training: Any, validation: Any, shared: Any, model: Any) -> None:
         self._dataset = training
-        self._training = DataObjects(training) if training is not None else None
-        self._validation = DataObjects(validation) if validation is not None else None
+        self._training = DataObjects(training, model) if training is not None else None
+        self._validation = DataObjects(validation, model) if validation is not None else None
+        self._shared = DataObjects(shared, model) if shared is not None else None
         self._begin: dict[str, Any] | None = None
-        self._at_stop: dict[str, Any] | None = None
-        self._draws = False
+        self._at_stop: tuple[dict[str, Any], dict[str, Any]] | None = None
+        self._changes = False
+        """Whether the dataset was seen to draw or to change a value."""
+        self._drawing_again = False
+        self._restoring = threading.Lock()
+        """Keeps the reading of a batch and the restoring of values apart."""
+        self._restored = False
+        """Whether values were restored since the last batch."""
         self.draws_again = training is not None
         self.late: list[str] = []
         self._has_validated = False
@@ -129,15 +140,24 @@ class _ObjectsState:
         if self._training is None:
             return
         iterators.await_destroyed()
-        objects = self._training.capture()
-        for name in objects["unkeepable"]:
-            self.late.append(f"the PyDataset changes {name}, which no checkpoint can hold")
+        objects = self._training.capture(impure=self._changes)
+        self._lose(objects["unkeepable"])
         self._begin = {"process": data_objects.process_state(), "objects": objects}
+
+    def _lose(self, names: list[str]) -> None:
+        for name in names:
+            self.late.append(f"the PyDataset changes {name}, which no checkpoint can hold")
+
+    def look_at_shared(self) -> None:
+        if self._shared is not None:
+            for name in self._shared.changed():
+                self.late.append(f"several workers read a PyDataset that changes {name}")
 
     def capture(self) -> dict[str, Any]:
         out: dict[str, Any] = {}
         if self._training is not None:
             out["now"], out["begin"] = self._training.capture(), self._begin
+            out["changes"] = self._changes
         if self._validation is not None:
             out["validation"] = self._validation.capture()
             out["has_validated"] = self._has_validated
@@ -158,16 +178,25 @@ class _ObjectsState:
         begin = saved.get("begin")
         if self._training is not None and begin is not None:
             self._begin = begin
-            self._at_stop = data_objects.process_state()
+            self._at_stop = data_objects.process_state(), saved.get("now", {})
+            self._changes = saved.get("changes", True)  # an older hook does not say
+            self._drawing_again = True
             data_objects.restore_process_state(begin["process"])
             self._training.restore(begin["objects"])
 
     def drawn_again(self) -> None:
-        """Restore the generators of the process as at the stop, unless the data drew from them."""
+        """Restore what the data did not change as at the stop: other code may have changed it."""
         at_stop, self._at_stop = self._at_stop, None
         begin = (self._begin or {}).get("process")
-        if at_stop is not None and data_objects.process_state() == begin:
-            data_objects.restore_process_state(at_stop)
+        if at_stop is None or self._training is None:
+            return
+        with self._restoring:
+            self._drawing_again = False
+            self._restored = True
+            if data_objects.process_state() == begin:
+                data_objects.restore_process_state(at_stop[0])
+            if not self._changes:
+                self._training.restore(at_stop[1])
 
     @contextlib.contextmanager
     def validation_begins(self) -> Iterator[None]:
@@ -190,22 +219,34 @@ class _ObjectsState:
                 yield f"the PyDataset changes itself in {name} while Keras reads it ahead"
 
     def reading(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yield ``batches``, and note if other code draws from the same random numbers."""
+        """Yield ``batches``, and note if other code changes what the dataset changes."""
         assert self._training is not None
-        mark = self._training.mark
-        after: Any = None
+        after: dict[str, Any] = {}
         for number in itertools.count():
-            looks = self._draws or number % LOOK_EVERY == 0
-            before = mark() if looks else None
-            if after is not None and before is not None and before != after:
-                self.late.append("other code draws the random numbers of the PyDataset")
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
-            after = mark() if looks else None
-            self._draws = self._draws or before != after
+            with self._restoring:
+                whole = number % LOOK_EVERY == 0 or self._drawing_again
+                draws = self._changes or whole
+                before = self._training.mark(draws=draws, whole=whole)
+                self._note_others({} if self._restored else after, before)
+                self._restored = False
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    self._lose(self._training.unkeepable(impure=self._changes))
+                    return
+                after = self._training.mark(draws=draws, whole=whole)
+                self._changes = self._changes or before != after
             yield batch
+
+    def _note_others(self, after: dict[str, Any], before: dict[str, Any]) -> None:
+        """Name what has changed between the marks after a batch and before the next."""
+        for path in after.keys() & before.keys():
+            if after[path] is not before[path] and after[path] != before[path]:
+                self.late.append(
+                    "other code draws the random numbers of the PyDataset"
+                    if path == data_objects.DRAWS
+                    else f"other code changes {path.rpartition(':')[2]}, which the PyDataset uses"
+                )
 
 
 class DataState:
@@ -277,27 +318,33 @@ class DataState:
         """Return reasons that the graphs of a traced step show."""
         return self._pipeline.reasons_of_step(graphs)
 
+    def look_at_shared(self) -> None:
+        """Look for changes of a PyDataset that several workers read."""
+        self._objects.look_at_shared()
+
     def late_reasons(self) -> list[str]:
         """Return the reasons that were found since the last call."""
         late, self._objects.late = self._objects.late, []
         return late
 
 
-def of(iterator: Any, validation: Any) -> DataState:
+def of(iterator: Any, validation: Any, model: Any) -> DataState:
     """Return the state of the data under ``iterator`` (a ``TFEpochIterator``) and ``validation``.
 
-    ``validation`` is the argument of ``fit``.
+    ``validation`` is the argument of ``fit``, ``model`` the one that it trains.
     """
     from keras.utils import PyDataset
 
     adapter = iterator.data_adapter
     validated = validation if hasattr(validation, "element_spec") else None
-    training = dataset = None
+    training = dataset = shared = None
     if type(adapter).__name__ == "TFDatasetAdapter":
         training = undistributed(iterator._distributed_dataset)
-    elif type(adapter).__name__ == "PyDatasetAdapter" and adapter.enqueuer is None:
-        dataset = adapter.py_dataset
+    elif type(adapter).__name__ == "PyDatasetAdapter":
+        dataset = adapter.py_dataset if adapter.enqueuer is None else None
+        shared = adapter.py_dataset if dataset is None else None
     beside = validation if isinstance(validation, PyDataset) else None
     return DataState(
-        _PipelineState(training, undistributed(validated)), _ObjectsState(dataset, beside)
+        _PipelineState(training, undistributed(validated)),
+        _ObjectsState(dataset, beside, shared, model),
     )

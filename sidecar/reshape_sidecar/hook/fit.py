@@ -149,9 +149,16 @@ class Fit:
         if self.position is None or self.callbacks is None:
             return
         job = self._job
+        self.position.data.look_at_shared()
+        self._name_late_reasons()
         for reason, kind in job.script_state.findings(self.position.datasets()):
             job.reporter.set_verdict(job.reporter.verdict.worse(reason, kind))
             job.verdict_before = job.verdict_before.worse(reason, kind)
+
+    def _name_late_reasons(self) -> None:
+        reporter = self._job.reporter
+        for reason in self.position.data.late_reasons() if self.position is not None else ():
+            reporter.set_verdict(reporter.verdict.worse(reason))
 
     def epoch_begins(self, epoch: int) -> None:
         """Begin an epoch after the callbacks' ``on_epoch_begin``; restore a resumed fit.
@@ -183,6 +190,7 @@ class Fit:
         self.position.go_to(position, self.epochs_done, self.validation_data)
         variables.restore(self.model, variables.decode(saved_state.variables, reader))
         callback_state.restore(self.callbacks.callbacks, saved_state.callbacks, reader)
+        self._job.script_state.restore(saved_state.script)
         randomness.restore(saved_state.random)
         self.position.restore_data(saved_state.data)
         self._batch = position.batch
@@ -231,9 +239,7 @@ class Fit:
             job.reporter.set_verdict(
                 exactness.after_first_step(self.model, self.position, job.reporter.verdict)
             )
-        if self.position is not None:
-            for reason in self.position.data.late_reasons():
-                job.reporter.set_verdict(job.reporter.verdict.worse(reason))
+        self._name_late_reasons()
         reports = first or job.reporter.due(now_s)
         if reports:
             self.name_script_state()
@@ -367,6 +373,7 @@ class Fit:
             "data": dataclasses.astuple(
                 self.position.data.capture() if before is None else before.data
             ),
+            "script": self._job.script_state.capture(),
             "logs": numbers_of(self.last_logs) if before is None else before.logs,
             "verdict": dataclasses.astuple(self._job.reporter.verdict),
             "target": self._job.target.saved(),

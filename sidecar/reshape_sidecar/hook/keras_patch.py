@@ -163,7 +163,7 @@ def _patch_iterator(module: Any, training: Training, shuffles: JobShuffles) -> N
         with _job_seeded_arrays(module, shuffles, sources):
             init(self, *args, **kwargs)
         source = sources[0] if sources else seed_source(self)
-        data = data_state.of(self, fit.validation_data)
+        data = data_state.of(self, fit.validation_data, fit.model)
         fit.position = Position(self, enumerate_, get, source, data)
 
     @functools.wraps(get)

@@ -8,6 +8,8 @@ libraries, and files that callbacks of Keras open again by themselves.
 from __future__ import annotations
 
 import contextlib
+import gc
+import io
 import os
 import re
 import stat
@@ -75,6 +77,15 @@ def of_script(
             if file_or_none is not None and not _of_others(file_or_none.path, owned):
                 found[file_or_none.path] = file_or_none
     return [found[path] for path in sorted(found)]
+
+
+def flush() -> None:
+    """Write what the files of the script have in buffers, so that their sizes are right."""
+    for thing in gc.get_objects():
+        if isinstance(thing, (io.TextIOWrapper, io.BufferedWriter)):
+            with contextlib.suppress(Exception):
+                if stat.S_ISREG(os.fstat(thing.fileno()).st_mode):
+                    thing.flush()
 
 
 def _of_others(path: str, owned: tuple[str, ...]) -> bool:

@@ -23,6 +23,10 @@ MAKERS = frozenset(
     {"default_rng", "RandomState", "Random", "Generator", "SeedSequence", "PCG64", "MT19937"}
 )
 """Functions that make a generator; without an argument they take their seed from the system."""
+GENERATORS = frozenset(
+    {"numpy.Generator", "numpy.RandomState", "keras.SeedGenerator", "tensorflow.Generator"}
+)
+"""Package and type of generators of random numbers."""
 SEEDING = frozenset({"seed", "set_seed", "set_random_seed"})
 NO_DRAWS = ("stateless_", "get_", "set_", "from_")
 FUNCTIONS_MAX = 100
@@ -52,7 +56,7 @@ def found(dataset: Any) -> list[str]:
 
 def _used(function: types.FunctionType, dataset: Any) -> Iterator[tuple[str, Any, bool]]:
     """Yield what the code loads: its dotted name, its value, and whether it has no argument."""
-    values = dict(script_code.outer_names(function))
+    values = {place.name: place for place in script_code.outer_names(function)}
     for code in script_code.code_of(function):
         own = code.co_varnames[0] if code.co_argcount else ""
         imported: dict[str, Any] = {}
@@ -63,7 +67,7 @@ def _used(function: types.FunctionType, dataset: Any) -> Iterator[tuple[str, Any
             if step.opname in _ATTRIBUTES and value is not _NOTHING:
                 chain, value = f"{chain}.{name}", _attribute(value, name)
             elif step.opname in _LOADS and name in values:
-                chain, value = name, script_code.value_of(values[name])
+                chain, value = name, values[name].value()
             elif step.opname.startswith("LOAD_FAST") and name in imported:
                 chain, value = name, imported[name]
             elif step.opname.startswith("LOAD_FAST") and name == own:
@@ -109,17 +113,29 @@ def _draws(name: str, value: Any, *, unseeded: bool) -> bool:
         return unseeded
     if isinstance(value, type | types.ModuleType):
         return False
-    if _is_generator(value) or getattr(value, "_seed_generators", None):
+    if is_generator(value) or isinstance(value, random.SystemRandom):
         return True
     if type(value).__module__.partition(".")[0] in AUGMENTING:
         return True
-    return _is_generator(getattr(value, "__self__", None)) or _of_framework(value)
+    return is_generator(getattr(value, "__self__", None)) or _of_framework(value)
 
 
-def _is_generator(value: Any) -> bool:
-    if isinstance(value, random.Random) or type(value).__name__ == "RandomState":
-        return True
-    return hasattr(value, "bit_generator") or type(value).__name__ == "SeedGenerator"
+def is_generator(value: Any) -> bool:
+    """Return whether a value draws random numbers from a state of its own; layers may do so."""
+    if isinstance(value, random.Random):
+        return not isinstance(value, random.SystemRandom)
+    if isinstance(value, type):
+        return False
+    kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+    return kind in GENERATORS or bool(list(seeds(value)))
+
+
+def seeds(layer: Any) -> Iterator[Any]:
+    """Yield the seed variables of a layer and of the layers in it."""
+    flatten = getattr(layer, "_flatten_layers", None)
+    for one in flatten() if callable(flatten) else ():
+        for generator in getattr(one, "_seed_generators", None) or ():
+            yield generator.state
 
 
 def _of_framework(value: Any) -> bool:

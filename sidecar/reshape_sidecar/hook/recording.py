@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import Any
 
 from reshape_sidecar.contract import ENV_RECORDING, ENV_STOP_AFTER
-from reshape_sidecar.hook.script_code import outer_names, value_of
+from reshape_sidecar.hook.script_code import outer_names
 from reshape_sidecar.hook.stop import Stop
 
 KERAS_OWN = frozenset({"History", "ProgbarLogger"})
@@ -83,7 +83,7 @@ def attributes(callback: Any) -> dict[str, Any]:
 
 def _objects_of(function: FunctionType) -> dict[str, Any]:
     """Return the collections and numbers of the script that a function uses, by name."""
-    values = {name: value_of(getter) for name, getter in outer_names(function)}
+    values = {place.name: place.value() for place in outer_names(function)}
     kinds = (list, dict, set, int, float)
     return {name: value for name, value in values.items() if isinstance(value, kinds)}
 

@@ -13,10 +13,55 @@ import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 LIBRARY_PARTS = ("site-packages", "dist-packages", "reshape_sidecar")
+STORES = frozenset({"STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR"})
 GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"})
+WRAPPED = functools._lru_cache_wrapper
+"""The type of a function whose results are cached."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A name of the script that holds a value."""
+
+    name: str
+    """The name to show."""
+    owner: Any
+    """The dictionary, cell, class or object that holds it; None for a value without a name."""
+    key: str = ""
+    alone: Any = None
+    """The value without a name: a default, say."""
+
+    def value(self) -> Any:
+        """Return the value; None while there is none."""
+        with contextlib.suppress(KeyError, ValueError, AttributeError):
+            if self.owner is None:
+                return self.alone
+            if isinstance(self.owner, types.CellType):
+                return self.owner.cell_contents
+            if isinstance(self.owner, dict):
+                return self.owner[self.key]
+            if isinstance(self.owner, type):
+                return vars(self.owner)[self.key]
+            held = getattr(self.owner, "__dict__", {})
+            return held[self.key] if self.key in held else attributes(self.owner)[self.key]
+        return None
+
+    def rebind(self, value: Any) -> None:
+        """Let the name hold ``value``; do nothing if there is no name."""
+        if isinstance(self.owner, types.CellType):
+            self.owner.cell_contents = value
+        elif isinstance(self.owner, dict):
+            self.owner[self.key] = value
+        elif self.owner is not None:
+            setattr(self.owner, self.key, value)
+
+    def identity(self) -> tuple[int, str]:
+        """Return what tells two places with the same name apart."""
+        return id(self.alone if self.owner is None else self.owner), self.key
 
 
 @functools.cache
@@ -46,12 +91,13 @@ def of_script(thing: Any) -> bool:
     return name == "__main__" if file is None else _of_script_file(file)
 
 
-def methods(kind: type) -> Iterator[types.FunctionType]:
-    """Yield the functions in a class and its bases that are the script's own."""
+def methods(kind: type, own: Callable[[type], bool] = of_script) -> Iterator[types.FunctionType]:
+    """Yield the functions in a class and those of its bases that are the script's ``own``."""
     for one in kind.__mro__:
-        if of_script(one):
+        if own(one):
             for value in list(vars(one).values()):
                 inner = getattr(value, "fget", None) or getattr(value, "__func__", value)
+                inner = inner.__wrapped__ if isinstance(inner, WRAPPED) else inner
                 if isinstance(inner, types.FunctionType):
                     yield inner
 
@@ -65,57 +111,61 @@ def code_of(function: types.FunctionType) -> Iterator[types.CodeType]:
         waiting += [one for one in code.co_consts if isinstance(one, types.CodeType)]
 
 
-def outer_names(function: types.FunctionType) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield each global, enclosed and default value that a function uses: its name and a getter.
-
-    The getter raises KeyError or ValueError while the name has no value.
-    """
+def outer_names(function: types.FunctionType) -> Iterator[Place]:
+    """Yield each global, enclosed and default value that a function uses."""
     space = function.__globals__
     known = {""}
     for code in code_of(function):
         for instruction in dis.get_instructions(code):
             name = str(instruction.argval)
-            if instruction.opname in GLOBALS and name in space and name not in known:
+            named = instruction.opname in GLOBALS and name not in known
+            if named and (name in space or instruction.opname == "STORE_GLOBAL"):
                 known.add(name)
-                yield name, functools.partial(space.__getitem__, name)
-                yield from _of_module(name, space[name], code.co_names)
+                yield Place(name, space, name)
+                yield from _of_module(name, space.get(name), code.co_names)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        yield name, functools.partial(getattr, cell, "cell_contents")
+        yield Place(name, cell)
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-        yield f"a default of {function.__name__}", functools.partial(itself, value)
+        yield Place(f"a default of {function.__name__}", None, alone=value)
 
 
-def _of_module(
-    name: str, value: Any, attributes: tuple[str, ...]
-) -> Iterator[tuple[str, Callable[[], Any]]]:
+def stored_names(function: types.FunctionType) -> set[str]:
+    """Return the global, enclosed and attribute names that a function binds."""
+    return {
+        str(instruction.argval)
+        for code in code_of(function)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in STORES
+    }
+
+
+def _of_module(name: str, value: Any, names: tuple[str, ...]) -> Iterator[Place]:
     """Yield the attributes that code may use of ``value``, a module of the script."""
     file = getattr(value, "__file__", None)
     if isinstance(value, types.ModuleType) and file is not None and _of_script_file(file):
-        for attribute in attributes:
+        for attribute in names:
             if attribute in vars(value):
-                getter = functools.partial(vars(value).__getitem__, attribute)
-                yield f"{name}.{attribute}", getter
+                yield Place(f"{name}.{attribute}", vars(value), attribute)
 
 
-def class_values(kind: type) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the values in a class of the script and its bases: the name and a getter of each."""
+def class_values(kind: type, own: Callable[[type], bool] = of_script) -> Iterator[Place]:
+    """Yield the values in a class and those of its bases that are the script's ``own``."""
     for one in kind.__mro__:
-        if of_script(one):
+        if own(one):
             for name, value in list(vars(one).items()):
                 if not name.startswith("__") and not hasattr(type(value), "__get__"):
-                    yield f"{one.__name__}.{name}", functools.partial(vars(one).__getitem__, name)
+                    yield Place(f"{one.__name__}.{name}", one, name)
 
 
-def value_of(getter: Callable[[], Any]) -> Any:
-    """Return the value of a getter; None while there is none."""
-    with contextlib.suppress(KeyError, ValueError, AttributeError):
-        return getter()
-    return None
-
-
-def itself(value: Any) -> Any:
-    """Return the value: with ``functools.partial``, a getter of a value that has no name."""
-    return value
+def attributes(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, those in ``__slots__`` among them."""
+    found = dict(getattr(value, "__dict__", {}))
+    for kind in type(value).__mro__:
+        for name, one in vars(kind).items():
+            if isinstance(one, types.MemberDescriptorType):
+                with contextlib.suppress(AttributeError):  # a slot without a value
+                    found[name] = one.__get__(value)
+    return found
 
 
 def functions_in(value: Any) -> Iterator[types.FunctionType]:
@@ -124,6 +174,8 @@ def functions_in(value: Any) -> Iterator[types.FunctionType]:
         yield from functions_in(value.func)
     elif isinstance(value, types.MethodType):
         yield from functions_in(value.__func__)
+    elif isinstance(value, WRAPPED):
+        yield from functions_in(value.__wrapped__)
     elif isinstance(value, types.FunctionType):
         inner = getattr(value, "__wrapped__", None)
         if isinstance(inner, types.FunctionType):

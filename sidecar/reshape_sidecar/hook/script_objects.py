@@ -1,8 +1,9 @@
-"""Objects of the script that its callbacks reach and change, and that no checkpoint holds.
+"""Values of the script that its callbacks reach and change.
 
 Does: follows the code of the callbacks to global, enclosed and attribute values, notes what they
-are when a ``fit`` begins, and names those that are different later. Attributes of a callback with
-an exact form are left out: ``callback_state`` restores them, also if the script shares them.
+are when a ``fit`` begins, and names those that are different later. Numbers and texts that the
+callbacks' code binds to a name are captured and restored. Attributes of a callback with an exact
+form are left out: ``callback_state`` restores them, also if the script shares them.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import itertools
 import math
 import operator
 import random
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from reshape_sidecar.hook import script_code, variables
+from reshape_sidecar.hook import process_state, script_code, variables
 from reshape_sidecar.hook.callback_state import NEVER_KEPT, SKIPPED_CLASSES
-from reshape_sidecar.hook.values import Unkeepable, Writer
+from reshape_sidecar.hook.script_code import Place
+from reshape_sidecar.hook.values import Inline, InlineReader, Unkeepable, Writer
 
 PLAIN = frozenset({str, int, float, bool, bytes, complex, type(None)})
 COUNTS = frozenset({int, bool})
@@ -37,8 +40,6 @@ ITEM_BYTES = 8
 SLOTS_MAX = 500
 """Most values that are followed."""
 
-Getter = Callable[[], Any]
-
 
 class ScriptObjects:
     """The values that the callbacks of one fit reach, and what they were at its start."""
@@ -48,23 +49,62 @@ class ScriptObjects:
         self._restored: set[int] = set()
         self._functions: set[types.FunctionType] = set()
         self._classes: set[type] = set()
-        self._slots: dict[str, Getter] = {}
-        self._places: set[tuple[Any, ...]] = set()
+        self._slots: dict[str, Place] = {}
+        self._places: set[tuple[int, str]] = set()
         self._before: dict[str, Any] = {}
+        self._callbacks = callbacks
+        self._stored: set[str] = set()
         for callback in callbacks:
             if type(callback).__name__ not in SKIPPED_CLASSES:
                 self._follow_callback(callback)
-        for name, getter in self._slots.items():
-            self._before[name] = self._seen(getter)
+        for name, place in self._slots.items():
+            self._before[name] = self._seen(place)
+        self._first = {name: place.value() for name, place in self._slots.items()}
 
     def changed(self) -> list[str]:
         """Return the names of the values that have changed since, each once."""
         names = [
-            name for name, before in self._before.items() if self._seen(self._slots[name]) != before
+            name
+            for name, before in self._before.items()
+            if not self._is_restored(self._slots[name]) and self._seen(self._slots[name]) != before
         ]
         for name in names:
             del self._before[name]
         return names
+
+    def _is_restored(self, place: Place) -> bool:
+        return (place.key or place.name) in self._stored and _is_constant(place.value())
+
+    def capture(self) -> dict[str, Any]:
+        """Return the numbers and texts that callbacks have bound to names, as plain JSON values."""
+        bound = {}
+        for name, place in self._slots.items():
+            value, first = place.value(), self._first[name]
+            if self._is_restored(place) and (type(value) is not type(first) or value != first):
+                bound[name] = Inline().encode(value)
+        return {"bound": bound, "process": self._process() if bound else {}}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Restore what ``capture`` returned.
+
+        Flags that may tell of threads, files or profilers of the process before are left out.
+        """
+        again = saved.get("process", {}) == self._process()
+        for name, encoded in saved.get("bound", {}).items():
+            value = InlineReader().decode(encoded)
+            if name in self._slots and (again or not isinstance(value, bool)):
+                self._slots[name].rebind(value)
+
+    def _process(self) -> dict[str, str]:
+        """Return what threads, files and profilers that the callbacks reach do at the moment."""
+        found = {name: process_state.condition(one.value()) for name, one in self._slots.items()}
+        for callback in self._callbacks:
+            for name, value in vars(callback).items():
+                if name not in NEVER_KEPT:
+                    found[f"{type(callback).__name__}.{name}"] = process_state.condition(value)
+        if any(map(process_state.profiles, self._callbacks)):
+            found[""] = "a profiler"
+        return {name: doing for name, doing in found.items() if doing is not None}
 
     # -- what callbacks reach ---------------------------------------------------------------
 
@@ -78,9 +118,7 @@ class ScriptObjects:
                 if type(value) not in PLAIN:
                     self._restored.add(id(value))
             elif own or script_code.of_script(type(value)):
-                self._follow(
-                    f"{kind.__name__}.{name}", functools.partial(script_code.itself, value)
-                )
+                self._follow(Place(f"{kind.__name__}.{name}", None, alone=value))
             else:
                 self._follow_functions(value)
         self._follow_class(kind)
@@ -89,8 +127,8 @@ class ScriptObjects:
         if kind in self._classes:
             return
         self._classes.add(kind)
-        for name, getter in script_code.class_values(kind):
-            self._follow(name, getter)
+        for place in script_code.class_values(kind):
+            self._follow(place)
         for function in script_code.methods(kind):
             self._follow_function(function)
 
@@ -98,37 +136,36 @@ class ScriptObjects:
         if function in self._functions or len(self._slots) >= SLOTS_MAX:
             return
         self._functions.add(function)
-        for name, getter in script_code.outer_names(function):
-            self._follow(name, getter)
+        self._stored |= script_code.stored_names(function)
+        for place in script_code.outer_names(function):
+            self._follow(place)
 
-    def _follow(self, name: str, getter: Getter) -> None:
-        value = script_code.value_of(getter)
+    def _follow(self, place: Place) -> None:
+        value = place.value()
         self._follow_functions(value)
         kind = value if isinstance(value, type) else type(value)
         if script_code.of_script(kind):
             self._follow_class(kind)
-        place = _place(getter)
-        if not _is_code(value) and place not in self._places:
-            self._places.add(place)
+        if not _is_code(value) and place.identity() not in self._places:
+            self._places.add(place.identity())
+            name = place.name
             taken = sum(known.partition(" (")[0] == name for known in self._slots)
-            self._slots[f"{name} ({taken + 1})" if taken else name] = getter
+            self._slots[f"{name} ({taken + 1})" if taken else name] = place
 
     def _follow_functions(self, value: Any) -> None:
         owner = getattr(value, "__self__", None)
         if isinstance(value, types.MethodType) and script_code.of_script(type(owner)):
-            self._follow(type(owner).__name__, functools.partial(script_code.itself, owner))
+            self._follow(Place(type(owner).__name__, None, alone=owner))
         if isinstance(value, functools.partial):
             for argument in (*value.args, *value.keywords.values()):
-                self._follow(
-                    "an argument of a partial", functools.partial(script_code.itself, argument)
-                )
+                self._follow(Place("an argument of a partial", None, alone=argument))
         for function in script_code.functions_in(value):
             self._follow_function(function)
 
     # -- what they are ------------------------------------------------------------------------
 
-    def _seen(self, getter: Getter) -> Any:
-        value = script_code.value_of(getter)
+    def _seen(self, place: Place) -> Any:
+        value = place.value()
         if id(value) in self._restored:
             return None
         with contextlib.suppress(Exception):  # it changes while it is read, or is a strange object
@@ -159,7 +196,7 @@ class ScriptObjects:
         if arrays is not None:
             return kind.__name__, _digests(arrays)
         if script_code.of_script(kind) or kind is types.SimpleNamespace:
-            return kind.__name__, self._forms(_items(_attributes(value)), depth)
+            return kind.__name__, self._forms(_items(script_code.attributes(value)), depth)
         return kind.__name__
 
     def _forms(self, items: Any, depth: int) -> tuple[Any, ...]:
@@ -192,23 +229,12 @@ def position(iterator: Any, form: Callable[[Any], Any]) -> Any:
     return repr(iterator) if counts else operator.length_hint(iterator, 0)
 
 
-def _place(getter: Getter) -> tuple[Any, ...]:
-    """Return what tells the getters of two values apart that have the same name."""
-    if not isinstance(getter, functools.partial):
-        return (id(getter),)
-    owner = getattr(getter.func, "__self__", None)
-    return id(owner), *(one if isinstance(one, str) else id(one) for one in getter.args)
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object, those in ``__slots__`` among them."""
-    found = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        for name, one in vars(kind).items():
-            if isinstance(one, types.MemberDescriptorType):
-                with contextlib.suppress(AttributeError):  # a slot without a value
-                    found[name] = one.__get__(value)
-    return found
+def _is_constant(value: Any) -> bool:
+    """Return whether a value has an exact form and cannot be changed in place."""
+    if isinstance(value, tuple):
+        return type(value) is tuple and all(map(_is_constant, value))
+    scalars = getattr(sys.modules.get("numpy"), "generic", ())
+    return type(value) in PLAIN - {complex} or (isinstance(value, scalars) and _keepable(value))
 
 
 def _items(value: Any) -> Iterator[Any]:

@@ -6,7 +6,9 @@ script's: the hook cannot restore it, so the trajectory is not exact from then o
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,17 +30,54 @@ class ScriptState:
         self._checkpoints = checkpoints
         self._files_before: frozenset[open_files.Identity] = frozenset()
         self._files: set[str] = set()
+        self._outside_since_s = 0.0
+        """Since when no fit has run, as Unix time."""
+        self._written_outside: set[str] = set()
         self._callbacks: list[Any] = []
         self._objects: ScriptObjects | None = None
 
     def script_begins(self) -> None:
         """Note the files that are open before the script runs, the hook's own among them."""
         self._files_before = open_files.identities()
+        self._outside_since_s = time.time()
 
     def fit_begins(self, callbacks: list[Any], model: Any) -> None:
         """Note what the callbacks of a fit reach, after their ``on_train_begin``."""
         self._callbacks = callbacks
         self._objects = ScriptObjects(callbacks, model)
+        self._written_outside = {
+            file.path for file in self._open_files(()) if self._has_lines_again(file)
+        }
+
+    def fit_ended(self) -> None:
+        """Note that the script goes on outside of a fit."""
+        if any(file.appends for file in self._open_files(())):
+            open_files.flush()
+        self._outside_since_s = time.time()
+
+    def _has_lines_again(self, file: OpenFile) -> bool:
+        """Return whether the script appended to a file since the fit before; it does so again."""
+        if not file.appends:
+            return False
+        open_files.flush()
+        with contextlib.suppress(OSError):
+            status = os.stat(file.path)
+            return status.st_size > 0 and status.st_mtime > self._outside_since_s
+        return False
+
+    def capture(self) -> dict[str, Any]:
+        """Return the numbers and texts that callbacks of the fit have bound to names."""
+        return self._objects.capture() if self._objects is not None else {}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Restore what ``capture`` returned for the fit that has begun."""
+        if self._objects is not None:
+            self._objects.restore(saved)
+
+    def skip_fit(self, callbacks: list[Any], model: Any, saved: dict[str, Any]) -> None:
+        """Restore what ``capture`` returned at the end of a fit that is skipped."""
+        if saved.get("bound"):
+            ScriptObjects(callbacks, model).restore(saved)
 
     def findings(self, datasets: Iterable[Any]) -> Iterator[Finding]:
         """Yield what was found since the last look; ``datasets``: the pipeline of the fit."""
@@ -49,11 +88,16 @@ class ScriptState:
                 "at each start: make them attributes of a callback",
                 Trajectory.UNKNOWN,
             )
-        files = [file for file in self._open_files(datasets) if file.path not in self._files]
+        files = [
+            file
+            for file in self._open_files(datasets)
+            if file.path not in self._files
+            and (not file.appends or file.path in self._written_outside)
+        ]
         self._files.update(file.path for file in files)
         for appends, verb, verdict in (
             (False, "is truncated", Trajectory.UNKNOWN),
-            (True, "gets the lines before the fit again", Trajectory.STEPS_ONLY),
+            (True, "gets the lines outside of the fit again", Trajectory.STEPS_ONLY),
         ):
             paths = [_shown(file.path) for file in files if file.appends == appends]
             if paths:

@@ -175,8 +175,10 @@ class Training:
                 raised=history is None,
                 stop_training=bool(getattr(fit.model, "stop_training", False)),
                 data=fit.position.data.capture() if fit.position is not None else SavedData(),
+                script=self.script_state.capture(),
             )
         )
+        self.script_state.fit_ended()
         self.models.fit_ended(fit.model)
 
     def _fit_ended(self, fit: Fit) -> None:
@@ -231,6 +233,7 @@ class Training:
             callbacks, saved_state.ended_callbacks, number, model, saved_state.reader
         )
         self.ended_callbacks.fit_ended(callbacks)
+        self.script_state.skip_fit(callback_state.flattened(callbacks), model, done.script)
         self.models.skip_fit(model)
         iterator = building.build_for(model, arguments)
         end_state = self._end_states.read(done.end_state)
@@ -242,7 +245,7 @@ class Training:
             self.release_saved_state()
         validation = arguments["validation_data"]
         position.skip_fit(iterator, done.training, done.epochs, validation, done.validation)
-        data = data_state.of(iterator, validation)
+        data = data_state.of(iterator, validation, model)
         data.fill_caches(done.data, goes_on=False)
         data.restore(done.data)
         randomness.restore(done.random)

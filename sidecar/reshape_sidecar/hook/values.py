@@ -1,12 +1,15 @@
 """Python values and arrays of a training state to one JSON text and one array file, and back.
 
 Does: encodes None, bool, int, float, str, bytes, list, tuple, set, dict, those of ``collections``,
-NumPy arrays and scalars, eager tensors, and functions of Keras and NumPy by name. Any other value
-has no exact form (``Unkeepable``). Nothing is pickled, so reading a state runs no code of it.
+``bytearray``, ``array.array``, NumPy arrays and scalars, eager tensors, and functions of Keras and
+NumPy by name. Any other value has no exact form (``Unkeepable``). Nothing is pickled, so reading a
+state runs no code of it.
 """
 
 from __future__ import annotations
 
+import array
+import base64
 import contextlib
 import importlib
 import json
@@ -47,8 +50,10 @@ class Writer:
             return [self.encode(item) for item in value]
         if type(value) in (tuple, set, frozenset):
             return {f"${type(value).__name__}": [self.encode(item) for item in value]}
-        if type(value) is bytes:
-            return {"$bytes": value.hex()}
+        if type(value) in (bytes, bytearray):
+            return {f"${type(value).__name__}": value.hex()}
+        if type(value) is array.array:
+            return {"$numbers": [value.typecode, value.tobytes().hex()]}
         if type(value) is dict:
             if all(type(key) is str and not key.startswith("$") for key in value):
                 return {key: self.encode(item) for key, item in value.items()}
@@ -144,8 +149,10 @@ class Reader:
             return tuple(self.decode(item) for item in inner)
         if key in ("$set", "$frozenset"):
             return (set if key == "$set" else frozenset)(self.decode(item) for item in inner)
-        if key == "$bytes":
-            return bytes.fromhex(inner)
+        if key in ("$bytes", "$bytearray"):
+            return (bytes if key == "$bytes" else bytearray).fromhex(inner)
+        if key == "$numbers":
+            return array.array(inner[0], bytes.fromhex(inner[1]))
         if key == "$dict":
             return dict(self._pairs(inner))
         if key == "$deque":
@@ -185,6 +192,68 @@ def _mapped(file: BinaryIO) -> Any:
     with contextlib.suppress(OSError):
         content.madvise(mmap.MADV_WILLNEED)
     return content
+
+
+INLINE_BYTES_MAX = 32 << 20
+"""Most bytes of arrays in one value that stands in the JSON text."""
+
+
+class Inline(Writer):
+    """Encodes arrays into the JSON values themselves, up to a number of bytes."""
+
+    def __init__(self, bytes_max: int = INLINE_BYTES_MAX) -> None:
+        super().__init__()
+        self._left_bytes = bytes_max
+
+    def _add(self, array: Any) -> Any:
+        self._left_bytes -= array.nbytes
+        if self._left_bytes < 0:
+            raise Unkeepable("too many bytes")
+        return self._form(array)
+
+    def _form(self, array: Any) -> Any:
+        data = base64.b64encode(array.tobytes()).decode()
+        return [str(array.dtype), list(array.shape), data]
+
+
+class Trial(Inline):
+    """Tells whether values have an exact form, without a copy of their arrays."""
+
+    def _form(self, array: Any) -> Any:
+        return None
+
+
+class InlineReader(Reader):
+    """Decodes what ``Inline`` encoded."""
+
+    def __init__(self) -> None:
+        pass
+
+    def _array(self, number: Any) -> Any:
+        import numpy as np
+
+        kind, shape, data = number
+        return np.frombuffer(base64.b64decode(data), kind).reshape(shape).copy()
+
+
+def fill(there: Any, value: Any) -> bool:
+    """Give a collection the content of another; False if the two are no such collections.
+
+    The object stays: the script may hold it by several names.
+    """
+    if type(there) is not type(value):
+        return False
+    if isinstance(there, (list, bytearray, array.array)):
+        there[:] = value
+    elif isinstance(there, (dict, set)):
+        there.clear()
+        there.update(value)
+    elif isinstance(there, deque) and there.maxlen == value.maxlen:
+        there.clear()
+        there.extend(value)
+    else:
+        return False
+    return True
 
 
 def _dtype(name: str) -> Any:

@@ -16,8 +16,8 @@ from tests.support.hook_bed import Job, plain
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 SCRIPTS = Path(__file__).parent / "scripts"
-DATA, CALLBACKS, PLANTED = (
-    SCRIPTS / name for name in ("drawing.py", "process_state.py", "planted.py")
+DATA, CALLBACKS, NAMES, PLANTED = (
+    SCRIPTS / name for name in ("drawing.py", "process_state.py", "changing.py", "planted.py")
 )
 GATED = {"noise": "noise:8", "shuffling": "shuffling:8"}
 """Cases of one script, and after which of their steps a process stops."""
@@ -93,3 +93,17 @@ def test_profilers_and_threads_of_callbacks_begin_again(tmp_path: Path) -> None:
     assert wanted.code == 0, wanted.err
     found = steps_of_stopped(Job(tmp_path / "job", CALLBACKS, tuple(stops)), stops)
     assert [*found["board"], *found["profiled"]] == wanted.lines("STEP")
+
+
+def test_values_that_data_and_callbacks_change_by_name_are_restored(tmp_path: Path) -> None:
+    stops = {
+        "globals": "globals:8",
+        "attributes": "attributes:epoch 1",
+        "enclosed": "enclosed:10",
+        "cached": "cached:15",
+        "two_fits": "two_fits:8",
+    }
+    wanted = plain(NAMES, *stops)
+    assert wanted.code == 0, wanted.err
+    job = Job(tmp_path / "job", NAMES, tuple(stops))
+    assert steps_of_stopped(job, stops) == by_case(wanted.lines("STEP"))

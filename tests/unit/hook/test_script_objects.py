@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+import threading
 import types
 from collections.abc import Callable
 from typing import Any
@@ -53,7 +54,6 @@ HELD: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "an endless iterator": (lambda: itertools.cycle([0.1, 0.2]), next),
     "an iterator over a list": (lambda: iter([0.1, 0.2]), next),
     "a generator": (lambda: (rate / 2 for rate in (1, 2)), next),
-    "an array of bytes": (bytearray, lambda held: held.append(1)),
     "a text in memory": (io.StringIO, lambda held: held.write("x")),
     "a namespace": (lambda: types.SimpleNamespace(step=0), step),
     "an object with slots": (Slotted, count_up),
@@ -102,3 +102,82 @@ def test_of_two_lists_with_one_name_the_second_is_named_too() -> None:
     for callback in callbacks:
         callback.on_epoch_end()
     assert objects.changed() == ["held (2)"]
+
+
+best = 1.0
+
+
+def improve() -> None:
+    global best
+    best /= 2
+
+
+class Counted:
+    """A callback that counts in its class."""
+
+    count = 0
+    name = "", 0
+
+    def on_epoch_end(self) -> None:
+        Counted.count += 1
+        Counted.name = "step", Counted.count
+
+
+def counting() -> Callable[[], int]:
+    count = 0
+
+    def count_up() -> int:
+        nonlocal count
+        count += 1
+        return count
+
+    return count_up
+
+
+def test_numbers_and_texts_that_callbacks_bind_to_names_are_restored() -> None:
+    global best
+    count_up = counting()
+    callbacks: list[Any] = [Calling(improve), Calling(count_up), Counted()]
+    objects = ScriptObjects(callbacks, None)
+    assert objects.capture()["bound"] == {}
+    for callback in callbacks:
+        callback.on_epoch_end()
+    saved = objects.capture()
+    assert objects.changed() == []
+    best, Counted.count, Counted.name = 1.0, 0, ("", 0)
+    count_up_again = counting()
+    ScriptObjects([Calling(improve), Calling(count_up_again), Counted()], None).restore(saved)
+    assert (best, Counted.count, Counted.name) == (0.5, 1, ("step", 1))
+    assert count_up_again() == 2
+    best, Counted.count, Counted.name = 1.0, 0, ("", 0)
+
+
+class Working:
+    """A callback whose class knows whether its thread runs."""
+
+    begun = False
+    begins = 0
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def on_epoch_end(self) -> None:
+        if not Working.begun:
+            self.lock.acquire()
+            Working.begun = True
+        Working.begins += 1
+
+
+def test_a_flag_about_what_died_with_the_process_is_not_restored() -> None:
+    callback = Working()
+    objects = ScriptObjects([callback], None)
+    callback.on_epoch_end()
+    saved = objects.capture()
+    Working.begun, Working.begins = False, 0
+    ScriptObjects([Working()], None).restore(saved)
+    assert (Working.begun, Working.begins) == (False, 1)
+    again = Working()
+    again.lock.acquire()
+    ScriptObjects([again], None).restore(saved)
+    assert Working.begun, "the lock is taken again, so the flag is right"
+    Working.begun, Working.begins = False, 0

@@ -179,7 +179,23 @@ def only_read() -> None:
 
 def appended() -> None:
     with open("appended.txt", "a") as notes:
+        notes.write("begin\n")
         fit(each(lambda logs: notes.write("step\n")))
+
+
+def appended_between() -> None:
+    with open("between.txt", "a") as notes:
+        fit(each(lambda logs: notes.write("step\n")))
+        print("between fits", file=notes)
+        fit(each(lambda logs: notes.write("step\n")))
+
+
+def appended_in_fit() -> None:
+    logger = logging.getLogger("in_fit")
+    logger.addHandler(logging.FileHandler("in_fit.log"))
+    with open("in_fit.txt", "a") as notes:
+        for _ in range(2):
+            fit(each(lambda logs: notes.write("step\n")), each(lambda logs: logger.warning("step")))
 
 
 def logged() -> None:
@@ -225,6 +241,8 @@ CASES = [
     only_read,
     truncated,
     appended,
+    appended_between,
+    appended_in_fit,
     logged,
     written_each_time,
     of_keras,
