@@ -25,8 +25,8 @@ from reshape_sidecar.hook.pipelines import undistributed
 
 FILLED_BY = "_reshape_filled_by"
 """Attribute of a cached dataset: the values with which its functions filled the cache."""
-LOOK_EVERY = 16
-"""Of a PyDataset that draws no random numbers, each of so many batches is examined."""
+LOOK_EVERY, LOOKS = 16, 2
+"""Of so many batches of a PyDataset, the first ones are examined wholly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class _PipelineState:
     def __init__(self, training: Any, validation: Any) -> None:
         self._training = PipelineVariables(training)
         self._validation = PipelineVariables(validation)
+        self.datasets = self._training.datasets
         mine = self._training.handles
         known = {id(handle) for handle in mine}
         self._handles = [*mine, *(one for one in self._validation.handles if id(one) not in known)]
@@ -224,8 +225,9 @@ class _ObjectsState:
         after: dict[str, Any] = {}
         for number in itertools.count():
             with self._restoring:
-                whole = number % LOOK_EVERY == 0 or self._drawing_again
-                draws = self._changes or whole
+                # Keras has read the first batch before, so the second may be another case.
+                whole = number % LOOK_EVERY < LOOKS or self._drawing_again
+                draws = self._changes or whole or number < LOOK_EVERY
                 before = self._training.mark(draws=draws, whole=whole)
                 self._note_others({} if self._restored else after, before)
                 self._restored = False
@@ -317,6 +319,11 @@ class DataState:
     def reasons_of_step(self, graphs: Iterable[Any]) -> Iterable[str]:
         """Return reasons that the graphs of a traced step show."""
         return self._pipeline.reasons_of_step(graphs)
+
+    @property
+    def datasets(self) -> list[Any]:
+        """The datasets of the training pipeline and those that its functions read."""
+        return self._pipeline.datasets
 
     def look_at_shared(self) -> None:
         """Look for changes of a PyDataset that several workers read."""

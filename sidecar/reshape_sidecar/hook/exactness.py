@@ -129,12 +129,16 @@ def _data_reasons(model: Any, position: Any) -> Iterator[str]:
             yield "the data pipeline calls Python, whose state cannot be kept"
         if other:
             yield f"the data pipeline draws stateful random numbers ({', '.join(other)})"
-        if any(map(_unordered, position.datasets())):
+        if any(map(_unordered, position.data.datasets)):
             yield "the data pipeline keeps no order (deterministic=False)"
-        if any(map(_unseeded, position.datasets())):
+        if any(map(_unseeded, position.data.datasets)):
             yield "the data pipeline samples without a seed"
-        if any(map(_shuffles_inside, position.datasets())):
+        if any(map(_shuffles_inside, position.data.datasets)):
             yield "a function of the data pipeline shuffles without a seed"
+        outer = {id(one) for one in position.datasets()}
+        inner = [one for one in position.data.datasets if id(one) not in outer]
+        if any(map(data_order.reshuffles, inner)):
+            yield "a function of the data pipeline reads shuffled data"
         if any(map(_caches_an_order, position.datasets())):
             yield "the data pipeline caches what it has shuffled"
         if any(type(one).__name__ == "_ShuffleAndRepeatDataset" for one in position.datasets()):
@@ -213,7 +217,7 @@ def _py_dataset_class() -> Any:
 
 def _pipeline_operations(position: Any) -> Iterator[str]:
     """Yield the stateful random and Python operations in the functions of a pipeline."""
-    for dataset in position.datasets():
+    for dataset in position.data.datasets:
         for function in functions(dataset):
             yield from _stateful_random([function.graph])
             for operation in operations(function.graph):

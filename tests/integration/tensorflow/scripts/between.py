@@ -1,6 +1,6 @@
 """Scripts that save or decide by weights between their ``fit`` calls.
 
-STOP_AT stops it at a step of this process; the hook then saves and leaves.
+STOP_AT stops it at a step; the hook then saves and leaves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ r = np.random.default_rng(0)
 w = r.normal(size=(16, 4))
 x = r.normal(size=(128, 16)).astype("float32")
 y = (x @ w).argmax(1)
-steps_here = 0
+steps = 0
 
 
 def built(rate: float) -> Any:
@@ -36,10 +36,10 @@ class Stops(keras.callbacks.Callback):  # type: ignore[misc]
     """Prints each step, and stops."""
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        global steps_here
-        steps_here += 1
-        print("STEP", steps_here, logs["loss"], flush=True)
-        if steps_here == STOP_AT:
+        global steps
+        steps += 1
+        print("STEP", steps, logs["loss"], flush=True)
+        if steps == STOP_AT:
             os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -6,6 +6,8 @@ STOP_AT stops it at a step of this process; the hook then saves and leaves.
 from __future__ import annotations
 
 import collections
+import functools
+import itertools
 import logging
 import os
 import signal
@@ -87,6 +89,55 @@ class OwnGenerator(Noisy):
 
     def noise(self, index: int) -> Any:
         return self.rng.normal(size=(32, 16))
+
+
+rates = itertools.cycle([0.5, 1.0, 1.5])
+arrays: dict[int, Any] = {}
+drawn: dict[int, Any] = {}
+level = 0
+
+
+class Cycling(Noisy):
+    """Reads an endless iterator."""
+
+    def noise(self, index: int) -> Any:
+        return np.full((32, 16), next(rates))
+
+
+class Rising(Noisy):
+    """Counts in a global name."""
+
+    def noise(self, index: int) -> Any:
+        global level
+        level += 1
+        return np.full((32, 16), level / 100)
+
+
+@functools.lru_cache
+def by_index(index: int) -> Any:
+    return np.full((32, 16), index / 10)
+
+
+class Caching(Noisy):
+    """Caches what follows from the index, in values that no checkpoint can hold."""
+
+    def noise(self, index: int) -> Any:
+        arrays.setdefault(index, (object(), by_index(index)))
+        return arrays[index][1]
+
+
+class CachingDraws(Noisy):
+    """Caches what it has drawn."""
+
+    def noise(self, index: int) -> Any:
+        if index not in drawn:
+            drawn[index] = object(), np.random.normal(size=(32, 16))
+        return drawn[index][1]
+
+
+def raise_level(logs: Any) -> None:
+    global level
+    level += 10
 
 
 class Tally:
@@ -232,6 +283,34 @@ def workers_by_index() -> None:
     fit(data=ByIndex(workers=2))
 
 
+def endless() -> None:
+    fit(data=Cycling())
+
+
+def with_callback() -> None:
+    fit(each(raise_level), data=Rising())
+
+
+def counted() -> None:
+    fit(data=Rising())
+
+
+def counted_by_workers() -> None:
+    fit(data=Rising(workers=2))
+
+
+def caching() -> None:
+    fit(data=Caching())
+
+
+def caching_by_workers() -> None:
+    fit(data=Caching(workers=2))
+
+
+def caching_draws() -> None:
+    fit(data=CachingDraws())
+
+
 CASES = [
     lists,
     rebound,
@@ -249,6 +328,13 @@ CASES = [
     workers,
     processes,
     workers_by_index,
+    endless,
+    with_callback,
+    counted,
+    counted_by_workers,
+    caching,
+    caching_by_workers,
+    caching_draws,
 ]
 
 
@@ -256,7 +342,9 @@ def show_findings() -> None:
     """Print what is named of each case, and keep it from the verdict on the next."""
     state: Any = sys.modules["_reshape_hook.hook.script_state"].ScriptState
     exactness: Any = sys.modules["_reshape_hook.hook.exactness"]
+    data: Any = sys.modules["_reshape_hook.hook.data_state"].DataState
     findings, before_training = state.findings, exactness.before_training
+    late_reasons = data.late_reasons
 
     def shown_findings(self: Any, datasets: Any) -> Any:
         for reason, kind in findings(self, datasets):
@@ -269,7 +357,13 @@ def show_findings() -> None:
             print(f"FOUND {case.__name__}|{verdict.kind}|{verdict.reason}", flush=True)
         return verdict
 
+    def shown_reasons(self: Any) -> Any:
+        for reason in late_reasons(self):
+            print(f"FOUND {case.__name__}|steps-only|{reason}", flush=True)
+        return ()
+
     state.findings, exactness.before_training = shown_findings, shown_verdict
+    data.late_reasons = shown_reasons
     for case in CASES:
         case()
 

@@ -18,13 +18,18 @@ DISK_FULL = os.environ.get("DISK_FULL")
 SEEDED = os.environ.get("SEEDED", "1") == "1"
 INPUT = os.environ.get("INPUT", "arrays")
 RAISE_AT = int(os.environ.get("RAISE_AT", "0"))
-count = 0
+
+
+def count_here(name: str) -> int:
+    """Count in the environment, for this process: the hook restores counters of the script."""
+    number = int(os.environ.get(name, "0")) + 1
+    os.environ[name] = str(number)
+    return number
 
 
 class Steps(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        global count
-        count += 1
+        count = count_here("STEPS_HERE")
         print(f"STEP {int(self.model.optimizer.iterations.numpy())}", flush=True)
         if count == STOP_AT:
             os.kill(os.getpid(), signal.SIGTERM)

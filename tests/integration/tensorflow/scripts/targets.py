@@ -19,22 +19,26 @@ mixed = np.where(half, random.integers(0, 4, 1280), y)
 """Labels of the training: half of them are drawn, so that its accuracy stays below 0.65."""
 STOP_AT = int(os.environ.get("STOP_AT", "0"))
 STOP_IN_EPOCH_END = int(os.environ.get("STOP_IN_EPOCH_END", "0"))
-steps = epochs = 0
+
+
+def count_here(name: str) -> int:
+    """Count in the environment, for this process: the hook restores counters of the script."""
+    number = int(os.environ.get(name, "0")) + 1
+    os.environ[name] = str(number)
+    return number
 
 
 class Steps(keras.callbacks.Callback):
     """Prints each step, and stops where it is asked to."""
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        global steps
-        steps += 1
+        steps = count_here("STEPS_HERE")
         print(f"STEP {self.model.name} {int(self.model.optimizer.iterations.numpy())}", flush=True)
         if steps == STOP_AT:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        global epochs
-        epochs += 1
+        epochs = count_here("EPOCHS_HERE")
         if epochs == STOP_IN_EPOCH_END:
             os.kill(os.getpid(), signal.SIGTERM)
 

@@ -14,8 +14,13 @@ import numpy as np
 import tensorflow as tf
 
 STOP_AT = int(os.environ.get("STOP_AT", "0"))
-STOP_IN = os.environ.get("STOP_IN", "")
-steps_here = 0
+
+
+def count_here(name: str) -> int:
+    """Count in the environment, for this process: the hook restores counters of the script."""
+    number = int(os.environ.get(name, "0")) + 1
+    os.environ[name] = str(number)
+    return number
 
 
 def stop_now() -> None:
@@ -24,9 +29,8 @@ def stop_now() -> None:
 
 
 def stop_in(place: str) -> None:
-    global STOP_IN
-    if place == STOP_IN:
-        STOP_IN = ""
+    if place == os.environ.get("STOP_IN"):
+        del os.environ["STOP_IN"]  # once in this process
         stop_now()
 
 
@@ -39,8 +43,7 @@ class Told(keras.callbacks.Callback):
         print(f"EPOCH {epoch} {rate:.9g}", flush=True)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        global steps_here
-        steps_here += 1
+        steps_here = count_here("STEPS_HERE")
         tracker = self.model._loss_tracker
         now = (float(tracker.total.numpy()), float(tracker.count.numpy()))
         # A resumed epoch begins with the sums of the steps before; those were printed already.

@@ -163,6 +163,10 @@ drawn = pipeline.batch(8)
 sampled = tf.data.Dataset.sample_from_datasets([pipeline] * 2, seed=3).batch(8, drop_remainder=True)
 unknown = raw.filter(lambda a, b: True).batch(8, drop_remainder=True)
 whole_batches = raw.repeat().batch(16).rebatch(8, drop_remainder=True)
+generated = tf.data.Dataset.from_generator(
+    lambda: zip(x, y, strict=True),
+    output_signature=(tf.TensorSpec((8,), tf.float32), tf.TensorSpec(y.shape[1:], y.dtype)),
+)
 policies = tf.data.experimental.AutoShardPolicy
 with all_devices.scope():
     of_script = tf.Variable(2.0, trainable=False, name="of_script")
@@ -203,6 +207,10 @@ CASES = {
     "shuffled_repeats": Case([], batched(raw.repeat(2).shuffle(32))),
     "inner_shuffle": Case([], batched(nested(None))),
     "seeded_inner_shuffle": Case([], batched(nested(3))),
+    "hidden_shuffle": Case([], batched(hidden(raw.shuffle(9)))),
+    "hidden_order": Case([], batched(hidden(raw.shuffle(9, reshuffle_each_iteration=False)))),
+    "hidden_python": Case([], batched(hidden(raw.map(on_python)))),
+    "hidden_generator": Case([], batched(hidden(generated))),
     "random_map": Case([], batched(pipeline.map(lambda a, b: (a + tf.random.uniform([8]), b)))),
     "python_map": Case([], batched(pipeline.map(on_python))),
     "noisy_map": Case([], batched(raw.map(noisy))),
