@@ -48,16 +48,21 @@ class EndStates:
         self._start = (settings.attempt, settings.generation)
 
     def write(
-        self, states: list[variables.VariableState], known: Iterable[EndState | None]
+        self,
+        states: list[variables.VariableState],
+        known: Iterable[EndState | None],
+        *,
+        slots: bool,
     ) -> EndState | None:
         """Write the ``states`` of a model at the end of a call; None if that is not possible.
 
-        ``known``: the end states of the calls before.
+        ``known``: the end states of the calls before. ``slots``: the script has saved the optimizer
+        since, so its slots are written too.
         """
         if self._folder is None:
             return None
         others = [state for state in known if state is not None]
-        states = variables.of_end(states)
+        states = variables.of_end(states, slots=slots)
         size_bytes = sum(value.nbytes for state in states for value in state.values)
         if size_bytes + sum(state.size_bytes for state in others) > BYTES_MAX:
             return None

@@ -15,7 +15,7 @@ import os
 from typing import Any
 
 from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import building, callback_state, data_state
+from reshape_sidecar.hook import building, callback_state, data_state, optimizer_saves
 from reshape_sidecar.hook.fit import Fit
 from reshape_sidecar.hook.position import Position, seed_source
 from reshape_sidecar.hook.shuffles import JobShuffles
@@ -73,6 +73,7 @@ def patch(module: Any, training: Training, shuffles: JobShuffles) -> None:
     _patch_fit(module.TensorFlowTrainer, training, other_loops)
     _patch_iterator(module, training, shuffles)
     _patch_callbacks(module.callbacks_module.CallbackList, training)
+    optimizer_saves.watch(training.optimizer_saved)
 
 
 def _patch_fit(trainer: Any, training: Training, other_loops: OtherLoops) -> None:

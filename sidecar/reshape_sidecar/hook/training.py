@@ -74,6 +74,8 @@ class Training:
         self.exit_code = 0
         """Code with which the script ends."""
         self._end_states = EndStates(settings)
+        self._optimizers_saved: set[int] = set()
+        """Calls after which the script saved an optimizer, perhaps that of the call's model."""
         self._last_source: Any = None
         self._calls = 0
         self._steps_here = 0
@@ -138,10 +140,20 @@ class Training:
         if done.raised or done.end_state is not None:
             return
         known = [fit.end_state for fit in self.finished]
-        end_state = self._end_states.write(states, known)
+        slots = calls[-1] in self._optimizers_saved
+        end_state = self._end_states.write(states, known, slots=slots)
         if end_state is None:
             self._lose_end_state()
         self.finished[calls[-1]] = dataclasses.replace(done, end_state=end_state)
+
+    def optimizer_saved(self) -> None:
+        """Note that the script saves an optimizer, as the last call of a model has left it."""
+        if self.fit is None:
+            self._optimizers_saved |= {
+                call
+                for call, fit in enumerate(self.finished)
+                if fit.model not in {later.model for later in self.finished[call + 1 :]}
+            }
 
     def _lose_end_state(self) -> None:
         self.verdict_before = self.verdict_before.worse(end_states.LOST, Trajectory.UNKNOWN)

@@ -119,25 +119,25 @@ def capture(model: Any, groups: Container[str] = GROUPS) -> list[VariableState]:
 
 END_GROUPS = ("model", "seed", "attributes")
 END_ITEMS_MAX = 16
-"""Largest variable of an optimizer in an end state: its iterations and learning rate, no slots."""
+"""Largest variable of an optimizer in an end state without slots: iterations, learning rate."""
 
 
-def of_end(states: list[VariableState]) -> list[VariableState]:
-    """Return the states that code after a ``fit`` may read: not the slots of the optimizer."""
+def of_end(states: list[VariableState], *, slots: bool) -> list[VariableState]:
+    """Return the states that code after a ``fit`` reads, with the optimizer's ``slots`` or not."""
     return [
         state
         for state in states
         if state.group in END_GROUPS
-        or (state.group == "optimizer" and state.values[0].size <= END_ITEMS_MAX)
+        or (state.group == "optimizer" and (slots or state.values[0].size <= END_ITEMS_MAX))
     ]
 
 
 def restore_end(model: Any, states: list[VariableState]) -> None:
     """Assign the states that ``of_end`` returned. Raises StateMismatch."""
     restore(model, states, END_GROUPS)
-    small = {state.name: state for state in states if state.group == "optimizer"}
+    optimizer = {state.name: state for state in states if state.group == "optimizer"}
     for group, name, variable in collect(model):
-        state = small.get(name) if group == "optimizer" else None
+        state = optimizer.get(name) if group == "optimizer" else None
         if state is not None and _fits(state, variable):
             _assign(variable, state.how, state.values)
 

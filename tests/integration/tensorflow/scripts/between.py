@@ -6,14 +6,17 @@ STOP_AT stops it at a step; the hook then saves and leaves.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import signal
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import keras
 import numpy as np
 
+h5py: Any = importlib.import_module("h5py")
 STOP_AT = int(os.environ.get("STOP_AT", "0"))
 BEST = os.path.join(os.environ["FOLDER"], "best.weights.h5")
 keras.utils.set_random_seed(1)
@@ -52,8 +55,20 @@ def trained(model: Any, number: int) -> float:
 
 
 def digest(model: Any) -> str:
-    values = b"".join(value.tobytes() for value in model.get_weights())
-    return "#" + hashlib.sha256(values).hexdigest()[:16]
+    return hashed(value.tobytes() for value in model.get_weights())
+
+
+def hashed(parts: Iterable[bytes]) -> str:
+    return "#" + hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+def digest_of_slots() -> str:
+    """A digest of the optimizer's values in the best file."""
+    with h5py.File(BEST) as file:
+        names: list[str] = []
+        file["optimizer"].visit(names.append)
+        values = [file["optimizer"][name] for name in sorted(names)]
+        return hashed(value[()].tobytes() for value in values if hasattr(value, "dtype"))
 
 
 def best_file() -> None:
@@ -64,6 +79,7 @@ def best_file() -> None:
         if loss < best:
             best = loss
             m.save_weights(BEST)
+    print("BEST", digest_of_slots())
     m.load_weights(BEST)
     print("BEST", best, float(m.evaluate(x, y, verbose=0)[0]), digest(m))
 
