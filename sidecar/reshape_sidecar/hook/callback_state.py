@@ -13,7 +13,7 @@ import functools
 import weakref
 from typing import Any
 
-from reshape_sidecar.hook import process_state
+from reshape_sidecar.hook import process_state, script_code
 from reshape_sidecar.hook.custom_step import of_keras
 from reshape_sidecar.hook.log import complain
 from reshape_sidecar.hook.values import Reader, Unkeepable, Writer, fill
@@ -104,17 +104,19 @@ def _fill(callback: Any, entry: dict[str, Any], reader: Reader) -> None:
 def _flags_of_process(callback: Any, entry: dict[str, Any]) -> list[str]:
     """Return the flags that a callback holds about what died with the process before.
 
-    There are none if the callback has already made all of it again.
+    Flags are True or False, or attributes that the callback's code sets to constants alone. There
+    are none if the callback has already made all of it again.
     """
     there = vars(callback)
     held = entry.get("process", {})  # unknown to an older hook
     again = all(process_state.condition(there.get(name)) == doing for name, doing in held.items())
     if again and not entry.get("profiles", False):
         return []
+    switches = script_code.switches(script_code.methods(type(callback)))
     return [
         name
         for name, value in entry["kept"].items()
-        if isinstance(value, bool) and there.get(name) is not value
+        if (isinstance(value, bool) or name in switches) and there.get(name) != value
     ]
 
 

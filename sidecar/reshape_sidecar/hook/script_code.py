@@ -9,16 +9,19 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import itertools
 import sys
 import sysconfig
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 LIBRARY_PARTS = ("site-packages", "dist-packages", "reshape_sidecar")
 STORES = frozenset({"STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR"})
 GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"})
+CONSTANTS = frozenset({"LOAD_CONST", "UNPACK_SEQUENCE", "COPY", "SWAP", "NOP", "RESUME"})
+"""Instructions that make or move constants."""
 WRAPPED = functools._lru_cache_wrapper
 """The type of a function whose results are cached."""
 
@@ -137,6 +140,41 @@ def stored_names(function: types.FunctionType) -> set[str]:
         for instruction in dis.get_instructions(code)
         if instruction.opname in STORES
     }
+
+
+def switches(functions: Iterable[types.FunctionType]) -> set[str]:
+    """Return the names that the ``functions`` bind to constants alone, as code does with flags."""
+    constant: set[str] = set()
+    other: set[str] = set()
+    for function in functions:
+        for code in code_of(function):
+            for line in _lines(code):
+                names = {str(step.argval) for step in line if step.opname in STORES}
+                (constant if _binds_constants(line, code) else other).update(names)
+    return constant - other
+
+
+def _lines(code: types.CodeType) -> Iterator[list[dis.Instruction]]:
+    line: list[dis.Instruction] = []
+    for step in dis.get_instructions(code):
+        if step.starts_line and line:
+            yield line
+            line = []
+        line.append(step)
+    yield line
+
+
+def _binds_constants(line: list[dis.Instruction], code: types.CodeType) -> bool:
+    """Return whether a line has constants on the right; the object of an attribute may be local."""
+    own = code.co_varnames[:1]
+    last = max((n for n, step in enumerate(line) if step.opname in STORES), default=0)
+    for step, following in itertools.pairwise(line[: last + 1]):
+        holder = step.opname == "LOAD_GLOBAL" or (step.opname == "LOAD_FAST" and step.argval in own)
+        if holder and following.opname == "STORE_ATTR":
+            continue
+        if step.opname not in CONSTANTS | STORES:
+            return False
+    return True
 
 
 def _of_module(name: str, value: Any, names: tuple[str, ...]) -> Iterator[Place]:

@@ -90,10 +90,15 @@ class ScriptObjects:
         Flags that may tell of threads, files or profilers of the process before are left out.
         """
         again = saved.get("process", {}) == self._process()
+        switches = set() if again else script_code.switches(self._functions)
         for name, encoded in saved.get("bound", {}).items():
             value = InlineReader().decode(encoded)
-            if name in self._slots and (again or not isinstance(value, bool)):
-                self._slots[name].rebind(value)
+            place = self._slots.get(name)
+            if place is None:
+                continue
+            flag = isinstance(value, bool) or (place.key or name) in switches
+            if again or not flag:
+                place.rebind(value)
 
     def _process(self) -> dict[str, str]:
         """Return what threads, files and profilers that the callbacks reach do at the moment."""

@@ -51,6 +51,22 @@ class Locking:
         self.improved = False
 
 
+class Phases:
+    """Works in a thread, and knows its phase by a text and a number."""
+
+    def __init__(self) -> None:
+        self.phase = "idle"
+        self.running = 0
+        self.steps = 0
+        self.lock = threading.Lock()
+
+    def step(self) -> None:
+        self.steps += 1
+        if self.phase == "idle":
+            self.lock.acquire()
+            self.phase, self.running = "working", 1
+
+
 def stored(folder: Path, callback: object) -> list[Any]:
     writer = Writer()
     states = callback_state.capture([callback], writer)
@@ -69,6 +85,17 @@ def test_a_callback_opens_its_file_again_and_keeps_its_count(tmp_path: Path) -> 
     restore(tmp_path, after, stored(tmp_path, before))
     after.step()
     assert (after.lines, after.file.getvalue()) == (3, "line")
+
+
+def test_a_phase_that_code_sets_to_constants_counts_as_a_flag(tmp_path: Path) -> None:
+    before, after, again = Phases(), Phases(), Phases()
+    before.step()
+    states = stored(tmp_path, before)
+    restore(tmp_path, after, states)
+    assert (after.phase, after.running, after.steps) == ("idle", 0, 1)
+    again.lock.acquire()
+    restore(tmp_path, again, states)
+    assert (again.phase, again.running, again.steps) == ("working", 1, 1)
 
 
 def test_a_callback_whose_file_is_closed_keeps_its_flags(tmp_path: Path) -> None:

@@ -156,6 +156,7 @@ class Working:
     """A callback whose class knows whether its thread runs."""
 
     begun = False
+    phase = "idle"
     begins = 0
 
     def __init__(self) -> None:
@@ -165,6 +166,7 @@ class Working:
         if not Working.begun:
             self.lock.acquire()
             Working.begun = True
+            Working.phase = "working"
         Working.begins += 1
 
 
@@ -173,11 +175,12 @@ def test_a_flag_about_what_died_with_the_process_is_not_restored() -> None:
     objects = ScriptObjects([callback], None)
     callback.on_epoch_end()
     saved = objects.capture()
-    Working.begun, Working.begins = False, 0
+    Working.begun, Working.phase, Working.begins = False, "idle", 0
     ScriptObjects([Working()], None).restore(saved)
-    assert (Working.begun, Working.begins) == (False, 1)
+    assert (Working.begun, Working.phase, Working.begins) == (False, "idle", 1)
     again = Working()
     again.lock.acquire()
     ScriptObjects([again], None).restore(saved)
     assert Working.begun, "the lock is taken again, so the flag is right"
-    Working.begun, Working.begins = False, 0
+    assert Working.phase == "working"
+    Working.begun, Working.phase, Working.begins = False, "idle", 0
