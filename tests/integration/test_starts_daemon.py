@@ -90,7 +90,7 @@ def test_a_program_that_cannot_save_keeps_its_gpus_and_says_so(bed: Bed) -> None
     here = bed.job(job)
     assert (here["size"], here["program"]) == (4, "cannot save")
     assert here["fixed_because"] == "it cannot save its steps, and may_restart is false"
-    assert "not reshaped: it cannot save" in bed.reshape("get", COLUMNS="200").stdout
+    assert "not reshaped: it cannot save" in bed.reshape("get").stdout
     assert bed.job(waits)["state"] == "submitted"
     bed.reshape("pause", job)
     paused = eventually(

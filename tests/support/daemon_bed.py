@@ -95,7 +95,7 @@ class Bed:
             "PYTHONPATH": ":".join(str(ROOT / name) for name in SOURCES),
             "PYTHONWARNINGS": "error",
             "RESHAPE_HOME": str(self.home),
-            "COLUMNS": "100",
+            "COLUMNS": "200",
             **more,
         }
 
