@@ -340,9 +340,13 @@ class Job:
     @property
     def unsaved_steps(self) -> int:
         """Steps that a stop would lose now; 0 also if the program reports no steps."""
+        return self.unsaved_at(self.progress)
+
+    def unsaved_at(self, progress: Progress) -> int:
+        """Return the steps that a stop at ``progress`` would lose."""
         if not self.program.loses:
             return 0
-        return max(0, self.progress.step - (self.progress.checkpoint_step or 0))
+        return max(0, progress.step - (progress.checkpoint_step or 0))
 
     @property
     def fixed_because(self) -> str:

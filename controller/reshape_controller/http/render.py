@@ -143,7 +143,6 @@ def _with_job(base: JobView, job: Job) -> JobView:
         exception=job.failure.exception if job.failure is not None else None,
         exception_message=job.failure.message if job.failure is not None else None,
         program=job.program.value if job.saves is not None else None,
-        unsaved_steps=job.unsaved_steps or None,
         deadline=deadline.kind.value if deadline is not None else None,
         deadline_at_s=deadline.at_s if deadline is not None else None,
     )
@@ -193,6 +192,7 @@ def _with_report(base: JobView, job: Job, report: Observed | None) -> JobView:
         accuracy=progress.accuracy,
         seconds_per_step=progress.seconds_per_step,
         checkpoint_step=progress.checkpoint_step,
+        unsaved_steps=job.unsaved_at(progress) or None,
         trajectory=progress.trajectory,
         trajectory_reason=progress.trajectory_reason,
         **_target_fields(job, progress),

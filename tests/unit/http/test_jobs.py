@@ -14,6 +14,7 @@ from reshape_controller.core.model import JobId, JobState, Stage
 from reshape_controller.http.render import job_view
 from reshape_controller.http.views import JobView
 from reshape_controller.store.protocol import JobRow
+from reshape_sidecar.wire import Observed, Phase, Progress, Saves
 from tests.support.http_bed import RECORD, Api, api
 from tests.support.store_values import job_row
 
@@ -200,3 +201,12 @@ def test_pause_and_resume_and_drain_are_answered_with_the_new_state(
         assert {gpu["owner_name"] for gpu in gpus} == {"job"}
 
     run(tmp_path, test)
+
+
+def test_the_steps_that_a_stop_would_lose_are_those_of_the_newest_report() -> None:
+    row = job_row(1, 1)
+    assert row.job is not None
+    job = replace(row.job, saves=Saves.NEVER, progress=Progress(step=5), stage=Stage.TRAINING)
+    newest = Observed(row.id, job.attempt, 1, 2, Phase.RUNNING, progress=Progress(step=90))
+    view = job_view(replace(row, job=job), newest)
+    assert (view.step, view.unsaved_steps) == (90, 90)
