@@ -7,7 +7,8 @@ and values that are no numbers are refused with a reason. State: the points of e
 fitted already.
 
 The coefficients are rounded, so that a log replays without this module and with any linear-algebra
-build. The first fit imports numpy; a daemon without such jobs starts without it.
+build. A refused fit of a job is named once. The first fit imports numpy; a daemon without such jobs
+starts without it.
 """
 
 from __future__ import annotations
@@ -82,6 +83,13 @@ class Refits:
     def __init__(self) -> None:
         self._tried: dict[JobId, int] = {}
         self._types: dict[str, Profile] = {}
+        self._named: set[JobId] = set()
+        self._refused: list[tuple[JobId, str]] = []
+
+    def refusals(self) -> list[tuple[JobId, str]]:
+        """Return jobs whose fit was refused, each once, with the reason; forget the reasons."""
+        refused, self._refused = self._refused, []
+        return refused
 
     def due(self, state: State) -> tuple[CurveFitted, ...]:
         """Return events for new curves; a refused fit gives none."""
@@ -92,35 +100,40 @@ class Refits:
             if profile is not None and self._types.get(kind) is not profile:
                 self._types[kind] = profile
                 points = [(float(p.step), p.accuracy) for p in profile.accuracy]
-                found += _event(None, kind, points, [1.0] * len(points))
+                found += _fitted(None, kind, points, [1.0] * len(points))[0]
             if job.accuracies and self._tried.get(job.id) != job.accuracies[-1].step:
                 self._tried[job.id] = job.accuracies[-1].step
-                found += _refit(state, job)
+                events, refused = _refit(state, job)
+                found += events
+                if refused and job.id not in self._named:
+                    self._named.add(job.id)
+                    self._refused.append((job.id, refused))
         for job_id in [job_id for job_id in self._tried if job_id not in state.jobs]:
             del self._tried[job_id]
+            self._named.discard(job_id)
         return tuple(found)
 
 
-def _refit(state: State, job: Job) -> list[CurveFitted]:
+def _refit(state: State, job: Job) -> tuple[list[CurveFitted], str]:
+    """Return the event of a job's new curve, or else why no curve fits."""
     own = [(float(point.step), min(point.accuracy, ACCURACY_MAX)) for point in job.accuracies]
     if len(own) < POINTS_MIN:
-        return []
+        return [], ""
     profile = state.profiles.of(job.spec.job_type)
     recorded = [(float(p.step), p.accuracy) for p in profile.accuracy] if profile else []
     weights = [1.0] * len(own) + [PROFILE_WEIGHT] * len(recorded)
     kind = job.spec.job_type or DEFAULT_TYPE
-    return _event(job.id, kind, own + recorded, weights) or _event(
-        job.id, kind, own, [1.0] * len(own)
-    )
+    events, _ = _fitted(job.id, kind, own + recorded, weights)
+    return (events, "") if events else _fitted(job.id, kind, own, [1.0] * len(own))
 
 
-def _event(
+def _fitted(
     job: JobId | None, job_type: str, points: list[Point], weights: list[float]
-) -> list[CurveFitted]:
+) -> tuple[list[CurveFitted], str]:
     try:
-        return [CurveFitted(job, job_type, fit(points, weights))]
-    except FitRefused:
-        return []
+        return [CurveFitted(job, job_type, fit(points, weights))], ""
+    except FitRefused as refused:
+        return [], str(refused)
 
 
 def _has_target(job: Job) -> bool:

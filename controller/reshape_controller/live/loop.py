@@ -271,6 +271,8 @@ class Loop:
                 entry.done.set_result(not self.journal.has_pending_projections)
         for fitted in self._refits.due(self.engine.state):
             self.post(fitted)
+        for job, reason in self._refits.refusals():
+            log.warning("curve-refused", job=job, reason=reason)
 
     def _round(self, batch: tuple[_Entry, ...], now_s: float) -> Round:
         """Do the round of a batch, and log its decisions and the policy's failures."""

@@ -108,6 +108,18 @@ def test_a_running_job_is_fitted_from_its_fifth_point_on_and_again_for_each_new_
     assert len(refits.due(world.engine.state)) == 1
 
 
+def test_a_refused_fit_of_a_job_is_named_once() -> None:
+    world, refits = World().boot(2), Refits()
+    world.submit("job", 1, length=Length(LengthUnit.TARGET_ACCURACY, 0.85))
+    state = world.engine.state
+    for count in (4, 5, 6):
+        falls = tuple(AccuracySeen(100 * k, 0.9 - 0.1 * k) for k in range(count))
+        state.put_job(replace(state.jobs[JobId("job")], accuracies=falls))
+        assert refits.due(state) == ()
+        reason = "the accuracy does not rise, so no curve can be fitted"
+        assert refits.refusals() == ([(JobId("job"), reason)] if count == 5 else [])
+
+
 def test_the_points_of_a_profile_give_the_curve_of_its_type_once_a_job_needs_it() -> None:
     world, refits = World().boot(2), Refits()
     points = tuple(AccuracyPoint(int(k), a) for k, a in on(Curve(0.004, 1.5, 0.1), STEPS))
