@@ -117,6 +117,8 @@ class CoordinatorLink:
             desired = None if nothing else codec.loads(Desired, response.body)
         except HTTPError as error:
             self.unknown_attempt = error.code in UNKNOWN_ATTEMPT
+            if error.code == HTTPStatus.BAD_REQUEST:
+                self._level = 1  # an older coordinator may have taken over
             self._on_failure(f"HTTP {error.code} {error.message}")
             return False
         except (OSError, codec.CodecError, ValueError) as error:

@@ -26,8 +26,8 @@ log = logging.getLogger("agent")
 NEVER_EXECUTED = -1
 EXIT_EXCEPTION = 1
 """Exit code of Python after an exception that the program does not catch."""
-TAIL_BYTES_MAX = 8 * limits.ERROR_CHARS_MAX
-"""Bytes read of the log's end: a line of Keras's progress bar is mostly cursor movement."""
+TAIL_BYTES_MAX = 256 * 1024
+"""Bytes read of the log's end: a message that lists a model's weights has tens of thousands."""
 _TERMINAL = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, and what moves the cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles and links

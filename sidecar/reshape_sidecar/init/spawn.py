@@ -38,17 +38,10 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def spawn(
-    command: Sequence[str],
-    folder: str,
-    env: Mapping[str, str],
-    log: Path,
-    inherit: int | None = None,
-) -> int:
+def spawn(command: Sequence[str], folder: str, env: Mapping[str, str], log: Path) -> int:
     """Start ``command`` in ``folder`` with exactly ``env``; output is appended to ``log``.
 
-    Returns the pid once the program was executed. Raises SpawnError if it was not. ``inherit``: a
-    descriptor that the program gets.
+    Returns the pid once the program was executed. Raises SpawnError if it was not.
     """
     parent = os.getpid()
     try:
@@ -56,7 +49,7 @@ def spawn(
         with os.fdopen(reader, "rb") as result, os.fdopen(writer, "wb") as report:
             pid = os.fork()
             if pid == 0:
-                _child(command, folder, env, log, writer, parent, inherit)
+                _child(command, folder, env, log, writer, parent)
             report.close()
             failure = result.read()
     except OSError as error:  # too many processes or open files
@@ -74,7 +67,6 @@ def _child(
     log: Path,
     writer: int,
     parent: int,
-    inherit: int | None,
 ) -> None:
     """Prepare and execute the program after the fork; does not return."""
     try:
@@ -91,8 +83,6 @@ def _child(
         os.dup2(nothing, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        if inherit is not None:
-            os.set_inheritable(inherit, True)
         os.chdir(folder)
         os.execvpe(command[0], list(command), dict(env))
     except BaseException as error:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import pytest
-from tornado.httpclient import HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.httputil import HTTPHeaders
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from reshape_sidecar import checkpoints, codec, limits
@@ -19,7 +21,16 @@ from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode, Folder
 from reshape_sidecar.agent.timing import Timestamps
 from reshape_sidecar.contract import HookPhase, HookReport
 from reshape_sidecar.init.values import InitStatus, TrainingProcess
-from reshape_sidecar.wire import Desired, Mode, Observed, PhaseTimes, Progress
+from reshape_sidecar.wire import (
+    LEVEL_HEADER,
+    Desired,
+    Mode,
+    Observed,
+    Phase,
+    PhaseTimes,
+    Progress,
+    Saves,
+)
 from tests.unit.sidecar.test_environment import spec
 
 OLD = Desired(epoch=2, job="j", attempt=1, generation=5, mode=Mode.RUN, devices=("a", "b"))
@@ -124,6 +135,38 @@ def test_half_a_character_in_a_report_is_neither_kept_from_the_disk_nor_from_the
 
     asyncio.run(push())
     assert [codec.loads(Observed, body).progress.step for body in sent] == [7]
+
+
+def test_reports_fall_back_to_the_first_level_once_a_coordinator_refuses_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A controller of the version before may have taken over; it knows no newer field."""
+    sent: list[bytes] = []
+    levels = iter(["2", None, "2"])
+
+    async def fetch(client: object, request: HTTPRequest) -> HTTPResponse:
+        sent.append(request.body)
+        if (level := next(levels)) is None:
+            raise HTTPClientError(400, "unknown field saves")
+        headers = HTTPHeaders({LEVEL_HEADER: level})
+        return HTTPResponse(request, 204, headers=headers, buffer=BytesIO())
+
+    monkeypatch.setattr(SimpleAsyncHTTPClient, "fetch", fetch)
+    seen = Observed("j", 1, 1, 1, Phase.RUNNING, saves=Saves.NEVER)
+
+    async def push() -> None:
+        link = CoordinatorLink(
+            spec("./t"),
+            token=lambda: "t",
+            observe=lambda: seen,
+            learn=lambda desired: True,
+            on_acknowledged=lambda: None,
+        )
+        for _ in range(3):
+            await link.push_once(30.0)
+
+    asyncio.run(push())
+    assert [codec.loads(Observed, body).saves for body in sent] == [None, Saves.NEVER, None]
 
 
 def test_sequences_of_a_later_start_are_all_higher() -> None:
