@@ -66,6 +66,17 @@ def the_log(bed: Bed) -> list[LogRecord]:
     return asyncio.run(read())
 
 
+def evaluated_steps(records: list[LogRecord]) -> set[int]:
+    """Return the steps of all evaluations that were reported."""
+    return {
+        step
+        for record in records
+        for event in record.events
+        if isinstance(event, SideCarReported) and event.observed.progress.target is not None
+        for step, _ in event.observed.progress.target.evaluations
+    }
+
+
 def reaches(bed: Bed, key: str, state: str) -> Any:
     """Wait until a job is in a state; the job."""
 
@@ -104,10 +115,22 @@ def test_the_target_ends_the_job_and_every_evaluation_is_a_point_of_its_curve(be
     fits = [event.curve.points for event in events if isinstance(event, CurveFitted)]
     assert fits[0] >= 5
     assert fits == sorted(fits)
-    steps = {
-        step
-        for event in events
-        if isinstance(event, SideCarReported) and event.observed.progress.target is not None
-        for step, _ in event.observed.progress.target.evaluations
-    }
-    assert steps == set(range(10, 100, 10))
+    assert evaluated_steps(records) == set(range(10, 100, 10))
+
+
+def test_a_target_goes_on_over_a_shrink(bed: Bed) -> None:
+    """The row of evaluations, the points and the end are those of a run without a reshape."""
+    bed.up()
+    fields = {"target_accuracy": 0.86, "epochs_in_a_row": 2, "global_batch": 128}
+    job = bed.submit("learner", SCRIPT, steps=None, framework="keras", **fields)
+    eventually(lambda: bed.job(job)["metric_step"], least_s=TENSORFLOW_S, text="an evaluation")
+    newcomer = bed.submit("newcomer", steps=20, optional_gpus=[2], max_wait_s=1)
+    reaches(bed, newcomer, "completed")
+    done = reaches(bed, job, "completed")
+    assert done["reshape_downs"] == 1
+    assert (done["failures"], done["steps_lost"], done["attempt"]) == (0, 0, 1)
+    assert done["step"] == 90
+    assert done["reason"].startswith("reached its target accuracy 0.86: val_accuracy is 0.9")
+    assert "2 times in a row" in done["reason"]
+    bed.stop()
+    assert evaluated_steps(the_log(bed)) == set(range(10, 100, 10))

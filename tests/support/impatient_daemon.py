@@ -1,7 +1,8 @@
-"""Run ``reshape`` with short deadlines for hosts: ``python -m tests.support.impatient_daemon``.
+"""Run ``reshape`` with short deadlines: ``python -m tests.support.impatient_daemon``.
 
-Does: what the command does, with a shorter deadline for hosts; all other deadlines are the
-product's. Never: gives up what is not silent. State: none.
+Does: what the command does, with a shorter deadline for hosts of a cluster, and a shorter wait
+before a program that cannot save is stopped; all other deadlines are the product's. Never: gives up
+what is not silent. State: none.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ from dataclasses import replace
 
 from reshape_controller.cli.main import main
 from reshape_controller.cli.serve import up
-from reshape_controller.core.limits import KUBERNETES
+from reshape_controller.core.limits import KUBERNETES, LOCAL
 
 HOST_SILENT_S = 40.0
 """More than the 30 s after which its SideCars are called silent, as in the product's order."""
+UNSAVED_WAIT_S = 5.0
 
 if __name__ == "__main__":
     up.KUBERNETES = replace(KUBERNETES, host_silent_s=HOST_SILENT_S)  # type: ignore[attr-defined]
+    up.LOCAL = replace(LOCAL, unsaved_wait_s=UNSAVED_WAIT_S)  # type: ignore[attr-defined]
     main()
