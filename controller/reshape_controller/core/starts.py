@@ -35,22 +35,31 @@ def counted(history: Iterable[HistoryEntry]) -> tuple[StartCount, ...]:
 
 def offered(report: Observed | None) -> StartKind:
     """Return the fastest start that a SideCar offers; cold from one that offers none."""
-    standby = report.standby if report is not None else None
-    if report is None or standby is None or standby.state is not StandbyState.READY:
-        return StartKind.COLD
-    return StartKind.SUCCESSOR if report.can_prepare else StartKind.ZYGOTE
+    if report is not None and report.can_prepare:
+        return StartKind.SUCCESSOR
+    return _without_successor(report)
 
 
 def differ(before: Observed | None, after: Observed) -> bool:
     """Return whether two reports of a job offer different starts."""
-    if after.standby is None and (before is None or before.standby is None):
+    if _says_nothing(after) and (before is None or _says_nothing(before)):
         return False
     return offered(before) is not offered(after)
 
 
 def promised(job: Job) -> StartKind:
     """Return how the job's next process starts in its present container."""
-    how = offered(job.observed)
-    if how is StartKind.SUCCESSOR and job.stage not in _BEFORE_RESHAPE:
-        return StartKind.ZYGOTE
-    return how
+    if job.stage in _BEFORE_RESHAPE:
+        return offered(job.observed)
+    return _without_successor(job.observed)
+
+
+def _without_successor(report: Observed | None) -> StartKind:
+    standby = report.standby if report is not None else None
+    is_ready = standby is not None and standby.state is StandbyState.READY
+    return StartKind.ZYGOTE if is_ready else StartKind.COLD
+
+
+def _says_nothing(report: Observed) -> bool:
+    """Return whether a SideCar of an earlier release, or of a replay, has sent the report."""
+    return report.standby is None and not report.can_prepare

@@ -81,12 +81,24 @@ def test_what_the_release_before_learned_is_of_cold_starts() -> None:
     assert codec.dumps(book.learned_of("kind")) == stored
 
 
+@pytest.mark.parametrize(("standby", "how"), [(READY, StartKind.ZYGOTE), (None, StartKind.COLD)])
+def test_a_first_start_is_promised_no_successor(standby: Standby | None, how: StartKind) -> None:
+    found = World().boot(4)
+    knobs = Knobs(can_prepare=True)
+    found.new_containers[JobId("job")] = knobs | {"standby": standby} if standby else knobs
+    found.submit("job", 1)
+    found.auto = False
+    found.plan(("job", 1))
+    found.settle_until("job", Stage.STARTING)
+    assert promised(found.job("job")) is how
+
+
 @pytest.mark.parametrize(
     ("standby", "can_prepare", "how"),
     [
         (None, False, StartKind.COLD),
-        (None, True, StartKind.COLD),
-        (Standby(StandbyState.STARTING), True, StartKind.COLD),
+        (None, True, StartKind.SUCCESSOR),
+        (Standby(StandbyState.STARTING), False, StartKind.COLD),
         (Standby(StandbyState.OFF, "a thread"), False, StartKind.COLD),
         (READY, False, StartKind.ZYGOTE),
         (READY, True, StartKind.SUCCESSOR),
@@ -111,16 +123,6 @@ def test_a_new_offer_is_seen_by_policies_although_the_job_trains_as_expected() -
         fresh = State.load(found.engine.state.dump()).snapshot()
         assert (view,) == fresh.running
         assert view.start is (StartKind.ZYGOTE if standby == READY else StartKind.COLD)
-
-
-def test_a_first_start_is_promised_no_successor() -> None:
-    found = World().boot(4)
-    found.new_containers[JobId("job")] = Knobs(standby=READY, can_prepare=True)
-    found.submit("job", 1)
-    found.auto = False
-    found.plan(("job", 1))
-    found.settle_until("job", Stage.STARTING)
-    assert promised(found.job("job")) is StartKind.ZYGOTE
 
 
 def test_a_reshape_in_place_is_weighed_with_the_promised_start_and_a_move_with_a_cold_one() -> None:
