@@ -369,7 +369,7 @@ def test_a_policy_that_fails_or_breaks_a_rule_changes_nothing(tmp_path: Path) ->
                 continue
             done = rounds.run(engine, planner, record.events, record.at_s)
             assert (done.plans, done.commands) == (record.plans, record.commands)
-            failures |= {failure.kind for failure in done.failures}
+            failures |= {each.failure.kind for each in done.decisions if each.failure}
         assert failures == set(FailureKind)
 
     asyncio.run(scenario())

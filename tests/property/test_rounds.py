@@ -58,7 +58,7 @@ class RoundEngine:
         seq, plans, commands = len(self.records) + 1, done.plans, done.commands
         record = LogRecord(seq, 1, "test", "moody", now_s, (event,), plans, commands, "")
         self.records.append(record)
-        self.failures += [failure.kind for failure in done.failures]
+        self.failures += [each.failure.kind for each in done.decisions if each.failure]
         return Step(done.commands, done.history)
 
     def __getattr__(self, name: str) -> Any:

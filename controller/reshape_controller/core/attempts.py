@@ -6,6 +6,8 @@ and retries, ends. GPUs pass between jobs in ``core.coordinator`` alone.
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from reshape_controller.core.commands import Launch, Remove, SetDesired
 from reshape_controller.core.limits import RETRY_BACKOFF_MAX_S
 from reshape_controller.core.model import (
@@ -19,7 +21,7 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.state import State
-from reshape_controller.core.transaction import Transaction
+from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout
 
 PAUSED = "paused, checkpoint kept: "
@@ -106,25 +108,39 @@ def ask(
     job_id: JobId,
     mode: Mode,
     devices: tuple[GpuId, ...] = (),
+    /,
     *,
-    force: bool = False,
+    to: Stage | None = None,
+    **changes: Unpack[JobChanges],
 ) -> Job:
-    """Raise the job's generation and send its SideCar the new desired state. What is prepared for
-    these devices is used; nothing is prepared after this (R2)."""
-    generation = tx.state.jobs[job_id].generation + 1
-    job = tx.update(
-        job_id, generation=generation, mode=mode, devices=devices, force=force, prepare=None
-    )
+    """Raise the job's generation, send its SideCar the new desired state, and return the job. What
+    is prepared for these devices is used; nothing is prepared after this (R2).
+
+    ``to``: stage to move the job to; None: it stays in its stage. ``changes``: further fields.
+    """
+    asked: JobChanges = {
+        "generation": tx.state.jobs[job_id].generation + 1,
+        "mode": mode,
+        "devices": devices,
+        "force": False,
+        "prepare": None,
+    }
+    if to is None:
+        job = tx.take_changes(job_id, asked | changes)
+    else:
+        job = tx.move(job_id, to, **(asked | changes))
     repeat(tx, job)
     return job
 
 
 def start(tx: Transaction, job_id: JobId, gpus: tuple[GpuId, ...], reason: str) -> Job:
     """Have an initialised or crashed attempt train on ``gpus``, which are its own."""
-    ask(tx, job_id, Mode.RUN, gpus)
-    return tx.move(
+    return ask(
+        tx,
         job_id,
-        Stage.STARTING,
+        Mode.RUN,
+        gpus,
+        to=Stage.STARTING,
         gpus=gpus,
         reason=reason,
         deadline=until(tx, DeadlineKind.FIRST_STEP, tx.limits.first_step_s),
@@ -139,11 +155,14 @@ def end(
     If the deadline passes first, the launcher removes the container. ``after``: the job's state
     once the container has ended.
     """
-    job = ask(tx, job_id, Mode.EXIT, force=True)
-    wait_s = save_deadline_s(tx.state, job) + tx.limits.kill_after_s + tx.limits.end_s
-    return tx.move(
+    save_s = save_deadline_s(tx.state, tx.state.jobs[job_id])
+    wait_s = save_s + tx.limits.kill_after_s + tx.limits.end_s
+    return ask(
+        tx,
         job_id,
-        Stage.ENDING,
+        Mode.EXIT,
+        force=True,
+        to=Stage.ENDING,
         after_end=after,
         reason=reason,
         deadline=until(tx, DeadlineKind.END, wait_s),

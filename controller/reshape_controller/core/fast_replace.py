@@ -2,7 +2,8 @@
 
 A job has some 50 fields, and changes several times with each event. ``dataclasses.replace`` passes
 all of them through ``__init__``: 8 microseconds. Copying one dictionary takes 1, and a replay
-that does so takes a third less time. Therefore ``Job``, ``Gpu`` and ``Observed`` have no slots.
+that does so takes a third less time. Therefore ``Job``, ``Gpu``, ``Observed``, ``Plan`` and
+``Learned`` have no slots.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Curve:
         return step if step <= STEP_MAX else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Learned:
     """What running jobs taught about a job type; it stands beside the recorded profile."""
 

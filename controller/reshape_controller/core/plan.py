@@ -161,7 +161,7 @@ class Preemption:
     """Seconds that it needs alone, at the size and GPU type that suit it best."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """A decision. Empty ``targets``: nothing shall change now."""
 

@@ -9,9 +9,10 @@ curve. A change gives a new book; the engine's state holds the newest.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.knowledge import INIT_FIELDS, Curve, Learned, Measured
 from reshape_controller.core.model import JobSpec, LengthUnit
 from reshape_profiles.schema import DEFAULT_TYPE, Overhead, Profile

@@ -192,7 +192,7 @@ class SnapshotBuilder:
 
     def _job_view(self, job: Job, size: int) -> JobView:
         host = self._later_host(job)
-        fixed = job.fixed_because if size and not is_queued(job) else ""
+        fixed = job.fixed_because if size else ""
         trains = job.stage is Stage.TRAINING
         progress, at_s, measured = job.progress, job.progress_at_s, job.measured
         if trains and job.trend is not None:

@@ -104,7 +104,10 @@ class Stage(StrEnum):
     @property
     def has_gpus(self) -> bool:
         """Whether the job has GPUs: it trains on them, starts, or has not left them yet."""
-        return self in (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
+        return self in _WITH_GPUS
+
+
+_WITH_GPUS = (Stage.STARTING, Stage.TRAINING, Stage.SAVING, Stage.STOPPING)
 
 
 class ChangeKind(StrEnum):

@@ -37,7 +37,10 @@ class Program(StrEnum):
     @property
     def loses(self) -> bool:
         """Whether a stop loses its steps since its last checkpoint, if it has any."""
-        return self in (Program.UNSAVED, Program.MAY_RESTART)
+        return self in _LOSING
+
+
+_LOSING = (Program.UNSAVED, Program.MAY_RESTART)
 
 
 class Effect(StrEnum):

@@ -9,12 +9,12 @@ reasons. Costs count once: they are part of the predicted times.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from functools import cached_property
 from heapq import nsmallest
 from math import inf
 
 from reshape_controller.core.explanation import gpus
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Preemption, Snapshot
 from reshape_controller.core.states import PreemptionReason
@@ -47,6 +47,7 @@ HOSTS_MAX = 16
 """On so many hosts several donors are tried for a newcomer that is not overdue."""
 HOLDS = "holds-for-overdue"
 """The reason code of a plan that keeps GPUs idle for an overdue job."""
+NOTHING_TO_DO = Plan()
 
 
 class Adaptive:
@@ -388,7 +389,7 @@ class EmptyPlanBuilder:
 
     def __init__(self, now_s: float) -> None:
         self._now_s = now_s
-        self._plan = Plan()
+        self._plan = NOTHING_TO_DO
         self._wake_at_s = inf
         self._looked_up_to: JobId | None = None
 

@@ -181,8 +181,9 @@ class Shell:
         if engine.next_deadline_s(now_s) is not None:
             events = [*events, ev.DeadlinesDue()]
         done = rounds.run(engine, self.planner, events, now_s)
-        for failure in done.failures:
-            raise _policy_error(failure) from failure.error
+        for decision in done.decisions:
+            if decision.failure is not None:
+                raise _policy_error(decision.failure) from decision.failure.error
         if self.keep:
             self.history += done.history
             plans = (plan for plan in done.plans if plan.targets or plan.options)

@@ -7,8 +7,8 @@ snapshot's order. Nothing is predicted here.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
+from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import HostId, Job, JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Snapshot, Target
 

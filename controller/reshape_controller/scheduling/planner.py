@@ -61,7 +61,7 @@ class Planner:
         changed = engine.state.snapshot_builder.drain_changed_views()
         snapshot = self._index.follow(snapshot, changed)
         plan = preemption_reason.confirmed(self.policy.decide(snapshot), snapshot, self.policy)
-        if plan.about is None:
+        if plan.about is None or not snapshot.explain:
             return plan
         job = engine.state.jobs.get(plan.about)
         plan = legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)

@@ -8,7 +8,7 @@ round returns.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from reshape_controller.core.commands import Command
 from reshape_controller.core.engine import Engine, Step
@@ -17,7 +17,7 @@ from reshape_controller.core.events import Event
 from reshape_controller.core.limits import PLAN_ROUNDS_MAX
 from reshape_controller.core.plan import Plan
 from reshape_controller.core.record import HistoryEntry, LogRecord
-from reshape_controller.scheduling.planner import Decision, Planner, PolicyFailure
+from reshape_controller.scheduling.planner import Decision, Planner
 
 
 class EventFailed(ReshapeError):
@@ -31,13 +31,12 @@ class EventFailed(ReshapeError):
         self.error = error
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(NamedTuple):
     """The effects of a batch of events and of the plans after it."""
 
-    steps: tuple[Step, ...]
+    steps: list[Step]
     """The effects of each event, in order."""
-    decisions: tuple[Decision, ...]
+    decisions: list[Decision]
     """The applied plans and their effects, in order."""
 
     @property
@@ -65,36 +64,29 @@ class Round:
         """Return the applied plans. A record with the events and these plans repeats the round."""
         return tuple([decision.plan for decision in self.decisions])
 
-    @property
-    def failures(self) -> tuple[PolicyFailure, ...]:
-        """Return the failures of the policy."""
-        return tuple([each.failure for each in self.decisions if each.failure is not None])
-
 
 def run(engine: Engine, planner: Planner, events: Sequence[Event], now_s: float) -> Round:
     """Step the engine through the events, then apply plans until it wants none.
 
     Plans beyond ``PLAN_ROUNDS_MAX`` wait for the next round. Raises EventFailed.
     """
-    steps = _stepped(engine, events, now_s)
-    decisions: list[Decision] = []
-    while engine.wants_plan() and len(decisions) < PLAN_ROUNDS_MAX:
-        decisions.append(planner.decide(engine, now_s))
-    return Round(steps, tuple(decisions))
+    done = Round(_stepped(engine, events, now_s), [])
+    while engine.wants_plan() and len(done.decisions) < PLAN_ROUNDS_MAX:
+        done.decisions.append(planner.decide(engine, now_s))
+    return done
 
 
 def redo(engine: Engine, record: LogRecord) -> Round:
     """Apply the record's events, then its plans; no policy decides again. Raises EventFailed."""
     steps = _stepped(engine, record.events, record.at_s)
-    applied = (Decision(plan, engine.apply(plan, record.at_s)) for plan in record.plans)
-    return Round(steps, tuple(applied))
+    return Round(steps, [Decision(plan, engine.apply(plan, record.at_s)) for plan in record.plans])
 
 
-def _stepped(engine: Engine, events: Sequence[Event], now_s: float) -> tuple[Step, ...]:
+def _stepped(engine: Engine, events: Sequence[Event], now_s: float) -> list[Step]:
     steps: list[Step] = []
     for event in events:
         try:
             steps.append(engine.step(event, now_s))
         except Exception as error:
             raise EventFailed(len(steps), event, error) from error
-    return tuple(steps)
+    return steps

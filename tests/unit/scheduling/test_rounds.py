@@ -73,7 +73,8 @@ def test_an_empty_plan_takes_the_place_of_a_failed_one_and_the_failure_is_return
     before = world.job("a")
     done = rounds.run(world.engine, Planner(Scripted(decide)), (), 5.0)
     assert done.plans == (Plan(reason_code=kind.value, text=text),)
-    (failure,) = done.failures
+    (failure,) = [decision.failure for decision in done.decisions]
+    assert failure is not None
     assert (failure.kind, failure.policy, failure.at_s) == (kind, "scripted", 5.0)
     assert isinstance(failure.error, PlanRejected) is (kind is FailureKind.PLAN_REJECTED)
     assert (done.commands, done.history, world.job("a")) == ((), (), before)
@@ -89,10 +90,10 @@ def test_later_events_of_the_same_kind_ask_a_failed_policy_again() -> None:
         return fails(snapshot) if asked[0] == 1 else make_policy("adaptive").decide(snapshot)
 
     planner = Planner(Scripted(fails_once))
-    assert rounds.run(world.engine, planner, (), 0.0).failures
+    assert rounds.run(world.engine, planner, (), 0.0).decisions[0].failure
     event = ev.JobSubmitted(JobId("b"), dataclasses.replace(world.job("a").spec, name="b"))
     done = rounds.run(world.engine, planner, (event,), 1.0)
-    assert not done.failures
+    assert not any(decision.failure for decision in done.decisions)
     assert {target.job for plan in done.plans for target in plan.targets} >= {"a"}
 
 

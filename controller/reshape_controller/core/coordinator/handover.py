@@ -320,25 +320,22 @@ def _why_not_grow(tx: Transaction, job: Job, hand_over: HandOver) -> str:
 
 
 def _request(tx: Transaction, job_id: JobId, change: Change) -> None:
-    stays = change.kind in (ChangeKind.SHRINK, ChangeKind.GROW)
-    job = attempts.ask(
-        tx,
-        job_id,
-        Mode.RUN if stays else Mode.EXIT,
-        change.gpus_after if stays else (),
-        force=change.kind is ChangeKind.LEAVE and tx.state.jobs[job_id].program.loses,
-    )
+    job, stays = tx.state.jobs[job_id], change.kind in (ChangeKind.SHRINK, ChangeKind.GROW)
     wait_s = attempts.save_deadline_s(tx.state, job) + tx.limits.save_answer_s
     if stays:
-        change = replace(change, start=starts.promised(tx.state.jobs[job_id]))
+        change = replace(change, start=starts.promised(job))
     reason = f"{change.kind.value}: {change.size_before} to {gpus(len(change.gpus_after))}"
     if change.kind is ChangeKind.LEAVE:
         reason = job.reason  # it names the user or the drain
     if job.program.loses:
         reason += f"; {attempts.loss(job)}"
-    job = tx.move(
+    job = attempts.ask(
+        tx,
         job_id,
-        Stage.SAVING,
+        Mode.RUN if stays else Mode.EXIT,
+        change.gpus_after if stays else (),
+        force=change.kind is ChangeKind.LEAVE and job.program.loses,
+        to=Stage.SAVING,
         state=JobState.ADJUSTING,
         change=change,
         watched=True,

@@ -98,6 +98,8 @@ def leave(tx: Transaction, job_id: JobId) -> Job:
     so their release is verified like that of the others.
     """
     donor = tx.state.jobs[job_id]
+    if donor.donation is None and donor.change is None:
+        return donor
     to = donor.donation.to if donor.donation else donor.change.for_job if donor.change else None
     newcomer = tx.state.jobs.get(to) if to is not None else None
     if newcomer is not None and newcomer.hand_over is not None:
