@@ -274,7 +274,7 @@ class GrowthBounds:
                 most[host.gpu_type] = host.idle
         self._max_idle: MaxIdle = tuple(most.items())
         self._max_idle_of_all = max(most.values(), default=0)
-        self._largest_sizes: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._largest_sizes: dict[tuple[int, ...], MaxIdle] = {}
 
     def may_be_worth(self, entry: RunningEntry) -> bool:
         """Whether growth of the job could save enough."""
@@ -306,11 +306,8 @@ class GrowthBounds:
     def _class_candidates(self, job_class: RunningClass) -> list[RunningEntry]:
         """The jobs of a class that may be worth it on another host, from the class's cache."""
         cache = _cache_of(job_class, self._predictor, self.min_saving_ms)
-        sizes = self._largest_sizes.get(job_class.sizes)
-        if sizes is None:
-            sizes = tuple([_largest_within(job_class.sizes, most) for _, most in self._max_idle])
-            self._largest_sizes[job_class.sizes] = sizes
-        entries = cache.growth.get(sizes)
+        largest = self._largest(job_class.sizes)
+        entries = cache.growth.get(largest)
         if entries is None:
             entries = [entry for _, _, entry in job_class.entries]
         elif not entries:
@@ -322,8 +319,16 @@ class GrowthBounds:
                 is_cheap = entry.in_place_s * 1000.0 <= ROUNDING_MS
                 if is_cheap or self.may_be_worth(entry):
                     candidates.append(entry)
-        cache.growth[sizes] = candidates
+        cache.growth[largest] = candidates
         return candidates
+
+    def _largest(self, sizes: tuple[int, ...]) -> MaxIdle:
+        """The largest of a job's sizes that is idle on one host, for each GPU type."""
+        largest = self._largest_sizes.get(sizes)
+        if largest is None:
+            pairs = [(gpu_type, _largest_within(sizes, most)) for gpu_type, most in self._max_idle]
+            largest = self._largest_sizes[sizes] = tuple(pairs)
+        return largest
 
     def pruned(self) -> list[tuple[int, JobView]]:
         """Return the jobs that fail the bound, each with its shortfall (ms)."""
@@ -365,17 +370,17 @@ class GrowthBounds:
 
     def _compute_speedup(self, job: JobView, idle: int) -> float:
         estimate = self._predictor.estimate(job)
-        max_idle = ((job.gpu_type, job.size + idle),) if idle else self._max_idle
-        shortest_s, largest = NO_SIZE_S, job.sizes[-1] if job.sizes else 0
-        for gpu_type, most in max_idle:
-            key = (gpu_type, most if most < largest else largest)
-            step_s = estimate.min_step_s.get(key)
-            if step_s is None:
+        if idle:
+            largest: MaxIdle = ((job.gpu_type, _largest_within(job.sizes, job.size + idle)),)
+        else:
+            largest = self._largest(job.sizes)
+        shortest_s = estimate.min_step_s.get(largest)
+        if shortest_s is None:
+            possible = [NO_SIZE_S]
+            for gpu_type, most in largest:
                 times_s = self._predictor.step_times_s(job, gpu_type)
-                possible = [times_s[size] for size in job.sizes if job.size <= size <= most]
-                step_s = estimate.min_step_s[key] = min(possible, default=NO_SIZE_S)
-            if step_s < shortest_s:
-                shortest_s = step_s
+                possible += [times_s[size] for size in job.sizes if job.size <= size <= most]
+            shortest_s = estimate.min_step_s[largest] = min(possible)
         return (estimate.step_s - shortest_s) / estimate.step_s
 
 

@@ -50,12 +50,6 @@ class HostNumbering:
         numbers = {host: number for number, host in enumerate(types_of_hosts)}
         return HostNumbering(numbers, types, tuple(map(types.index, types_of_hosts.values())))
 
-    def is_of(self, hosts: tuple[HostView, ...]) -> bool:
-        """Whether these hosts have the same numbers and types."""
-        types = [self.types[number] for number in self.type_of]
-        same = [host.id for host in hosts] == [*self.numbers]
-        return same and [host.gpu_type for host in hosts] == types
-
 
 class ClassKey(NamedTuple):
     """The values in which all jobs of a class agree."""
@@ -116,7 +110,7 @@ class BoundCache:
     """By what part an iteration gets longer for each of the jobs, at least."""
     pending: list[RunningEntry]
     """Jobs whose own slowdown is not computed yet."""
-    growth: dict[tuple[int, ...], list[RunningEntry]] = field(default_factory=dict)
+    growth: dict[tuple[tuple[str, int], ...], list[RunningEntry]] = field(default_factory=dict)
     """Jobs that growth may be worth it for, by the largest size that is idle on each GPU type."""
     added: int = 0
     """How many jobs the class got since."""
@@ -240,8 +234,7 @@ class RunningIndex:
         if host >= 0:
             gpu_ends = self.gpu_ends[type_number]
             at = bisect_left(gpu_ends, end)
-            for _ in range(job.size):
-                gpu_ends.insert(at, end)
+            gpu_ends[at:at] = [end] * job.size
             self.gpu_count += job.size
             self.gpu_ends_sum_ms += job.size * end
 
@@ -271,8 +264,7 @@ class RunningIndex:
         if entry.host_number >= 0:
             gpu_ends = self.gpu_ends[entry.type_number]
             at = bisect_left(gpu_ends, end)
-            for _ in range(job.size):
-                gpu_ends.pop(at)
+            del gpu_ends[at : at + job.size]
             self.gpu_count -= job.size
             self.gpu_ends_sum_ms -= job.size * end
 
@@ -496,5 +488,13 @@ class ClusterIndex:
         return (
             before.mechanism is snapshot.mechanism
             and before.now_s <= snapshot.now_s
-            and (before.hosts is snapshot.hosts or self.numbering.is_of(snapshot.hosts))
+            and _have_same_numbers(before.hosts, snapshot.hosts)
         )
+
+
+def _have_same_numbers(before: tuple[HostView, ...], hosts: tuple[HostView, ...]) -> bool:
+    """Whether a numbering of the hosts as they were before holds for ``hosts``."""
+    changed = [(old, new) for old, new in zip(before, hosts, strict=False) if old is not new]
+    return len(before) == len(hosts) and all(
+        old.id == new.id and old.gpu_type == new.gpu_type for old, new in changed
+    )

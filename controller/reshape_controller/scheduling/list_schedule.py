@@ -100,8 +100,7 @@ class FreeTimes:
         ]
         for entry in running_index.relative.values():
             if entry.host_number >= 0:
-                for _ in range(entry.job.size):
-                    by_type[entry.type_number].append(now_ms + entry.end_ms)
+                by_type[entry.type_number] += [now_ms + entry.end_ms] * entry.job.size
         for times in by_type:
             times.sort()
             del times[count:]
