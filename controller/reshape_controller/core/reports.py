@@ -20,12 +20,15 @@ from reshape_controller.core.transaction import JobChanges, Transaction
 from reshape_controller.core.transitions import WITH_GPUS
 from reshape_sidecar.wire import Observed, OutcomeKind, Phase, Progress, Saves, TargetProgress
 
+# Python 3.11 takes long to find a member of an enum; ``take`` needs these for every report.
+_NONE, _TRAINING, _RUNNING = Stage.NONE, Stage.TRAINING, Phase.RUNNING
+
 
 def take(tx: Transaction, report: Observed) -> None:
     """Take in one report."""
     job_id = JobId(report.job)
     before = tx.state.jobs.get(job_id)
-    if before is None or before.stage is Stage.NONE:
+    if before is None or before.stage is _NONE:
         return
     if report.attempt != before.attempt or report.sequence <= before.sequence:
         return
@@ -43,7 +46,7 @@ def take(tx: Transaction, report: Observed) -> None:
         changes["saves"] = report.saves
         judged = True
     judged = judged or starts.differ(before.observed, report)
-    if before.stage is Stage.TRAINING and report.phase is Phase.RUNNING:
+    if before.stage is _TRAINING and report.phase is _RUNNING:
         # Most reports are of a job that goes on training, and can meet none of the rules.
         learning.add_progress(changes, tx, before, report, before.progress, progress)
         on_trend = before.trend is not None and "trend" not in changes

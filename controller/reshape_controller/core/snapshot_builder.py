@@ -30,6 +30,8 @@ _Order = tuple[int, int, str]
 _UNUSABLE = (GpuState.QUARANTINED, GpuState.LOST)
 _QUEUED_STATES = (JobState.SUBMITTED, JobState.INITIALIZED)
 _QUEUED_STAGES = (Stage.NONE, Stage.READY)
+_READY, _TRAINING = Stage.READY, Stage.TRAINING
+"""For each view: Python 3.11 takes long to find a member of an enum."""
 
 
 def is_queued(job: Job) -> bool:
@@ -193,7 +195,7 @@ class SnapshotBuilder:
     def _job_view(self, job: Job, size: int) -> JobView:
         host = self._later_host(job)
         fixed = job.fixed_because if size else ""
-        trains = job.stage is Stage.TRAINING
+        trains = job.stage is _TRAINING
         progress, at_s, measured = job.progress, job.progress_at_s, job.measured
         if trains and job.trend is not None:
             progress, at_s, measured = job.trend.progress, job.trend.at_s, job.trend.measured
@@ -206,7 +208,7 @@ class SnapshotBuilder:
             size=size,
             host=host,
             frozen=job.frozen or not job.reachable,
-            initialized=job.stage is Stage.READY,
+            initialized=job.stage is _READY,
             submitted_at_s=job.submitted_at_s,
             started_at_s=job.started_at_s,
             not_before_s=waits_until(job),

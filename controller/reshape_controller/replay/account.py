@@ -36,6 +36,8 @@ class Use(IntEnum):
     TRAINING = 4
 
 
+_IN_USE, _UNALLOCATED = GpuState.IN_USE, Use.UNALLOCATED
+"""For each GPU that changed: Python 3.11 takes long to find a member of an enum."""
 _STAGES = {Stage.STARTING: Use.STARTING, Stage.TRAINING: Use.TRAINING}
 _STATES = {GpuState.RESERVED: Use.RESERVED, GpuState.RELEASING: Use.STOPPING}
 _RESHAPES = (ChangeKind.SHRINK, ChangeKind.GROW, ChangeKind.RELAUNCH)
@@ -162,8 +164,8 @@ class Account:
                 uses |= dict.fromkeys(job.gpus, _STAGES.get(job.stage, Use.STOPPING))
         for gpu_id in touched.gpus:
             gpu = state.gpus[gpu_id]
-            if gpu.state is not GpuState.IN_USE:  # a GPU in use is booked with its job
-                uses[gpu_id] = _STATES.get(gpu.state, Use.UNALLOCATED)
+            if gpu.state is not _IN_USE:  # a GPU in use is booked with its job
+                uses[gpu_id] = _STATES.get(gpu.state, _UNALLOCATED)
         if self.done >= self.jobs and self._closed:
             return
         for gpu_id, use in uses.items():
@@ -195,11 +197,11 @@ class Account:
     def _gpu(self, gpu: GpuId, use: Use, now_s: float) -> None:
         booked = self._uses.get(gpu)
         if booked is None:
-            booked = self._uses[gpu] = (Use.UNALLOCATED, now_s)
+            booked = self._uses[gpu] = (_UNALLOCATED, now_s)
         before, since_s = booked
         if use is not before:
             self.seconds[before] += now_s - max(since_s, self.since_s)
-            self._allocated += (use is not Use.UNALLOCATED) - (before is not Use.UNALLOCATED)
+            self._allocated += (use is not _UNALLOCATED) - (before is not _UNALLOCATED)
             self._uses[gpu] = (use, now_s)
 
     def _job(self, job: Job, now_s: float) -> None:

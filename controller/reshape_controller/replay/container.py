@@ -18,6 +18,8 @@ from reshape_sidecar.wire import Desired, Observed, Outcome, Phase, PhaseTimes
 _EPSILON = 1e-6
 """Part of a step that rounding may lose."""
 _NO_TIMES = PhaseTimes()
+_RUNNING, _FINISHED = Phase.RUNNING, Phase.FINISHED
+"""For ``report``: Python 3.11 takes long to find a member of an enum."""
 
 
 class ContainerEvent(StrEnum):
@@ -77,7 +79,7 @@ class Container:
 
     def steps_at(self, now_s: float) -> int:
         """Return the whole steps done at ``now_s``."""
-        if self.phase is not Phase.RUNNING or self.steps_done:
+        if self.phase is not _RUNNING or self.steps_done:
             return self.step
         done = self.step + math.floor((now_s - self.at_s) / self.step_s + _EPSILON)
         return min(done, self.life.truth.total_steps)
@@ -91,7 +93,7 @@ class Container:
         """Return the SideCar's next report after ``step`` steps."""
         self.sequence += 1
         truth, life = self.life.truth, self.life
-        trains = self.phase is Phase.RUNNING
+        trains = self.phase is _RUNNING
         report = self.last_report or Observed(self.job, self.attempt, 0, 0, self.phase)
         progress = replace(
             report.progress,
@@ -112,7 +114,7 @@ class Container:
             progress=progress,
             outcome=self.outcome,
             stopped_generation=self.stopped_generation,
-            exit_code=0 if self.phase is Phase.FINISHED else None,
+            exit_code=0 if self.phase is _FINISHED else None,
             times=self.times,
         )
         return self.last_report

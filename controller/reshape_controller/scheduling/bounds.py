@@ -263,7 +263,7 @@ class GrowthBounds:
         self._predictor, self.min_saving_ms = predictor, min_saving_ms
         self._now_s, self._now_ms = snapshot.now_s, to_ms(snapshot.now_s)
         self._speedups: dict[tuple[RunningClass, int], float] = {}
-        self._mechanism = snapshot.mechanism
+        self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
         index = ClusterIndex.of(snapshot, predictor)
         self._running_index, numbers = index.running_index, index.numbering.numbers
         idle, most = snapshot.idle, dict.fromkeys(index.numbering.types, 0)
@@ -351,9 +351,9 @@ class GrowthBounds:
         saving_s = train_s * self._max_speedup(entry, entry.job_class, 0) - entry.restart_s
         idle = self._idle.get(entry.host_number, 0)
         if idle:
-            in_place = self._mechanism is not Mechanism.TERMINATE
             here_s = train_s * self._max_speedup(entry, entry.job_class, idle)
-            saving_s = max(saving_s, here_s - (entry.in_place_s if in_place else entry.restart_s))
+            cost_s = entry.in_place_s if self._in_place else entry.restart_s
+            saving_s = max(saving_s, here_s - cost_s)
         min_saving = self.min_saving_ms(entry.end_from_now_ms(self._now_ms))
         return min_saving - int(saving_s * 1000.0) - ROUNDING_MS
 
@@ -388,7 +388,7 @@ def _cache_of(
     job_class: RunningClass, predictor: Predictor, min_saving_ms: MinSaving
 ) -> BoundCache:
     """Return the cache of a class, emptied if the speeds of its type or the policy are others."""
-    tables, cache = predictor.answers(job_class.entries[0][2].job).tables, job_class.bound_cache
+    tables, cache = predictor.book.answers(job_class.key.job_type).tables, job_class.bound_cache
     if cache is None or cache.tables is not tables or cache.min_saving_ms != min_saving_ms:
         pending = [entry for _, _, entry in job_class.entries]
         cache = job_class.bound_cache = BoundCache(tables, min_saving_ms, NO_SIZE_S, pending)

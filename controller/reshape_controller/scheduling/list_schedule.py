@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from reshape_controller.core.job_estimate import QueuedWork
 from reshape_controller.core.plan import HostView
@@ -137,13 +137,11 @@ class QueueReach:
         self.limits_ms: list[int] = []
         """The limit for each GPU type; -1: no job could use any."""
         jobs, ends_ms = schedule.jobs, schedule.ends_ms
-        for type_number in range(type_count):
-            limit = -1
-            for index, end in enumerate(ends_ms):
-                start = end - jobs[index].durations_ms[type_number]
-                if start > limit:
-                    limit = start
-            self.limits_ms.append(limit)
+        for number in range(type_count):
+            starts = [
+                end - job.durations_ms[number] for job, end in zip(jobs, ends_ms, strict=True)
+            ]
+            self.limits_ms.append(max([-1, *starts]))
 
     @cached_property
     def limits_by_size_ms(self) -> list[dict[int, int]]:
@@ -236,20 +234,21 @@ class Scheduler:
         """``run`` for jobs of one GPU each. The host does not matter then: of each GPU type the
         GPU that is free first is taken, whether a running or a scheduled job frees it."""
         times_by_type, now_ms = self._first_times(len(jobs), changes), self._free_times.now_ms
-        pools = [_GpuPool(times, len(jobs)) for times in times_by_type]
+        # A list in ascending order is a heap.
+        heaps = [times[: len(jobs)] or [NEVER_MS] for times in times_by_type]
         ends: list[int] = []
         busy = total = last = 0
         for job in jobs:
             durations_ms = job.durations_ms
             end, chosen = NEVER_MS, -1
-            for type_number, pool in enumerate(pools):
-                end_here = pool.first_ms + durations_ms[type_number]
+            for type_number, heap in enumerate(heaps):
+                end_here = heap[0] + durations_ms[type_number]
                 if end_here < end:
                     end, chosen = end_here, type_number
             if chosen < 0:
                 ends.append(-1)
                 continue
-            pools[chosen].take(end)
+            heapreplace(heaps[chosen], end)
             end -= now_ms
             ends.append(end)
             busy += durations_ms[chosen]
@@ -289,33 +288,3 @@ class Scheduler:
         for size in self._sizes:
             if len(times) >= size:
                 heappush(heaps[size][type_number], times[size - 1] * hosts + host)
-
-
-class _GpuPool:
-    """The GPUs of a type in a single-GPU schedule. Times are Unix milliseconds."""
-
-    def __init__(self, times: list[int], max_jobs: int) -> None:
-        """``times``: when the GPUs are free at first, ascending; at most ``max_jobs`` jobs take
-        one."""
-        self.first_ms = times[0] if times else NEVER_MS
-        """When the next GPU is free."""
-        self._times = times
-        self._next = 0
-        """The position in ``times`` of the next GPU that no scheduled job has had."""
-        self._job_ends = [NEVER_MS]
-        """A heap of the ends of scheduled jobs."""
-        self._limit_ms = times[max_jobs - 1] if max_jobs <= len(times) else NEVER_MS
-        """A job that ends at this time or later frees its GPU too late for all other jobs."""
-
-    def take(self, end: int) -> None:
-        """Give the next GPU to a job until ``end``."""
-        times, job_ends = self._times, self._job_ends
-        if job_ends[0] == self.first_ms:
-            heappop(job_ends)
-        else:
-            self._next += 1
-        if end < self._limit_ms:
-            heappush(job_ends, end)
-        reused = job_ends[0]
-        unused = times[self._next] if self._next < len(times) else NEVER_MS
-        self.first_ms = reused if reused < unused else unused

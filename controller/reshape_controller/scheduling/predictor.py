@@ -44,28 +44,25 @@ class Predictor:
         """Make one for each decision. It uses the estimates of the snapshot's index, or else
         estimates of its own."""
         self._now_s = snapshot.now_s
-        self._book = snapshot.profiles
+        self.book = snapshot.profiles
+        """The snapshot's profile book."""
         index = snapshot.index
         estimates = index.estimates(snapshot) if index is not None else Estimates()
         self._by_job, self._shared = estimates.by_job, estimates.shared
         self._in_place = snapshot.mechanism is not Mechanism.TERMINATE
-
-    def answers(self, job: JobView) -> Answers:
-        """Return the profile book's cached answers about the job's type."""
-        return self._book.answers(job.spec.job_type)
 
     def estimate(self, job: JobView) -> JobEstimate:
         """Return the job's estimate, computed again if the profile book has changed."""
         estimate = self._by_job.get(job.id)
         if estimate is None:
             estimate = self._by_job[job.id] = self._shared_or_new(job)
-        elif estimate.book is self._book:
+        elif estimate.book is self.book:
             return estimate
         return self._revalidate(job, estimate)
 
     def _revalidate(self, job: JobView, estimate: JobEstimate) -> JobEstimate:
         """Check the job's estimate against the book, and renew the parts that no longer hold."""
-        book, kind = self._book, job.spec.job_type
+        book, kind = self.book, job.spec.job_type
         answers = book.answers(kind)
         if estimate.answers is answers:
             estimate.book = book
@@ -79,19 +76,19 @@ class Predictor:
         """Return an estimate for a job without one. Jobs that have not begun and agree in all on
         which a prediction depends share one estimate."""
         if job.size or job.initialized or job.host is not None or _has_own_progress(job):
-            return JobEstimate(self._book, NO_ANSWERS)
+            return JobEstimate(self.book, NO_ANSWERS)
         spec, shared = job.spec, self._shared
         key = (spec.job_type, spec.length, spec.global_batch, spec.optional_gpus, job.sizes)
         estimate = shared.get(key)
         if estimate is None:
             if len(shared) >= SHARED_ESTIMATES_MAX:
                 shared.clear()
-            estimate = shared[key] = JobEstimate(self._book, NO_ANSWERS)
+            estimate = shared[key] = JobEstimate(self.book, NO_ANSWERS)
         return estimate
 
     def _reset(self, job: JobView, estimate: JobEstimate, answers: Answers) -> None:
         """Compute an estimate that is new or void."""
-        estimate.reset(self._book, answers, job.spec.job_type, job.start)
+        estimate.reset(self.book, answers, job.spec.job_type, job.start)
         total = self.total_steps(job)
         if total is None:
             estimate.remaining_steps = DEFAULT_WORK_S / self.step_s(job, job.gpu_type, 1)
@@ -108,8 +105,8 @@ class Predictor:
         """Return the seconds of one iteration on ``size`` GPUs of a type."""
         kind = job.spec.job_type
         if job.measured:
-            return self._book.seconds_of_job(kind, job.measured, gpu_type, size)
-        return self._book.seconds_per_step(kind, gpu_type, size) * self._batches(job)
+            return self.book.seconds_of_job(kind, job.measured, gpu_type, size)
+        return self.book.seconds_per_step(kind, gpu_type, size) * self._batches(job)
 
     def step_times_s(self, job: JobView, gpu_type: str) -> dict[int, float]:
         """Return the seconds of one iteration by size, for all of the job's optional sizes."""
@@ -120,7 +117,7 @@ class Predictor:
         times = by_type.get(gpu_type)
         if times is None:
             kind, sizes = job.spec.job_type, job.spec.optional_gpus
-            times = self._book.speeds_of_job(kind, job.measured, gpu_type, sizes)
+            times = self.book.speeds_of_job(kind, job.measured, gpu_type, sizes)
             batches = 1.0 if job.measured else self._batches(job)
             if batches != 1.0:
                 times = {size: seconds * batches for size, seconds in times.items()}
@@ -140,7 +137,7 @@ class Predictor:
 
     def total_steps(self, job: JobView) -> float | None:
         """Return the iterations of the whole job; None while its length cannot be predicted."""
-        return total_steps(self._book, job.spec, job.progress, job.curve)
+        return total_steps(self.book, job.spec, job.progress, job.curve)
 
     def lost_steps(self, job: JobView) -> float:
         """Return the iterations that a stop now would lose: those since the last checkpoint of a
@@ -241,7 +238,7 @@ class Predictor:
     def queued_work(self, job: JobView, gpu_types: tuple[str, ...]) -> QueuedWork:
         """Return a queued job as the list schedule counts it. The job has at least one size."""
         estimate = self._by_job.get(job.id)
-        if estimate is None or estimate.book is not self._book:
+        if estimate is None or estimate.book is not self.book:
             estimate = self.estimate(job)
         work = estimate.queued_work
         if work is not None and estimate.gpu_types is gpu_types:
@@ -293,7 +290,7 @@ class Predictor:
         return (*stop, ("job stop", cost.job_stop_s), ("job start", cost.job_init_s), *start)
 
     def _batches(self, job: JobView) -> float:
-        return self._book.batches(job.spec.job_type, job.spec.global_batch)
+        return self.book.batches(job.spec.job_type, job.spec.global_batch)
 
 
 def _has_own_progress(job: JobView) -> bool:
