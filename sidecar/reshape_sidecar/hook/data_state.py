@@ -25,8 +25,9 @@ from reshape_sidecar.hook.pipelines import undistributed
 
 FILLED_BY = "_reshape_filled_by"
 """Attribute of a cached dataset: the values with which its functions filled the cache."""
-LOOK_EVERY, LOOKS = 16, 2
-"""Of so many batches of a PyDataset, the first ones are examined wholly."""
+DRAWS_EVERY, WHOLE_EVERY = 16, 128
+"""Of a PyDataset that was not seen to draw or change, each of so many batches is examined: for
+random numbers, and for all values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,8 +227,9 @@ class _ObjectsState:
         for number in itertools.count():
             with self._restoring:
                 # Keras has read the first batch before, so the second may be another case.
-                whole = number % LOOK_EVERY < LOOKS or self._drawing_again
-                draws = self._changes or whole or number < LOOK_EVERY
+                whole = number < 2 or number % WHOLE_EVERY == 0 or self._drawing_again
+                looks = number < DRAWS_EVERY or number % DRAWS_EVERY == 0
+                draws = self._changes or whole or looks
                 before = self._training.mark(draws=draws, whole=whole)
                 self._note_others({} if self._restored else after, before)
                 self._restored = False

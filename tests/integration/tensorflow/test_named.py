@@ -90,6 +90,8 @@ def test_what_was_named_stays_named_after_a_restart(tmp_path: Path) -> None:
     second = job.run()
     assert second.code == 0, second.err
     assert second.lines("LIST") == ["LIST 5"], "the list of 20 losses begins again"
+    written = (tmp_path / "lists.txt").read_text()
+    assert written == "step\n" * 20, "what is appended in a fit is not named: it is complete"
     for ended in (first, second):
         assert_named(ended, "unknown", f"{OBJECTS} (losses)")
 

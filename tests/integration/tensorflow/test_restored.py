@@ -98,8 +98,7 @@ def test_profilers_and_threads_of_callbacks_begin_again(tmp_path: Path) -> None:
 def test_values_that_data_and_callbacks_change_by_name_are_restored(tmp_path: Path) -> None:
     stops = {
         "globals": "globals:8",
-        "attributes": "attributes:epoch 1",
-        "enclosed": "enclosed:10",
+        "enclosed": "enclosed:epoch 1",
         "cached": "cached:15",
         "two_fits": "two_fits:8",
     }

@@ -184,7 +184,11 @@ class Counting(keras.callbacks.Callback):  # type: ignore[misc]
 
 def lists() -> None:
     losses: list[float] = []
-    fit(each(lambda logs: losses.append(logs["loss"])))
+    with open("lists.txt", "a") as notes:
+        fit(
+            each(lambda logs: losses.append(logs["loss"])),
+            each(lambda logs: notes.write("step\n")),
+        )
     print("LIST", len(losses))
 
 
