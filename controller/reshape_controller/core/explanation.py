@@ -106,6 +106,8 @@ def explain_json(
         "targets": _option_value(Option(plan.targets), names)["targets"],
         "reason_code": plan.reason_code,
         "text": plan.text,
+        "tie_break": tie_break_of(plan),
+        "assumed": list(plan.assumed),
         "costs": [
             {
                 "job": cost.job,
@@ -134,7 +136,34 @@ def explain_text(
     name = _namer(names)
     lines = [f"{at}  {plan.text or 'Nothing was changed.'}"]
     lines.append(f"  decided by policy {policy}, reason {plan.reason_code}")
-    return "\n".join([*lines, *_options_text(plan, name), *_costs_text(costs, name)])
+    lines += _options_text(plan, name)
+    if tie_break := tie_break_of(plan):
+        lines.append(f"  tie: {tie_break}")
+    lines += [f"  assumed: {text}" for text in plan.assumed]
+    return "\n".join([*lines, *_costs_text(costs, name)])
+
+
+def tie_break_of(plan: Plan) -> str:
+    """Return which rule chose among the options with the best makespan; empty without a tie."""
+    if plan.chosen is None:
+        return ""
+    chosen = plan.options[plan.chosen]
+    others = [option for number, option in enumerate(plan.options) if number != plan.chosen]
+    tied = [
+        option
+        for option in others
+        if not option.refused
+        and chosen.makespan_s is not None
+        and option.makespan_s == chosen.makespan_s
+    ]
+    if not tied or chosen.completion_sum_s is None:
+        return ""
+    count = f"{len(tied) + 1} options have this makespan"
+    equal = [option for option in tied if option.completion_sum_s == chosen.completion_sum_s]
+    if not equal:
+        return f"{count}; the smallest sum of completion times decided"
+    equally = f"{len(equal) + 1} also this sum of completion times"
+    return f"{count}, {equally}; fewer moved GPUs decided, or else the lower ids"
 
 
 def _costs_text(costs: Sequence[Cost], name: Callable[[JobId], str]) -> list[str]:

@@ -183,6 +183,9 @@ class Plan:
     it from now on, without a ``max_wait_s``, is no reason to plan again."""
     preemption: Preemption | None = None
     """Required by a plan with a target of size 0."""
+    assumed: tuple[str, ...] = ()
+    """Inputs of the decision that no measurement or record gives, in words. The planner adds them
+    to a plan that is explained."""
 
 
 class Policy(Protocol):

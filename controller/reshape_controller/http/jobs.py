@@ -32,7 +32,8 @@ class JobHandler(Handler):
             return job_view(row)
         folder = control.log_folder(row.job)
         where = str(folder) if folder is not None else None
-        return job_view(row, control.observed(row.id), where, control.trouble(row.job))
+        view = job_view(row, control.observed(row.id), where, control.trouble(row.job))
+        return replace(view, not_larger=control.why_not_larger(row.id) or None)
 
 
 class Jobs(JobHandler):

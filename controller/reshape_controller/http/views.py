@@ -74,6 +74,8 @@ class JobView:
     """Step at which the curve through its evaluations reaches its target accuracy."""
     target_note: str | None = None
     """Which metric stands in, or why none is judged, with the remedy."""
+    not_larger: str | None = None
+    """Why it has not more GPUs; null if it has its largest number, or does not train."""
     preempted_by: str | None = None
     """The job that preempted it last; null if none did."""
     preempted_at_s: float | None = None
@@ -245,6 +247,10 @@ class DecisionView:
     text: str
     seq: int
     explanation: str
+    tie_break: str = ""
+    """The rule that chose among the options with the best makespan; empty without a tie."""
+    assumed: tuple[str, ...] = ()
+    """Inputs that no measurement or record gives."""
     costs: tuple[CostView, ...] = ()
     """Empty until a start or reshape that it caused was measured."""
 

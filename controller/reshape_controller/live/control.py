@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from reshape_controller.core import events as ev
+from reshape_controller.core import growth
 from reshape_controller.core.errors import ReshapeError, UnknownGpu, UnknownHost, UnknownJob
 from reshape_controller.core.model import GpuId, GpuState, HostId, Job, JobId, JobSpec, JobState
 from reshape_controller.core.starts import StartCount
@@ -148,6 +149,12 @@ class Control:
     def trouble(self, job: Job) -> str:
         """Why the job's container does not come up; empty if no reason is known."""
         return self._trouble(job)
+
+    def why_not_larger(self, job: JobId) -> str:
+        """Why a job that trains has not more GPUs; empty if it has its largest number."""
+        state = self._loop.engine.state
+        known = state.jobs.get(job)
+        return growth.why_not_larger(state, known) if known is not None else ""
 
     def state(self) -> tuple[str, ...]:
         """The engine's present state, without the environments of job records."""

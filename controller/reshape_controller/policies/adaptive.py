@@ -18,7 +18,7 @@ from reshape_controller.core.fast_replace import replace
 from reshape_controller.core.model import JobId, Mechanism
 from reshape_controller.core.plan import HostView, JobView, Option, Plan, Preemption, Snapshot
 from reshape_controller.core.states import PreemptionReason
-from reshape_controller.scheduling import candidates, legal_moves, outranking
+from reshape_controller.scheduling import candidates, legal_moves, outranking, unknown_length
 from reshape_controller.scheduling.bounds import DonorBounds, GrowthBounds
 from reshape_controller.scheduling.cluster_index import RunningEntry, is_overdue
 from reshape_controller.scheduling.donors import Donors
@@ -43,6 +43,8 @@ NEWCOMERS_MAX = 4
 started on idle GPUs only."""
 EXAMINED_MAX = 32
 """So many queued jobs, in queue order, are examined to find these newcomers."""
+UNKNOWN_GROWS_AFTER_S = 300.0
+"""A job of unknown length has its size for so long before it gets idle GPUs."""
 HOSTS_MAX = 16
 """On so many hosts several donors are tried for a newcomer that is not overdue."""
 HOLDS = "holds-for-overdue"
@@ -118,8 +120,9 @@ class _Decision:
         self._cooling = self._find_cooling() if snapshot.queued else []
 
     def make(self) -> Plan:
-        """Return the plan: the first of the three steps that finds one decides."""
+        """Return the plan: the first of the four steps that finds one decides."""
         plan = self._start_overdue() or self._start_in_time() or self._grow()
+        plan = plan or self._grow_unknown_length()
         return plan if plan is not None else self._empty.build()
 
     def _start_overdue(self) -> Plan | None:
@@ -304,6 +307,22 @@ class _Decision:
             job = self._forecast.running(min(shown).job)
             self._add_waiting(job, "keeps-sizes", text, evaluation, ranking, options.count + 1)
         return None
+
+    def _grow_unknown_length(self) -> Plan | None:
+        """Give idle GPUs that no queued job wants to a job of unknown length."""
+        if self._most_idle == 0:
+            return None
+        target, at_s = unknown_length.growth(self._snapshot, self._idle, UNKNOWN_GROWS_AFTER_S)
+        self._empty.wake(at_s)
+        if target is None:
+            return None
+        job = self._forecast.running(target.job)
+        text = (
+            f"{job.spec.name} grows from {job.size} to {gpus(target.size)}: its length is unknown, "
+            "and no queued job wants them."
+        )
+        code = "grows-length-unknown"
+        return Plan((target,), code, text, job.id, (Option((target,)),), 0, weighed=1)
 
     def _no_job_grows(self) -> bool:
         """Whether the bounds alone show that no job grows. If the plan is explained, it has to say

@@ -122,7 +122,7 @@ class RecordFields(BaseModel):
         ge=1,
         le=limits.EPOCHS_MAX,
         description="length in epochs; give at most one of `epochs`, `steps`, `target_accuracy`;"
-        " without one, the job does not grow before its first progress report",
+        " without one, the job grows only onto GPUs that no queued job wants",
         examples=[10],
     )
     steps: int | None = Field(

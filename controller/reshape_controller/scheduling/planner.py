@@ -15,6 +15,7 @@ from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.plan import Plan, Policy
 from reshape_controller.scheduling import legal_moves, preemption_reason
+from reshape_controller.scheduling.assumed_inputs import with_assumed_inputs
 from reshape_controller.scheduling.cluster_index import ClusterIndex
 
 
@@ -65,7 +66,8 @@ class Planner:
             return plan
         job = engine.state.jobs.get(plan.about)
         plan = legal_moves.with_unusable_hosts(plan, job, snapshot.hosts)
-        return legal_moves.with_fixed_jobs(plan, snapshot.running)
+        plan = legal_moves.with_fixed_jobs(plan, snapshot.running)
+        return with_assumed_inputs(plan, snapshot)
 
     def decide(self, engine: Engine, now_s: float) -> Decision:
         """Apply the policy's next plan, or an empty plan if the policy fails or the engine rejects

@@ -8,11 +8,13 @@ import pytest
 
 from reshape_controller.core.explanation import costs_of, duration, explain_json, explain_text
 from reshape_controller.core.model import JobId
-from reshape_controller.core.plan import Plan
+from reshape_controller.core.plan import Option, Plan
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.policies import make_policy
+from reshape_controller.scheduling.planner import Planner
 from reshape_sidecar.wire import StartKind
 from tests.support.clusters import PAPER, Cluster
+from tests.support.world import World
 
 NAMES = {JobId("job1"): "resnet", JobId("job2"): "vgg"}
 
@@ -200,3 +202,39 @@ def test_costs_of_what_was_decided_before_or_after_are_not_this_decisions() -> N
         23.0,
     ]
     assert costs_of(plan, 10.0, {}) == ()
+
+
+def tied(*options: tuple[float, float], refused: str = "") -> Plan:
+    """A plan that chose the first of these options: makespan, sum of completion times."""
+    rows = [
+        Option((), makespan_s, "", total_s, refused if number else "")
+        for number, (makespan_s, total_s) in enumerate(options)
+    ]
+    return Plan(options=tuple(rows), chosen=0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (tied((10.0, 20.0), (11.0, 15.0)), ""),
+        (tied((10.0, 20.0), (10.0, 15.0), refused="saves too little time"), ""),
+        (tied((10.0, 20.0), (10.0, 25.0)), "the smallest sum of completion times decided"),
+        (tied((10.0, 20.0), (10.0, 20.0)), "fewer moved GPUs decided, or else the lower ids"),
+    ],
+)
+def test_the_tie_break_that_decided_is_named(plan: Plan, text: str) -> None:
+    found = explain_text(plan, at="now", policy="adaptive", names={})
+    assert text in found
+    assert ("tie: " in found) == bool(text)
+
+
+def test_assumed_inputs_are_named_by_the_planner() -> None:
+    world = World().boot(4)
+    world.submit("a", 1, 2, length=None)
+    plan = Planner(make_policy("adaptive")).plan(world.engine)
+    assert plan.assumed == (
+        "a: length unknown: 1 h of one GPU assumed",
+        "a: speed unknown: 1.7 times as fast on 2 GPUs, 2.4 times on 4 assumed",
+    )
+    text = explain_text(plan, at="now", policy="adaptive", names={})
+    assert "  assumed: a: length unknown: 1 h of one GPU assumed" in text.splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -231,11 +232,35 @@ def test_a_job_moves_to_faster_gpus() -> None:
     assert [(t.size, t.host) for t in plan.targets] == [(2, "b")]
 
 
-def test_a_job_of_unknown_length_gives_but_never_grows() -> None:
-    cluster = Cluster().runs("job", 2, left=None, speed=LINEAR)
-    assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
+def test_a_job_of_unknown_length_gives_and_grows_after_a_while_at_its_size() -> None:
+    cluster = Cluster().runs("job", 2, left=None, speed=LINEAR, runs_since_s=9_900.0)
+    plan = ADAPTIVE.decide(cluster.snapshot())
+    assert (plan.targets, plan.wake_at_s) == ((), 10_200.0)
+    cluster = Cluster(now_s=10_200.0).runs("job", 2, left=None, runs_since_s=9_900.0)
+    for explained in (True, False):
+        plan = ADAPTIVE.decide(replace(cluster.snapshot(), explain=explained))
+        assert sizes_by_job(plan.targets) == {"job": 4}
+        assert plan.reason_code == "grows-length-unknown"
     cluster = Cluster().runs("job", 4, left=None, speed=PAPER).waits("new", speed=PAPER)
     assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == {"job": 2, "new": 2}
+
+
+@pytest.mark.parametrize(
+    "job", [{"reshaped_at_s": 9_900.0}, {"frozen": True}, {"fixed_because": "it cannot save"}]
+)
+def test_a_job_of_unknown_length_keeps_a_size_that_it_may_not_or_just_got(
+    job: dict[str, Any],
+) -> None:
+    cluster = Cluster().runs("job", 2, left=None, runs_since_s=0.0, **job)
+    assert ADAPTIVE.decide(cluster.snapshot()).targets == ()
+
+
+def test_a_job_of_unknown_length_leaves_gpus_to_a_queued_job_that_could_start_there() -> None:
+    cluster = Cluster().runs("job", 2, left=None, runs_since_s=0.0, sizes=[2, 4])
+    for size, targets in ((4, {}), (8, {"job": 4})):
+        cluster.queued.clear()
+        cluster.waits("new", sizes=[size], speed={4: 1.0, 8: 1.0})
+        assert sizes_by_job(ADAPTIVE.decide(cluster.snapshot()).targets) == targets
 
 
 def test_without_a_mechanism_no_job_is_reshaped() -> None:

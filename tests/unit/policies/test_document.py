@@ -89,5 +89,5 @@ def test_every_reason_code_of_adaptive_is_in_the_document() -> None:
             source,
         )
     )
-    assert len(codes) == 12
+    assert len(codes) == 13
     assert [code for code in sorted(codes) if f"`{code}`" not in TEXT] == []

@@ -32,6 +32,8 @@ def explanation_of(
             f"  {state_word(job.state)}: {one_line(job.reason) or 'nothing is pending'}",
         )
     ]
+    if job.not_larger:
+        parts.append(Text(f"  not larger: {one_line(job.not_larger)}"))
     if not decisions:
         parts += [Text(), Text("the policy has not decided about this job yet")]
         return Group(*parts)

@@ -102,7 +102,9 @@ def why(job: JobView) -> str:
     if job.state == "running" and job.reachable and not job.next_gpus and job.phase == "running":
         if job.deadline == UNSAVED:
             return job.reason
-        return f"not reshaped: {job.fixed_because}" if job.fixed_because else ""
+        if job.fixed_because:
+            return f"not reshaped: {job.fixed_because}"
+        return f"not larger: {job.not_larger}" if job.not_larger else ""
     if job.state == "completed":
         return ""
     return job.reason
@@ -195,6 +197,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("checkpoint", f"step {job.checkpoint_step}" if job.checkpoint_step is not None else ""),
         ("trajectory", _trajectory(job, measured)),
         ("not reshaped", job.fixed_because or ""),
+        ("not larger", "" if job.fixed_because else job.not_larger or ""),
         ("program", _program(job)),
         ("last failure", _failure(job)),
         ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
