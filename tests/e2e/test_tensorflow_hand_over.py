@@ -113,6 +113,36 @@ def test_a_controller_killed_during_the_hand_over_loses_no_step_and_its_log_repl
 
 
 @pytest.mark.gate
+@pytest.mark.parametrize("kills", [False, True], ids=["undisturbed", "controller-killed"])
+def test_a_job_of_higher_priority_preempts_one_that_holds_all_gpus_and_no_step_is_lost(
+    bed: Bed, *, kills: bool
+) -> None:
+    bed.up("--device-truth", str(truth(bed)))
+    low = submit(bed, "low", [4], 4, job_type="lenet", min_runtime_s=1)
+    wait(bed, low, "low trains on all GPUs", state="running", size=4, stage="training")
+    eventually(lambda: bed.job(low)["step"] >= 5, least_s=TENSORFLOW_S)
+    high = submit(bed, "high", [4], 1, job_type="lenet", priority=1000)
+
+    if kills:
+        eventually(lambda: bed.job(low)["state"] == "adjusting", text="low is asked to leave")
+        bed.stop(signal.SIGKILL)
+        bed.up("--device-truth", str(truth(bed)))
+    wait(bed, high, "high trains", state="running", size=4, stage="training")
+    waiting = bed.job(low)
+    assert (waiting["state"], waiting["preempted_by"], waiting["preemptions"]) == (
+        "submitted",
+        high,
+        1,
+    )
+    wait(bed, high, "high completes", state="completed")
+    ended = wait(bed, low, "low completes", state="completed")
+    assert (ended["steps_lost"], ended["failures"], ended["attempt"]) == (0, 0, 2)
+    assert (ended["step"], ended["total_steps"]) == (160, 160)
+    bed.stop()
+    verify(the_log(bed))
+
+
+@pytest.mark.gate
 def test_a_killed_init_is_recovered_from_the_newest_checkpoint_in_a_new_container(
     bed: Bed,
 ) -> None:
