@@ -61,6 +61,9 @@ def _host_added(tx: Transaction, host: HostId, gpu_type: str, gpus: tuple[GpuId,
     new = tuple(gpu for gpu in gpus if gpu not in tx.state.gpus)
     for number, gpu in enumerate(new, start=len(before)):
         tx.state.put_gpu(Gpu(gpu, host, number))
+    if known is not None and known.gpu_type != gpu_type:
+        for job in [job for job in tx.state.jobs.values() if job.host == host]:
+            tx.settle(job.id)
     added = Host(host, gpu_type, before + new)
     if known is not None:
         added = replace(known, gpu_type=gpu_type, gpus=before + new)

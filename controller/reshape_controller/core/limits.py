@@ -54,7 +54,7 @@ class Limits:
     start_rules: int = 1
     """R5: 2 if each start that follows a failure spends a retry; 1 in logs of earlier releases."""
     service_rules: int = 0
-    """1 if the newest start of each job is dated; 0 in logs of earlier releases."""
+    """1 if starts are dated and attained service is counted; 0 in logs of earlier releases."""
 
 
 LOCAL = Limits(start_rules=2, service_rules=1)

@@ -58,6 +58,7 @@ __all__ = [
     "LengthUnit",
     "Mechanism",
     "ReshapeIf",
+    "Service",
     "Stage",
 ]
 
@@ -216,6 +217,16 @@ class AccuracySeen:
     accuracy: float
 
 
+@dataclass(frozen=True, slots=True)
+class Service:
+    """GPU-seconds that a job has had on GPUs of a type in one of its stages."""
+
+    gpu_type: str
+    phase: str
+    """Value of the stage: starting, training, saving, stopping."""
+    gpu_s: float
+
+
 @dataclass(frozen=True)
 class Job:
     """An accepted job. ``gpus`` are those it trains on or starts on (GPU state in use); ``place``
@@ -319,6 +330,10 @@ class Job:
     """The job that preempted it last."""
     preempted_at_s: float | None = None
     preemptions: int = 0
+    served: tuple[Service, ...] = ()
+    """Its attained service up to ``serves_since_s``."""
+    serves_since_s: float | None = None
+    """Time of the newest change of its GPUs or of its stage on GPUs; None: it has none."""
 
     @property
     def sizes(self) -> tuple[int, ...]:

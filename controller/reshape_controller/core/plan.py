@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from reshape_controller.core.knowledge import Curve, Measured
-from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism
+from reshape_controller.core.model import HostId, JobId, JobSpec, JobState, Mechanism, Service
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.states import PreemptionReason
 from reshape_sidecar.wire import Progress, StartKind
@@ -72,6 +72,18 @@ class JobView:
     """Time of the plan that started it when it was queued last."""
     preempted_at_s: float | None = None
     """Time of its last preemption."""
+
+    served: tuple[Service, ...] = ()
+    """Its attained service up to ``serves_since_s``, by GPU type and phase."""
+    serves_since_s: float | None = None
+    """Time of the newest change of its GPUs or of its stage on GPUs; None: it has none."""
+
+    def served_s(self, now_s: float) -> float:
+        """Return its GPU-seconds of all types and phases up to now. (A change under way counts at
+        its later size.)"""
+        since_s = now_s if self.serves_since_s is None else self.serves_since_s
+        settled = sum([service.gpu_s for service in self.served])
+        return settled + self.size * max(0.0, now_s - since_s)
 
     @property
     def waits_since_s(self) -> float:

@@ -231,6 +231,8 @@ class SnapshotBuilder:
             start=promised(job),
             runs_since_s=job.runs_since_s,
             preempted_at_s=job.preempted_at_s,
+            served=job.served,
+            serves_since_s=job.serves_since_s,
         )
 
 

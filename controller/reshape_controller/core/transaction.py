@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypedDict, Unpack
 
-from reshape_controller.core import transitions
+from reshape_controller.core import service, transitions
 from reshape_controller.core.commands import Command
 from reshape_controller.core.fast_replace import with_changes
 from reshape_controller.core.knowledge import Curve, Measured, Trend
@@ -143,6 +143,8 @@ class Transaction:
         if "state" in changes:
             self._check_state(before, changes["state"])
         job = with_changes(before, changes)
+        if "gpus" in changes:
+            job = self._with_service(before, job)
         self.state.put_job(job, changes_view=changes_view)
         return job
 
@@ -158,8 +160,24 @@ class Transaction:
         if "state" in changes:
             self._check_state(before, changes["state"])
         job = with_changes(before, {"stage": stage, **changes})
+        if before.gpus or job.gpus:
+            job = self._with_service(before, job)
         self.state.put_job(job)
         return job
+
+    def settle(self, job_id: JobId) -> None:
+        """Add the job's service up to now to its account."""
+        job = self.state.jobs[job_id]
+        if job.gpus:
+            self.state.put_job(self._with_service(job, job))
+
+    def _with_service(self, before: Job, after: Job) -> Job:
+        """Return ``after`` with the service of ``before`` up to now in its account."""
+        if not self.limits.service_rules:
+            return after
+        settled = service.settle(before, self.now_s, self.state.gpus, self.state.hosts)
+        since_s = self.now_s if after.gpus else None
+        return with_changes(after, {"served": settled.served, "serves_since_s": since_s})
 
     def _check_state(self, job: Job, after: JobState) -> None:
         if after is not job.state and after not in transitions.STATE_CHANGES[job.state]:

@@ -26,7 +26,14 @@ from reshape_controller.core.model import (
     Stage,
 )
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.http.views import DecisionView, ErrorView, GpuView, HostView, JobView
+from reshape_controller.http.views import (
+    DecisionView,
+    ErrorView,
+    GpuView,
+    HostView,
+    JobView,
+    ServiceView,
+)
 from reshape_controller.store.protocol import Decision, JobRow
 from reshape_sidecar import codec
 from reshape_sidecar.wire import Observed, PhaseTimes, Progress
@@ -129,6 +136,8 @@ def _with_job(base: JobView, job: Job) -> JobView:
         attempt=job.attempt,
         generation=job.generation,
         reachable=job.reachable,
+        served=tuple(ServiceView(each.gpu_type, each.phase, each.gpu_s) for each in job.served),
+        served_until_s=job.serves_since_s,
         preempted_by=job.preempted_by,
         preempted_at_s=job.preempted_at_s,
         preemptions=job.preemptions,

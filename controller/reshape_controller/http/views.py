@@ -25,6 +25,15 @@ class ErrorView:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceView:
+    """GPU-seconds of a job on GPUs of a type in a phase (starting, training, saving, stopping)."""
+
+    gpu_type: str
+    phase: str
+    gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job in any state. Times are Unix seconds; ``size`` is the number of its GPUs."""
 
@@ -76,6 +85,10 @@ class JobView:
     """Which metric stands in, or why none is judged, with the remedy."""
     not_larger: str | None = None
     """Why it has not more GPUs; null if it has its largest number, or does not train."""
+    served: tuple[ServiceView, ...] = ()
+    """GPU-seconds that it has had up to ``served_until_s``."""
+    served_until_s: float | None = None
+    """Time of the newest change of its GPUs or stage; null: it has no GPU now."""
     preempted_by: str | None = None
     """The job that preempted it last; null if none did."""
     preempted_at_s: float | None = None

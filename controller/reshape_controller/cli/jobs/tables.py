@@ -202,6 +202,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("last failure", _failure(job)),
         ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
         ("preempted", _preempted(job)),
+        ("GPU time", _served(job)),
         (
             "lost",
             f"{job.steps_lost} steps; {job.process_restarts} process restarts, "
@@ -292,6 +293,19 @@ def _program(job: JobView) -> str:
         return ""
     loses = f"; a stop loses {job.unsaved_steps} steps" if job.unsaved_steps else ""
     return f"{job.program}{loses}"
+
+
+def _served(job: JobView) -> str:
+    """GPU time by type, and how much of it was training, up to the newest change of its GPUs."""
+    by_type: dict[str, tuple[float, float]] = {}
+    for each in job.served:
+        whole_s, train_s = by_type.get(each.gpu_type, (0.0, 0.0))
+        train_s += each.gpu_s if each.phase == "training" else 0.0
+        by_type[each.gpu_type] = whole_s + each.gpu_s, train_s
+    return "; ".join(
+        f"{kind} {duration(whole_s)}, of which {duration(train_s)} training"
+        for kind, (whole_s, train_s) in by_type.items()
+    )
 
 
 def _preempted(job: JobView) -> str:
