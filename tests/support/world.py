@@ -264,6 +264,8 @@ class World:
     def submit(self, name: str, *sizes: int, **fields: object) -> None:
         spec = JobSpec(name, ("python", "train.py"), sizes, Length(LengthUnit.EPOCHS, 1.0))
         spec = dataclasses.replace(spec, **fields)  # type: ignore[arg-type]
+        # It may have the id of a job that has ended.
+        self.asked = {key: wish for key, wish in self.asked.items() if key[0] != name}
         self.event(ev.JobSubmitted(JobId(name), spec))
 
     def running(self, name: str, size: int, *sizes: int, **fields: object) -> None:
