@@ -132,6 +132,14 @@ def test_two_running_receivers_are_refused_by_name() -> None:
         world.plan(("a", 3), ("b", 3), ("c", 2))
 
 
+def test_a_donor_whose_gpus_the_receiver_does_not_take_is_refused() -> None:
+    world = World().boot(6)
+    for name in "abc":
+        world.running(name, 2, 1, 2, 3)
+    with pytest.raises(PlanRejected, match="c: would give GPUs that a does not take"):
+        world.plan(("a", 3), ("b", 1), ("c", 1))
+
+
 def test_a_donor_on_another_host_than_the_receiver_is_refused() -> None:
     world = World().boot(4, hosts=2)
     world.running("a", 2, 2, 4)
@@ -251,3 +259,18 @@ def test_a_controller_killed_before_the_growth_asks_for_it_after_its_start(momen
     world.settle()
     assert sizes(world) == (3, 1)
     assert world.job("a").state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("receiver", ["a", "new"])
+def test_an_unreachable_receiver_frees_donors_that_have_not_been_asked(receiver: str) -> None:
+    world = World().boot(4)
+    world.running("a", 2, 2, 3)
+    world.new_containers[JobId("b")] = {"can_prepare": True, "slow_prepare": True}
+    world.running("b", 2, 1, 2)
+    world.submit("new", 1)
+    world.plan((receiver, 3 if receiver == "a" else 1), ("b", 1))
+    assert world.job("b").donation is not None, "it waits for its successor"
+    world.container(receiver).reachable = False
+    world.event(ev.SideCarFellSilent(JobId(receiver), 1))
+    assert world.job(receiver).hand_over is None
+    assert (world.job("b").donation, len(world.job("b").gpus)) == (None, 2)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from reshape_controller.core import learning, profile_book
+from reshape_controller.core.plan import Policy
 from reshape_controller.fits.convergence import POINTS_MIN
 from reshape_controller.policies import PRESETS, adaptive
 from reshape_controller.scheduling.forecast import HEAD_MAX
+from reshape_controller.scheduling.planner import Planner
 from reshape_profiles import loader
 from tests.support.clusters import Cluster, sizes_by_job
 from tests.support.world import World
@@ -18,15 +21,62 @@ ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "docs" / "policies.md").read_text()
 
 
+def examples() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+
+
 def example() -> str:
-    (found,) = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
-    return str(found)
+    return examples()[0]
+
+
+def policy_of(name: str) -> Policy:
+    """The policy of this name in the document."""
+    names: dict[str, Any] = {}
+    for text in examples():
+        exec(compile(text, "docs/policies.md", "exec"), names)
+    policy: Policy = names[name]()
+    return policy
+
+
+def decide_all(world: World, policy: Policy) -> None:
+    """Apply the policy's plans through the planner until it wants none; none is rejected."""
+    planner = Planner(policy)
+    while world.engine.wants_plan():
+        decision = planner.decide(world.engine, world.now_s)
+        assert decision.failure is None, decision.plan.text
+        for command in decision.step.commands:
+            world.carry_out(command)
+        world.settle()
+
+
+def test_the_policy_that_makes_room_serves_two_queued_jobs_with_one_donor() -> None:
+    world = World().boot(4)
+    world.running("large", 4, 2, 4)
+    for name in ("one", "two"):
+        world.submit(name, 1)
+    decide_all(world, policy_of("MakeRoom"))
+    assert [len(world.job(name).gpus) for name in ("large", "one", "two")] == [2, 1, 1]
+
+
+def test_the_policy_of_even_shares_has_a_running_job_grow_on_gpus_of_another() -> None:
+    world = World().boot(8)
+    world.running("large", 6, 2, 4, 6)
+    world.running("small", 2, 2, 4)
+    decide_all(world, policy_of("EvenShares"))
+    assert [len(world.job(name).gpus) for name in ("large", "small")] == [4, 4]
+
+
+def test_the_policy_of_strict_priority_preempts() -> None:
+    world = World().boot(2)
+    world.running("low", 2, 2)
+    world.wait(300.0)
+    world.submit("high", 2, priority=1)
+    decide_all(world, policy_of("StrictPriority"))
+    assert (world.job("high").stage.value, world.job("low").preemptions) == ("training", 1)
 
 
 def test_the_example_is_a_policy_that_the_engine_takes() -> None:
-    names: dict[str, type] = {}
-    exec(compile(example(), "docs/policies.md", "exec"), names)
-    policy = names["FirstFit"]()
+    policy = policy_of("FirstFit")
     assert policy.name == "first-fit"
     cluster = Cluster().runs("job", 1, speed={1: 1.0}).waits("new", speed={1: 3.0, 2: 2.0, 4: 1.0})
     assert sizes_by_job(policy.decide(cluster.snapshot()).targets) == {"new": 2}

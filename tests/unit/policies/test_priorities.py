@@ -115,3 +115,9 @@ def test_several_donors_serve_a_newcomer_from_the_start_if_that_saves_time() -> 
     cluster.waits("new", sizes=[2], left=9_000, speed={2: 4.0})
     plan = decide(cluster)
     assert len(plan.options) > 1, "the start on GPUs of both was compared"
+
+
+def test_a_job_of_equal_priority_is_not_taken_beside_one_that_cannot_be() -> None:
+    cluster = Cluster().runs("low", 2, sizes=[2], runs_since_s=0.0, loses=True)
+    cluster.runs("mid", 2, sizes=[2], runs_since_s=0.0).waits("new", sizes=[2])
+    assert decide(cluster, mid=5, new=5).targets == ()
