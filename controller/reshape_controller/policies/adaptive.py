@@ -153,7 +153,7 @@ class _Decision:
                 snapshot, newcomer
             ):
                 continue
-            outranks = outranking.outranks(snapshot, newcomer)
+            outranks = self._may_outrank(newcomer)
             if not outranks and self._can_only_wait(newcomer):
                 if self._most_idle == 0:  # then all jobs behind it can only wait as well
                     self._empty.set_looked_up_to(newcomer, default_wait_s)
@@ -166,14 +166,18 @@ class _Decision:
                 return plan
         return None
 
+    def _may_outrank(self, newcomer: JobView) -> bool:
+        """Whether starts at the cost of jobs of lower priority are examined for a queued job."""
+        snapshot = self._snapshot
+        if snapshot.mechanism is Mechanism.NONE or self._outranking >= NEWCOMERS_MAX:
+            return False
+        return outranking.outranks(snapshot, newcomer)
+
     def _start_outranking(self, newcomer: JobView) -> Plan | None:
         """Start a queued job at the cost of running jobs of lower priority: by shrinks if they are
         enough, or else by preemption. No such start has to save time."""
         snapshot = self._snapshot
-        mechanism_allows = snapshot.mechanism is not Mechanism.NONE
-        if not mechanism_allows or not outranking.outranks(snapshot, newcomer):
-            return None
-        if self._outranking >= NEWCOMERS_MAX:
+        if not self._may_outrank(newcomer):
             return None
         self._outranking += 1
         hosts = self._hosts_for(newcomer)
