@@ -24,6 +24,14 @@ and environment is lower, so a start that is too large fails there, as an exit o
 LOG_BYTES_MAX = 64 << 20
 """A log file beyond this is copied to NAME.1 and emptied, so a log takes at most twice this."""
 LOG_CHECK_S = 10.0
+ZYGOTE_ANSWER_S = 1.0
+"""Time for the zygote's fork to be ready; then the start is cold, and the zygote is killed."""
+ZYGOTE_AGAIN_S = 30.0
+"""Time that training runs before a zygote that has ended is started again beside it."""
+ZYGOTE_STARTS_MAX = 4
+"""Starts of the zygote in one container (a count); then every start is cold."""
+ZYGOTE_IMPORT_S = 60.0
+"""Longest time for which a start waits for a zygote that still imports the framework."""
 
 POLL_WAIT_S = 15.0
 """Longest time for which the coordinator may hold an answer."""

@@ -21,6 +21,7 @@ from reshape_sidecar.agent import (
     environment,
     library,
     process_exit,
+    standby,
     timing,
     worker_address,
 )
@@ -180,6 +181,9 @@ class Actions:
                 process_restarts=memory.process_restarts + (memory.started_generation > 0),
                 progress=process_exit.progress_after(memory.progress, memory.ended),
             )
+        if state.uses_zygote and standby.is_importing(state.status(), time.monotonic()):
+            await self._pause()
+            return
         if self._spawn is None or self._spawn.generation != generation:
             log.info("generation %s starts on %s", generation, ", ".join(desired.devices))
             self._spawn = self._spawn_request(generation, desired)
@@ -204,7 +208,9 @@ class Actions:
             hashed_generation=None if before is None else before.generation,
         )
         command = environment.command(state.spec)
-        return init.Spawn(generation, command, state.spec.code, tuple(sorted(env.items())))
+        pairs = tuple(sorted(env.items()))
+        key = environment.zygote_key(state.spec, env) if state.uses_zygote else None
+        return init.Spawn(generation, command, state.spec.code, pairs, key)
 
     async def _claim(self) -> bool:
         """Claim the checkpoints for this attempt; False if it must not train now.

@@ -18,8 +18,10 @@ from pathlib import Path
 
 from reshape_sidecar import contract
 from reshape_sidecar.agent.spec import AttemptSpec, DeviceMode
+from reshape_sidecar.hook.import_world import read_by_imports
 from reshape_sidecar.wire import WIRE_LEVEL
 
+ZYGOTE = "zygote.py"
 HOOKED_FRAMEWORKS = ("keras", "tensorflow")
 _INTERPRETER = re.compile(r"python(\d+(\.\d+)?)?\Z")
 _WITH_VALUE = ("--check-hash-based-pycs",)
@@ -49,6 +51,35 @@ def hooked(spec: AttemptSpec) -> bool:
     words = spec.command
     known = bool(words) and _is_interpreter(words[0]) and spec.framework in HOOKED_FRAMEWORKS
     return known and hook_index(words) is not None
+
+
+def zygote_command(spec: AttemptSpec) -> tuple[str, ...] | None:
+    """Return the command of the zygote; None if training does not run under the hook.
+
+    It is as long as the cold command where that is possible, because the fork shows that command in
+    the zygote's place.
+    """
+    index = hook_index(spec.command) if hooked(spec) else None
+    if index is None:
+        return None
+    cold = command(spec)
+    words = (*cold[:index], str(hook_path().with_name(ZYGOTE)))
+    room = _length(cold) - _length(words)
+    return (*words, "_" * (room - 1)) if room > 0 else words
+
+
+def zygote_key(spec: AttemptSpec, env: Mapping[str, str]) -> str:
+    """Return the interpreter, its options and the variables that an import depends on."""
+    index = hook_index(spec.command) or 0
+    read = {
+        **read_by_imports(env),
+        **{name: value for name, value in env.items() if name.startswith(("LD_", "PYTHON"))},
+    }
+    return json.dumps([command(spec)[:index], sorted(read.items())])
+
+
+def _length(words: tuple[str, ...]) -> int:
+    return sum(len(os.fsencode(word)) + 1 for word in words)
 
 
 def script(spec: AttemptSpec) -> str | None:

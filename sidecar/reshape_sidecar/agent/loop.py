@@ -17,7 +17,14 @@ from dataclasses import replace
 from typing import Any
 
 from reshape_sidecar import gpu, limits
-from reshape_sidecar.agent import converge, reporting, selfcheck, timing, worker_address
+from reshape_sidecar.agent import (
+    converge,
+    reporting,
+    selfcheck,
+    standby,
+    timing,
+    worker_address,
+)
 from reshape_sidecar.agent.actions import Actions
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
@@ -55,6 +62,7 @@ class Agent:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, term.set)
         init = await InitLink.open(self._folder.run / SOCKET_NAME, self._on_status)
         state.status = lambda: init.status
+        self._use_zygote(init)
         server = serve(self._folder.socket, self._on_report, state.observe)
         endless: list[Coroutine[Any, Any, Any]] = [
             term.wait(),
@@ -79,6 +87,18 @@ class Agent:
             await asyncio.gather(*tasks, return_exceptions=True)
             server.stop()
             init.close()
+
+    def _use_zygote(self, init: InitLink) -> None:
+        """Have init keep a zygote from now on, unless this attempt shall have none."""
+        if init.status.zygote is None:
+            return  # an init of a release without zygotes would not understand the request
+        state = self._state
+        request = standby.request(state.spec, self._folder, dict(os.environ))
+        if isinstance(request, str):
+            state.zygote_refusal = request
+        else:
+            state.uses_zygote = True
+            init.send(request)
 
     def _learn(self, desired: Desired) -> bool:
         """Accept a desired state; True if it is newer than the one before."""
@@ -152,13 +172,11 @@ class Agent:
     def _on_status(self) -> None:
         state = self._state
         training = state.status().training
-        if (
-            training is not None
-            and training.generation == state.memory.generation
-            and state.timestamps.spawned_at_s is None
-        ):
-            state.timestamps = replace(state.timestamps, spawned_at_s=training.spawned_at_s)
-            times = timing.add_start_times(state.memory.times, state.timestamps)
+        if training is not None and training.generation == state.memory.generation:
+            times = timing.add_kind(state.memory.times, training)
+            if state.timestamps.spawned_at_s is None:
+                state.timestamps = replace(state.timestamps, spawned_at_s=training.spawned_at_s)
+                times = timing.add_start_times(times, state.timestamps)
             state.memory = replace(state.memory, times=times)
         state.wake.set()
         state.push()

@@ -9,7 +9,16 @@ from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.contract import HookReport
 from reshape_sidecar.init.values import InitStatus
-from reshape_sidecar.wire import WIRE_VERSION, Desired, GpuUse, Meeting, Observed, Phase, Saves
+from reshape_sidecar.wire import (
+    WIRE_VERSION,
+    Desired,
+    GpuUse,
+    Meeting,
+    Observed,
+    Phase,
+    Saves,
+    Standby,
+)
 
 SEQUENCES_PER_BOOT = 1_000_000
 """Reports in one millisecond of an agent's life: a later start's numbers are all higher."""
@@ -26,6 +35,7 @@ def observed_state(
     hook: HookReport | None = None,
     waits_for: str | None = None,
     saves: Saves | None = None,
+    standby: Standby | None = None,
 ) -> Observed:
     """Return the whole observed state."""
     phase = converge.phase(memory, status, checked=checked)
@@ -54,6 +64,7 @@ def observed_state(
         saves=saves if running else None,
         exception=None if ended is None else ended.exception,
         exception_message=None if ended is None else ended.exception_message,
+        standby=standby,
         prepare=None if memory.desired is None else memory.desired.prepare,
     )
     return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)

@@ -12,7 +12,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from reshape_sidecar.agent import abilities, environment, library, process_exit, reporting
+from reshape_sidecar.agent import (
+    abilities,
+    environment,
+    library,
+    process_exit,
+    reporting,
+    standby,
+)
 from reshape_sidecar.agent.memory import Memory, MemoryFile
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.agent.timing import Timestamps
@@ -42,6 +49,10 @@ class AgentState:
         """Reason for which a start waits."""
         self.address: str | None = None
         """Address at which the other workers reach the next start."""
+        self.uses_zygote = False
+        """Whether init was asked to keep a zygote."""
+        self.zygote_refusal: str | None = None
+        """Why init was asked for none."""
         self.gpu_use: tuple[GpuUse, ...] = ()
         self.wake = asyncio.Event()
         self.status: Callable[[], InitStatus]
@@ -102,6 +113,7 @@ class AgentState:
             self.hook,
             self.waits_for,
             self.saves(),
+            standby.observed(self.status(), self.zygote_refusal),
         )
 
     def observe_next(self) -> Observed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from reshape_sidecar.contract import HookReport
+from reshape_sidecar.init.values import TrainingProcess
 from reshape_sidecar.wire import PhaseTimes
 
 
@@ -48,6 +49,11 @@ def add_start_times(times: PhaseTimes, timestamps: Timestamps) -> PhaseTimes:
         return times
     own_s = whole_s - (times.save_s or 0.0) - (times.stop_s or 0.0)
     return replace(times, sidecar_s=max(0.0, own_s))
+
+
+def add_kind(times: PhaseTimes, training: TrainingProcess) -> PhaseTimes:
+    """Add how init started the process."""
+    return replace(times, how=training.how, fallback=training.fallback)
 
 
 def add_reported_times(times: PhaseTimes, report: HookReport) -> PhaseTimes:

@@ -38,6 +38,10 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         """Call ``call`` when the import of the watched module ``name`` begins."""
         self._before[name] = call
 
+    def names(self) -> frozenset[str]:
+        """Return the names of the watched modules that were not imported yet."""
+        return frozenset(self._patches)
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:

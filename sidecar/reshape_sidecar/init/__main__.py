@@ -1,7 +1,8 @@
 """``python -I -S PATH/init/__main__.py --folder F --job J --attempt N -- AGENT...``: start init.
 
 Does: reads its arguments and serves. Runs by file path, so that nothing enters a user's import
-path. ``--grace-s`` is how long training may save after a SIGTERM to init.
+path. ``--grace-s`` is how long training may save after a SIGTERM to init, ``--zygote-again-s`` how
+long it runs before a zygote that has ended is started again.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ def main() -> int:
     parser.add_argument("--job", required=True)
     parser.add_argument("--attempt", type=int, required=True)
     parser.add_argument("--grace-s", type=float, default=limits.GRACE_S)
+    parser.add_argument("--zygote-again-s", type=float, default=limits.ZYGOTE_AGAIN_S)
     parser.add_argument("agent", nargs="+", metavar="AGENT")
     arguments = parser.parse_args()
     folder: Path = arguments.folder
     marker = Marker(arguments.job, arguments.attempt, str(folder / "run" / "agent.sock"))
     try:
-        supervisor = Supervisor(folder, marker, tuple(arguments.agent), arguments.grace_s)
+        supervisor = Supervisor(
+            folder, marker, tuple(arguments.agent), arguments.grace_s, arguments.zygote_again_s
+        )
     except AlreadyRunning as error:
         print(f"init: {error}", file=sys.stderr, flush=True)
         return 3

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
@@ -24,6 +24,8 @@ EXEC_WAIT_S = 1.0
 EXEC_POLL_S = 0.001
 _VSIZE, _ENV_END = 20, 48
 """Indexes in /proc/PID/stat behind the name (fields 23 and 51 of proc_pid_stat(5))."""
+Identity = tuple[int, int]
+"""Pid and start time of a process."""
 _NOT_THERE = (FileNotFoundError, ProcessLookupError, PermissionError)
 """Errors of a process that is gone or another user's; others say nothing of the process."""
 
@@ -148,11 +150,15 @@ class SweepState:
     signalled: set[tuple[int, int]] = field(default_factory=set)
 
 
-def leftovers(marker: Marker, agent: int | None) -> list[Proc]:
-    """Return the living processes of this container besides init and the agent."""
+def leftovers(marker: Marker, agent: int | None, waiting: Collection[Identity] = ()) -> list[Proc]:
+    """Return the living processes of this container besides init and the agent.
+
+    ``waiting``: processes that hold no device and wait for init's word; these are spared as well.
+    """
     procs = snapshot()
     me = os.getpid()
     excluded = {me} if agent is None else {me, agent}
+    excluded |= {pid for pid, begin in waiting if pid in procs and procs[pid].start_time == begin}
     left = {p.pid: p for p in descendants(me, procs, without=excluded)}
     for entry in marked_processes(procs):
         trains = entry.marker == marker and entry.generation is not None
@@ -161,9 +167,15 @@ def leftovers(marker: Marker, agent: int | None) -> list[Proc]:
     return [left[pid] for pid in sorted(left)]
 
 
-def advance_sweep(sweeping: SweepState, marker: Marker, agent: int | None, now_s: float) -> bool:
-    """Signal the processes that are left; True once there are none."""
-    left = leftovers(marker, agent)
+def advance_sweep(
+    sweeping: SweepState,
+    marker: Marker,
+    agent: int | None,
+    now_s: float,
+    waiting: Collection[Identity] = (),
+) -> bool:
+    """Signal the processes that are left; True once there are none besides ``waiting``."""
+    left = leftovers(marker, agent, waiting)
     kill = now_s >= sweeping.kill_at_s
     for proc in left:
         key = (proc.pid, proc.start_time)

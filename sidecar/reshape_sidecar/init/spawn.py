@@ -38,10 +38,17 @@ def become_subreaper() -> None:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def spawn(command: Sequence[str], folder: str, env: Mapping[str, str], log: Path) -> int:
+def spawn(
+    command: Sequence[str],
+    folder: str,
+    env: Mapping[str, str],
+    log: Path,
+    inherit: int | None = None,
+) -> int:
     """Start ``command`` in ``folder`` with exactly ``env``; output is appended to ``log``.
 
-    Returns the pid once the program was executed. Raises SpawnError if it was not.
+    Returns the pid once the program was executed. Raises SpawnError if it was not. ``inherit``: a
+    descriptor that the program gets.
     """
     parent = os.getpid()
     try:
@@ -49,7 +56,7 @@ def spawn(command: Sequence[str], folder: str, env: Mapping[str, str], log: Path
         with os.fdopen(reader, "rb") as result, os.fdopen(writer, "wb") as report:
             pid = os.fork()
             if pid == 0:
-                _child(command, folder, env, log, writer, parent)
+                _child(command, folder, env, log, writer, parent, inherit)
             report.close()
             failure = result.read()
     except OSError as error:  # too many processes or open files
@@ -67,6 +74,7 @@ def _child(
     log: Path,
     writer: int,
     parent: int,
+    inherit: int | None,
 ) -> None:
     """Prepare and execute the program after the fork; does not return."""
     try:
@@ -83,6 +91,8 @@ def _child(
         os.dup2(nothing, 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        if inherit is not None:
+            os.set_inheritable(inherit, True)
         os.chdir(folder)
         os.execvpe(command[0], list(command), dict(env))
     except BaseException as error:

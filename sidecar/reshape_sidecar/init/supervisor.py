@@ -23,7 +23,7 @@ from reshape_sidecar.contract import ENV_GENERATION
 from reshape_sidecar.init import files, logs, processes, spawn
 from reshape_sidecar.init.agent_process import AgentProcess
 from reshape_sidecar.init.clients import Clients
-from reshape_sidecar.init.processes import Marker
+from reshape_sidecar.init.processes import Identity, Marker
 from reshape_sidecar.init.values import (
     AGENT_LOG,
     EXIT_FILE,
@@ -34,6 +34,7 @@ from reshape_sidecar.init.values import (
     SOCKET_NAME,
     TRAINING_FILE,
     TRAINING_LOG,
+    ZYGOTE_LOG,
     End,
     ExitFile,
     GetStatus,
@@ -44,9 +45,11 @@ from reshape_sidecar.init.values import (
     Spawn,
     Sweep,
     TrainingProcess,
+    UseZygote,
     WithdrawSigterm,
 )
-from reshape_sidecar.wire import SIGNAL_BASE
+from reshape_sidecar.init.zygote import NoFork, Zygote
+from reshape_sidecar.wire import SIGNAL_BASE, StartKind
 
 
 class AlreadyRunning(Exception):
@@ -62,6 +65,7 @@ class Supervisor:
         marker: Marker,
         agent_command: tuple[str, ...],
         grace_s: float = limits.GRACE_S,
+        zygote_again_s: float = limits.ZYGOTE_AGAIN_S,
     ) -> None:
         self._run = folder / "run"
         self._logs = folder / "logs"
@@ -72,8 +76,6 @@ class Supervisor:
         except OSError:
             raise AlreadyRunning(f"another init process holds {self._run / LOCK_FILE}") from None
         me = os.getpid()
-        self._status = InitStatus(me, processes.start_time(me))
-        self._sent_status = self._status
         self._agent = AgentProcess(agent_command, self._run, self._logs / AGENT_LOG, marker)
         self._grace_s = grace_s
         self._term = False
@@ -81,6 +83,11 @@ class Supervisor:
         self._end_by_s: float | None = None
         self._logs_due_s = 0.0
         self._selector = selectors.DefaultSelector()
+        self._zygote = Zygote(
+            self._logs / ZYGOTE_LOG, marker, self._selector, self._went_cold, zygote_again_s
+        )
+        self._status = InitStatus(me, processes.start_time(me), zygote=self._zygote.status)
+        self._sent_status = self._status
 
     def run(self) -> int:
         """Serve until the container ends; returns init's exit code."""
@@ -118,6 +125,8 @@ class Supervisor:
         failure = self._agent.start_if_due(now_s) if self._end_by_s is None else None
         if failure:
             logs.write_line(failure)
+        self._zygote.start_if_due(self._status.training, now_s)
+        self._status = replace(self._status, zygote=self._zygote.status)
         self._rotate_logs(now_s)
         if self._status != self._sent_status:
             self._sent_status = self._status
@@ -132,6 +141,10 @@ class Supervisor:
         match request:
             case Spawn():
                 self._spawn(request)
+            case UseZygote():
+                self._zygote.use(request)
+                self._zygote.start_if_due(self._status.training, time.monotonic())
+                self._status = replace(self._status, zygote=self._zygote.status)
             case SendSigterm(generation):
                 self._ring(generation)
             case WithdrawSigterm(generation):
@@ -157,7 +170,10 @@ class Supervisor:
         log = self._logs / TRAINING_LOG
         try:
             offset = log.stat().st_size if log.exists() else 0
-            pid = spawn.spawn(request.command, request.folder, env, log)
+            pid, fallback = self._fork(request, env, log)
+            how = StartKind.COLD if pid is None else StartKind.ZYGOTE
+            if pid is None:
+                pid = spawn.spawn(request.command, request.folder, env, log)
         except (spawn.SpawnError, OSError) as error:
             training = TrainingProcess(
                 request.generation, 0, 0, now_s, False, NOT_EXECUTABLE, now_s, str(error)
@@ -170,9 +186,30 @@ class Supervisor:
                 processes.start_time(pid),
                 now_s,
                 log_offset_bytes=offset,
+                how=how,
+                fallback=fallback,
             )
-            logs.write_line(f"training of generation {request.generation} has pid {pid}")
+            text = f"training of generation {request.generation} has pid {pid}, {how.value} start"
+            logs.write_line(text if fallback is None else f"{text}: {fallback}")
         self._put_training(training)
+
+    def _fork(
+        self, request: Spawn, env: dict[str, str], log: Path
+    ) -> tuple[int | None, str | None]:
+        """Return the pid of the zygote's fork, or why there is none."""
+        if request.key is None:
+            return None, None
+        try:
+            return self._zygote.fork(request, env, log), None
+        except NoFork as error:
+            return None, str(error)
+
+    def _went_cold(self, pid: int, reason: str) -> None:
+        """Note that a fork of the zygote has executed the cold command."""
+        training = self._status.training
+        logs.write_line(f"training pid {pid} goes on as a cold start: {reason}")
+        if training is not None and training.running and training.pid == pid:
+            self._put_training(replace(training, how=StartKind.COLD, fallback=reason))
 
     def _ring(self, generation: int) -> None:
         training = self._status.training
@@ -202,6 +239,7 @@ class Supervisor:
             return
         logs.write_line(f"the container ends within {grace_s:g} s")
         self._end_by_s = end_by_s
+        self._zygote.end()
         self._status = replace(self._status, ending=True)
         training = self._status.training
         if training is not None and training.running:
@@ -224,6 +262,8 @@ class Supervisor:
             training = self._status.training
             if pid == self._agent.pid:
                 logs.write_line(self._agent.on_exit(code, now_s))
+            elif pid == self._zygote.pid:
+                self._zygote.on_exit(code)
             elif training is not None and training.running and pid == training.pid:
                 logs.write_line(f"training pid {pid} ended with exit code {code}")
                 self._put_training(
@@ -252,7 +292,9 @@ class Supervisor:
     def _advance_sweep(self, now_s: float) -> None:
         if self._sweeping is None:
             return
-        if processes.advance_sweep(self._sweeping, self._marker, self._agent.pid, now_s):
+        if processes.advance_sweep(
+            self._sweeping, self._marker, self._agent.pid, now_s, self._waiting()
+        ):
             swept = max(self._sweeping.generation, self._status.swept)
             self._status = replace(self._status, swept=swept, swept_at_s=now_s)
             self._sweeping = None
@@ -272,6 +314,13 @@ class Supervisor:
             return False
         return self._agent.end(now_s)
 
+    def _waiting(self) -> tuple[Identity, ...]:
+        """Return the processes that a sweep spares: the zygote, until the container ends."""
+        zygote = self._zygote.status
+        if zygote.pid == 0 or self._end_by_s is not None:
+            return ()
+        return ((zygote.pid, zygote.start_time),)
+
     def _rotate_logs(self, now_s: float) -> None:
         if now_s >= self._logs_due_s:
             self._logs_due_s = now_s + limits.LOG_CHECK_S
@@ -284,8 +333,11 @@ class Supervisor:
             due_s = now_s + limits.SWEEP_POLL_S
         if self._end_by_s is not None:
             due_s = min(due_s, max(self._end_by_s, now_s + limits.SWEEP_POLL_S))
-        elif self._agent.pid is None:
-            due_s = min(due_s, self._agent.due_s)
+        else:
+            if self._agent.pid is None:
+                due_s = min(due_s, self._agent.due_s)
+            zygote_due_s = self._zygote.due_s(self._status.training, now_s)
+            due_s = due_s if zygote_due_s is None else min(due_s, zygote_due_s)
         return max(0.0, due_s - now_s)
 
     def _catch_signals(self) -> None:

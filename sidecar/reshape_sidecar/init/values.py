@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reshape_sidecar.wire import StandbyState, StartKind
+
 SOCKET_NAME = "init.sock"
 INIT_FILE = "init.json"
 TRAINING_FILE = "training.json"
@@ -16,6 +18,7 @@ LOCK_FILE = "init.lock"
 KEEP_RUNNING_FILE = "keep-running"
 TRAINING_LOG = "training.log"
 AGENT_LOG = "agent.log"
+ZYGOTE_LOG = "zygote.log"
 INIT_LOG = "init.log"
 NOT_EXECUTABLE = 127
 """Exit code of a training process that could not be executed."""
@@ -26,6 +29,21 @@ class Spawn:
     """Start the training process of ``generation`` unless it or a later one was started."""
 
     generation: int
+    command: tuple[str, ...]
+    folder: str
+    env: tuple[tuple[str, str], ...]
+    key: str | None = None
+    """Key of the zygote that may serve this start; None: it is cold."""
+
+
+@dataclass(frozen=True, slots=True)
+class UseZygote:
+    """Keep a process with the framework imported, and start training as its fork.
+
+    ``key`` names the interpreter and the environment that its import depends on.
+    """
+
+    key: str
     command: tuple[str, ...]
     folder: str
     env: tuple[tuple[str, str], ...]
@@ -65,7 +83,7 @@ class GetStatus:
     """Answer with the status, and do nothing else."""
 
 
-Request = Spawn | SendSigterm | WithdrawSigterm | Sweep | End | GetStatus
+Request = Spawn | UseZygote | SendSigterm | WithdrawSigterm | Sweep | End | GetStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +103,21 @@ class TrainingProcess:
     """Offset in the log file at which its own lines begin."""
     rung: bool = False
     """True if a request sent it SIGTERM, so that its end is expected."""
+    how: StartKind = StartKind.COLD
+    fallback: str | None = None
+    """Why it is cold although a zygote was allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ZygoteProcess:
+    """The zygote of the container; ``pid`` 0: there is none."""
+
+    state: StandbyState
+    reason: str = ""
+    """Why it is off, or why there is none."""
+    pid: int = 0
+    start_time: int = 0
+    started_at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +135,8 @@ class InitStatus:
     """Newest generation whose sweep is complete: no process of earlier starts is alive."""
     swept_at_s: float | None = None
     ending: bool = False
+    zygote: ZygoteProcess | None = None
+    """None from an init of a release without zygotes."""
 
 
 @dataclass(frozen=True, slots=True)

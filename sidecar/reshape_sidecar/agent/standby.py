@@ -1,0 +1,107 @@
+"""The agent's part of the zygote: asks init for one, and lets a start wait while it imports.
+
+Does: decides from the spec and the container's memory whether a zygote is worth it, and makes the
+request. Reads the cgroup's limit; starts no process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from reshape_sidecar import limits
+from reshape_sidecar.agent import environment
+from reshape_sidecar.agent.spec import AttemptSpec, Folder
+from reshape_sidecar.init.values import InitStatus, UseZygote
+from reshape_sidecar.wire import Shortcut, Standby, StandbyState
+
+CGROUPS = Path("/sys/fs/cgroup")
+ZYGOTE_BYTES = 512 << 20
+"""Memory that a zygote may take, with what its forks do not share with it."""
+SWITCH = "RESHAPE_ZYGOTE"
+"""Variable of the container that switches the zygote off with the value ``off``."""
+
+
+def request(
+    spec: AttemptSpec, folder: Folder, base: dict[str, str], cgroups: Path = CGROUPS
+) -> UseZygote | str:
+    """Return the request for a zygote; a reason if this attempt shall have none."""
+    if spec.standby is Shortcut.OFF or base.get(SWITCH) == "off":
+        return "switched off"
+    command = environment.zygote_command(spec)
+    if command is None:
+        return f"no zygote for {spec.framework} programs without the hook"
+    left_bytes = memory_left_bytes(cgroups)
+    if left_bytes is not None and left_bytes < ZYGOTE_BYTES:
+        return f"{left_bytes >> 20} MiB of memory are left, a zygote takes {ZYGOTE_BYTES >> 20}"
+    env = environment.variables(
+        spec,
+        (),
+        base,
+        socket=folder.socket,
+        keep_running=folder.run,
+        now_s=time.monotonic(),
+        free_port=0,
+    )
+    key = environment.zygote_key(spec, env)
+    return UseZygote(key, command, spec.code, tuple(sorted(env.items())))
+
+
+def is_importing(status: InitStatus, now_s: float) -> bool:
+    """Return whether a start is faster if it waits for the zygote."""
+    zygote = status.zygote
+    return (
+        zygote is not None
+        and zygote.state is StandbyState.STARTING
+        and now_s < zygote.started_at_s + limits.ZYGOTE_IMPORT_S
+    )
+
+
+def observed(status: InitStatus, refusal: str | None) -> Standby | None:
+    """Return what a report says of the zygote; ``refusal``: why none was asked for."""
+    if status.zygote is None:
+        return None
+    if refusal is not None:
+        return Standby(StandbyState.OFF, refusal)
+    return Standby(status.zygote.state, status.zygote.reason)
+
+
+def memory_left_bytes(cgroups: Path = CGROUPS) -> int | None:
+    """Return the memory that this container may still take; None without a limit.
+
+    Pages of files that are not in use do not count as taken.
+    """
+    limit = _number(cgroups / "memory.max") or _number(cgroups / "memory/memory.limit_in_bytes")
+    taken = _number(cgroups / "memory.current")
+    statistics = cgroups / "memory.stat"
+    if taken is None:
+        taken = _number(cgroups / "memory/memory.usage_in_bytes")
+        statistics = cgroups / "memory/memory.stat"
+    if (
+        limit is None
+        or taken is None
+        or limit >= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    ):
+        return None
+    return max(0, limit - taken + _inactive_bytes(statistics))
+
+
+def _inactive_bytes(statistics: Path) -> int:
+    try:
+        lines = statistics.read_text().splitlines()
+    except OSError:
+        return 0
+    for line in lines:
+        name, _, value = line.partition(" ")
+        if name in ("inactive_file", "total_inactive_file"):
+            return int(value)
+    return 0
+
+
+def _number(path: Path) -> int | None:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isdecimal() else None

@@ -1,0 +1,204 @@
+"""Makes a fork of the zygote what a cold start would be, before the script runs.
+
+Does: takes its order from init, becomes init's child, and puts environment, folder, output, random
+state and modules where a new interpreter has them. If the script then needs another import than
+the zygote has done, it executes the cold command in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import socket
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
+from reshape_sidecar.hook import import_world
+from reshape_sidecar.hook.import_record import ModuleRecord
+from reshape_sidecar.hook.import_replay import ImportReplay
+
+HIGH_DESCRIPTOR = 200
+"""The connection to init has at least this number: the script's files get those of a cold start."""
+LINE_BYTES = 1 << 16
+GO = b"go\n"
+FRAMEWORK = "tensorflow"
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the zygote knows of a new interpreter, and what it has imported since."""
+
+    modules: frozenset[str]
+    """Modules that a cold start has before the script."""
+    path: tuple[str, ...]
+    finders: tuple[Any, ...]
+    filters: tuple[Any, ...]
+    oom_score: str | None
+    records: dict[str, ModuleRecord]
+    imports: import_world.ImportWorld
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One start, as init asks for it."""
+
+    command: tuple[str, ...]
+    """The cold command."""
+    folder: str
+    log: str
+    environment: dict[str, str]
+
+
+class Connection:
+    """The connection of one start to init; open until the framework is imported."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+
+    def order(self) -> Order | None:
+        """Read the order; None if init has given it up."""
+        text = b""
+        while not text.endswith(b"\n"):
+            part = self._stream.recv(LINE_BYTES)
+            if not part:
+                return None
+            text += part
+        fields = json.loads(text.decode(errors="surrogatepass"))
+        return Order(
+            tuple(fields["command"]),
+            fields["folder"],
+            fields["log"],
+            dict(fields["environment"]),
+        )
+
+    def may_go(self) -> bool:
+        """Say that this process is ready; return whether init wants it to run."""
+        self.say(pid=os.getpid())
+        return self._stream.recv(len(GO)) == GO
+
+    def say(self, **fields: object) -> None:
+        """Send one message; an init that is gone is no error."""
+        with contextlib.suppress(OSError):
+            self._stream.sendall(json.dumps(fields).encode() + b"\n")
+
+    def move_up(self) -> None:
+        """Give the connection a high descriptor, which no executed program inherits."""
+        high = fcntl.fcntl(self._stream.fileno(), fcntl.F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+        self._stream.close()
+        self._stream = socket.socket(fileno=high)
+
+    @property
+    def is_open(self) -> bool:
+        return self._stream.fileno() >= 0
+
+    def close(self) -> None:
+        """Close it: nothing can make this process a cold start any more."""
+        self._stream.close()
+
+
+def become_cold_start(
+    stream: socket.socket, world: World, program: str, init: int, middle: int
+) -> list[str]:
+    """Become the process that init orders on ``stream``; return the arguments of the hook.
+
+    ``program``: the hook's program, the first of these. Ends the process if init has given the
+    order up, or if it cannot be carried out.
+    """
+    connection = Connection(stream)
+    connection.move_up()
+    order = connection.order()
+    if order is None:
+        os._exit(0)
+    problem = import_world.stale(world.imports)
+    if problem is not None:
+        connection.say(stale=problem)
+        os._exit(0)
+    try:
+        arguments = order.command[order.command.index(program) :]
+        _take_place(order, world, init, middle)
+    except Exception as error:
+        connection.say(failed=f"{type(error).__name__}: {error}")
+        os._exit(0)
+    _replay(order, world, connection)
+    if not connection.may_go():
+        os._exit(0)
+    return list(arguments)
+
+
+def _take_place(order: Order, world: World, init: int, middle: int) -> None:
+    from reshape_sidecar.hook import process_image
+
+    process_image.become_child_of(init, middle)
+    process_image.redirect_output(order.log)
+    os.chdir(order.folder)
+    marker = (ENV_JOB, ENV_ATTEMPT, ENV_GENERATION, ENV_SOCKET)
+    process_image.set_environment(order.environment, marker)
+    process_image.set_command_line(order.command)
+    if world.oom_score is not None:
+        process_image.set_oom_score(world.oom_score)
+    sys.orig_argv[:] = order.command
+    sys.path[:] = world.path
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    filters[:] = world.filters
+    warnings._filters_mutated()  # type: ignore[attr-defined]
+    sys.meta_path[:] = world.finders
+    random.seed()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.set_bit_generator(numpy.random.MT19937())
+
+
+def _replay(order: Order, world: World, connection: Connection) -> None:
+    me = os.getpid()
+    comparison = import_world.Comparison(world.imports)
+
+    def check(name: str) -> None:
+        if os.getpid() != me or FRAMEWORK in sys.modules:
+            return  # a process that the script has forked must not run the script again
+        difference = comparison.difference(name, os.environ)
+        if difference is not None:
+            connection.say(cold=difference.reason, variables=difference.variables)
+            _execute(order)
+
+    def done() -> None:
+        if FRAMEWORK in sys.modules and os.getpid() == me and connection.is_open:
+            connection.close()
+            _set_logger()
+
+    replay = ImportReplay(world.records, check, done)
+    replay.begin(
+        name
+        for name in list(sys.modules)
+        if name not in world.modules and not name.startswith("_reshape_hook")
+    )
+
+
+def _set_logger() -> None:
+    """Leave TensorFlow's logger its own handler only where its import would give it that."""
+    logging = sys.modules["logging"]  # TensorFlow has imported it
+    if logging.getLogger().handlers:
+        logging.getLogger(FRAMEWORK).handlers.clear()
+
+
+def _execute(order: Order) -> NoReturn:
+    """Become the cold start: the lines of the script above the import run again."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os.chdir(order.folder)
+    _exec(order.command, order.environment)
+
+
+def _exec(command: tuple[str, ...], environment: Mapping[str, str]) -> NoReturn:
+    try:
+        os.execvpe(command[0], list(command), dict(environment))
+    except OSError as error:
+        print(f"reshape: {command[0]} cannot be executed: {error}", file=sys.stderr)
+        os._exit(127)

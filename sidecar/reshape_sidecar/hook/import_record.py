@@ -1,0 +1,279 @@
+"""Records an import step by step, so that a forked process can do the same without running it.
+
+Does: notes for each module, in order, the modules that its body imports and what it changes for the
+whole process: random words that it draws, environment variables, warning filters, finders. Exit
+handlers are noted instead of registered. Never: changes what a module sees while it is imported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import random
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+RANDOM_WORDS = 624
+"""Words of Python's generator between two renewals of its state."""
+_NO_NAMES: set[str] = set()
+LOOK_BACK = 16
+"""Entries of ``sys.modules`` that may be known before the newest that is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """The body imports a module, which may be imported already."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RandomWords:
+    """The body draws 32-bit words from Python's generator."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The body sets environment variables; None removes one."""
+
+    values: tuple[tuple[str, str | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WarningFilters:
+    """The body adds warning filters before and after the others, in the order of the list."""
+
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """The body adds a finder to ``sys.meta_path``, right after another; None: as the first."""
+
+    finder: Any
+    after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ExitHandler:
+    """The body registers an exit handler."""
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    names: dict[str, Any]
+
+
+Step = Import | RandomWords | Variables | WarningFilters | Finder | ExitHandler
+
+
+@dataclass(slots=True)
+class ModuleRecord:
+    """What the import of one module did, in order."""
+
+    steps: list[Step] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    """Names in the steps, while they are recorded."""
+
+    def imports(self, name: str) -> None:
+        """Note an import unless it is noted."""
+        if name not in self.names:
+            self.names.add(name)
+            self.steps.append(Import(name))
+
+
+class ImportRecorder(importlib.abc.MetaPathFinder):
+    """Records all imports within ``recording``, in the thread that runs it."""
+
+    def __init__(self) -> None:
+        self.modules: dict[str, ModuleRecord] = {}
+        self._stack: list[ModuleRecord] = [ModuleRecord()]
+        self._known: set[str] = set()
+        self._import = builtins.__import__
+        self._state = _ProcessState()
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what is imported within the context."""
+        register = atexit.register
+        self._known = set(sys.modules)
+        sys.meta_path.insert(0, self)
+        self._state.read()
+        builtins.__import__ = self._note_import  # type: ignore[assignment]
+        atexit.register = self._note_exit_handler  # type: ignore[assignment]
+        try:
+            yield
+        finally:
+            atexit.register = register
+            builtins.__import__ = self._import
+            sys.meta_path.remove(self)
+            for record in self.modules.values():
+                record.names = _NO_NAMES
+
+    def own_variables(self) -> frozenset[str]:
+        """Return the environment variables that the recorded imports set."""
+        return frozenset(
+            name
+            for record in self.modules.values()
+            for step in record.steps
+            if isinstance(step, Variables)
+            for name, _ in step.values
+        )
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the other finders' spec with its loader wrapped."""
+        for finder in sys.meta_path:
+            if finder is self:
+                continue
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._stack[-1].imports(fullname)
+                self._known.add(fullname)
+                # A class is the loader of all modules that Python has built in.
+                if spec.loader is not None and not isinstance(spec.loader, type):
+                    self._wrap(spec.loader, fullname)
+                return spec
+        return None
+
+    def _wrap(self, loader: Any, name: str) -> None:
+        record = self.modules[name] = ModuleRecord()
+        create, execute = loader.create_module, loader.exec_module
+
+        def create_module(spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+            with self._body(record):
+                module: ModuleType | None = create(spec)
+                return module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.create_module, loader.exec_module
+            with self._body(record):
+                execute(module)
+
+        loader.create_module, loader.exec_module = create_module, exec_module
+
+    @contextmanager
+    def _body(self, record: ModuleRecord) -> Iterator[None]:
+        """Note what the code in the context does as that of ``record``'s module."""
+        self._note_changes()
+        self._stack.append(record)
+        try:
+            yield
+        finally:
+            self._note_changes()
+            self._stack.pop()
+
+    def _note_changes(self) -> None:
+        """Note what the running body changed; modules that it made itself count as imports."""
+        record = self._stack[-1]
+        record.steps += self._state.changes()
+        new = []
+        steps_left = LOOK_BACK
+        for name in reversed(sys.modules):
+            if name not in self._known:
+                new.append(name)
+            elif (steps_left := steps_left - 1) == 0:
+                break
+        self._known.update(new)
+        for name in reversed(new):
+            record.imports(name)
+
+    def _note_import(
+        self,
+        name: str,
+        module_globals: Any = None,
+        module_locals: Any = None,
+        fromlist: Any = (),
+        level: int = 0,
+    ) -> ModuleType:
+        if len(self._stack) == 1:
+            return self._import(name, module_globals, module_locals, fromlist, level)
+        record = self._stack[-1]
+        if level:
+            package = (module_globals or {}).get("__package__") or ""
+            name_abs = importlib.util.resolve_name("." * level + name, package)
+        else:
+            name_abs = name
+        record.imports(name_abs)
+        module = self._import(name, module_globals, module_locals, fromlist, level)
+        for item in fromlist or ():
+            below = f"{name_abs}.{item}"
+            if below in sys.modules and getattr(module, item, None) is sys.modules[below]:
+                record.imports(below)
+        return module
+
+    def _note_exit_handler(self, function: Any, *arguments: Any, **names: Any) -> Any:
+        self._stack[-1].steps.append(ExitHandler(function, arguments, names))
+        return function
+
+
+class _ProcessState:
+    """State of the process that imports change, and its changes since the last look."""
+
+    def __init__(self) -> None:
+        self.read()
+
+    def read(self) -> None:
+        """Read the state of now."""
+        self._random = _random_position()
+        self._variables = dict(os.environ)
+        self._filters = list(warnings.filters)
+        self._finders = list(sys.meta_path)
+
+    def changes(self) -> list[Step]:
+        """Return the changes since the last look as steps."""
+        steps: list[Step] = []
+        position = _random_position()
+        if position != self._random:
+            steps.append(RandomWords((position - self._random) % RANDOM_WORDS))
+            self._random = position
+        if self._variables != os.environ:
+            now = dict(os.environ)
+            names = list({**self._variables, **now})
+            steps.append(
+                Variables(
+                    tuple(
+                        (name, now.get(name))
+                        for name in names
+                        if now.get(name) != self._variables.get(name)
+                    )
+                )
+            )
+            self._variables = now
+        if self._filters != warnings.filters:
+            filters = list(warnings.filters)
+            steps.append(_new_filters(self._filters, filters))
+            self._filters = filters
+        if self._finders != sys.meta_path:
+            finders = list(sys.meta_path)
+            for index, finder in enumerate(finders):
+                if finder not in self._finders:
+                    steps.append(Finder(finder, finders[index - 1] if index else None))
+            self._finders = finders
+        return steps
+
+
+def _new_filters(before: list[Any], now: list[Any]) -> WarningFilters:
+    new = [entry for entry in now if entry not in before]
+    end = max((index for index, entry in enumerate(now) if entry in before), default=len(now))
+    return WarningFilters(
+        tuple(entry for entry in new if now.index(entry) < end),
+        tuple(entry for entry in new if now.index(entry) > end),
+    )
+
+
+def _random_position() -> int:
+    """Return how many words of its state Python's generator has used."""
+    return int(random.getstate()[1][-1])
