@@ -259,7 +259,10 @@ class _Decision:
             return False
         if always:
             return True
-        if self._examined >= EXAMINED_MAX or newcomer.sizes[0] > self._donors.max_gpus_of_several:
+        least, donors = newcomer.sizes[0], self._donors
+        if self._examined >= EXAMINED_MAX or (
+            least > donors.max_gpus and least > donors.max_gpus_of_several
+        ):
             return False
         self._examined += 1
         return self._newcomers < NEWCOMERS_MAX
