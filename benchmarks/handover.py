@@ -28,6 +28,7 @@ import asyncio
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
 import tempfile
@@ -76,13 +77,10 @@ SCRIPT = """
 import os, sys, time
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras, numpy as np, tensorflow as tf
-file = None  # no attribute of the callback: the hook would restore it
 class Steps(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        global file
-        if file is None:
-            file = os.open(os.environ["HANDOVER_STEPS"], os.O_WRONLY | os.O_APPEND)
-        os.write(file, b"%.6f %d\\n" % (time.monotonic(), os.getpid()))
+        with open(os.environ["HANDOVER_STEPS"], "a") as file:
+            print(f"{time.monotonic():.6f} {os.getpid()}", file=file)
 keras.utils.set_random_seed(1)
 side, channels, batch = (28, 1, 64) if sys.argv[1] == "lenet" else (32, 3, 8)
 with tf.distribute.MirroredStrategy().scope():
@@ -98,10 +96,9 @@ with tf.distribute.MirroredStrategy().scope():
             classifier_activation=None)
     model.compile(keras.optimizers.SGD(0.001, momentum=0.9),
                   keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-random = np.random.default_rng(1)
-x = random.normal(size=(batch * 400, side, side, channels)).astype("float32")
-y = random.integers(10, size=len(x))
-data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x), seed=1).batch(batch).prefetch(2)
+x = np.zeros((batch * 400, side, side, channels), "float32")
+y = np.arange(len(x)) % 10
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(1024, seed=1).batch(batch).prefetch(2)
 model.fit(data, epochs=100000, verbose=0, callbacks=[Steps()])
 """
 
@@ -187,7 +184,7 @@ class Job:
         )
         asyncio.run(self.launcher.launch(spec, "secret"))
         self._report("initialised", lambda seen: seen.phase is Phase.INITIALIZED)
-        if fast:
+        if self.mode == "zygote":
             self._await_zygote()
 
     def train(self, size: int) -> None:
@@ -199,6 +196,8 @@ class Job:
     def measure(self, change: Change, repeat: int) -> Row:
         """Make one change and return what it cost."""
         old, new = change
+        if self.mode == "zygote":
+            self._await_zygote()  # it is made again if the script had set variables above imports
         load = os.getloadavg()[0]
         prepare_s, slow_down = None, None
         if self.mode == "successor":
@@ -421,6 +420,12 @@ def _middle(values: list[float | None]) -> str:
     return f"{statistics.median(known):.2f} ({min(known):.2f} to {max(known):.2f})"
 
 
+def _count(rows: list[Row]) -> str:
+    """Return how many measurements there are, and how many of them started in a slower way."""
+    slower = [row for row in rows if row.mode in ("zygote", "successor") and row.how != row.mode]
+    return f"{len(rows)}, {len(slower)} fell back" if slower else str(len(rows))
+
+
 def _ratio(values: list[float], others: list[float]) -> str:
     """Return the ratio of the medians."""
     return f"{statistics.median(values) / statistics.median(others):.2f}" if others else "-"
@@ -442,7 +447,7 @@ def table(rows: list[Row]) -> str:
             model,
             change.replace("-", " to "),
             mode,
-            str(len(own)),
+            _count(own),
             _middle([row.pause_s for row in own]),
             _ratio([row.pause_s for row in own], [row.pause_s for row in cold]),
             _middle([row.processor_s for row in own]),
@@ -539,6 +544,7 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     """Measure what is missing, then print and draw all of it; the exit code."""
     options = _options()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the container ends first
     repeats = options.repeats or (10 if options.model == "lenet" else 3)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     done = {(row.model, row.mode, row.change, row.repeat) for row in _rows(options.out)}
