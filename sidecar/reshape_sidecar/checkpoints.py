@@ -11,6 +11,7 @@ temporary folder, synced, and appear by one rename; what is removed disappears b
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import shutil
@@ -29,6 +30,7 @@ from reshape_sidecar.contract import (
     Manifest,
 )
 
+SHUFFLE_SEED_BYTES = 4
 RESCANS = 5
 """How often a reader scans again if a checkpoint vanished during the read (it was replaced)."""
 TEMPORARY_PREFIX = ".tmp-a"
@@ -81,13 +83,26 @@ def claim(folder: Path, attempt: int, job: str = "") -> Claim:
         while True:
             before = _candidates(folder)
             base = _scan(folder, holder)
-            mine = Claim(attempt, base.path.name if base else None, job)
+            mine = Claim(attempt, base.path.name if base else None, job, _seed(folder, holder, job))
             durable.write_whole(folder / CLAIM_FILE, codec.dumps(mine).encode())
             # The attempt before may publish until this claim exists; its checkpoint counts.
             if _candidates(folder) == before:
                 break
         _remove_temporary(folder, attempt)
         return mine
+
+
+def _seed(folder: Path, holder: Claim | None, job: str) -> int:
+    """Return the shuffle seed in the claim before, if that is of ``job``; or a new one."""
+    if holder is not None and holder.job == job and holder.shuffle_seed is not None:
+        return holder.shuffle_seed
+    return _new_seed(folder, job)
+
+
+@functools.cache
+def _new_seed(folder: Path, job: str) -> int:
+    """Return a random seed; the same in all threads of this process, which may claim at once."""
+    return int.from_bytes(os.urandom(SHUFFLE_SEED_BYTES), "big") >> 1
 
 
 def newest(folder: Path, process: tuple[int, int] | None = None) -> PublishedCheckpoint | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from reshape_sidecar.wire import Progress, Saves
+from reshape_sidecar.wire import PrepareStage, Progress, Saves
 
 RESERVED_PREFIXES = ("RESHAPE_", "CUDA_", "NVIDIA_", "LD_", "PYTHON", "TF_CONFIG")
 """Prefixes that a job record's variables may not have: Reshape sets them, or they load code."""
@@ -22,6 +22,9 @@ ENV_NAME = "RESHAPE_JOB_NAME"
 ENV_ATTEMPT = "RESHAPE_ATTEMPT"
 ENV_GENERATION = "RESHAPE_GENERATION"
 """Generation of the start; with job and attempt the marker of its processes in /proc."""
+WAITING_GENERATION = "w_________"
+"""Generation of a successor before its release, which is no training process yet: no number, and as
+wide as every number, which then replaces it in /proc/PID/environ."""
 ENV_DEVICES = "RESHAPE_DEVICES"
 """Comma-separated GPU UUIDs of this start."""
 ENV_DEVICE_MODE = "RESHAPE_DEVICE_MODE"
@@ -65,6 +68,11 @@ published, since the machine's boot. Not set: every file is hashed before it is 
 ENV_SPAWNED_AT_S = "RESHAPE_SPAWNED_AT_S"
 """When the process was started, by the machine's monotonic clock (the wall clock may be set
 meanwhile); its import phase begins then."""
+ENV_STANDBY_FD = "RESHAPE_STANDBY_FD"
+"""Descriptor on which init releases a successor, by one line with a ``Release``. Its end without
+that line means that the successor is dropped."""
+ENV_PREPARED_IN_VAIN = "RESHAPE_PREPARED_IN_VAIN"
+"""Why the successor that this process was until its ``execve`` could not go on."""
 
 CLAIM_FILE = "claim.json"
 MANIFEST_FILE = "manifest.json"
@@ -109,6 +117,25 @@ class HookReport:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Init's one message to a successor: from now on it is the training process."""
+
+    generation: int
+    spawned_at_s: float
+    """When its predecessor was gone, by the machine's monotonic clock."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Variables of this start that were not known when the successor was started."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyReport:
+    """A successor's message to init: how far it has come."""
+
+    stage: PrepareStage
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FileEntry:
     """One file of a checkpoint, relative to its folder."""
 
@@ -147,3 +174,5 @@ class Claim:
     base: str | None = None
     job: str = ""
     """Job of the attempt, since each job counts its attempts from 1."""
+    shuffle_seed: int | None = None
+    """Seed of the job's unseeded shuffles: drawn with the job's first claim, and passed on."""

@@ -32,6 +32,8 @@ ZYGOTE_STARTS_MAX = 4
 """Starts of the zygote in one container (a count); then every start is cold."""
 ZYGOTE_IMPORT_S = 60.0
 """Longest time for which a start waits for a zygote that still imports the framework."""
+SUCCESSOR_LEAVE_S = 2.0
+"""A dropped successor is killed if it has not ended after this long."""
 
 POLL_WAIT_S = 15.0
 """Longest time for which the coordinator may hold an answer."""

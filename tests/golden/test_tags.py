@@ -29,7 +29,7 @@ from reshape_launcher.spec import LaunchSpec
 from reshape_sidecar import codec
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec
-from reshape_sidecar.contract import Claim, HookReport, Manifest
+from reshape_sidecar.contract import Claim, HookReport, Manifest, Release, StandbyReport
 from reshape_sidecar.gpu import Inventory
 from reshape_sidecar.init.values import ExitFile, InitFile, InitStatus, Request, TrainingProcess
 from reshape_sidecar.wire import Desired, Observed
@@ -43,7 +43,17 @@ TABLES = {
 }
 LOG = (LogRecord, state._Head, state._Row)
 PROJECTIONS = (Decision, HistoryEntry, JobRow, ProfileRow)
-WIRE = (AttemptSpec, Desired, HookReport, LaunchSpec, Observed, Request, InitStatus)
+WIRE = (
+    AttemptSpec,
+    Desired,
+    HookReport,
+    InitStatus,
+    LaunchSpec,
+    Observed,
+    Release,
+    Request,
+    StandbyReport,
+)
 FILES = (Address, Claim, ExitFile, InitFile, Inventory, Manifest, Memory, TrainingProcess)
 BUNDLES = (Cluster, Costs, Moment)
 ANSWERS = (entry.answer for entry in OPERATIONS)

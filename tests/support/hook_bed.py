@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,10 +20,10 @@ from pathlib import Path
 from typing import TextIO
 
 from reshape_profiles.hook_reports import listening
-from reshape_sidecar import checkpoints, contract
+from reshape_sidecar import checkpoints, codec, contract
 from reshape_sidecar.checkpoints import PublishedCheckpoint
-from reshape_sidecar.contract import HookReport
-from reshape_sidecar.wire import WIRE_LEVEL
+from reshape_sidecar.contract import HookReport, Release, StandbyReport
+from reshape_sidecar.wire import WIRE_LEVEL, PrepareStage
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / "sidecar" / "reshape_sidecar" / "hook" / "run.py"
@@ -75,12 +76,40 @@ class Job:
     @contextlib.contextmanager
     def started(self, devices: int = 2, /, **extra: str) -> Iterator[Running]:
         """A process on ``devices`` simulated devices; killed at the end if it still runs."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.generation += 1
+        generation = {contract.ENV_GENERATION: str(self.generation)}
+        variables = {**self._variables(devices), **generation, **self.environment, **extra}
+        with (
+            listening(self.folder / "agent.sock") as reports,
+            running(self._command(), variables, reports) as process,
+        ):
+            yield process
+
+    @contextlib.contextmanager
+    def standing_by(self, devices: int = 2, /, **extra: str) -> Iterator[Successor]:
+        """A process that is prepared for ``devices`` while another one may train."""
+        mine, its = socket.socketpair()
         variables = {
+            **self._variables(devices),
+            contract.ENV_GENERATION: contract.WAITING_GENERATION,
+            contract.ENV_STANDBY_FD: str(its.fileno()),
+            contract.ENV_SOCKET: str(self.folder / "next-agent.sock"),
+            **self.environment,
+            **extra,
+        }
+        with (
+            mine,
+            listening(self.folder / "next-agent.sock") as reports,
+            running(self._command(), variables, reports, its.fileno()) as process,
+        ):
+            its.close()
+            yield Successor(self, process, mine)
+
+    def _variables(self, devices: int) -> dict[str, str]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        return {
             contract.ENV_JOB: "job-1",
             contract.ENV_ATTEMPT: str(self.attempt),
-            contract.ENV_GENERATION: str(self.generation),
             contract.ENV_DEVICES: ",".join(f"GPU-{n}" for n in range(devices)),
             contract.ENV_DEVICE_MODE: "simulated",
             contract.ENV_CHECKPOINTS: str(self.checkpoints),
@@ -89,10 +118,9 @@ class Job:
             contract.ENV_SPAWNED_AT_S: str(time.monotonic()),
             contract.ENV_REPORT_LEVEL: str(WIRE_LEVEL),
         }
-        with listening(self.folder / "agent.sock") as reports:
-            command = [sys.executable, *self.launcher, str(self.script), *self.arguments]
-            with running(command, {**variables, **self.environment, **extra}, reports) as process:
-                yield process
+
+    def _command(self) -> list[str]:
+        return [sys.executable, *self.launcher, str(self.script), *self.arguments]
 
 
 def plain(script: Path, *arguments: str, **environment: str) -> Ended:
@@ -165,9 +193,46 @@ class Running:
         return Ended(code, "".join(self._out), "".join(self._err), tuple(self.reports))
 
 
+class Successor:
+    """A process that is prepared, and the connection on which a test releases it."""
+
+    def __init__(self, job: Job, process: Running, connection: socket.socket) -> None:
+        self.process = process
+        self._job = job
+        self._connection = connection
+        self._text = b""
+
+    def reports(self) -> list[StandbyReport]:
+        """Return what it has reported so far."""
+        with contextlib.suppress(BlockingIOError):
+            while part := self._connection.recv(1 << 16, socket.MSG_DONTWAIT):
+                self._text += part
+        return [codec.loads(StandbyReport, line) for line in self._text.splitlines()]
+
+    def until(self, *stages: PrepareStage) -> StandbyReport:
+        """Wait for one of ``stages``; return the report of it."""
+        self.process.until(
+            lambda: any(report.stage in stages for report in self.reports()), str(stages)
+        )
+        return next(report for report in self.reports() if report.stage in stages)
+
+    def release(self) -> None:
+        """Make it the training process of the job's next generation."""
+        self._job.generation += 1
+        release = Release(self._job.generation, time.monotonic())
+        self._connection.sendall(codec.dumps(release).encode() + b"\n")
+
+    def drop(self) -> None:
+        """Close the connection, as the end of init or its request does."""
+        self._connection.close()
+
+
 @contextlib.contextmanager
 def running(
-    command: list[str], environment: dict[str, str], reports: list[HookReport]
+    command: list[str],
+    environment: dict[str, str],
+    reports: list[HookReport],
+    *descriptors: int,
 ) -> Iterator[Running]:
     """A process of its own session; it and its children are killed at the end."""
     process = subprocess.Popen(
@@ -177,6 +242,7 @@ def running(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        pass_fds=descriptors,
     )
     run = Running(process, reports)
     try:

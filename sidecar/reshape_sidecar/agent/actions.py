@@ -27,7 +27,9 @@ from reshape_sidecar.agent import (
 )
 from reshape_sidecar.agent.coordinator_link import CoordinatorLink
 from reshape_sidecar.agent.init_link import InitLink
+from reshape_sidecar.agent.reporting import ready_after_s
 from reshape_sidecar.agent.state import AgentState
+from reshape_sidecar.contract import ENV_HASHED_GENERATION
 from reshape_sidecar.init import values as init
 from reshape_sidecar.init.values import KEEP_RUNNING_FILE
 from reshape_sidecar.wire import Desired, Outcome, OutcomeKind, PhaseTimes
@@ -77,6 +79,8 @@ class Actions:
         self._link = link
         self._spawn: init.Spawn | None = None
         """Request of the newest start, built once, so that a repetition is the same request."""
+        self._preparation: init.Prepare | None = None
+        """The newest request to prepare, built once as well."""
         self._memory_kills = oom_kills()
         self._exit: tuple[int, int, float] | None = None
         """Generation of the exit, sequence of its first report, time to end without an answer."""
@@ -97,12 +101,18 @@ class Actions:
                 await self._ask_init(init.SendSigterm(generation))
             case converge.WithdrawRequest(generation):
                 await self._ask_init(init.WithdrawSigterm(generation))
-            case converge.StopProcessTree(generation, kill_after_s):
-                await self._ask_init(init.Sweep(generation, kill_after_s))
+            case converge.StopProcessTree(generation, kill_after_s, spare):
+                await self._ask_init(init.Sweep(generation, kill_after_s, spare))
             case converge.ConfirmStopped(generation):
                 self._confirm_stopped(generation)
             case converge.Start(generation):
                 await self._start(generation)
+            case converge.PrepareSuccessor(number):
+                await self._prepare(number)
+            case converge.AdoptSuccessor(generation, number):
+                await self._start(generation, number)
+            case converge.DropSuccessor(number):
+                await self._ask_init(init.Drop(number))
             case converge.EndContainer():
                 await self._end_container()
 
@@ -164,7 +174,21 @@ class Actions:
         times = timing.stop_times(state.timestamps) if stopped else PhaseTimes()
         state.persist(stopped_generation=generation, times=times)
 
-    async def _start(self, generation: int) -> None:
+    async def _prepare(self, number: int) -> None:
+        desired = self._state.memory.desired
+        assert desired is not None
+        if desired.prepare is None:
+            return
+        if self._preparation is None or self._preparation.number != number:
+            log.info("prepares for %s", ", ".join(desired.prepare))
+            like = self._spawn_request(0, replace(desired, devices=desired.prepare))
+            self._preparation = init.Prepare(
+                number, desired.prepare, like.command, like.folder, like.env
+            )
+        await self._ask_init(self._preparation)
+
+    async def _start(self, generation: int, successor: int | None = None) -> None:
+        """Start training; ``successor``: the preparation whose process goes on, if one does."""
         state = self._state
         chief = state.spec.worker == 0  # the only one of several workers that publishes
         if chief and not state.memory.claimed and not await self._claim():
@@ -173,6 +197,7 @@ class Actions:
         if desired is None or desired.generation != generation:
             return
         memory = state.memory
+        prepare_s = None if successor is None else ready_after_s(state.status().prepared)
         if memory.started_generation != generation:
             state.hook = None
             state.persist(
@@ -180,7 +205,14 @@ class Actions:
                 devices=desired.devices,
                 process_restarts=memory.process_restarts + (memory.started_generation > 0),
                 progress=process_exit.progress_after(memory.progress, memory.ended),
+                times=replace(memory.times, prepare_s=prepare_s),
             )
+        if successor is not None:
+            before = state.status().training
+            hashed = () if before is None else ((ENV_HASHED_GENERATION, str(before.generation)),)
+            log.info("generation %s goes on in its successor", generation)
+            await self._ask_init(init.Adopt(generation, successor, hashed))
+            return
         if state.uses_zygote and standby.is_importing(state.status(), time.monotonic()):
             await self._pause()
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reshape_sidecar.agent.memory import Memory
-from reshape_sidecar.init.values import InitStatus, TrainingProcess
+from reshape_sidecar.init.values import InitStatus, SuccessorProcess, TrainingProcess
 from reshape_sidecar.limits import LEFTOVER_GRACE_S
 from reshape_sidecar.wire import (
     EXIT_SAVED,
@@ -20,6 +20,7 @@ from reshape_sidecar.wire import (
     Outcome,
     OutcomeKind,
     Phase,
+    PrepareStage,
 )
 
 EXIT_TERMINATED = 143
@@ -75,6 +76,8 @@ class StopProcessTree:
 
     generation: int
     kill_after_s: float
+    spare: int | None = None
+    """Preparation whose successor this generation will adopt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,28 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class PrepareSuccessor:
+    """Start a process that prepares for the devices of ``Desired.prepare``."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptSuccessor:
+    """Make the successor of preparation ``number`` the training process of ``generation``."""
+
+    generation: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class DropSuccessor:
+    """End the successor of preparation ``number``."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndContainer:
     """Report, then have init end the container."""
 
@@ -106,6 +131,9 @@ Action = (
     | StopProcessTree
     | ConfirmStopped
     | Start
+    | PrepareSuccessor
+    | AdoptSuccessor
+    | DropSuccessor
     | EndContainer
 )
 
@@ -124,6 +152,8 @@ def decide(
     desired = memory.desired
     if status.ending or desired is None:
         return Idle()
+    if status.prepared is not None and not _may_serve(desired, status.prepared):
+        return DropSuccessor(status.prepared.number)
     if not memory.answered:
         return _toward_outcome(memory, desired, status, saving, now_s)
     assert memory.outcome is not None
@@ -205,8 +235,10 @@ def _after_refusal(memory: Memory, desired: Desired, status: InitStatus, ready: 
     training = status.training
     if training is None:
         return Idle()
+    if training.running and _outstanding(training, status):
+        return WithdrawRequest(desired.generation)
     if training.running:
-        return WithdrawRequest(desired.generation) if _outstanding(training, status) else Idle()
+        return _preparation(desired, status)
     if _saved(memory) and already_runs(memory, desired):
         # It saved and left after all, and the same devices are desired: it goes on there.
         return _after_stop(memory, desired, status, ready)
@@ -216,17 +248,49 @@ def _after_refusal(memory: Memory, desired: Desired, status: InitStatus, ready: 
 def _after_stop(memory: Memory, desired: Desired, status: InitStatus, ready: bool) -> Action:
     training = status.training
     started = training is not None and training.generation >= desired.generation
+    fitting = _fitting(desired, status)
     if training is not None and training.running:
-        return Idle() if started else StopProcessTree(desired.generation, 0.0)
+        if started:
+            return _preparation(desired, status)
+        return StopProcessTree(desired.generation, 0.0, fitting)
     if memory.stopped_generation < desired.generation:
         if status.swept < desired.generation:
-            return StopProcessTree(desired.generation, desired.kill_after_s)
+            return StopProcessTree(desired.generation, desired.kill_after_s, fitting)
         return ConfirmStopped(desired.generation)
     if desired.mode is Mode.EXIT:
         return EndContainer()
     if desired.mode is Mode.RUN and not memory.finished and not started:
-        return Start(desired.generation) if ready and memory.unfit is None else Idle()
+        if not ready or memory.unfit is not None:
+            return Idle()
+        if fitting is not None:
+            return AdoptSuccessor(desired.generation, fitting)
+        if status.prepared is not None:
+            return DropSuccessor(status.prepared.number)
+        return Start(desired.generation)
     return Idle() if training is None else _clean_up(training, status)
+
+
+def _preparation(desired: Desired, status: InitStatus) -> Action:
+    """Return what brings a successor about while training runs, if it is desired."""
+    newest = status.prepare_number
+    if desired.prepare and status.prepared is None and newest is not None:
+        return PrepareSuccessor(newest + 1)
+    return Idle()
+
+
+def _may_serve(desired: Desired, prepared: SuccessorProcess) -> bool:
+    """Return whether a successor is what is to be prepared, or what this generation starts on."""
+    starts = desired.mode is Mode.RUN and prepared.devices == desired.devices
+    return starts or prepared.devices == desired.prepare
+
+
+def _fitting(desired: Desired, status: InitStatus) -> int | None:
+    """Return the preparation that this generation can adopt; None if there is none."""
+    prepared = status.prepared
+    if prepared is None or not prepared.running or prepared.stage is PrepareStage.FAILED:
+        return None
+    fits = desired.mode is Mode.RUN and prepared.devices == desired.devices
+    return prepared.number if fits else None
 
 
 def _clean_up(training: TrainingProcess, status: InitStatus) -> Action:

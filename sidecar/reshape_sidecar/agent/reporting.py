@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from reshape_sidecar.agent import converge
+from reshape_sidecar.agent import converge, environment
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec
 from reshape_sidecar.contract import HookReport
-from reshape_sidecar.init.values import InitStatus
+from reshape_sidecar.init.values import InitStatus, SuccessorProcess
 from reshape_sidecar.wire import (
     WIRE_VERSION,
     Desired,
@@ -16,12 +16,31 @@ from reshape_sidecar.wire import (
     Meeting,
     Observed,
     Phase,
+    Prepared,
     Saves,
     Standby,
 )
 
 SEQUENCES_PER_BOOT = 1_000_000
 """Reports in one millisecond of an agent's life: a later start's numbers are all higher."""
+
+
+def can_prepare(spec: AttemptSpec, status: InitStatus) -> bool:
+    """Return whether a successor may be prepared in this attempt."""
+    return spec.may_overlap and environment.hooked(spec) and status.prepare_number is not None
+
+
+def ready_after_s(successor: SuccessorProcess | None) -> float | None:
+    """Return how long a successor took until it could be used; None before that."""
+    if successor is None or successor.ready_at_s is None:
+        return None
+    return successor.ready_at_s - successor.started_at_s
+
+
+def _prepared(successor: SuccessorProcess | None) -> Prepared | None:
+    if successor is None:
+        return None
+    return Prepared(successor.devices, successor.stage, successor.reason, ready_after_s(successor))
 
 
 def observed_state(
@@ -65,7 +84,9 @@ def observed_state(
         exception=None if ended is None else ended.exception,
         exception_message=None if ended is None else ended.exception_message,
         standby=standby,
+        can_prepare=can_prepare(spec, status),
         prepare=None if memory.desired is None else memory.desired.prepare,
+        prepared=_prepared(status.prepared),
     )
     return state if spec.workers == 1 else _among_workers(state, spec, memory, address, hook)
 

@@ -12,7 +12,7 @@ from typing import Any
 def build(model: Any, iterator: Any) -> None:
     """Create every variable that training of ``model`` on ``iterator`` would create."""
     spec = getattr(iterator._distributed_dataset, "element_spec", None)
-    step = None if model._distribute_strategy is not None else _traceable(model)
+    step = None if model._distribute_strategy is not None else traceable(model)
     if step is not None:
         import tensorflow
 
@@ -20,13 +20,13 @@ def build(model: Any, iterator: Any) -> None:
         step.get_concrete_function(tensorflow.data.IteratorSpec(spec))
         return
     with model.distribute_strategy.scope():
-        model._symbolic_build(data_batch=_global_spec(spec))
+        model._symbolic_build(data_batch=global_spec(spec))
         optimizer = model.optimizer
         if optimizer is not None and not optimizer.built:
             optimizer.build(model.trainable_variables)
 
 
-def _traceable(model: Any) -> Any:
+def traceable(model: Any) -> Any:
     """Return the TensorFlow function of the model's training step; None if it runs eagerly."""
     model.make_train_function()
     function = model.train_function
@@ -77,7 +77,8 @@ def _are_arrays(x: Any) -> bool:
     return all(isinstance(part, np.ndarray) for part in parts)
 
 
-def _global_spec(spec: Any) -> Any:
+def global_spec(spec: Any) -> Any:
+    """Return the spec of what the first of several replicas gets, of a distributed spec."""
     import tensorflow
 
     def one(part: Any) -> Any:

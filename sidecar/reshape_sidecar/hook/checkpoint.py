@@ -6,6 +6,7 @@ imported; publishes a state.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
@@ -14,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reshape_sidecar import checkpoints, durable
-from reshape_sidecar.checkpoints import PublishedCheckpoint
+from reshape_sidecar import checkpoints, claims, durable
+from reshape_sidecar.checkpoints import SHUFFLE_SEED_BYTES, PublishedCheckpoint
 from reshape_sidecar.claims import CheckpointError
 from reshape_sidecar.contract import MANIFEST_FILE
 from reshape_sidecar.hook.data_state import SavedData
@@ -25,8 +26,6 @@ from reshape_sidecar.hook.position import Counts, SavedPosition
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.values import Reader, Writer
 from reshape_sidecar.wire import Trajectory
-
-SHUFFLE_SEED_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +92,20 @@ class SavedState:
     """Judgement of the target accuracy; None without one, or in a checkpoint of an older hook."""
 
 
+@dataclass(frozen=True, slots=True)
+class EarlyLook:
+    """What a successor reads without a claim; it is compared with the checkpoint at the release."""
+
+    finished: int | None = None
+    shuffle_seed: int | None = None
+
+
 class CheckpointStore:
     """The checkpoint folder of this start; without a folder nothing is saved or loaded."""
 
     def __init__(self, settings: HookSettings) -> None:
+        """While ``settings`` are those of a successor, this neither claims nor loads, until
+        ``release``."""
         self._settings = settings
         self._folder = settings.checkpoints
         self._error: Exception | None = None
@@ -104,9 +113,11 @@ class CheckpointStore:
         self._newest: PublishedCheckpoint | None = None
         self._searched = False
         self._shuffle_seed = int.from_bytes(os.urandom(SHUFFLE_SEED_BYTES), "big") >> 1
-        self._thread = threading.Thread(target=self._find, daemon=True, name="reshape-find")
-        if self._folder is not None:
-            self._thread.start()
+        self._early = EarlyLook() if settings.standby_fd is not None else None
+        """What a successor knows of the checkpoints before its release."""
+        self._used_seed: int | None = None
+        self._lock = threading.RLock()
+        self._thread = self._started(self._find if self._early is None else self._look)
 
     @property
     def enabled(self) -> bool:
@@ -128,8 +139,29 @@ class CheckpointStore:
 
         A folder that cannot be used is no error here: it may hold the checkpoints of a session.
         """
-        self._wait()
-        return self._saved_state.shuffle_seed if self._saved_state else self._shuffle_seed
+        with self._lock:
+            self._wait()
+            seed = self._saved_state.shuffle_seed if self._saved_state else self._shuffle_seed
+            if self._early is not None:
+                seed = self._used_seed = self._early.shuffle_seed or seed
+            return seed
+
+    def finished_fits(self) -> int | None:
+        """Return how many finished ``fit`` calls a successor finds; None without a checkpoint."""
+        with self._lock:
+            self._wait()
+            return None if self._early is None else self._early.finished
+
+    def release(self, settings: HookSettings) -> None:
+        """Claim the folder and read the newest checkpoint, as the process of ``settings`` now."""
+        with self._lock:
+            self._thread.join()
+            self._settings, self._early = settings, None
+            self._thread = self._started(self._find)
+
+    def is_seed_changed(self) -> bool:
+        """Return whether the seed is another one than before the release."""
+        return self._used_seed is not None and self.shuffle_seed() != self._used_seed
 
     def newest_step(self) -> int | None:
         """Return the step of the newest checkpoint that this process knows."""
@@ -173,22 +205,44 @@ class CheckpointStore:
         )
         return self._newest
 
+    def _started(self, search: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=search, daemon=True, name="reshape-find")
+        thread.start()
+        return thread
+
+    def _look(self) -> None:
+        """Read what a successor may know; a folder without it says less."""
+        if self._folder is not None:
+            with contextlib.suppress(Exception):
+                self._early = _early_look(self._folder)
+
     def _wait(self) -> None:
         if self._folder is not None:
             self._thread.join()
-            if not self._searched:
+            if not self._searched and self._early is None:
                 self._find()  # in a process that the script has forked, the thread does not run
 
     def _find(self) -> None:
+        if self._folder is None:
+            return
         try:
-            assert self._folder is not None
-            checkpoints.claim(self._folder, self._settings.attempt, self._settings.job)
+            holder = checkpoints.claim(self._folder, self._settings.attempt, self._settings.job)
+            self._shuffle_seed = holder.shuffle_seed or self._shuffle_seed
             self._newest = checkpoints.newest(self._folder, self._settings.hashed)
             if self._newest is not None:
                 self._saved_state = _read(self._newest)
         except Exception as error:
             self._error = error
         self._searched = True
+
+
+def _early_look(folder: Path) -> EarlyLook:
+    newest = checkpoints.newest(folder)
+    if newest is None:
+        holder = claims.read(folder)
+        return EarlyLook(shuffle_seed=holder.shuffle_seed if holder is not None else None)
+    document = Reader(newest.path).document
+    return EarlyLook(len(document["mark"]["finished"]), document["shuffle_seed"])
 
 
 def _read(published: PublishedCheckpoint) -> SavedState:

@@ -57,7 +57,7 @@ def changed(graph: Any) -> list[Any]:
     nested = None
     out = []
     for handle, inside in graph.captures:
-        if handle.dtype.name != "resource" or not _of_variable(handle):
+        if handle.dtype.name != "resource" or not is_variable(handle):
             continue
         consumers = {operation.type for operation in inside.consumers()}
         direct = any(_writes(kind) for kind in consumers)
@@ -74,11 +74,12 @@ def _writes(kind: str) -> bool:
     return kind.startswith(WRITING) and kind not in READING and kind != CALLING
 
 
-def _of_variable(handle: Any) -> bool:
+def is_variable(handle: Any) -> bool:
+    """Return whether ``handle`` is that of a variable of numbers."""
     data = getattr(handle, "_handle_data", None)
     if not hasattr(handle, "numpy") or data is None or not data.shape_and_type:
         return False
-    kind = _dtype(handle)
+    kind = dtype_of(handle)
     return bool(kind.is_floating or kind.is_integer or kind.is_complex or kind.is_bool)
 
 
@@ -185,7 +186,7 @@ def values(handles: list[Any]) -> list[Any]:
 
     out = []
     for handle in handles:
-        kind = _dtype(handle)
+        kind = dtype_of(handle)
         value = raw_ops.ReadVariableOp(resource=handle, dtype=kind).numpy()
         text = base64.b64encode(value.tobytes()).decode()
         out.append([kind.name, list(value.shape), text])
@@ -215,7 +216,8 @@ def _unique(handles: Iterable[Any]) -> list[Any]:
     return list({id(handle): handle for handle in handles}.values())
 
 
-def _dtype(handle: Any) -> Any:
+def dtype_of(handle: Any) -> Any:
+    """Return the type of the variable of ``handle``."""
     import tensorflow
 
     return tensorflow.as_dtype(handle._handle_data.shape_and_type[0].dtype)

@@ -21,6 +21,7 @@ from reshape_sidecar.hook import (
     exactness,
     randomness,
     variables,
+    warm_step,
 )
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
 from reshape_sidecar.hook.data_state import SavedData
@@ -33,6 +34,7 @@ from reshape_sidecar.hook.recording import Recording
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.script_state import ScriptState
 from reshape_sidecar.hook.settings import HookSettings
+from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
 
@@ -67,6 +69,7 @@ class FitContext(Protocol):
     target: TargetJudge
     script_state: ScriptState
     collections: CollectionPause
+    standby: Standby | None
 
     @property
     def epochs_before(self) -> int:
@@ -90,6 +93,9 @@ class FitContext(Protocol):
     def release_saved_state(self) -> None:
         """Free the memory of the checkpoint that was loaded."""
 
+    def go_on_prepared(self, fit: Fit, reason: str) -> None:
+        """Wait for the release of a successor; then ``fit`` resumes."""
+
 
 class Fit:
     """One ``fit`` call of Keras; its methods run inside the call, in its thread."""
@@ -107,7 +113,7 @@ class Fit:
         self._job = job
         self.model = model
         self._pending_resume = resumed
-        self._initial_epoch = initial_epoch
+        self.initial_epoch = initial_epoch
         self._validates = validates
         self.validation_data = validation
         self.callbacks: Any = None
@@ -125,11 +131,38 @@ class Fit:
         self._only_validation_left = False
         self._evaluating = False
         self._before_validation: _BeforeValidation | None = None
+        self.prepares = False
+        """True in a successor until its release: the call is prepared, and then resumes."""
+        self._traced: warm_step.Attributes | None = None
+        self._states: list[variables.VariableState] | None = None
 
     @property
     def resumes(self) -> bool:
         """Whether this call still has to go to the position of its checkpoint."""
         return self._pending_resume is not None
+
+    def prepare(self) -> None:
+        """Do what the first step needs before the callbacks' ``on_train_begin``, then wait."""
+        assert self.position is not None
+        standby = self._job.standby
+        assert standby is not None
+        reason = warm_step.prepare(self.model, self.position.iterator, standby)
+        self._traced = warm_step.attributes(self.model)
+        self._job.go_on_prepared(self, reason)
+        self.prepares = False
+
+    def misfit(self, saved_state: SavedState) -> str:
+        """Return why the model does not fit ``saved_state``; empty if it does."""
+        self._states = variables.decode(saved_state.variables, saved_state.reader)
+        try:
+            variables.check(self.model, self._states)
+        except variables.StateMismatch as error:
+            return str(error)
+        return ""
+
+    def resume_from(self, saved_state: SavedState) -> None:
+        """Make ``saved_state`` what this prepared call resumes from."""
+        self._pending_resume = saved_state
 
     def train_begins(self, callbacks: Any) -> None:
         """Note the callbacks after their ``on_train_begin``; no step has run yet."""
@@ -138,7 +171,7 @@ class Fit:
         if self._pending_resume is not None:
             epoch = self._pending_resume.resume_point.fit_epoch
             self.model._initial_epoch = epoch or None
-            self.epochs_done = epoch - self._initial_epoch
+            self.epochs_done = epoch - self.initial_epoch
             self.last_logs = self._pending_resume.logs
         verdict = exactness.before_training(self.model, self.position, self._job.settings)
         self._job.reporter.set_verdict(verdict.after(self._job.verdict_before))
@@ -183,12 +216,16 @@ class Fit:
         if (spawned_at_s := self._job.settings.spawned_at_s) is not None:
             old_s = max(0.0, time.monotonic() - spawned_at_s)
             caches.remove_unfinished(self.position.datasets(), before_s=time.time() - old_s)
-        building.build(self.model, self.position.iterator)
+        if self._traced is None or self._traced != warm_step.attributes(self.model):
+            if self._traced is not None:  # a callback changed what the step was traced with
+                self.model.make_train_function(force=True)
+            building.build(self.model, self.position.iterator)
         reporter = self._job.reporter
         reporter.phase_ended("build_s")
         reporter.phase(HookPhase.RESTORING)
         self.position.go_to(position, self.epochs_done, self.validation_data)
-        variables.restore(self.model, variables.decode(saved_state.variables, reader))
+        states, self._states = self._states, None
+        variables.restore(self.model, states or variables.decode(saved_state.variables, reader))
         callback_state.restore(self.callbacks.callbacks, saved_state.callbacks, reader)
         self._job.script_state.restore(saved_state.script)
         randomness.restore(saved_state.random)

@@ -245,6 +245,8 @@ def _patch_callbacks(callback_list: Any, training: Training) -> None:
     def on_train_begin(self: Any, logs: Any = None) -> None:
         fit = training.fit
         mine = fit is not None and fit.callbacks is None and fit.position is not None
+        if mine and fit is not None and fit.prepares:
+            fit.prepare()
         if mine and fit is not None and fit.resumes:
             callback_state.append_instead_of_truncating(self.callbacks)
         train_begin(self, logs)

@@ -42,11 +42,28 @@ class ProgressReporter:
         now_s = time.monotonic()
         # An agent older than this hook passes Unix time, which is later than now.
         self._since_s = now_s if spawned_at_s is None else min(spawned_at_s, now_s)
+        self.silent = False
+        """True until the release of a successor: the agent hears of its predecessor only."""
         self._sent_s = 0.0
         self._step_s: float | None = None
         self._loop_step: tuple[float, int] | None = None
         """When the first step of a loop that nothing saves was seen, and the step."""
         self.verdict = Verdict(EXACT)
+
+    def release(self, generation: int, spawned_at_s: float | None) -> None:
+        """Report from now on, as the process of ``generation``.
+
+        The phases that are over took none of the time since ``spawned_at_s``.
+        """
+        with self._lock:
+            report = self._report
+            over = {
+                name: 0.0 for name in ("import_s", "build_s") if getattr(report, name) is not None
+            }
+            self._report = dataclasses.replace(report, generation=generation, **over)  # type: ignore[arg-type]
+            self._since_s = spawned_at_s or time.monotonic()
+            self.silent = False
+        self._send()
 
     @property
     def progress(self) -> Progress:
@@ -118,7 +135,7 @@ class ProgressReporter:
         """Report the step of a loop that nothing saves, from another thread than the loop's, unless
         ``is_current`` says that it is over."""
         with self._lock:
-            if self.saves is None or not is_current():
+            if self.silent or self.saves is None or not is_current():
                 return
             now_s, report = time.monotonic(), self._report
             progress = dataclasses.replace(report.progress, step=step)
@@ -148,6 +165,8 @@ class ProgressReporter:
         self._sender.flush()
 
     def _send(self) -> None:
+        if self.silent:
+            return
         self._sent_s = time.monotonic()
         step, total = self.progress.step, self.progress.total_steps
         if step is not None and total is not None and step > total:

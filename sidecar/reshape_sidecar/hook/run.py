@@ -153,8 +153,8 @@ def main() -> int:
             hook.exit_code = _exit_code(end.code)
             if end.code in (None, 0):
                 hook.script_ended()
-            elif not isinstance(end.code, int):
-                hook.reporter.failed(end)  # its text is the reason, and Python prints no type
+            else:
+                hook.failed(end)
         raise
     except KeyboardInterrupt:
         if hook is not None:
@@ -164,7 +164,7 @@ def main() -> int:
         _show(error)
         if hook is not None:
             hook.exit_code = 1
-            hook.reporter.failed(error)
+            hook.failed(error)
         return 1
     if hook is not None:
         hook.script_ended()

@@ -42,6 +42,8 @@ class HookSettings:
     report_level: int = 1
     hashed_generation: int | None = None
     target: Target | None = None
+    standby_fd: int | None = None
+    """Descriptor on which a successor waits for its release; it has no generation before that."""
 
     @property
     def hashed(self) -> tuple[int, int] | None:
@@ -84,11 +86,12 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             f"{contract.ENV_SPAWNED_AT_S}={spawned!r} is not a time in seconds."
         ) from None
     devices = text(contract.ENV_DEVICES) or ""
+    standby_fd = whole(contract.ENV_STANDBY_FD, 3)
     return HookSettings(
         job=text(contract.ENV_JOB) or "",
         name=text(contract.ENV_NAME) or text(contract.ENV_JOB) or "",
         attempt=whole(contract.ENV_ATTEMPT, 0) or 0,
-        generation=whole(contract.ENV_GENERATION, 0) or 0,
+        generation=0 if standby_fd is not None else whole(contract.ENV_GENERATION, 0) or 0,
         devices=tuple(name for name in devices.split(",") if name),
         simulated=text(contract.ENV_DEVICE_MODE) == "simulated",
         device_truth=path(contract.ENV_DEVICE_TRUTH),
@@ -110,6 +113,7 @@ def from_environment(environment: Mapping[str, str]) -> HookSettings | None:
             text(contract.ENV_METRIC),
             whole(contract.ENV_EPOCHS_IN_A_ROW, 1) or 1,
         ),
+        standby_fd=standby_fd,
     )
 
 

@@ -13,8 +13,15 @@ from dataclasses import replace
 from typing import Any
 
 from reshape_sidecar import device_truth
-from reshape_sidecar.contract import HookPhase
-from reshape_sidecar.hook import data_order, iterators, randomness, settings, unsaved_loops
+from reshape_sidecar.contract import ENV_PREPARED_IN_VAIN, HookPhase
+from reshape_sidecar.hook import (
+    data_order,
+    effects,
+    iterators,
+    randomness,
+    settings,
+    unsaved_loops,
+)
 from reshape_sidecar.hook.checkpoint import CheckpointStore
 from reshape_sidecar.hook.imports import ImportWatch
 from reshape_sidecar.hook.log import complain
@@ -22,10 +29,13 @@ from reshape_sidecar.hook.progress import ProgressReporter
 from reshape_sidecar.hook.report import ReportSender
 from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.script_state import ScriptState
+from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.shuffles import JobShuffles
+from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.stop import Stop, flush_files
 from reshape_sidecar.hook.training import Training
-from reshape_sidecar.wire import LEVEL_ABILITIES
+from reshape_sidecar.hook.unsaved_loops import UnsavedLoops
+from reshape_sidecar.wire import LEVEL_ABILITIES, PrepareStage
 
 
 def split_cpu(tensorflow: Any, count: int) -> None:
@@ -38,6 +48,7 @@ def split_cpu(tensorflow: Any, count: int) -> None:
     )
 
 
+SESSION_MODULE = "reshape_sidecar.session"
 TRAINER_MODULE = "keras.src.backend.tensorflow.trainer"
 OTHER_KERAS = (
     "Reshape saves a `fit` only with Keras 3 on TensorFlow, but {} was imported: after a reshape "
@@ -45,34 +56,55 @@ OTHER_KERAS = (
 )
 
 
-def start() -> Training:
-    """Install the hook; return the object whose ``script_ended`` is to be called at the end."""
+def _stand_by(
+    standby: Standby, watch: ImportWatch, training: Training, loops: UnsavedLoops
+) -> None:
+    """Hold this process, a successor, before its effects and its loops until its release."""
+    loops.before_step = lambda: standby.hold("a loop outside of `fit` makes a step")
+    watch.before(SESSION_MODULE, lambda: standby.hold("it uses a session"))
+    watch.after(SESSION_MODULE, lambda module: None)
+    effects.watch(standby, watch)
+    standby.start(training.release)
+
+
+def _settings() -> HookSettings:
+    """Return the settings of this process; raises SystemExit if one is invalid."""
     try:
         told = settings.from_environment(os.environ)
     except settings.SettingsError as error:
         print(f"reshape: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     assert told is not None
-    if told.worker:
-        told = replace(told, checkpoints=None)  # the first worker's are the job's
+    return replace(told, checkpoints=None) if told.worker else told  # the first worker's count
+
+
+def start() -> Training:
+    """Install the hook; return the object whose ``script_ended`` is to be called at the end."""
+    told = _settings()
+    standby = Standby(told.standby_fd) if told.standby_fd is not None else None
     stop = Stop(told.keep_running)
     store = CheckpointStore(told)
     reporter = ProgressReporter(ReportSender(told.socket), told.generation, told.spawned_at_s)
+    reporter.silent = standby is not None
     truth = told.device_truth if told.simulated else None
     pacer = device_truth.pacer_of(truth, told.job_type, told.name, len(told.devices), complain)
     shuffles = JobShuffles(store.shuffle_seed)
     saver = Saver(stop, store, reporter, pacer)
     script_state = ScriptState(told.checkpoints)
-    training = Training(told, saver, reporter, pacer, shuffles, script_state)
+    training = Training(told, saver, reporter, pacer, shuffles, script_state, standby)
     stop.install()
-    loops = unsaved_loops.UnsavedLoops(training, reporter)
+    loops = UnsavedLoops(training, reporter)
     if told.report_level >= LEVEL_ABILITIES:
         reporter.saves = lambda: unsaved_loops.saves(training)
         loops.start()
     # The first handler that is registered is called last.
     atexit.register(iterators.end, flush_files, lambda: stop.leave(training.exit_code))
-    reporter.phase(HookPhase.IMPORTING)
     watch = ImportWatch()
+    if standby is not None:
+        _stand_by(standby, watch, training, loops)
+    reporter.phase(HookPhase.IMPORTING)
+    if reason := os.environ.pop(ENV_PREPARED_IN_VAIN, None):
+        complain(f"starts cold, as its preparation was in vain: {reason}")
     startup_randomness = randomness.StartupRandomness()
 
     def note_iterator(dataset: Any) -> None:
@@ -86,7 +118,6 @@ def start() -> Training:
         if store.enabled:
             shuffles.seed_unseeded(module)
             startup_randomness.seed(store.shuffle_seed())
-
         data_order.watch(module, note_iterator)
 
     def trainer_imported(module: Any) -> None:
@@ -102,6 +133,8 @@ def start() -> Training:
             randomness.seed_all(told.seed)
         reporter.phase_ended("import_s")
         reporter.phase(HookPhase.BUILDING)
+        if standby is not None:
+            standby.report(PrepareStage.SCRIPT)
 
     def legacy_keras_imported(module: Any) -> None:
         complain(OTHER_KERAS.format("tf_keras (Keras 2)", "TF_USE_LEGACY_KERAS=0"))

@@ -8,6 +8,8 @@ length, returns the History of a finished call without training, and publishes t
 from __future__ import annotations
 
 import dataclasses
+import gc
+import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +27,7 @@ from reshape_sidecar.hook import (
     recording,
     variables,
 )
+from reshape_sidecar.hook import settings as hook_settings
 from reshape_sidecar.hook.checkpoint import FinishedFit, ResumePoint, SavedState
 from reshape_sidecar.hook.data_state import SavedData
 from reshape_sidecar.hook.end_states import EndStates
@@ -37,6 +40,7 @@ from reshape_sidecar.hook.saving import Saver
 from reshape_sidecar.hook.script_state import ScriptState
 from reshape_sidecar.hook.settings import HookSettings
 from reshape_sidecar.hook.shuffles import JobShuffles
+from reshape_sidecar.hook.standby import Standby
 from reshape_sidecar.hook.target import TargetJudge
 from reshape_sidecar.hook.values import Writer
 from reshape_sidecar.wire import Trajectory
@@ -53,10 +57,13 @@ class Training:
         pacer: Pacer | None,
         shuffles: JobShuffles,
         script_state: ScriptState,
+        standby: Standby | None = None,
     ) -> None:
         self.settings = settings
         self.saver = saver
         self.reporter = reporter
+        self.standby = standby
+        """The wait of a successor; None in any other process."""
         self.recording = recording.from_environment(saver.stop)
         self._pacer = pacer
         self._shuffles = shuffles
@@ -87,11 +94,10 @@ class Training:
 
     def run(self, model: Any, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Run, skip or resume one ``fit`` call; ``arguments`` include Keras's defaults."""
-        saved_state = self.saver.store.saved_state()
+        prepares = self._prepares()
+        saved_state = None if prepares else self.saver.store.saved_state()
         if saved_state is not None:
-            self.verdict_before = self.verdict_before.after(saved_state.verdict)
-            if not self._calls:
-                self.target.restore(saved_state.target)
+            self._continue_verdict(saved_state)
         number, self._calls = self._calls, self._calls + 1
         if saved_state is not None and number < len(saved_state.resume_point.finished):
             if saved_state.resume_point.finished[number].raised:
@@ -100,9 +106,9 @@ class Training:
         resumed = None
         if saved_state is not None and number == len(saved_state.resume_point.finished):
             resumed = saved_state if saved_state.resume_point.position is not None else None
-        if resumed is None:
+        if resumed is None and not prepares:
             self.target.fit_begins()
-        else:  # as in the first process: a script may compute it from its files
+        elif resumed is not None:  # as in the first process: a script may compute it from its files
             done = resumed.resume_point.epoch - self.epochs_before
             arguments["initial_epoch"] = resumed.resume_point.fit_epoch - done
         epochs = self._epochs(arguments)
@@ -114,6 +120,7 @@ class Training:
         first, validation = int(arguments["initial_epoch"]), arguments["validation_data"]
         validates = validation is not None or bool(arguments["validation_split"])
         running = Fit(self, model, first, validation, resumed, validates=validates)
+        running.prepares = prepares
         self.fit = running
         self.saver.stop.answered_by_loop = True
         try:
@@ -128,6 +135,82 @@ class Training:
         self._finish(running, history, arguments)
         self._fit_ended(running)
         return history
+
+    def _continue_verdict(self, saved_state: SavedState) -> None:
+        self.verdict_before = self.verdict_before.after(saved_state.verdict)
+        if not self.finished:
+            self.target.restore(saved_state.target)
+
+    # -- a successor --------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Become the training process of a generation; called by a thread of its own."""
+        self.settings = hook_settings.from_environment(os.environ) or self.settings
+        self.saver.store.release(self.settings)
+        self._end_states = EndStates(self.settings)
+        self.reporter.release(self.settings.generation, self.settings.spawned_at_s)
+
+    def _prepares(self) -> bool:
+        """Return whether the call that begins is to be prepared before the release.
+
+        A later call than the first needs the states of the calls before it, which the release
+        brings.
+        """
+        standby = self.standby
+        if standby is None:
+            return False
+        standby.reach_barrier()
+        if standby.waits and not self._calls and not self.saver.store.finished_fits():
+            return True
+        if standby.waits:
+            standby.wait("a `fit` is over: the next one is not prepared")
+        if standby.is_held:
+            self._accept(standby, "its first `fit` call failed" if self._calls else "")
+        return False
+
+    def go_on_prepared(self, fit: Fit, reason: str) -> None:
+        """Wait for the release; then resume ``fit``, which is prepared as far as ``reason`` says.
+
+        Starts the cold command in place if the checkpoint does not fit what was prepared.
+        """
+        standby = self.standby
+        assert standby is not None
+        gc.collect()
+        standby.wait(reason)
+        self.collections.begin()
+        saved_state = self.saver.store.saved_state()
+        self._accept(standby, self._misfit(fit, saved_state))
+        assert saved_state is not None
+        self._continue_verdict(saved_state)
+        fit.resume_from(saved_state)
+
+    def _accept(self, standby: Standby, misfit: str) -> None:
+        if self.saver.store.is_seed_changed():
+            misfit = "the seed of the job's shuffles is another one"
+        if misfit:
+            standby.start_cold(misfit)
+        standby.accept()
+
+    def _misfit(self, fit: Fit, saved_state: SavedState | None) -> str:
+        """Return why a prepared call cannot resume from ``saved_state``; empty if it can."""
+        if saved_state is None:
+            return "there is no checkpoint"
+        point = saved_state.resume_point
+        if point.finished or point.position is None or saved_state.complete:
+            return "its `fit` call is over"
+        if point.fit_epoch - point.epoch != fit.initial_epoch:
+            return "its `fit` call begins at another epoch"
+        return fit.misfit(saved_state)
+
+    def failed(self, error: BaseException) -> None:
+        """Report the exception that ends the script; of a successor, to init alone."""
+        if self.standby is not None and self.standby.waits:
+            self.standby.fail(f"{type(error).__name__}: {error}")
+        if isinstance(error, SystemExit) and isinstance(error.code, int):
+            return  # its text is the reason, and a number says nothing
+        self.reporter.failed(error)
+
+    # -- the state at the end of a call -------------------------------------------------------
 
     def _keep_end_state(self, model: Any) -> None:
         """Write the state that ``model`` had at the end of its last call, before it changes."""
@@ -363,6 +446,8 @@ class Training:
 
     def script_ended(self) -> None:
         """Publish the newest state as the complete one: the script ended without an error."""
+        if self.standby is not None and self.standby.waits:
+            self.standby.hold("the script ends")
         if not self._calls:
             return  # The script trained without `fit`; the session API reports its own end.
         if self.fit is not None:

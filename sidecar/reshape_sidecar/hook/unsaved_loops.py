@@ -10,6 +10,7 @@ import contextlib
 import functools
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from reshape_sidecar.hook.progress import ProgressReporter
@@ -35,6 +36,8 @@ class UnsavedLoops:
     def __init__(self, training: Training, reporter: ProgressReporter) -> None:
         self._training, self._reporter = training, reporter
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.before_step: Callable[[], None] | None = None
+        """Called before an optimizer outside of a ``fit`` changes variables."""
         self._due = threading.Event()
         self._reported = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="reshape-loops")
@@ -56,6 +59,19 @@ class UnsavedLoops:
                 noted.add(own)
 
         optimizer.__init__ = __init__
+        if self.before_step is not None:
+            self._patch_apply(optimizer, self.before_step)
+
+    def _patch_apply(self, optimizer: Any, before_step: Callable[[], None]) -> None:
+        original = optimizer.apply
+
+        @functools.wraps(original)
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            if self._training.fit is None:
+                before_step()
+            return original(*args, **kwargs)
+
+        optimizer.apply = apply
 
     def report_now(self) -> None:
         """Report the newest step before the process ends unsaved; called by the signal handler.

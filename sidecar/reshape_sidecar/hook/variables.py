@@ -60,6 +60,8 @@ def _variables(value: Any) -> Iterator[Any]:
 
 
 GROUPS = ("model", "optimizer", "metrics", "seed", "attributes")
+Entry = tuple[str, str, Any]
+"""Group, name and variable."""
 BY_NAME = "attributes"
 """Group whose variables depend on what the script does; each is restored by its name."""
 
@@ -160,6 +162,24 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
 
     Nothing is assigned unless all of the model's own variables fit.
     """
+    entries, stored, targets = _matched(model, states, groups)
+    for state, (_, _, variable) in zip(stored, targets, strict=True):
+        _assign(variable, state.how, state.values)
+    _restore_by_name(
+        {name: variable for group, name, variable in entries if group == BY_NAME},
+        [state for state in states if state.group in groups and state.group == BY_NAME],
+    )
+
+
+def check(model: Any, states: list[VariableState]) -> None:
+    """Raise StateMismatch if ``restore`` would."""
+    _matched(model, states, GROUPS)
+
+
+def _matched(
+    model: Any, states: list[VariableState], groups: Container[str]
+) -> tuple[list[Entry], list[VariableState], list[Entry]]:
+    """Return all variables in ``groups``, and the states and variables that belong together."""
     entries = [entry for entry in collect(model) if entry[0] in groups]
     targets = [entry for entry in entries if entry[0] != BY_NAME]
     stored = [state for state in states if state.group in groups and state.group != BY_NAME]
@@ -177,12 +197,7 @@ def restore(model: Any, states: list[VariableState], groups: Container[str] = GR
                 "script changed since: restore the old script, or start in an empty "
                 "`checkpoints` folder."
             )
-    for state, (_, _, variable) in zip(stored, targets, strict=True):
-        _assign(variable, state.how, state.values)
-    _restore_by_name(
-        {name: variable for group, name, variable in entries if group == BY_NAME},
-        [state for state in states if state.group in groups and state.group == BY_NAME],
-    )
+    return entries, stored, targets
 
 
 def _restore_by_name(entries: dict[str, Any], states: list[VariableState]) -> None:

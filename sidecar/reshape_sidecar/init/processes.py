@@ -147,6 +147,8 @@ class SweepState:
 
     generation: int
     kill_at_s: float
+    spare: int | None = None
+    """Preparation whose successor the sweep spares."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
 
 

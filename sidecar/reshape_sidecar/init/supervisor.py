@@ -24,6 +24,7 @@ from reshape_sidecar.init import files, logs, processes, spawn
 from reshape_sidecar.init.agent_process import AgentProcess
 from reshape_sidecar.init.clients import Clients
 from reshape_sidecar.init.processes import Identity, Marker
+from reshape_sidecar.init.successor import Successor
 from reshape_sidecar.init.values import (
     AGENT_LOG,
     EXIT_FILE,
@@ -35,11 +36,14 @@ from reshape_sidecar.init.values import (
     TRAINING_FILE,
     TRAINING_LOG,
     ZYGOTE_LOG,
+    Adopt,
+    Drop,
     End,
     ExitFile,
     GetStatus,
     InitFile,
     InitStatus,
+    Prepare,
     Request,
     SendSigterm,
     Spawn,
@@ -88,6 +92,9 @@ class Supervisor:
         )
         self._status = InitStatus(me, processes.start_time(me), zygote=self._zygote.status)
         self._sent_status = self._status
+        self._successor = Successor(
+            self._logs / TRAINING_LOG, marker, self._selector, self._prepared_in_vain
+        )
 
     def run(self) -> int:
         """Serve until the container ends; returns init's exit code."""
@@ -128,6 +135,8 @@ class Supervisor:
         self._zygote.start_if_due(self._status.training, now_s)
         self._status = replace(self._status, zygote=self._zygote.status)
         self._rotate_logs(now_s)
+        self._successor.kill_if_due(now_s)
+        self._note_successor()
         if self._status != self._sent_status:
             self._sent_status = self._status
             clients.broadcast()
@@ -145,23 +154,40 @@ class Supervisor:
                 self._zygote.use(request)
                 self._zygote.start_if_due(self._status.training, time.monotonic())
                 self._status = replace(self._status, zygote=self._zygote.status)
+            case Prepare():
+                self._prepare(request)
+            case Adopt():
+                self._adopt(request)
+            case Drop(number):
+                self._successor.drop(number, time.monotonic())
             case SendSigterm(generation):
                 self._ring(generation)
             case WithdrawSigterm(generation):
                 self._keep_running(True)
                 withdrawn = max(generation, self._status.withdrawn)
                 self._status = replace(self._status, withdrawn=withdrawn)
-            case Sweep(generation, kill_after_s):
-                self._sweep(generation, kill_after_s)
+            case Sweep():
+                self._sweep(request)
             case End(grace_s):
                 self._end(grace_s)
             case GetStatus():
                 pass
+        self._note_successor()
+
+    def _note_successor(self) -> None:
+        successor = self._successor
+        self._status = replace(
+            self._status, prepared=successor.status, prepare_number=successor.number
+        )
+
+    def _starts(self, generation: int) -> bool:
+        """Return whether a training process of ``generation`` may begin now."""
+        old = self._status.training
+        newer = old is None or (generation > old.generation and not old.running)
+        return newer and not self._status.ending
 
     def _spawn(self, request: Spawn) -> None:
-        old = self._status.training
-        newer = old is None or request.generation > old.generation
-        if not newer or (old is not None and old.running) or self._status.ending:
+        if not self._starts(request.generation):
             return
         self._keep_running(False)
         env = dict(request.env) | self._marker.environment()
@@ -221,15 +247,56 @@ class Supervisor:
         os.kill(training.pid, signal.SIGTERM)
         self._status = replace(self._status, rung=generation, training=replace(training, rung=True))
 
-    def _sweep(self, generation: int, kill_after_s: float) -> None:
-        if generation <= self._status.swept:
+    def _prepare(self, request: Prepare) -> None:
+        if self._status.ending:
             return
-        kill_at_s = time.monotonic() + kill_after_s
+        line = self._successor.prepare(request, time.monotonic())
+        if line:
+            logs.write_line(line)
+
+    def _adopt(self, request: Adopt) -> None:
+        if not self._starts(request.generation):
+            return
+        self._keep_running(False)
+        now_s = time.monotonic()
+        log = self._logs / TRAINING_LOG
+        offset = log.stat().st_size if log.exists() else 0
+        successor = self._successor.adopt(request, now_s)
+        if successor is None:
+            return
+        text = f"training of generation {request.generation} has pid {successor.pid}"
+        logs.write_line(f"{text}, prepared before")
+        self._put_training(
+            TrainingProcess(
+                request.generation,
+                successor.pid,
+                successor.start_time,
+                now_s,
+                log_offset_bytes=offset,
+                how=StartKind.SUCCESSOR,
+            )
+        )
+
+    def _prepared_in_vain(self, pid: int, reason: str) -> None:
+        """Note that an adopted successor has executed the cold command."""
+        training = self._status.training
+        logs.write_line(f"training pid {pid} goes on as a cold start: {reason}")
+        if training is not None and training.running and training.pid == pid:
+            fallback = f"prepared in vain: {reason}"
+            self._put_training(replace(training, how=StartKind.COLD, fallback=fallback))
+
+    def _sweep(self, request: Sweep) -> None:
+        if request.generation <= self._status.swept:
+            return
+        kill_at_s = time.monotonic() + request.kill_after_s
         if self._sweeping is None:
-            self._sweeping = processes.SweepState(generation, kill_at_s)
+            state = processes.SweepState(request.generation, kill_at_s, request.spare)
+            self._sweeping = state
         else:
-            self._sweeping.generation = max(generation, self._sweeping.generation)
-            self._sweeping.kill_at_s = min(kill_at_s, self._sweeping.kill_at_s)
+            state = self._sweeping
+            state.generation = max(request.generation, state.generation)
+            state.kill_at_s = min(kill_at_s, state.kill_at_s)
+            state.spare = request.spare if request.spare == state.spare else None
         self._advance_sweep(time.monotonic())
 
     def _end(self, grace_s: float) -> None:
@@ -240,6 +307,7 @@ class Supervisor:
         logs.write_line(f"the container ends within {grace_s:g} s")
         self._end_by_s = end_by_s
         self._zygote.end()
+        self._successor.drop(self._successor.number, time.monotonic())
         self._status = replace(self._status, ending=True)
         training = self._status.training
         if training is not None and training.running:
@@ -264,6 +332,8 @@ class Supervisor:
                 logs.write_line(self._agent.on_exit(code, now_s))
             elif pid == self._zygote.pid:
                 self._zygote.on_exit(code)
+            elif self._successor.on_exit(pid, code):
+                logs.write_line(f"the prepared pid {pid} ended with exit code {code}")
             elif training is not None and training.running and pid == training.pid:
                 logs.write_line(f"training pid {pid} ended with exit code {code}")
                 self._put_training(
@@ -315,11 +385,13 @@ class Supervisor:
         return self._agent.end(now_s)
 
     def _waiting(self) -> tuple[Identity, ...]:
-        """Return the processes that a sweep spares: the zygote, until the container ends."""
-        zygote = self._zygote.status
-        if zygote.pid == 0 or self._end_by_s is not None:
+        """Return the processes that a sweep spares: the zygote, until the container ends, and the
+        successor that the sweep's generation will adopt."""
+        if self._end_by_s is not None:
             return ()
-        return ((zygote.pid, zygote.start_time),)
+        spare = None if self._sweeping is None else self._sweeping.spare
+        zygote, successor = self._zygote.status, self._successor.spared(spare)
+        return successor if zygote.pid == 0 else (*successor, (zygote.pid, zygote.start_time))
 
     def _rotate_logs(self, now_s: float) -> None:
         if now_s >= self._logs_due_s:
@@ -331,6 +403,9 @@ class Supervisor:
         due_s = self._logs_due_s
         if self._sweeping is not None or self._agent.ending:
             due_s = now_s + limits.SWEEP_POLL_S
+        successor_due_s = self._successor.due_s()
+        if successor_due_s is not None:
+            due_s = min(due_s, successor_due_s)
         if self._end_by_s is not None:
             due_s = min(due_s, max(self._end_by_s, now_s + limits.SWEEP_POLL_S))
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reshape_sidecar.wire import StandbyState, StartKind
+from reshape_sidecar.wire import PrepareStage, StandbyState, StartKind
 
 SOCKET_NAME = "init.sock"
 INIT_FILE = "init.json"
@@ -65,10 +65,44 @@ class WithdrawSigterm:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """End the processes of every earlier start: SIGTERM, after ``kill_after_s`` SIGKILL."""
+    """End the processes of every earlier start: SIGTERM, after ``kill_after_s`` SIGKILL.
+
+    ``spare``: the preparation whose successor this generation will adopt; no other is spared.
+    """
 
     generation: int
     kill_after_s: float
+    spare: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Start a successor for ``devices``, unless this preparation or a later one was started."""
+
+    number: int
+    devices: tuple[str, ...]
+    command: tuple[str, ...]
+    folder: str
+    env: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make the successor of preparation ``number`` the training process of ``generation``.
+
+    Does nothing if it is not alive: the status says so. ``env``: variables of this start.
+    """
+
+    generation: int
+    number: int
+    env: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """End the successor of preparation ``number`` or of an earlier one."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +117,18 @@ class GetStatus:
     """Answer with the status, and do nothing else."""
 
 
-Request = Spawn | UseZygote | SendSigterm | WithdrawSigterm | Sweep | End | GetStatus
+Request = (
+    Spawn
+    | UseZygote
+    | Prepare
+    | Adopt
+    | Drop
+    | SendSigterm
+    | WithdrawSigterm
+    | Sweep
+    | End
+    | GetStatus
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +150,7 @@ class TrainingProcess:
     """True if a request sent it SIGTERM, so that its end is expected."""
     how: StartKind = StartKind.COLD
     fallback: str | None = None
-    """Why it is cold although a zygote was allowed."""
+    """Why it is slower than a start that was allowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +163,23 @@ class ZygoteProcess:
     pid: int = 0
     start_time: int = 0
     started_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SuccessorProcess:
+    """The successor of the newest preparation."""
+
+    number: int
+    devices: tuple[str, ...]
+    pid: int
+    start_time: int
+    started_at_s: float
+    stage: PrepareStage = PrepareStage.IMPORTING
+    reason: str = ""
+    """Why it failed, or what it waits before."""
+    ready_at_s: float | None = None
+    """When it could first be adopted with most of its work done."""
+    running: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +199,9 @@ class InitStatus:
     ending: bool = False
     zygote: ZygoteProcess | None = None
     """None from an init of a release without zygotes."""
+    prepared: SuccessorProcess | None = None
+    prepare_number: int | None = None
+    """Number of the newest preparation; None from an init that prepares nothing."""
 
 
 @dataclass(frozen=True, slots=True)

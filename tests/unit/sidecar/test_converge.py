@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,11 +11,14 @@ from reshape_sidecar import limits
 from reshape_sidecar.agent import converge
 from reshape_sidecar.agent.converge import (
     Action,
+    AdoptSuccessor,
     ConfirmStopped,
+    DropSuccessor,
     EndContainer,
     Idle,
     PersistKillOutcome,
     PersistOutcome,
+    PrepareSuccessor,
     RecordExit,
     RequestSave,
     Start,
@@ -22,8 +26,16 @@ from reshape_sidecar.agent.converge import (
     WithdrawRequest,
 )
 from reshape_sidecar.agent.memory import Memory, ProcessExit
-from reshape_sidecar.init.values import InitStatus, TrainingProcess
-from reshape_sidecar.wire import Desired, Mode, OnSaveTimeout, Outcome, OutcomeKind, Phase
+from reshape_sidecar.init.values import InitStatus, SuccessorProcess, TrainingProcess
+from reshape_sidecar.wire import (
+    Desired,
+    Mode,
+    OnSaveTimeout,
+    Outcome,
+    OutcomeKind,
+    Phase,
+    PrepareStage,
+)
 
 LEARNED_AT_S = 100.0
 STOPPING, REFUSED = OutcomeKind.STOPPING, OutcomeKind.REFUSED
@@ -286,3 +298,76 @@ def test_the_phase_says_what_is(memory: Memory, seen: InitStatus, expected: Phas
 def test_before_the_self_check_the_phase_is_initializing() -> None:
     assert converge.phase(Memory(), status(), checked=False) is Phase.INITIALIZING
     assert converge.phase(trains(desired(2)), status(training()), checked=False) is Phase.RUNNING
+
+
+def successor(devices: tuple[str, ...] = TWO, **fields: Any) -> SuccessorProcess:
+    known = SuccessorProcess(4, devices, 70, 9, 50.0, PrepareStage.READY)
+    return replace(known, **fields)
+
+
+def preparing(wanted: Desired, devices: tuple[str, ...] | None) -> Desired:
+    return replace(wanted, prepare=devices)
+
+
+STOPPED = {"outcome": Outcome(3, STOPPING), "ended": ended(), "stopped_generation": 3}
+"""Training of generation 2 has saved and left for generation 3."""
+
+
+def test_while_training_runs_a_successor_is_prepared_once() -> None:
+    memory = trains(preparing(desired(2), TWO))
+    assert decide(memory, status(training(), prepare_number=3)) == PrepareSuccessor(4)
+    there = status(training(), prepare_number=4, prepared=successor())
+    assert decide(memory, there) == Idle()
+    failed = successor(stage=PrepareStage.FAILED, running=False)
+    assert decide(memory, replace(there, prepared=failed)) == Idle(), "it is not tried again"
+
+
+def test_an_init_that_cannot_prepare_is_not_asked_to() -> None:
+    assert decide(trains(preparing(desired(2), TWO)), status(training())) == Idle()
+
+
+@pytest.mark.parametrize("now", [None, ("g0",)])
+def test_a_successor_that_is_not_what_to_prepare_is_dropped(now: tuple[str, ...] | None) -> None:
+    memory = trains(preparing(desired(2), now))
+    there = status(training(), prepare_number=4, prepared=successor())
+    assert decide(memory, there) == DropSuccessor(4)
+
+
+def test_a_request_for_its_devices_leaves_the_successor_until_it_is_adopted() -> None:
+    memory = trains(desired(3, devices=TWO))
+    there = status(training(), prepare_number=4, prepared=successor())
+    assert decide(memory, there) == RequestSave(3)
+    gone = replace(LEFT, prepare_number=4, prepared=successor())
+    memory = replace(memory, outcome=Outcome(3, STOPPING), ended=ended())
+    assert decide(memory, gone) == StopProcessTree(3, 3.0, spare=4)
+    memory = replace(memory, **STOPPED)  # type: ignore[arg-type]
+    assert decide(memory, replace(gone, swept=3)) == AdoptSuccessor(3, 4)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [desired(3, devices=("g0",)), desired(3, devices=FOUR[:3]), desired(3, Mode.EXIT, TWO)],
+)
+def test_a_successor_for_another_generation_is_dropped_and_spared_by_no_sweep(
+    other: Desired,
+) -> None:
+    memory = replace(trains(other), **STOPPED)  # type: ignore[arg-type]
+    gone = replace(LEFT, prepare_number=4, prepared=successor(), swept=3)
+    assert decide(memory, gone) == DropSuccessor(4)
+    assert converge._fitting(other, gone) is None
+
+
+@pytest.mark.parametrize("fields", [{"running": False}, {"stage": PrepareStage.FAILED}])
+def test_a_successor_that_failed_is_not_adopted_and_the_start_is_cold(
+    fields: dict[str, Any],
+) -> None:
+    memory = replace(trains(desired(3, devices=TWO)), **STOPPED)  # type: ignore[arg-type]
+    gone = replace(LEFT, prepare_number=4, prepared=successor(**fields), swept=3)
+    assert decide(memory, gone) == DropSuccessor(4)
+    assert decide(memory, replace(gone, prepared=None)) == Start(3)
+
+
+def test_an_adopted_successor_is_the_training_process_and_is_not_adopted_twice() -> None:
+    memory = replace(trains(desired(3, devices=TWO)), **STOPPED)  # type: ignore[arg-type]
+    memory = replace(memory, started_generation=3, devices=TWO)
+    assert decide(memory, status(training(3), swept=3, prepare_number=4)) == Idle()

@@ -3,12 +3,13 @@
 Only for the test that shows that the trajectory test sees such a bug.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,42 @@ def found_late() -> None:
         return original(folder, process)
 
     checkpoints.newest = newest
+
+
+def warm_step() -> Any:
+    return importlib.import_module("_reshape_hook.hook.warm_step")
+
+
+@contextlib.contextmanager
+def nothing(graph: object) -> Iterator[None]:
+    yield
+
+
+def variables_of_the_step_on_zeros_left() -> None:
+    warm_step()._put_back = nothing
+
+
+def step_on_a_real_batch() -> None:
+    warm_step()._zeros = lambda model, distributed: iter(distributed)
+
+
+def random_step_run() -> None:
+    warm_step()._reasons = lambda operations: ()
+
+
+def stale_trace_used() -> None:
+    warm_step().attributes = lambda model: {}
+
+
+def claimed_before_the_release() -> None:
+    store: Any = importlib.import_module("_reshape_hook.hook.checkpoint").CheckpointStore
+    store._look = store._find
+    effects_not_held()  # they would stop the claim as well
+
+
+def effects_not_held() -> None:
+    effects: Any = importlib.import_module("_reshape_hook.hook.effects")
+    effects.watch = lambda standby, imports: None
 
 
 def main() -> None:
