@@ -24,7 +24,7 @@ and environment is lower, so a start that is too large fails there, as an exit o
 LOG_BYTES_MAX = 64 << 20
 """A log file beyond this is copied to NAME.1 and emptied, so a log takes at most twice this."""
 LOG_CHECK_S = 10.0
-ZYGOTE_ANSWER_S = 1.0
+ZYGOTE_ANSWER_S = 5.0
 """Time for the zygote's fork to be ready; then the start is cold, and the zygote is killed."""
 ZYGOTE_AGAIN_S = 30.0
 """Time that training runs before a zygote that has ended is started again beside it."""

@@ -242,7 +242,8 @@ class Actions:
         command = environment.command(state.spec)
         pairs = tuple(sorted(env.items()))
         key = environment.zygote_key(state.spec, env) if state.uses_zygote else None
-        return init.Spawn(generation, command, state.spec.code, pairs, key)
+        doubt = standby.doubt(state.memory, state.status())
+        return init.Spawn(generation, command, state.spec.code, pairs, key, doubt)
 
     async def _claim(self) -> bool:
         """Claim the checkpoints for this attempt; False if it must not train now.

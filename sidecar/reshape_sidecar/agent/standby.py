@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 
 from reshape_sidecar import limits
-from reshape_sidecar.agent import environment
+from reshape_sidecar.agent import converge, environment
+from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.init.values import InitStatus, UseZygote
-from reshape_sidecar.wire import Shortcut, Standby, StandbyState
+from reshape_sidecar.wire import Shortcut, Standby, StandbyState, StartKind
 
 CGROUPS = Path("/sys/fs/cgroup")
 ZYGOTE_BYTES = 512 << 20
@@ -56,6 +57,18 @@ def is_importing(status: InitStatus, now_s: float) -> bool:
         and zygote.state is StandbyState.STARTING
         and now_s < zygote.started_at_s + limits.ZYGOTE_IMPORT_S
     )
+
+
+def doubt(memory: Memory, status: InitStatus) -> str | None:
+    """Return why the next start shall be cold: the fork before it ended before its first step."""
+    training = status.training
+    if training is None or training.how is not StartKind.ZYGOTE or training.running:
+        return None
+    if training.rung or training.exit_code in converge.SAVED_CODES:
+        return None
+    if memory.trained_generation >= training.generation:
+        return None
+    return f"the fork of generation {training.generation} ended before its first step"
 
 
 def observed(status: InitStatus, refusal: str | None) -> Standby | None:

@@ -8,6 +8,7 @@ through the import system, so that the watch is called as in a cold start.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
+from reshape_sidecar.hook import process_image
 from reshape_sidecar.hook.import_record import (
     ExitHandler,
     Finder,
@@ -54,6 +56,8 @@ class ImportReplay(importlib.abc.MetaPathFinder):
         """Take the modules ``names`` out of ``sys.modules``, and find them from now on."""
         for name in names:
             self._absent[name] = sys.modules.pop(name)
+        process_image.keep(self._absent)
+        atexit.register(self._end)  # the first that is registered is called last
         for name, module in self._absent.items():
             parent, _, child = name.rpartition(".")
             holder = self._absent.get(parent, sys.modules.get(parent)) if parent else None
@@ -71,6 +75,18 @@ class ImportReplay(importlib.abc.MetaPathFinder):
             self._check(fullname)
         loader = _ReplayLoader(self._absent[fullname], self.put_back)
         return importlib.machinery.ModuleSpec(fullname, loader)
+
+    def _end(self) -> None:
+        """Call the exit handlers of modules that the script has not imported.
+
+        Their libraries are in this process all the same: that of h5py crashes at the end without.
+        """
+        for name in reversed(list(self._absent)):
+            record = self._records.get(name)
+            for step in reversed(record.steps if record is not None else ()):
+                if isinstance(step, ExitHandler):
+                    with contextlib.suppress(Exception):
+                        step.function(*step.arguments, **step.names)
 
     def put_back(self, name: str) -> None:
         """Do the steps of the import of ``name``."""

@@ -114,8 +114,8 @@ class Comparison:
             if folder in self._searched:
                 continue
             self._searched.add(folder)
-            with contextlib.suppress(OSError):
-                for entry in os.scandir(folder or "."):
+            with contextlib.suppress(OSError), os.scandir(folder or ".") as entries:
+                for entry in entries:
                     stem = entry.name.partition(".")[0]
                     if stem in self._world.packages and _is_module(entry):
                         return entry.path

@@ -96,6 +96,11 @@ def set_oom_score(score: str) -> None:
         file.write(score)
 
 
+def keep(thing: object) -> None:
+    """Never destroy ``thing``, not even at the end of Python."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
 def return_free_memory() -> None:
     """Give memory that is free back to the system, so that no fork has it as well."""
     trim = getattr(_libc, "malloc_trim", None)

@@ -182,5 +182,6 @@ def _run(arguments: list[str], code: types.CodeType) -> None:
 
 if __name__ == "__main__":
     start = main()
-    if start is not None:
-        _run(*start)
+    if start is None:
+        os._exit(0)
+    _run(*start)

@@ -225,6 +225,8 @@ class Supervisor:
         """Return the pid of the zygote's fork, or why there is none."""
         if request.key is None:
             return None, None
+        if request.doubt is not None:
+            return None, request.doubt
         try:
             return self._zygote.fork(request, env, log), None
         except NoFork as error:

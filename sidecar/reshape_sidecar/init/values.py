@@ -34,6 +34,8 @@ class Spawn:
     env: tuple[tuple[str, str], ...]
     key: str | None = None
     """Key of the zygote that may serve this start; None: it is cold."""
+    doubt: str | None = None
+    """Why it shall be cold although it has a key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,22 @@ import pytest
 from reshape_sidecar.init import look
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.values import TrainingProcess
-from reshape_sidecar.wire import Mode, Observed, Phase, Shortcut, StandbyState, StartKind
+from reshape_sidecar.wire import (
+    EXIT_SAVED,
+    Mode,
+    Observed,
+    Phase,
+    Shortcut,
+    StandbyState,
+    StartKind,
+)
 from tests.support import coordinator_double, sidecar_bed
 from tests.support.zygote_bed import PATIENCE_S, ZygoteBed, zygote_bed
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 WORLD = Path(__file__).parent / "scripts" / "world.py"
+TRAJECTORY = WORLD.with_name("trajectory.py")
 FORKS = int(os.environ.get("RESHAPE_FORKS", "60"))
 TRAIN = """
 import os, sys
@@ -124,10 +133,52 @@ def test_forks_train_without_a_hang_and_as_cold_starts_do(bed: ZygoteBed) -> Non
     assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
 
 
+def test_a_trajectory_over_a_reshape_is_that_of_cold_starts(
+    bed: ZygoteBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for cold in (False, True):
+        monkeypatch.setattr(bed, "checkpoints", tmp_path / str(cold))
+        lines = []
+        for stop, devices in ((8, 2), (14, 1)):
+            monkeypatch.setitem(bed.variables, "STOP_AT", str(stop))
+            training, output = bed.run(str(TRAJECTORY), devices=devices, cold=cold)
+            assert training.exit_code == EXIT_SAVED, output
+            assert training.how is (StartKind.COLD if cold else StartKind.ZYGOTE)
+            lines += [line for line in output.splitlines() if line.startswith("STEP")]
+        found[cold] = lines
+    assert len(found[True]) == 14
+    assert found[False] == found[True]
+
+
 def test_two_forks_draw_other_random_numbers(bed: ZygoteBed) -> None:
-    drawn = {bed.run("draw.py")[1] for _ in range(3)}
-    assert len(drawn) == 3
-    assert all("DRAWN" in line for line in drawn)
+    runs = [bed.run("draw.py") for _ in range(3)]
+    assert [(one.how, one.exit_code) for one, _ in runs] == [(StartKind.ZYGOTE, 0)] * 3
+    drawn = [output.split() for _, output in runs]
+    assert all(word == "DRAWN" for word, *_ in drawn), drawn
+    for generator in (1, 2):
+        assert len({words[generator] for words in drawn}) == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("print('HERE')", 0),
+        ("import sys; sys.exit(5)", 5),
+        ("raise ValueError('HERE')", 1),
+        ("import numpy; raise SystemExit", 0),
+        ("import keras; raise KeyError('HERE')", 1),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143),
+        ("import threading; threading.Timer(0.2, print, ['HERE']).start()", 0),
+    ],
+)
+def test_a_script_ends_as_after_a_cold_start(bed: ZygoteBed, script: str, code: int) -> None:
+    bed.script("ends.py", script)
+    forked, by_zygote = bed.run("ends.py")
+    executed, by_interpreter = bed.run("ends.py", cold=True)
+    assert (forked.how, forked.exit_code) == (StartKind.ZYGOTE, code)
+    assert executed.exit_code == code
+    assert own_lines(by_zygote) == own_lines(by_interpreter)
 
 
 def test_a_sweep_ends_a_fork_and_spares_the_zygote(bed: ZygoteBed) -> None:
@@ -232,6 +283,24 @@ def test_an_attempt_starts_and_reshapes_by_its_zygote_and_reports_that(
             assert report.process_restarts == 2 - size
 
 
+def test_a_fork_that_fails_before_its_first_step_is_followed_by_a_cold_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator_double, "PATIENCE_S", PATIENCE_S)
+    with sidecar_bed.bed(tmp_path) as bed:
+        bed.initialised("raise ValueError(1)", framework="keras")
+        bed.coordinator.want(Mode.RUN, *sidecar_bed.DEVICES[:1])
+        first = bed.coordinator.until("a crash", lambda o: o.phase is Phase.CRASHED)
+        assert first.times.how is StartKind.ZYGOTE
+        generation = bed.coordinator.want(Mode.RUN, *sidecar_bed.DEVICES[:1])
+        second = bed.coordinator.until(
+            "another crash", lambda o: o.phase is Phase.CRASHED and o.generation == generation
+        )
+        assert second.times.how is StartKind.COLD
+        assert second.times.fallback == "the fork of generation 2 ended before its first step"
+        assert (first.exit_code, second.exit_code) == (1, 1)
+
+
 def test_an_attempt_whose_record_wants_no_zygote_has_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +313,12 @@ def test_an_attempt_whose_record_wants_no_zygote_has_none(
         assert report.standby is not None
         assert (report.standby.state, report.standby.reason) == (StandbyState.OFF, "switched off")
         assert bed.log("zygote.log") == ""
+
+
+def own_lines(output: str) -> list[str]:
+    """Lines of the script, without those with which TensorFlow greets."""
+    words = ("WARNING: All log", "I0000", "E0000", "W0000", "To enable", "20")
+    return [line for line in output.splitlines() if not line.startswith(words)]
 
 
 def trains_on(devices: tuple[str, ...], report: Observed) -> bool:

@@ -1,0 +1,136 @@
+"""An import that is recorded and done again from the record is the import itself to the script."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reshape_sidecar.hook.fork_child import GO, Connection
+from reshape_sidecar.hook.import_world import Comparison, ImportWorld, read_by_imports
+from tests.support.hook_bed import ROOT
+
+MODULES = {
+    "low.py": "import random, os\nDRAWN = random.getrandbits(32)\nos.environ['LOW'] = 'set'",
+    "pack/__init__.py": "from . import inner\nimport low",
+    "pack/inner.py": "import warnings, atexit\n"
+    "warnings.filterwarnings('ignore', 'inner')\natexit.register(print, 'inner ends')",
+    "pack/extra.py": "import low",
+    "top.py": "import sys\nimport pack, pack.extra, low\nsys.modules['alias'] = low",
+    "other.py": "import atexit\natexit.register(print, 'other ends')",
+}
+PROGRAM = """
+import atexit, json, os, random, sys, warnings
+sys.path.insert(0, sys.argv[3])
+from reshape_sidecar.hook.import_record import ImportRecorder
+from reshape_sidecar.hook.import_replay import ImportReplay
+from reshape_sidecar.hook.imports import ImportWatch
+
+before = set(sys.modules)
+if sys.argv[1] == "again":
+    filters = list(warnings.filters)
+    recorder = ImportRecorder()
+    with recorder.recording():
+        import low, top, other
+    del os.environ["LOW"]
+    warnings.filters[:] = filters
+    ImportReplay(recorder.modules).begin([name for name in sys.modules if name not in before])
+calls = []
+watch = ImportWatch()
+for name in ("low", "pack", "pack.extra", "top"):
+    watch.after(name, lambda module, name=name: calls.append([name, module.__name__]))
+random.seed(3)
+exec(sys.argv[2])
+names = ("low", "pack", "pack.inner", "pack.extra", "top", "alias", "other")
+print(json.dumps({
+    "calls": calls,
+    "there": [name for name in names if name in sys.modules],
+    "attributes": [name for name in ("inner", "extra") if hasattr(sys.modules.get("pack"), name)],
+    "environment": os.environ.get("LOW"),
+    "drawn": random.random(),
+    "filters": [str(one) for one in warnings.filters],
+}))
+"""
+IMPORTS = (
+    "pass",
+    "import low",
+    "import pack.extra",
+    "from pack import inner",
+    "import top",
+    "import low; random.seed(4); import top",
+    "import other, top",
+)
+
+
+def run(mode: str, imports: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
+    """What the program finds, and what its exit handlers print."""
+    for name, text in MODULES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, mode, imports, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(ROOT / "sidecar")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    first, *rest = done.stdout.splitlines()
+    return json.loads(first), rest
+
+
+@pytest.mark.parametrize("imports", IMPORTS)
+def test_an_import_from_the_record_is_the_import(tmp_path: Path, imports: str) -> None:
+    again, ends_again = run("again", imports, tmp_path)
+    once, ends_once = run("once", imports, tmp_path)
+    assert again == once
+    # Handlers of modules that are not imported run too: their libraries are there.
+    assert set(ends_once) <= set(ends_again) == {"inner ends", "other ends"}
+
+
+def test_a_fork_runs_only_at_the_word_of_init() -> None:
+    for word, goes in ((GO, True), (b"", False), (b"no\n", False)):
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.sendall(word)
+            ours.shutdown(socket.SHUT_WR)
+            assert Connection(theirs).may_go() is goes
+            assert json.loads(ours.recv(100)) == {"pid": os.getpid()}
+
+
+def world(path: tuple[str, ...], **variables: str) -> ImportWorld:
+    return ImportWorld(path, frozenset({"numpy", "queue"}), variables, frozenset({"TF2_BEHAVIOR"}))
+
+
+def test_variables_that_an_import_reads_are_compared() -> None:
+    comparison = Comparison(world(tuple(sys.path), TF_A="1"))
+    same = {"TF_A": "1", "TF2_BEHAVIOR": "1", "TF_CONFIG": "{}", "HOME": "/h"}
+    assert comparison.difference("numpy", same) is None
+    found = comparison.difference("numpy", {"OMP_NUM_THREADS": "1"})
+    assert found is not None
+    assert found.variables == {"OMP_NUM_THREADS": "1", "TF_A": None}
+    assert comparison.difference("queue", {"OMP_NUM_THREADS": "1"}) is None, "standard library"
+    assert read_by_imports(same) == {"TF_A": "1", "TF2_BEHAVIOR": "1"}
+
+
+def test_a_module_in_a_folder_of_the_script_is_noticed_and_a_plain_folder_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comparison = Comparison(world(tuple(sys.path)))
+    for name in ("plain", "own"):
+        (tmp_path / name / "numpy").mkdir(parents=True)
+        monkeypatch.syspath_prepend(str(tmp_path / name))
+        if name == "own":
+            (tmp_path / name / "numpy" / "__init__.py").touch()
+        found = comparison.difference("numpy", {})
+        assert (found is not None) is (name == "own")
+    assert found is not None
+    assert found.variables is None
+    assert "own/numpy hides a module" in found.reason
