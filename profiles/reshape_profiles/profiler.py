@@ -7,6 +7,7 @@ here: they come from given costs, and their source says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from reshape_profiles.schema import Overhead, Profile, SpeedPoint
@@ -37,7 +38,7 @@ def profile(
     uneven = [size for size in sizes if batch is not None and batch % size]
     if uneven:
         what = f"a global batch of {batch} cannot be split over {uneven} devices"
-        raise RunFailed(what, "choose a batch that every GPU count divides")
+        raise RunFailed(what, f"use a multiple of {math.lcm(*sizes)}")
     found: list[tuple[int, RunFigures]] = []
     for size in sorted(set(sizes)):
         figures = run(script, devices[:size])

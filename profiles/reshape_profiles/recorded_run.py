@@ -81,7 +81,8 @@ def run(
                 break
             stops.append(_newest_step(recording))
         else:
-            raise RunFailed(f"the script stopped once more than asked.{tail(folder / 'log')}")
+            what = "the last run saved and stopped although nothing asked it to"
+            raise RunFailed(f"{what}.{tail(folder / 'log')}")
     lines = [json.loads(line) for line in recording.read_text("utf-8").splitlines()]
     steps = tuple((line["step"], line["logs"]) for line in lines if "step" in line)
     if not steps:

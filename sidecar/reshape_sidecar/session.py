@@ -318,7 +318,9 @@ def _write_and_discard(write: Write) -> None:
 def _number(metric: object, value: Any) -> float:
     """Return the value of an evaluation, which may be a tensor. Raises TypeError."""
     if not isinstance(metric, str):
-        raise TypeError(f"evaluated: the metric is {metric!r}; give its name")
+        raise TypeError(
+            f"evaluated(metric, value): {metric!r} is no name of a metric, as 'accuracy' is"
+        )
     try:
         return float(value)
     except (TypeError, ValueError):

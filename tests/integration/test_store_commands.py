@@ -111,7 +111,7 @@ def test_a_damaged_log_on_a_server_is_named_with_its_last_good_record(
         for command in (("db", "check"), ("db", "init"), ("up", "--simulated-gpus", "1")):
             refused = bed.reshape(*command, "--store", address)
             assert refused.returncode == 1
-            assert "record 1 of the log does not fit its digest" in refused.stderr
+            assert "record 1 of the log does not match its checksum" in refused.stderr
             assert "mongorestore" in refused.stderr
 
 

@@ -35,7 +35,8 @@ def check(
         _check_one(state, reason, newcomer, job)
     if _shrinks_would_do(state, newcomer, receiver, donors):
         named = ", ".join(donor.job for donor in donors)
-        raise PlanRejected(f"{newcomer.id}: shrinks of {named} would do, so none is preempted")
+        what = f"it can start if {named} give GPUs and train on, so none is preempted"
+        raise PlanRejected(f"{newcomer.id}: {what}")
 
 
 def _check_one(state: State, reason: Preemption, newcomer: Job, job: Job) -> None:

@@ -132,7 +132,8 @@ def bind(address: str, port: int) -> socket.socket:
         raise CannotListen(
             f"address {address} is not a loopback address; the daemon listens on loopback only, "
             "because it has a single token and no user accounts",
-            f"use --bind {LOOPBACK} and reach it from elsewhere with: ssh -L PORT:{LOOPBACK}:PORT",
+            f"use --bind {LOOPBACK} and reach it from elsewhere with: "
+            f"ssh -L PORT:{LOOPBACK}:PORT HOST",
             refused=True,
         )
     return _listening(address, port)

@@ -25,7 +25,9 @@ def call(what: str, ask: Callable[..., T], *arguments: Any, **options: Any) -> T
     except client.ApiException as error:
         raise KubernetesError(what, int(error.status or 0), *_said(error)) from None
     except (HTTPError, OSError) as error:
-        raise KubernetesError(what, 0, f"the API server does not answer: {error}") from None
+        raise KubernetesError(
+            what, 0, f"the Kubernetes API server does not answer: {error}"
+        ) from None
     except (ValueError, TypeError, RecursionError) as error:  # the client's parser fails so
         first = str(error).partition("\n")[0]
         raise KubernetesError(what, 0, f"the API server's answer is not valid: {first}") from None

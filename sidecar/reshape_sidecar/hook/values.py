@@ -115,9 +115,9 @@ class Reader:
         self.document: dict[str, Any] = json.loads((folder / STATE_FILE).read_bytes())
         if self.document.get("version") != FORMAT_VERSION:
             raise ValueError(
-                f"{folder}: written by another version of the hook "
-                f"({self.document.get('version')}, this one reads {FORMAT_VERSION}); "
-                "finish the job with that one, or start it in an empty `checkpoints` folder."
+                f"{folder}: the checkpoint has format {self.document.get('version')}, and this "
+                f"version of Reshape reads format {FORMAT_VERSION} only; finish the job with the "
+                "version that wrote it, or train from the start in an empty `checkpoints` folder."
             )
         self._bytes: Any = None
 

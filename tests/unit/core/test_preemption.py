@@ -125,9 +125,11 @@ def test_a_plan_that_could_shrink_its_donors_preempts_none() -> None:
         world.running(name, 2, 1, 2)
     world.wait(300.0)
     world.submit("b", 2, priority=100)
-    with pytest.raises(PlanRejected, match="b: shrinks of a, c would do, so none is preempted"):
+    with pytest.raises(
+        PlanRejected, match="b: it can start if a, c give GPUs and train on, so none"
+    ):
         world.plan(("b", 2), ("a", 1), ("c", 0), preempts=PRIORITY)
-    with pytest.raises(PlanRejected, match="b: shrinks of a, c would do"):
+    with pytest.raises(PlanRejected, match="b: it can start if a, c give"):
         world.plan(("b", 2), ("a", 0), ("c", 0), preempts=PRIORITY)
     world.plan(("b", 2), ("c", 0), preempts=PRIORITY)  # c alone can give one GPU by a shrink
     assert world.job("c").preemptions == 1

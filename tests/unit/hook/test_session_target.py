@@ -118,4 +118,4 @@ def test_a_value_that_is_no_number_is_refused(tmp_path: Path) -> None:
     assert "the value of val_accuracy is None; give a number" in ended.err
     script.write_text("from reshape_sidecar import session\nsession.start().evaluated(0.9, 0.9)\n")
     ended = plain(script, PYTHONPATH=str(ROOT / "sidecar"))
-    assert "the metric is 0.9; give its name" in ended.err
+    assert "0.9 is no name of a metric" in ended.err

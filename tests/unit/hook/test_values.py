@@ -152,7 +152,7 @@ def test_a_state_of_another_version_is_refused_with_the_remedy(tmp_path: Path) -
     Writer().write(tmp_path, {})
     path = tmp_path / "state.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 99'))
-    with pytest.raises(ValueError, match="another version of the hook"):
+    with pytest.raises(ValueError, match="this version of Reshape reads format"):
         Reader(tmp_path)
 
 

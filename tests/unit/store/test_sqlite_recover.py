@@ -92,7 +92,7 @@ def test_a_store_can_be_checked_while_a_controller_uses_it(tmp_path: Path) -> No
     ("statement", "good", "problem"),
     [
         ("DELETE FROM log WHERE seq = 20", 19, "record 20 of the log is missing"),
-        ("UPDATE log SET digest = 'x' WHERE seq = 7", 6, "record 7 of the log does not fit"),
+        ("UPDATE log SET digest = 'x' WHERE seq = 7", 6, "record 7 of the log does not match"),
         ("UPDATE snapshots SET body = 'x' WHERE part = 0", 40, "snapshot 20 part 0 is damaged"),
         ("UPDATE meta SET value = 41", 40, "show records that are not in the log"),
         ("DROP TABLE gpus", 40, "gpus is missing"),
@@ -120,7 +120,7 @@ def test_the_readable_beginning_of_a_log_and_the_inbox_are_recovered(tmp_path: P
         contents(path)
     found = recover(path, into)
     assert (found.into, found.first_seq, found.last_seq, found.requests) == (into, 1, 29, 1)
-    assert "record 30 of the log does not fit its digest" in found.lost
+    assert "record 30 of the log does not match its checksum" in found.lost
     assert contents(into) == (list(RECORDS[:29]), None, 0, (REQUEST,))
     assert check(into).problems == ()
     assert path.read_bytes() == before

@@ -6,6 +6,7 @@ measurement goes into a file, which ``reshape profile import`` records.
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -124,7 +125,7 @@ def run(
         raise failed(Exit.USAGE, what, "--sizes", f"give GPU counts up to {most}")
     if batch is not None and any(batch % size for size in numbers):
         what = f"a global batch of {batch} cannot be split evenly over {sizes} GPUs"
-        raise failed(Exit.USAGE, what, "--batch", "choose a batch that every GPU count divides")
+        raise failed(Exit.USAGE, what, "--batch", f"use a multiple of {math.lcm(*numbers)}")
     target = Path(into or f"{job_type}.profile.json")
     profile_files.new_file(target, "--into")
     script = Script(

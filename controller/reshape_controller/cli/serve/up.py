@@ -150,8 +150,8 @@ def truth_file(config: Config) -> Path | None:
         return None
     where = config.source("device_truth")
     if config.number("simulated_gpus") is None:
-        what = "device_truth needs simulated GPUs"
-        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
+        what = "device_truth paces simulated GPUs, and there are none"
+        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or remove device_truth")
     path = Path(name).expanduser().absolute()
     try:
         truth.load(path)
@@ -169,7 +169,7 @@ def container_costs(config: Config) -> ContainerCosts | None:
     where = config.source("container_costs")
     if config.number("simulated_gpus") is None:
         what = "container_costs needs simulated GPUs"
-        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or leave it out")
+        raise failed(Exit.USAGE, what, where, "add --simulated-gpus N, or remove device_truth")
     name, _, scale = text.partition(":")
     try:
         overhead = bundled().with_costs(name).overhead

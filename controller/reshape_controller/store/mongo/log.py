@@ -108,7 +108,7 @@ async def _chain(database: Database, after_seq: int) -> AsyncIterator[dict[str, 
                 raise Damaged(good, f"record {good + 1} of the log is missing")
             digest = digest_of(previous, str(document.get("body")).encode())
             if digest != document.get("digest"):
-                raise Damaged(good, f"record {good + 1} of the log does not fit its digest")
+                raise Damaged(good, f"record {good + 1} of the log does not match its checksum")
             yield document
             good, previous = good + 1, digest
 

@@ -88,7 +88,7 @@ def chain(
                 raise Damaged(good, f"record {good + 1} of the log is missing")
             digest = digest_of(previous, body or b"")
             if digest.encode() != raw:
-                raise Damaged(good, f"record {seq} of the log does not fit its digest")
+                raise Damaged(good, f"record {seq} of the log does not match its checksum")
             yield seq, digest, body
             previous, good = digest, seq
     except ERRORS as error:
