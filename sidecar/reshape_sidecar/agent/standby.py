@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from reshape_sidecar import limits
-from reshape_sidecar.agent import converge, environment
+from reshape_sidecar.agent import converge, environment, script_variables
 from reshape_sidecar.agent.memory import Memory
 from reshape_sidecar.agent.spec import AttemptSpec, Folder
 from reshape_sidecar.init.values import InitStatus, UseZygote
@@ -46,6 +46,7 @@ def request(
         free_port=0,
     )
     key = environment.zygote_key(spec, env)
+    env = script_variables.after(spec, env)
     return UseZygote(key, command, spec.code, tuple(sorted(env.items())))
 
 

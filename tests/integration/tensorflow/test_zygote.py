@@ -270,7 +270,9 @@ def test_an_attempt_starts_and_reshapes_by_its_zygote_and_reports_that(
 ) -> None:
     monkeypatch.setattr(coordinator_double, "PATIENCE_S", PATIENCE_S)
     with sidecar_bed.bed(tmp_path) as bed:
-        bed.initialised(LONG, framework="keras")
+        bed.initialised(
+            'import os\nos.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"\n' + LONG, framework="keras"
+        )
         for size in (2, 1):
             devices = sidecar_bed.DEVICES[:size]
             bed.coordinator.want(Mode.RUN, *devices)
