@@ -9,35 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from reshape_controller.core.fast_replace import with_changes
 from reshape_controller.core.model import Gpu, GpuId, Host, HostId, Job, Service
-
-
-def settle(job: Job, now_s: float, gpus: Mapping[GpuId, Gpu], hosts: Mapping[HostId, Host]) -> Job:
-    """Return the job with its service up to ``now_s`` in its account."""
-    since_s = job.serves_since_s
-    if not job.gpus or since_s is None or now_s <= since_s:
-        return job
-    return with_changes(
-        job, {"served": _served(job, now_s - since_s, gpus, hosts), "serves_since_s": now_s}
-    )
 
 
 def served_until(
     job: Job, now_s: float, gpus: Mapping[GpuId, Gpu], hosts: Mapping[HostId, Host]
 ) -> tuple[Service, ...]:
-    """Return the job's account as if it were settled at ``now_s``."""
-    return settle(job, now_s, gpus, hosts).served
-
-
-def _served(
-    job: Job, seconds: float, gpus: Mapping[GpuId, Gpu], hosts: Mapping[HostId, Host]
-) -> tuple[Service, ...]:
-    counts: dict[tuple[str, str], int] = {}
+    """Return the job's account with its service up to ``now_s``."""
+    since_s = job.serves_since_s
+    if not job.gpus or since_s is None or now_s <= since_s:
+        return job.served
+    counts: dict[str, int] = {}
     for gpu in job.gpus:
-        key = (hosts[gpus[gpu].host].gpu_type, job.stage.value)
-        counts[key] = counts.get(key, 0) + 1
-    known = {(service.gpu_type, service.phase): service.gpu_s for service in job.served}
-    for key, count in counts.items():
-        known[key] = known.get(key, 0.0) + count * seconds
-    return tuple(Service(*key, gpu_s) for key, gpu_s in sorted(known.items()))
+        gpu_type = hosts[gpus[gpu].host].gpu_type
+        counts[gpu_type] = counts.get(gpu_type, 0) + 1
+    phase = job.stage.value
+    account = {(service.gpu_type, service.phase): service for service in job.served}
+    for gpu_type, count in counts.items():
+        before = account.get((gpu_type, phase))
+        gpu_s = count * (now_s - since_s) + (before.gpu_s if before is not None else 0.0)
+        account[gpu_type, phase] = Service(gpu_type, phase, gpu_s)
+    if len(account) == len(job.served):
+        return tuple(account.values())
+    return tuple([account[key] for key in sorted(account)])

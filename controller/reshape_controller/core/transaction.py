@@ -26,6 +26,7 @@ from reshape_controller.core.model import (
     Job,
     JobId,
     JobState,
+    Service,
     Stage,
 )
 from reshape_controller.core.record import HistoryEntry, PhaseCost
@@ -98,6 +99,8 @@ class JobChanges(TypedDict, total=False):
     preempted_by: JobId | None
     preempted_at_s: float | None
     preemptions: int
+    served: tuple[Service, ...]
+    serves_since_s: float | None
 
 
 class Transaction:
@@ -142,9 +145,10 @@ class Transaction:
         before = self.state.jobs[job_id]
         if "state" in changes:
             self._check_state(before, changes["state"])
-        job = with_changes(before, changes)
         if "gpus" in changes:
-            job = self._with_service(before, job)
+            job = with_changes(before, {**changes, **self._service(before, changes["gpus"])})
+        else:
+            job = with_changes(before, changes)
         self.state.put_job(job, changes_view=changes_view)
         return job
 
@@ -159,9 +163,8 @@ class Transaction:
             raise transitions.InvalidTransition(job_id, before.stage, stage, recent)
         if "state" in changes:
             self._check_state(before, changes["state"])
-        job = with_changes(before, {"stage": stage, **changes})
-        if before.gpus or job.gpus:
-            job = self._with_service(before, job)
+        service_changes = self._service(before, changes.get("gpus", before.gpus))
+        job = with_changes(before, {"stage": stage, **changes, **service_changes})
         self.state.put_job(job)
         return job
 
@@ -169,15 +172,14 @@ class Transaction:
         """Add the job's service up to now to its account."""
         job = self.state.jobs[job_id]
         if job.gpus:
-            self.state.put_job(self._with_service(job, job))
+            self.take_changes(job_id, self._service(job, job.gpus))
 
-    def _with_service(self, before: Job, after: Job) -> Job:
-        """Return ``after`` with the service of ``before`` up to now in its account."""
-        if not self.limits.service_rules:
-            return after
-        settled = service.settle(before, self.now_s, self.state.gpus, self.state.hosts)
-        since_s = self.now_s if after.gpus else None
-        return with_changes(after, {"served": settled.served, "serves_since_s": since_s})
+    def _service(self, job: Job, gpus: tuple[GpuId, ...]) -> JobChanges:
+        """Return the changes that settle the job's service before it has ``gpus``."""
+        if not self.limits.service_rules or not (job.gpus or gpus):
+            return {}
+        served = service.served_until(job, self.now_s, self.state.gpus, self.state.hosts)
+        return {"served": served, "serves_since_s": self.now_s if gpus else None}
 
     def _check_state(self, job: Job, after: JobState) -> None:
         if after is not job.state and after not in transitions.STATE_CHANGES[job.state]:
