@@ -58,6 +58,7 @@ class DataObjects:
         self._functions: set[FunctionType] = set()
         self._classes: set[type] = set()
         self._stored: set[str] = set()
+        self._of_process: set[str] = set()
         self._search("self", dataset, 3)
         read = [one for one in self._named.items() if not self._may_change(one[1])]
         for path, _ in read:
@@ -116,6 +117,7 @@ class DataObjects:
             return
         self._functions.add(function)
         self._stored |= script_code.stored_names(function)
+        self._of_process |= script_code.process_names(function)
         for place in script_code.outer_names(function):
             value = place.value()
             self._follow_code(value)
@@ -134,7 +136,7 @@ class DataObjects:
     def _may_change(self, place: Place) -> bool:
         """Return whether the dataset may change the value of a name."""
         if isinstance(place.value(), (*PLAIN, tuple, frozenset)):
-            return (place.key or place.name) in self._stored
+            return (place.key or place.name) in self._stored - self._of_process
         return True
 
     def _is_of_model(self, layer: Any) -> bool:

@@ -22,6 +22,13 @@ STORES = frozenset({"STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR"})
 GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"})
 CONSTANTS = frozenset({"LOAD_CONST", "UNPACK_SEQUENCE", "COPY", "SWAP", "NOP", "RESUME"})
 """Instructions that make or move constants."""
+OF_PROCESS = frozenset(
+    {
+        *("open", "fileno", "dup", "dup2", "pipe", "pipe2", "openpty", "memfd_create", "eventfd"),
+        *("getpid", "getppid", "get_ident", "get_native_id", "fork", "getsockname", "id"),
+    }
+)
+"""Functions whose numbers mean something in one process alone: descriptors, ids, ports."""
 WRAPPED = functools._lru_cache_wrapper
 """The type of a function whose results are cached."""
 
@@ -139,6 +146,18 @@ def stored_names(function: types.FunctionType) -> set[str]:
         for code in code_of(function)
         for instruction in dis.get_instructions(code)
         if instruction.opname in STORES
+    }
+
+
+def process_names(function: types.FunctionType) -> set[str]:
+    """Return the names that a function binds to a number of its process, as a descriptor is."""
+    return {
+        str(step.argval)
+        for code in code_of(function)
+        for line in _lines(code)
+        if any(step.argval in OF_PROCESS for step in line if isinstance(step.argval, str))
+        for step in line
+        if step.opname in STORES
     }
 
 

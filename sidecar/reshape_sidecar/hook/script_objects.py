@@ -2,7 +2,8 @@
 
 Does: follows the code of the callbacks to global, enclosed and attribute values, notes what they
 are when a ``fit`` begins, and names those that are different later. Numbers and texts that the
-callbacks' code binds to a name are captured and restored. Attributes of a callback with an exact
+callbacks' code binds to a name are captured and restored, but for those that mean something in one
+process alone, as descriptors do. Attributes of a callback with an exact
 form are left out: ``callback_state`` restores them, also if the script shares them.
 """
 
@@ -54,6 +55,7 @@ class ScriptObjects:
         self._before: dict[str, Any] = {}
         self._callbacks = callbacks
         self._stored: set[str] = set()
+        self._of_process: set[str] = set()
         for callback in callbacks:
             if type(callback).__name__ not in SKIPPED_CLASSES:
                 self._follow_callback(callback)
@@ -73,7 +75,8 @@ class ScriptObjects:
         return names
 
     def _is_restored(self, place: Place) -> bool:
-        return (place.key or place.name) in self._stored and _is_constant(place.value())
+        stored = self._stored - self._of_process
+        return (place.key or place.name) in stored and _is_constant(place.value())
 
     def capture(self) -> dict[str, Any]:
         """Return the numbers and texts that callbacks have bound to names, as plain JSON values."""
@@ -142,6 +145,7 @@ class ScriptObjects:
             return
         self._functions.add(function)
         self._stored |= script_code.stored_names(function)
+        self._of_process |= script_code.process_names(function)
         for place in script_code.outer_names(function):
             self._follow(place)
 

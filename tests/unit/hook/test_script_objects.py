@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import itertools
+import os
 import threading
 import types
 from collections.abc import Callable
@@ -184,3 +185,25 @@ def test_a_flag_about_what_died_with_the_process_is_not_restored() -> None:
     assert Working.begun, "the lock is taken again, so the flag is right"
     assert Working.phase == "working"
     Working.begun, Working.phase, Working.begins = False, "idle", 0
+
+
+class Writing:
+    """A callback whose class holds a descriptor and the id of its process, and counts."""
+
+    descriptor = -1
+    process = -1
+    lines = 0
+
+    def on_epoch_end(self) -> None:
+        Writing.descriptor = os.open(os.devnull, os.O_WRONLY)
+        Writing.process = os.getpid()
+        Writing.lines += 1
+
+
+def test_a_number_of_the_process_is_not_restored() -> None:
+    objects = ScriptObjects([Writing()], None)
+    Writing().on_epoch_end()
+    os.close(Writing.descriptor)
+    assert list(objects.capture()["bound"]) == ["Writing.lines"]
+    assert objects.changed() == []
+    Writing.descriptor, Writing.process, Writing.lines = -1, -1, 0
