@@ -83,6 +83,7 @@ def restore(callbacks: list[Any], saved: list[Any], reader: Reader) -> None:
 def _fill(callback: Any, entry: dict[str, Any], reader: Reader) -> None:
     skipped = OF_THE_FILE if _appends(callback) else frozenset()
     skipped |= process_state.FLAGS_OF_KERAS.get(type(callback).__name__, frozenset())
+    skipped = skipped.union(*map(script_code.process_names, script_code.methods(type(callback))))
     fresh = _flags_of_process(callback, entry)
     for name, value in entry["kept"].items():
         if name not in skipped and name not in fresh:

@@ -20,15 +20,16 @@ from typing import Any
 LIBRARY_PARTS = ("site-packages", "dist-packages", "reshape_sidecar")
 STORES = frozenset({"STORE_GLOBAL", "STORE_NAME", "STORE_DEREF", "STORE_ATTR"})
 GLOBALS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL"})
+NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_METHOD", "LOAD_ATTR"})
 CONSTANTS = frozenset({"LOAD_CONST", "UNPACK_SEQUENCE", "COPY", "SWAP", "NOP", "RESUME"})
 """Instructions that make or move constants."""
 OF_PROCESS = frozenset(
     {
-        *("open", "fileno", "dup", "dup2", "pipe", "pipe2", "openpty", "memfd_create", "eventfd"),
-        *("getpid", "getppid", "get_ident", "get_native_id", "fork", "getsockname", "id"),
+        *("fileno", "dup", "dup2", "pipe", "pipe2", "openpty", "memfd_create", "eventfd"),
+        *("getpid", "getppid", "get_ident", "get_native_id", "getsockname"),
     }
 )
-"""Functions whose numbers mean something in one process alone: descriptors, ids, ports."""
+"""Functions, beside ``os.open``, whose numbers mean something in one process alone."""
 WRAPPED = functools._lru_cache_wrapper
 """The type of a function whose results are cached."""
 
@@ -155,10 +156,15 @@ def process_names(function: types.FunctionType) -> set[str]:
         str(step.argval)
         for code in code_of(function)
         for line in _lines(code)
-        if any(step.argval in OF_PROCESS for step in line if isinstance(step.argval, str))
+        if _asks_for_number_of_process(line)
         for step in line
         if step.opname in STORES
     }
+
+
+def _asks_for_number_of_process(line: list[dis.Instruction]) -> bool:
+    loads = [str(step.argval) for step in line if step.opname in NAMES]
+    return not OF_PROCESS.isdisjoint(loads) or ("os", "open") in itertools.pairwise(loads)
 
 
 def switches(functions: Iterable[types.FunctionType]) -> set[str]:

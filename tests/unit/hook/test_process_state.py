@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import threading
 import tracemalloc
 from pathlib import Path
@@ -67,6 +68,20 @@ class Phases:
             self.phase, self.running = "working", 1
 
 
+class Descriptors:
+    """Holds numbers of its process, and what it read of a file."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.process = 0
+        self.text = ""
+
+    def step(self, path: Path) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY)
+        self.process = os.getpid()
+        self.text = path.read_text()
+
+
 def stored(folder: Path, callback: object) -> list[Any]:
     writer = Writer()
     states = callback_state.capture([callback], writer)
@@ -96,6 +111,16 @@ def test_a_phase_that_code_sets_to_constants_counts_as_a_flag(tmp_path: Path) ->
     again.lock.acquire()
     restore(tmp_path, again, states)
     assert (again.phase, again.running, again.steps) == ("working", 1, 1)
+
+
+def test_numbers_of_the_process_stay_those_of_the_new_one(tmp_path: Path) -> None:
+    before, after = Descriptors(-1), Descriptors(77)
+    path = tmp_path / "text"
+    path.write_text("some")
+    before.step(path)
+    os.close(before.descriptor)
+    restore(tmp_path, after, stored(tmp_path, before))
+    assert (after.descriptor, after.process, after.text) == (77, 0, "some")
 
 
 def test_a_callback_whose_file_is_closed_keeps_its_flags(tmp_path: Path) -> None:
