@@ -53,7 +53,7 @@ def test_a_newcomer_gets_two_gpus_of_the_running_job_which_gets_them_back(bed: B
     timeline = bed.json("timeline")
     phases = {lane["name"]: [s["phase"] for s in lane["spans"]] for lane in timeline["jobs"]}
     assert phases["newcomer"][:3] == ["queued", "initializing", "initialized"]
-    text = bed.reshape("timeline").stdout
+    text = bed.reshape("timeline", COLUMNS="100").stdout
     assert max(len(line) for line in text.splitlines()) <= 100
     assert bed.reshape("explain", "newcomer").stdout.count("newcomer") > 1
 

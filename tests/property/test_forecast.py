@@ -44,7 +44,7 @@ def best_of_all(snapshot: Snapshot, newcomer: JobView) -> tuple[Target, ...]:
     single = single_donor_targets(snapshot, newcomer)
     shrinks = [targets for targets in single if targets[0].host in allowed]
     overdue = newcomer.spec.max_wait_s is not None
-    if overdue and not idle and not shrinks:
+    if not idle and not shrinks:
         several = candidates.multi_donor_starts(
             forecast, newcomer, hosts, legal_moves.donors(snapshot)
         )

@@ -139,7 +139,8 @@ class Zygote:
                 "log": str(log),
                 "environment": env,
             }
-            ours.sendall(json.dumps(order).encode() + b"\n")
+            with contextlib.suppress(BrokenPipeError):  # it has refused already, and says why
+                ours.sendall(json.dumps(order).encode() + b"\n")
             pid = self._pid_of(_line(ours), env)
             ours.sendall(GO)
         except (OSError, ValueError) as error:

@@ -48,5 +48,5 @@ def test_costs_that_cannot_be_are_refused_with_the_flag_and_a_remedy(text: str) 
 def test_real_gpus_are_neither_paced_nor_slowed(
     name: str, check: Callable[[Config], object]
 ) -> None:
-    with pytest.raises(CliError, match="needs simulated GPUs"):
+    with pytest.raises(CliError, match="simulated GPUs"):
         check(load({name: "paper:0.1"}, {}))
