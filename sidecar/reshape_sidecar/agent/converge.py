@@ -280,8 +280,11 @@ def _preparation(desired: Desired, status: InitStatus) -> Action:
 
 def _may_serve(desired: Desired, prepared: SuccessorProcess) -> bool:
     """Return whether a successor is what is to be prepared, or what this generation starts on."""
-    starts = desired.mode is Mode.RUN and prepared.devices == desired.devices
-    return starts or prepared.devices == desired.prepare
+    return _is_for_start(desired, prepared) or prepared.devices == desired.prepare
+
+
+def _is_for_start(desired: Desired, prepared: SuccessorProcess) -> bool:
+    return desired.mode is Mode.RUN and prepared.devices == desired.devices
 
 
 def _fitting(desired: Desired, status: InitStatus) -> int | None:
@@ -289,8 +292,7 @@ def _fitting(desired: Desired, status: InitStatus) -> int | None:
     prepared = status.prepared
     if prepared is None or not prepared.running or prepared.stage is PrepareStage.FAILED:
         return None
-    fits = desired.mode is Mode.RUN and prepared.devices == desired.devices
-    return prepared.number if fits else None
+    return prepared.number if _is_for_start(desired, prepared) else None
 
 
 def _clean_up(training: TrainingProcess, status: InitStatus) -> Action:

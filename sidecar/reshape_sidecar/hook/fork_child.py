@@ -19,7 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from reshape_sidecar.contract import ENV_ATTEMPT, ENV_GENERATION, ENV_JOB, ENV_SOCKET
+from reshape_sidecar.contract import (
+    ENV_ATTEMPT,
+    ENV_GENERATION,
+    ENV_JOB,
+    ENV_SOCKET,
+    ZYGOTE_GO,
+)
 from reshape_sidecar.hook import import_world
 from reshape_sidecar.hook.import_record import ModuleRecord
 from reshape_sidecar.hook.import_replay import ImportReplay
@@ -27,7 +33,6 @@ from reshape_sidecar.hook.import_replay import ImportReplay
 HIGH_DESCRIPTOR = 200
 """The connection to init has at least this number: the script's files get those of a cold start."""
 LINE_BYTES = 1 << 16
-GO = b"go\n"
 FRAMEWORK = "tensorflow"
 
 
@@ -81,7 +86,7 @@ class Connection:
     def may_go(self) -> bool:
         """Say that this process is ready; return whether init wants it to run."""
         self.say(pid=os.getpid())
-        return self._stream.recv(len(GO)) == GO
+        return self._stream.recv(len(ZYGOTE_GO)) == ZYGOTE_GO
 
     def say(self, **fields: object) -> None:
         """Send one message; an init that is gone is no error."""

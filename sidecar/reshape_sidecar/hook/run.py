@@ -109,16 +109,22 @@ def _run_main(arguments: list[str]) -> None:
     except OSError as error:
         _fail(f"{sys.executable}: can't open file {os.path.abspath(script)!r}: {error}")
     script = os.path.abspath(script)
+    main = new_main(script)
+    exec(compile(source, script, "exec", dont_inherit=True), main.__dict__)
+
+
+def new_main(path: str) -> types.ModuleType:
+    """Return a new module ``__main__``, as Python makes it for the file ``path``."""
     main = types.ModuleType("__main__")
     main.__dict__.update(
-        __file__=script,
+        __file__=path,
         __builtins__=builtins,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", script),
+        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
         __cached__=None,
         __annotations__={},
     )
     sys.modules["__main__"] = main
-    exec(compile(source, script, "exec", dont_inherit=True), main.__dict__)
+    return main
 
 
 def _fail(message: str) -> NoReturn:

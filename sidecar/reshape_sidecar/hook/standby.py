@@ -8,7 +8,6 @@ what was prepared does not fit. Never: claims, reports to the agent or trains be
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import shutil
@@ -28,6 +27,7 @@ from reshape_sidecar.contract import (
     Release,
     StandbyReport,
 )
+from reshape_sidecar.hook import process_image
 from reshape_sidecar.wire import PrepareStage
 
 STEP_ON_ZEROS_MAX_S = 60.0
@@ -35,8 +35,6 @@ STEP_ON_ZEROS_MAX_S = 60.0
 MESSAGE_BYTES_MAX = 1 << 20
 EXIT_DROPPED = 0
 EXIT_FAILED = 1
-_ENV_START = 47
-"""Index in /proc/self/stat behind the name (field 50 of proc_pid_stat(5))."""
 
 
 class Standby:
@@ -184,7 +182,7 @@ class Standby:
 
     def _mark(self, release: Release) -> None:
         """Make this process that of the generation, for itself, its children and /proc."""
-        overwrite_generation(release.generation)
+        process_image.overwrite_variable(ENV_GENERATION, str(release.generation))
         os.environ[ENV_GENERATION] = str(release.generation)
         os.environ[ENV_SPAWNED_AT_S] = repr(release.spawned_at_s)
         self._environment |= dict(release.environment)
@@ -241,24 +239,3 @@ class _HeldOutput:
                 self._read[held] += len(part)
                 with contextlib.suppress(OSError):  # a full disk is no error, as for any output
                     os.write(real, part)
-
-
-def overwrite_generation(generation: int) -> None:
-    """Show ``generation`` in /proc/PID/environ, where the placeholder of a successor stands.
-
-    The sweep and the check of a release recognize a training process there.
-    """
-    with open("/proc/self/environ", "rb") as file:
-        content = file.read()
-    name = f"{ENV_GENERATION}=".encode()
-    begin = 0 if content.startswith(name) else content.find(b"\0" + name) + 1
-    if not content.startswith(name, begin):
-        return
-    begin += len(name)
-    width = content.find(b"\0", begin) - begin
-    text = str(generation).zfill(width).encode()
-    if len(text) != width:
-        return
-    with open("/proc/self/stat", "rb") as file:
-        fields = file.read().rpartition(b")")[2].split()
-    ctypes.memmove(int(fields[_ENV_START]) + begin, text, width)

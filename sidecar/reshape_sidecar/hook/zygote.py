@@ -43,12 +43,14 @@ def _load_program() -> tuple[types.ModuleType, types.CodeType]:
     return program, code
 
 
-def prepare() -> tuple[Any, types.CodeType]:
-    """Import the framework; return what the children need to know. Raises Unfit."""
+def prepare(program: Any) -> Any:
+    """Import the framework; return what the children need to know. Raises Unfit.
+
+    ``program``: ``run.py`` as a module.
+    """
     import warnings
 
     finders, path, filters = tuple(sys.meta_path), tuple(sys.path), tuple(warnings.filters)
-    program, code = _load_program()
     program._load_hook()
     from_hook = importlib.import_module
     process_modules = frozenset(sys.modules)
@@ -77,8 +79,7 @@ def prepare() -> tuple[Any, types.CodeType]:
         recorder.own_variables(),
         surroundings.stamps(packages),
     )
-    world = child.World(process_modules, path, finders, filters, score, recorder.modules, imports)
-    return world, code
+    return child.World(process_modules, path, finders, filters, score, recorder.modules, imports)
 
 
 def check() -> None:
@@ -137,12 +138,12 @@ def serve(control: Any, world: Any) -> list[str] | None:
         os.waitpid(middle, 0)
 
 
-def main() -> tuple[list[str], types.CodeType] | None:
-    """Prepare and serve; return the program and its arguments in a child, None at the end."""
+def main(program: Any) -> list[str] | None:
+    """Prepare and serve; return the hook's arguments in a child, None at the end."""
     number = int(os.environ[ENV_CONTROL])
     os.set_inheritable(number, False)
     try:
-        world, code = prepare()
+        world = prepare(program)
         import gc
         import json
         import socket
@@ -160,28 +161,13 @@ def main() -> tuple[list[str], types.CodeType] | None:
     gc.freeze()
     sys.modules[f"{HOOK}.process_image"].return_free_memory()
     control.sendall(json.dumps({"ready": True}).encode() + b"\n")
-    arguments = serve(control, world)
-    return None if arguments is None else (arguments, code)
-
-
-def _run(arguments: list[str], code: types.CodeType) -> None:
-    """Run the hook's program as Python runs it at a cold start."""
-    path = arguments[0]
-    sys.argv = arguments
-    module = types.ModuleType("__main__")
-    module.__dict__.update(
-        __file__=path,
-        __builtins__=__builtins__,
-        __loader__=importlib.machinery.SourceFileLoader("__main__", path),
-        __cached__=None,
-        __annotations__={},
-    )
-    sys.modules["__main__"] = module
-    exec(code, module.__dict__)
+    return serve(control, world)
 
 
 if __name__ == "__main__":
-    start = main()
-    if start is None:
+    program, code = _load_program()
+    arguments = main(program)
+    if arguments is None:
         os._exit(0)
-    _run(*start)
+    sys.argv = arguments
+    exec(code, program.new_main(arguments[0]).__dict__)

@@ -11,6 +11,7 @@ nothing back.
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import selectors
 import signal
@@ -93,7 +94,10 @@ class Supervisor:
         self._status = InitStatus(me, processes.start_time(me), zygote=self._zygote.status)
         self._sent_status = self._status
         self._successor = Successor(
-            self._logs / TRAINING_LOG, marker, self._selector, self._prepared_in_vain
+            self._logs / TRAINING_LOG,
+            marker,
+            self._selector,
+            functools.partial(self._went_cold, prefix="prepared in vain: "),
         )
 
     def run(self) -> int:
@@ -232,12 +236,15 @@ class Supervisor:
         except NoFork as error:
             return None, str(error)
 
-    def _went_cold(self, pid: int, reason: str) -> None:
-        """Note that a fork of the zygote has executed the cold command."""
+    def _went_cold(self, pid: int, reason: str, prefix: str = "") -> None:
+        """Note that a fork of the zygote, or a successor, has executed the cold command.
+
+        ``prefix``: begins the reason that reports give.
+        """
         training = self._status.training
         logs.write_line(f"training pid {pid} goes on as a cold start: {reason}")
         if training is not None and training.running and training.pid == pid:
-            self._put_training(replace(training, how=StartKind.COLD, fallback=reason))
+            self._put_training(replace(training, how=StartKind.COLD, fallback=prefix + reason))
 
     def _ring(self, generation: int) -> None:
         training = self._status.training
@@ -278,14 +285,6 @@ class Supervisor:
                 how=StartKind.SUCCESSOR,
             )
         )
-
-    def _prepared_in_vain(self, pid: int, reason: str) -> None:
-        """Note that an adopted successor has executed the cold command."""
-        training = self._status.training
-        logs.write_line(f"training pid {pid} goes on as a cold start: {reason}")
-        if training is not None and training.running and training.pid == pid:
-            fallback = f"prepared in vain: {reason}"
-            self._put_training(replace(training, how=StartKind.COLD, fallback=fallback))
 
     def _sweep(self, request: Sweep) -> None:
         if request.generation <= self._status.swept:

@@ -14,11 +14,17 @@ import selectors
 import signal
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reshape_sidecar import limits
-from reshape_sidecar.contract import ENV_GENERATION, ENV_ZYGOTE_ROOM, ENV_ZYGOTE_SOCKET
+from reshape_sidecar.contract import (
+    ENV_GENERATION,
+    ENV_ZYGOTE_ROOM,
+    ENV_ZYGOTE_SOCKET,
+    ZYGOTE_GO,
+)
 from reshape_sidecar.init import logs, processes, spawn
 from reshape_sidecar.init.processes import Marker
 from reshape_sidecar.init.values import Spawn, TrainingProcess, UseZygote, ZygoteProcess
@@ -29,7 +35,6 @@ ROOM_BYTES = 8192
 NO_GENERATION = "z_________"
 """The zygote's generation: no number, so that it counts as no training process."""
 ORDER = b"f"
-GO = b"go\n"
 READ_BYTES = 1 << 16
 
 Report = Callable[[int, str], None]
@@ -142,7 +147,7 @@ class Zygote:
             with contextlib.suppress(BrokenPipeError):  # it has refused already, and says why
                 ours.sendall(json.dumps(order).encode() + b"\n")
             pid = self._pid_of(_line(ours), env)
-            ours.sendall(GO)
+            ours.sendall(ZYGOTE_GO)
         except (OSError, ValueError) as error:
             ours.close()
             self._drop(f"the zygote did not answer: {error or type(error).__name__}")
@@ -201,13 +206,7 @@ class Zygote:
         if "off" in answer:
             self._switch_off(str(answer["off"]))
         elif "ready" in answer and self.status.state is StandbyState.STARTING:
-            self.status = ZygoteProcess(
-                StandbyState.READY,
-                "",
-                self.status.pid,
-                self.status.start_time,
-                self.status.started_at_s,
-            )
+            self.status = replace(self.status, state=StandbyState.READY)
 
     def _read_fork(self, stream: socket.socket, pid: int) -> None:
         """Serve a fork that executes the cold command, or that has imported the framework."""

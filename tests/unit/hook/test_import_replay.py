@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from reshape_sidecar.hook.fork_child import GO, Connection
+from reshape_sidecar.contract import ZYGOTE_GO
+from reshape_sidecar.hook.fork_child import Connection
 from reshape_sidecar.hook.import_world import Comparison, ImportWorld, read_by_imports
 from tests.support.hook_bed import ROOT
 
@@ -96,7 +97,7 @@ def test_an_import_from_the_record_is_the_import(tmp_path: Path, imports: str) -
 
 
 def test_a_fork_runs_only_at_the_word_of_init() -> None:
-    for word, goes in ((GO, True), (b"", False), (b"no\n", False)):
+    for word, goes in ((ZYGOTE_GO, True), (b"", False), (b"no\n", False)):
         ours, theirs = socket.socketpair()
         with ours, theirs:
             ours.sendall(word)
