@@ -9,7 +9,7 @@ from __future__ import annotations
 from reshape_controller.core.errors import PlanRejected
 from reshape_controller.core.limits import EQUAL_PREEMPTION_EVERY_S, EQUAL_RUNTIME_MIN_S
 from reshape_controller.core.model import ChangeKind, Job, JobId
-from reshape_controller.core.plan import Preemption, Target
+from reshape_controller.core.plan import JobView, Preemption, Target
 from reshape_controller.core.state import State
 from reshape_controller.core.states import PreemptionReason
 from reshape_controller.core.transaction import Transaction
@@ -61,7 +61,7 @@ def _check_one(state: State, reason: Preemption, newcomer: Job, job: Job) -> Non
         raise PlanRejected(f"{job.id}: was preempted {ago} {EQUAL_PREEMPTION_EVERY_S:g} s")
 
 
-def start_of(job: Job) -> float:
+def start_of(job: Job | JobView) -> float:
     """Return when a plan started a running job; of a job that an earlier release started, when it
     got its first GPUs ever."""
     if job.runs_since_s is not None:

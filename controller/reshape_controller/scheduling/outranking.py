@@ -7,12 +7,13 @@ last.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
 from reshape_controller.core.explanation import gpus
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
+from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import legal_moves
 from reshape_controller.scheduling.donors import Donors
 from reshape_controller.scheduling.forecast import Forecast
@@ -58,14 +59,7 @@ def shrink_start(
     for host in hosts:
         lower = _lower(newcomer, donors.by_host.get(host.id, []))
         lower.sort(key=lambda job: (job.spec.priority, -forecast.end_ms(job), job.id))
-        missing, chosen = newcomer.sizes[0] - host.idle, []
-        for job in lower:
-            if missing > 0:
-                keeps = _kept_size(job, missing)
-                chosen.append((job, keeps))
-                missing -= job.size - keeps
-        if missing <= 0 and chosen:
-            found.append(_start(newcomer, host, _needed(newcomer, host, chosen)))
+        found += _start(newcomer, host, lower, _kept_size)
     return min(found, key=_preference, default=None)
 
 
@@ -91,20 +85,13 @@ def preempting_start(
     for host in hosts:
         jobs = by_host.get(host.id, [])
         jobs.sort(key=lambda job: (job.spec.priority, -preemptible_at_s(job), job.id))
-        missing, chosen = newcomer.sizes[0] - host.idle, []
-        for job in jobs:
-            if missing > 0:
-                chosen.append((job, 0))
-                missing -= job.size
-        if missing <= 0 and chosen:
-            found.append(_start(newcomer, host, _needed(newcomer, host, chosen)))
+        found += _start(newcomer, host, jobs, lambda job, missing: 0)
     return min(found, key=_preference, default=None), again_s
 
 
 def preemptible_at_s(job: JobView) -> float:
     """Return when a running job will have run for its ``min_runtime_s``."""
-    since_s = job.runs_since_s if job.runs_since_s is not None else job.started_at_s
-    return (job.submitted_at_s if since_s is None else since_s) + job.spec.min_runtime_s
+    return start_of(job) + job.spec.min_runtime_s
 
 
 def _lower(newcomer: JobView, jobs: Iterable[JobView]) -> list[JobView]:
@@ -133,11 +120,26 @@ def _needed(
     return needed
 
 
-def _start(newcomer: JobView, host: HostView, donors: list[tuple[JobView, int]]) -> OutrankingStart:
-    """Return the start at the largest size that these donors and the idle GPUs allow, and at which
-    each donor gives a GPU that the newcomer takes."""
-    count = host.idle + sum(job.size - keeps for job, keeps in donors)
-    return OutrankingStart(max(s for s in newcomer.sizes if s <= count), host, tuple(donors))
+def _start(
+    newcomer: JobView, host: HostView, jobs: list[JobView], keeps: Callable[[JobView, int], int]
+) -> list[OutrankingStart]:
+    """Return the start that takes GPUs from the first of ``jobs``; none if they are not enough.
+
+    It has the largest size that its donors and the idle GPUs allow, and each donor gives a GPU that
+    the newcomer takes. ``keeps``: the size of a donor after it, given the missing GPUs.
+    """
+    missing = newcomer.sizes[0] - host.idle
+    chosen: list[tuple[JobView, int]] = []
+    for job in jobs:
+        if missing > 0:
+            chosen.append((job, keeps(job, missing)))
+            missing -= job.size - chosen[-1][1]
+    if missing > 0 or not chosen:
+        return []
+    donors = _needed(newcomer, host, chosen)
+    count = host.idle + sum(job.size - kept for job, kept in donors)
+    size = max(size for size in newcomer.sizes if size <= count)
+    return [OutrankingStart(size, host, tuple(donors))]
 
 
 def _preference(start: OutrankingStart) -> tuple[int, int, str]:

@@ -11,6 +11,7 @@ from math import inf
 
 from reshape_controller.core.model import Mechanism
 from reshape_controller.core.plan import HostView, JobView, Snapshot, Target
+from reshape_controller.core.preemption import start_of
 from reshape_controller.scheduling import legal_moves
 
 
@@ -46,8 +47,7 @@ def growth(
 
 def _same_size_since_s(job: JobView) -> float:
     """Return the time from which the job has had its size."""
-    start_s = job.started_at_s if job.runs_since_s is None else job.runs_since_s
-    start_s = job.submitted_at_s if start_s is None else start_s
+    start_s = start_of(job)
     return start_s if job.reshaped_at_s is None else max(start_s, job.reshaped_at_s)
 
 
