@@ -134,18 +134,26 @@ class ZygoteBed:
         self.until("zygote", lambda: self.zygote().state is not StandbyState.STARTING)
         return self.zygote()
 
-    def start(
+    def ask_start(
         self, *words: str, devices: int = 1, cold: bool = False, key: str | None = ""
-    ) -> TrainingProcess:
-        """Start ``words`` as the next generation; ``key`` is that of the spec if it is empty."""
+    ) -> InitStatus:
+        """Ask init to start ``words`` as the next generation; return what it answers.
+
+        ``key``: that of the spec if it is empty.
+        """
         self.generation += 1
         spec, env = self.spec(*words), self.environment(devices)
         if key == "":
             key = None if cold else environment.zygote_key(spec, env)
         command = environment.command(spec)
         env_pairs = tuple(sorted(env.items()))
-        request = Spawn(self.generation, command, str(self.code), env_pairs, key)
-        self.ask(request)
+        return self.ask(Spawn(self.generation, command, str(self.code), env_pairs, key))
+
+    def start(
+        self, *words: str, devices: int = 1, cold: bool = False, key: str | None = ""
+    ) -> TrainingProcess:
+        """Start ``words`` as the next generation, and wait until it has begun."""
+        self.ask_start(*words, devices=devices, cold=cold, key=key)
 
         def look() -> TrainingProcess | None:
             training = self.status().training

@@ -53,7 +53,7 @@ from reshape_sidecar.init.values import (
     UseZygote,
     WithdrawSigterm,
 )
-from reshape_sidecar.init.zygote import NoFork, Zygote
+from reshape_sidecar.init.zygote import Fork, Order, Zygote
 from reshape_sidecar.wire import SIGNAL_BASE, StartKind
 
 
@@ -93,6 +93,10 @@ class Supervisor:
         )
         self._status = InitStatus(me, processes.start_time(me), zygote=self._zygote.status)
         self._sent_status = self._status
+        self._fork: Fork | None = None
+        """The start that the zygote is to serve, until it begins or is cold."""
+        self._forking = 0
+        """Generation of ``_fork``."""
         self._successor = Successor(
             self._logs / TRAINING_LOG,
             marker,
@@ -136,6 +140,7 @@ class Supervisor:
         failure = self._agent.start_if_due(now_s) if self._end_by_s is None else None
         if failure:
             logs.write_line(failure)
+        self._zygote.give_up_if_due(now_s)
         self._zygote.start_if_due(self._status.training, now_s)
         self._status = replace(self._status, zygote=self._zygote.status)
         self._rotate_logs(now_s)
@@ -191,22 +196,42 @@ class Supervisor:
         return newer and not self._status.ending
 
     def _spawn(self, request: Spawn) -> None:
-        if not self._starts(request.generation):
+        if not self._starts(request.generation) or self._forking >= request.generation:
             return
+        self._give_up_fork()
         self._keep_running(False)
         env = dict(request.env) | self._marker.environment()
         env[ENV_GENERATION] = str(request.generation)
         now_s = time.monotonic()
         log = self._logs / TRAINING_LOG
+
+        def begin(answer: int | str | None) -> None:
+            self._fork, self._forking = None, 0
+            self._begin(request, env, now_s, answer)
+
+        if request.key is None or request.doubt is not None:
+            begin(request.doubt)
+            return
+        self._forking = request.generation
+        order = Order(request.key, request.command, request.folder, env, log)
+        fork = self._zygote.fork(order, now_s, begin)
+        if self._forking:
+            self._fork = fork
+
+    def _begin(
+        self, request: Spawn, env: dict[str, str], asked_at_s: float, answer: int | str | None
+    ) -> None:
+        """Note the fork with the pid ``answer``; otherwise start cold, for the reason in it."""
+        log = self._logs / TRAINING_LOG
+        pid, fallback = (answer, None) if isinstance(answer, int) else (0, answer)
+        how = StartKind.ZYGOTE if pid else StartKind.COLD
         try:
             offset = log.stat().st_size if log.exists() else 0
-            pid, fallback = self._fork(request, env, log)
-            how = StartKind.COLD if pid is None else StartKind.ZYGOTE
-            if pid is None:
+            if not pid:
                 pid = spawn.spawn(request.command, request.folder, env, log)
         except (spawn.SpawnError, OSError) as error:
             training = TrainingProcess(
-                request.generation, 0, 0, now_s, False, NOT_EXECUTABLE, now_s, str(error)
+                request.generation, 0, 0, asked_at_s, False, NOT_EXECUTABLE, asked_at_s, str(error)
             )
             logs.write_line(str(error))
         else:
@@ -214,7 +239,7 @@ class Supervisor:
                 request.generation,
                 pid,
                 processes.start_time(pid),
-                now_s,
+                asked_at_s,
                 log_offset_bytes=offset,
                 how=how,
                 fallback=fallback,
@@ -223,18 +248,11 @@ class Supervisor:
             logs.write_line(text if fallback is None else f"{text}: {fallback}")
         self._put_training(training)
 
-    def _fork(
-        self, request: Spawn, env: dict[str, str], log: Path
-    ) -> tuple[int | None, str | None]:
-        """Return the pid of the zygote's fork, or why there is none."""
-        if request.key is None:
-            return None, None
-        if request.doubt is not None:
-            return None, request.doubt
-        try:
-            return self._zygote.fork(request, env, log), None
-        except NoFork as error:
-            return None, str(error)
+    def _give_up_fork(self) -> None:
+        """Give up a start that has not begun: its fork ends without init's word."""
+        if self._fork is not None:
+            self._zygote.give_up(self._fork)
+        self._fork, self._forking = None, 0
 
     def _went_cold(self, pid: int, reason: str, prefix: str = "") -> None:
         """Note that a fork of the zygote, or a successor, has executed the cold command.
@@ -273,6 +291,7 @@ class Supervisor:
         successor = self._successor.adopt(request, now_s)
         if successor is None:
             return
+        self._give_up_fork()
         text = f"training of generation {request.generation} has pid {successor.pid}"
         logs.write_line(f"{text}, prepared before")
         self._put_training(
@@ -289,6 +308,7 @@ class Supervisor:
     def _sweep(self, request: Sweep) -> None:
         if request.generation <= self._status.swept:
             return
+        self._give_up_fork()
         kill_at_s = time.monotonic() + request.kill_after_s
         if self._sweeping is None:
             state = processes.SweepState(request.generation, kill_at_s, request.spare)
@@ -307,6 +327,7 @@ class Supervisor:
             return
         logs.write_line(f"the container ends within {grace_s:g} s")
         self._end_by_s = end_by_s
+        self._give_up_fork()
         self._zygote.end()
         self._successor.drop(self._successor.number, time.monotonic())
         self._status = replace(self._status, ending=True)
@@ -404,9 +425,8 @@ class Supervisor:
         due_s = self._logs_due_s
         if self._sweeping is not None or self._agent.ending:
             due_s = now_s + limits.SWEEP_POLL_S
-        successor_due_s = self._successor.due_s()
-        if successor_due_s is not None:
-            due_s = min(due_s, successor_due_s)
+        for other_s in (self._successor.due_s(), self._zygote.wait_until_s()):
+            due_s = due_s if other_s is None else min(due_s, other_s)
         if self._end_by_s is not None:
             due_s = min(due_s, max(self._end_by_s, now_s + limits.SWEEP_POLL_S))
         else:

@@ -2,7 +2,7 @@
 
 Does: keeps at most one zygote, whose key says which starts it may serve. A start that it does not
 serve in time is cold, and the zygote is killed then: its fork, which waits for init's word, ends
-too. Never: touches training that runs. Standard library only.
+too. Never: waits for the zygote, or touches training that runs. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import selectors
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from reshape_sidecar.contract import (
 )
 from reshape_sidecar.init import logs, processes, spawn
 from reshape_sidecar.init.processes import Marker
-from reshape_sidecar.init.values import Spawn, TrainingProcess, UseZygote, ZygoteProcess
+from reshape_sidecar.init.values import TrainingProcess, UseZygote, ZygoteProcess
 from reshape_sidecar.wire import StandbyState
 
 ROOM_BYTES = 8192
@@ -39,10 +39,49 @@ READ_BYTES = 1 << 16
 
 Report = Callable[[int, str], None]
 """Called with the pid of a fork that went on as a cold start, and the reason."""
+Answer = Callable[[int | str], None]
+"""Called once: with the pid of a fork before it begins, or with the reason why there is none."""
 
 
 class NoFork(Exception):
     """The zygote does not serve this start; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One start for the zygote to serve."""
+
+    key: str
+    command: tuple[str, ...]
+    """The cold command."""
+    folder: str
+    env: dict[str, str]
+    log: Path
+
+    def line(self) -> bytes:
+        """Return the message to the fork."""
+        fields = {
+            "command": self.command,
+            "folder": self.folder,
+            "log": str(self.log),
+            "environment": self.env,
+        }
+        return json.dumps(fields).encode() + b"\n"
+
+
+@dataclass(eq=False, slots=True)
+class Fork:
+    """A start that the zygote serves, from the order to the import of the framework."""
+
+    order: Order
+    stream: socket.socket
+    due_s: float
+    """When it must be ready."""
+    answer: Answer
+    text: bytes = b""
+    """The part of its first message that has come."""
+    pid: int = 0
+    """Its pid once it has begun."""
 
 
 class Zygote:
@@ -66,6 +105,7 @@ class Zygote:
         self._learned: dict[str, str | None] = {}
         """Variables that the script sets above its imports."""
         self._starts = 0
+        self._forks: list[Fork] = []
         self.status = ZygoteProcess(StandbyState.NONE)
 
     @property
@@ -126,38 +166,51 @@ class Zygote:
             return None
         return max(now_s, training.spawned_at_s + self._again_s)
 
-    def fork(self, request: Spawn, env: dict[str, str], log: Path) -> int:
-        """Return the pid of a fork that runs ``request``, a child of init. Raises NoFork."""
-        status = self.status
-        if status.state is not StandbyState.READY or self._control is None:
-            raise NoFork(status.reason or f"the zygote is {status.state.value}")
-        if self._request is None or request.key != self._request.key:
-            raise NoFork("the zygote has another interpreter or environment")
+    def fork(self, order: Order, now_s: float, answer: Answer) -> Fork | None:
+        """Order a fork that becomes a child of init; ``answer`` is called now or later.
+
+        Returns the fork for ``give_up``; None if the zygote serves no such start.
+        """
+        problem = self._problem(order)
+        if problem is not None:
+            answer(problem)
+            return None
+        assert self._control is not None
         ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        fork = Fork(order, ours, now_s + limits.ZYGOTE_ANSWER_S, answer)
+        line = order.line()
         try:
             with theirs:
                 socket.send_fds(self._control, [ORDER], [theirs.fileno()])
-            ours.settimeout(limits.ZYGOTE_ANSWER_S)
-            order = {
-                "command": request.command,
-                "folder": request.folder,
-                "log": str(log),
-                "environment": env,
-            }
             with contextlib.suppress(BrokenPipeError):  # it has refused already, and says why
-                ours.sendall(json.dumps(order).encode() + b"\n")
-            pid = self._pid_of(_line(ours), env)
-            ours.sendall(ZYGOTE_GO)
-        except (OSError, ValueError) as error:
+                if ours.send(line) < len(line):
+                    raise OSError("the order is too long")
+        except OSError as error:
             ours.close()
-            self._drop(f"the zygote did not answer: {error or type(error).__name__}")
-            raise NoFork(self.status.reason) from None
-        except NoFork:
-            ours.close()
-            raise
-        ours.setblocking(False)
-        self._selector.register(ours, selectors.EVENT_READ, lambda: self._read_fork(ours, pid))
-        return pid
+            self._drop(f"the zygote takes no order: {error}")
+            answer(self.status.reason)
+            return None
+        self._forks.append(fork)
+        self._selector.register(ours, selectors.EVENT_READ, lambda: self._read_fork(fork))
+        return fork
+
+    def give_up(self, fork: Fork) -> None:
+        """Forget a fork: without init's word it ends by itself, and nothing is answered."""
+        if fork in self._forks:
+            self._forks.remove(fork)
+            self._selector.unregister(fork.stream)
+            fork.stream.close()
+
+    def wait_until_s(self) -> float | None:
+        """Return when the first fork that has not begun is late; None if there is none."""
+        return min((fork.due_s for fork in self._forks if not fork.pid), default=None)
+
+    def give_up_if_due(self, now_s: float) -> None:
+        """Kill the zygote if a fork is late, and have that start be cold."""
+        for fork in list(self._forks):
+            if not fork.pid and now_s >= fork.due_s:
+                self._fail(fork, f"nothing came within {limits.ZYGOTE_ANSWER_S:g} s")
 
     def on_exit(self, code: int) -> None:
         """Note that the zygote was reaped."""
@@ -173,6 +226,15 @@ class Zygote:
     def end(self) -> None:
         """Kill the zygote for good: the container ends."""
         self._switch_off("the container ends")
+
+    def _problem(self, order: Order) -> str | None:
+        """Return why the zygote does not serve this start; None if it does."""
+        status = self.status
+        if status.state is not StandbyState.READY or self._control is None:
+            return status.reason or f"the zygote is {status.state.value}"
+        if self._request is None or order.key != self._request.key:
+            return "the zygote has another interpreter or environment"
+        return None
 
     def _pid_of(self, answer: dict[str, Any], env: dict[str, str]) -> int:
         """Return the pid in a fork's answer, if that fork is what a sweep would recognise."""
@@ -208,22 +270,55 @@ class Zygote:
         elif "ready" in answer and self.status.state is StandbyState.STARTING:
             self.status = replace(self.status, state=StandbyState.READY)
 
-    def _read_fork(self, stream: socket.socket, pid: int) -> None:
-        """Serve a fork that executes the cold command, or that has imported the framework."""
+    def _read_fork(self, fork: Fork) -> None:
         try:
-            text = stream.recv(READ_BYTES)
+            part = fork.stream.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
-            text = b""
-        self._selector.unregister(stream)
-        stream.close()
-        answer = _decoded(text)
-        if "cold" not in answer:
+            part = b""
+        if fork.pid:
+            self.give_up(fork)
+            self._hear(fork.pid, _decoded(part))
             return
-        reason = str(answer["cold"])
+        fork.text += part
+        if not part:
+            self._fail(fork, "its fork ended")
+        elif fork.text.endswith(b"\n"):
+            self._begin(fork)
+
+    def _begin(self, fork: Fork) -> None:
+        """Have a fork run that is ready."""
+        try:
+            pid = self._pid_of(_message(fork.text), fork.order.env)
+        except NoFork as error:
+            self._refuse(fork, str(error))
+        except (OSError, ValueError) as error:
+            self._fail(fork, str(error) or type(error).__name__)
+        else:
+            fork.pid = pid
+            fork.answer(pid)
+            with contextlib.suppress(OSError):  # it has ended, and is reaped
+                fork.stream.sendall(ZYGOTE_GO)
+
+    def _fail(self, fork: Fork, problem: str) -> None:
+        """Kill the zygote for a fork that is not served, and answer that."""
+        self._drop(f"the zygote did not answer: {problem}")
+        self._refuse(fork, self.status.reason)
+
+    def _refuse(self, fork: Fork, reason: str) -> None:
+        """Answer that there is no fork, unless this was answered."""
+        if fork in self._forks:
+            self.give_up(fork)
+            fork.answer(reason)
+
+    def _hear(self, pid: int, message: dict[str, Any]) -> None:
+        """Serve a fork that executes the cold command, or that has imported the framework."""
+        if "cold" not in message:
+            return
+        reason = str(message["cold"])
         self._went_cold(pid, reason)
-        variables = answer.get("variables")
+        variables = message.get("variables")
         if not isinstance(variables, dict):
             self._switch_off(reason)
         elif self._learned:
@@ -236,10 +331,10 @@ class Zygote:
         """Kill the zygote, if there is one; a new one comes when it is due."""
         if self.status.state is StandbyState.OFF:
             return
-        self._kill()
         self.status = ZygoteProcess(
             StandbyState.NONE, reason, self.status.pid, self.status.start_time
         )
+        self._kill()
         if self._starts >= limits.ZYGOTE_STARTS_MAX:
             self._switch_off(f"{reason}; it was started {self._starts} times")
 
@@ -257,6 +352,9 @@ class Zygote:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._close_control()
+        for fork in list(self._forks):
+            if not fork.pid:
+                self._refuse(fork, self.status.reason)
 
     def _close_control(self) -> None:
         if self._control is not None:
@@ -265,14 +363,8 @@ class Zygote:
             self._control = None
 
 
-def _line(stream: socket.socket) -> dict[str, Any]:
-    """Return the next message; raises OSError, or ValueError if it is none."""
-    text = b""
-    while not text.endswith(b"\n"):
-        part = stream.recv(READ_BYTES)
-        if not part:
-            raise OSError("its fork ended")
-        text += part
+def _message(text: bytes) -> dict[str, Any]:
+    """Return a fork's first message; raises ValueError if it is none."""
     answer = json.loads(text)
     if not isinstance(answer, dict):
         raise ValueError(answer)

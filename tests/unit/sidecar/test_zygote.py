@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,10 @@ def say(stream, **fields):
 def order(stream):
     text = b""
     while not text.endswith(b"\\n"):
-        text += stream.recv(65536)
+        part = stream.recv(65536)
+        if not part:
+            os._exit(0)
+        text += part
     return json.loads(text)
 
 def fork(stream, marked=True):
@@ -105,7 +109,7 @@ def test_a_start_is_the_zygotes_fork_and_a_child_of_init(bed: ZygoteBed) -> None
 @pytest.mark.parametrize(
     ("serve", "reason"),
     [
-        ("time.sleep(600)", "did not answer: timed out"),
+        ("time.sleep(600)", "did not answer: nothing came within"),
         ("os._exit(9)", "did not answer"),
         ("say(stream, failed='no such folder')", "the fork failed: no such folder"),
         ("say(stream, stale='numpy has changed')", "numpy has changed"),
@@ -145,6 +149,54 @@ def test_a_fork_of_a_start_that_was_given_up_never_runs(bed: ZygoteBed) -> None:
     bed.until("its end", lambda: not proc.alive(zygote.pid, zygote.start_time))
     bed.sweep(0.0)
     assert bed.log().count("HERE") == output.count("HERE") == 1
+
+
+def test_init_serves_on_while_its_zygote_hangs(bed: ZygoteBed) -> None:
+    ready(bed, "time.sleep(600)")
+    asked_s = time.monotonic()
+    assert bed.ask_start("train.py", key="k").training is None
+    assert bed.status().training is None
+    answered_s = time.monotonic() - asked_s
+    assert answered_s < limits.ZYGOTE_ANSWER_S, "it answers before the zygote is given up"
+    assert bed.ended().how is StartKind.COLD
+
+
+def test_a_sweep_gives_up_a_start_that_has_not_begun(bed: ZygoteBed) -> None:
+    ready(bed, "time.sleep(1); fork(stream); print('SERVED', flush=True)")
+    zygote = bed.zygote()
+    bed.ask_start("train.py", key="k")
+    bed.sweep(0.0)
+    bed.until("the order", lambda: "SERVED" in bed.log("zygote.log"))
+    time.sleep(0.5)  # the time of a fork to answer
+    assert bed.status().training is None
+    training = bed.start("wait.py", key="k")
+    assert training.how is StartKind.ZYGOTE, "the zygote goes on"
+    assert bed.zygote() == zygote
+    bed.until("its line", lambda: "HERE" in bed.log("zygote.log"))
+    lines = bed.log("zygote.log") + bed.log()
+    assert lines.count("HERE") == 1, "what was given up ran neither as a fork nor cold"
+
+
+def test_a_fork_that_is_killed_before_it_begins_is_a_cold_start(bed: ZygoteBed) -> None:
+    ready(bed, "time.sleep(1); os.kill(os.getpid(), 9)")
+    ended, output = bed.run("train.py", key="k")
+    assert (ended.how, ended.exit_code) == (StartKind.COLD, 0)
+    assert ended.fallback is not None
+    assert "did not answer: its fork ended" in ended.fallback
+    assert output.count("HERE") == 1
+
+
+def test_a_start_that_waits_for_its_fork_dies_with_init(bed: ZygoteBed) -> None:
+    ready(bed, "time.sleep(1); fork(stream)")
+    zygote = bed.zygote()
+    bed.ask_start("train.py", key="k")
+    os.kill(bed.init.pid, signal.SIGKILL)
+    bed.init.wait()
+    for entry in proc.marked_processes(proc.snapshot()):
+        if entry.marker == bed.marker:
+            bed.gone(entry.proc.pid, entry.proc.start_time)
+    assert not proc.alive(zygote.pid, zygote.start_time)
+    assert "HERE" not in bed.log("zygote.log") + bed.log()
 
 
 def test_a_zygote_that_still_imports_gives_a_cold_start(bed: ZygoteBed) -> None:
