@@ -35,9 +35,9 @@ $(CONTROLLER)/.ready: requirements-controller.lock .ci/environment.py
 	$(PYTHON) .ci/environment.py requirements-controller.lock $(CONTROLLER)
 	@touch $@
 
-demo:  ## Replay the case study while the rest installs, then run it: two TensorFlow jobs, two presets (PRESETS=all PRESET= COSTS= REPEATS= STORE=)
+demo:  ## Replay the case study while the rest installs, then run it: two TensorFlow jobs, two presets (PRESETS=all PRESET= COSTS= REPEATS= OVERLAP=off STANDBY=off STORE=)
 	@$(PYTHON) examples/demo/prepare.py
-	@$(BIN)/python examples/demo/demo.py $(PRESETS:%=--presets %) $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(STORE:%=--store '%')
+	@$(BIN)/python examples/demo/demo.py $(PRESETS:%=--presets %) $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(OVERLAP:%=--overlap %) $(STANDBY:%=--standby %) $(STORE:%=--store '%')
 
 test: setup  ## Set up and run the checks and all tests that need no TensorFlow, PyTorch, MongoDB or Kubernetes
 	$(MAKE) check

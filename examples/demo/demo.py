@@ -1,7 +1,8 @@
 """The demo: two real TensorFlow jobs share four simulated GPUs, once under each preset.
 
     python examples/demo/demo.py [--out out/demo] [--presets all] [--preset NAME]... [--costs paper]
-                                 [--repeats N] [--store mongodb://HOST:PORT]
+                                 [--repeats N] [--overlap off] [--standby off]
+                                 [--store mongodb://HOST:PORT]
 
 Does what a user would do: starts a daemon on a fresh home, submits Job 1, then Job 2, and looks at
 both until they have ended; then the next preset. Prints what happens, then who had which GPU when
@@ -17,6 +18,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,8 @@ def main() -> int:
         return int(error.code)
     clear(options.out)
     names = options.preset or SETS[options.presets]
-    presets = [preset for preset in PRESETS if preset.name in names]
+    starts = ("--standby", options.standby, "--overlap", options.overlap)
+    presets = [replace(p, flags=(*p.flags, *starts)) for p in PRESETS if p.name in names]
     console.print(
         f"[bold]Reshape demo[/bold]: two real TensorFlow jobs on {GPUS} simulated GPUs of this "
         f"host, under {len(presets)} preset{'s' if len(presets) > 1 else ''}.\n"
@@ -135,6 +138,18 @@ def _options() -> argparse.Namespace:
         help="keep all on this server; each run makes a database of its own there, which stays",
     )
     parser.add_argument("--repeats", type=_count, default=1, help="runs of each preset")
+    parser.add_argument(
+        "--overlap",
+        choices=("auto", "off"),
+        default="auto",
+        help="off: the next process is not prepared while the one before trains",
+    )
+    parser.add_argument(
+        "--standby",
+        choices=("auto", "off"),
+        default="auto",
+        help="off: no process starts from one that has imported TensorFlow",
+    )
     return parser.parse_args()
 
 
