@@ -129,7 +129,8 @@ def test_the_gate_runs_every_tier_and_names_the_base_and_what_did_not_run_whole(
     for tier in TIERS:
         assert "its gate only" in line_of(said, tier)
     assert summary(said)[-1] == f"parts: {said.count('== ') - 1} passed, 0 failed"
-    assert (tree / "out" / "niceness").read_text().strip() == "19", "it would slow the tests"
+    niceness = min(19, os.nice(0) + 19)
+    assert int((tree / "out" / "niceness").read_text()) == niceness, "it would slow the tests"
 
 
 def test_all_runs_every_part_whole(tree: Path) -> None:
