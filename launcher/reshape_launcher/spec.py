@@ -74,6 +74,8 @@ class ContainerStatus:
     """Its host; None: the only host of this launcher, or not known yet."""
     lasting: bool = False
     """True if it never started, and another attempt would not start either."""
+    torn: str = ""
+    """The file of its launch that is cut, empty or gone, if it runs: ``launch`` writes it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class Launcher(Protocol):
     async def launch(self, spec: LaunchSpec, token: str) -> None:
         """Start the container of ``spec`` with its SideCar; no training process yet.
 
+        If it runs, only the files of its launch that are torn are written again.
         Returns when the container exists, not when it is initialised. Raises LaunchError.
         """
 

@@ -49,6 +49,7 @@ class Action(StrEnum):
     LAUNCH = "launch"
     CHECK_RELEASE = "check-release"
     REMOVE = "remove"
+    MEND = "mend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,7 @@ class Effects:
                     newest = engine.desired(job_id)
                     if newest is not None:
                         self._hub.set_desired(newest, job.spec.workers, launching=True)
-                    save_s = save_deadline_s(engine.state, job)
-                    gpus = engine.state.gpus_of_host(host_id)
-                    visible = tuple(gpu.id for gpu in gpus if not gpu.unseen)
-                    spec = launch_spec(self._settings, job, host_id, visible, epoch, save_s)
+                    spec = self._spec(engine.state, job, host_id, epoch)
                     key = EffectKey(Action.LAUNCH, job_id, attempt)
                     self._begin(key, self._launch(spec, job.only_host))
                 case CheckRelease():
@@ -122,6 +120,12 @@ class Effects:
             job = engine.state.jobs.get(job_id)
             if job is None or job.stage is Stage.NONE:
                 self._hub.forget(job_id)
+
+    def _spec(self, state: State, job: Job, host: HostId, epoch: int) -> LaunchSpec:
+        """Describe the launch of the job's newest attempt on a host."""
+        visible = tuple(gpu.id for gpu in state.gpus_of_host(host) if not gpu.unseen)
+        save_s = save_deadline_s(state, job)
+        return launch_spec(self._settings, job, host, visible, epoch, save_s)
 
     async def watch(self, engine: Callable[[], Engine]) -> None:
         """Watch containers and SideCars until cancelled; neither watch waits for the other."""
@@ -134,6 +138,7 @@ class Effects:
                 expected = frozenset(self._attempts)
                 statuses = await self._launcher.containers()
                 self._post_ends(expected, statuses, engine().state)
+                self._begin_mends(statuses, engine().state)
                 self._troubles = {(s.job, s.attempt): s.reason for s in statuses if s.running}
                 trouble = ""
             except Exception as error:
@@ -202,6 +207,24 @@ class Effects:
         except Exception as error:
             log.exception("launch-failed", job=spec.job, attempt=attempt)
             self._post(ev.LaunchFailed(job, attempt, f"the launcher failed: {error!r}"))
+
+    def _begin_mends(self, statuses: tuple[ContainerStatus, ...], state: State) -> None:
+        """Have the launcher write the torn files of living containers again."""
+        for status in statuses:
+            job = state.jobs.get(JobId(status.job))
+            if not status.torn or job is None or job.attempt != status.attempt or job.host is None:
+                continue
+            if EffectKey(Action.LAUNCH, job.id, job.attempt) not in self._tasks:
+                spec = self._spec(state, job, job.host, state.epoch)
+                key = EffectKey(Action.MEND, job.id, job.attempt)
+                self._begin(key, self._mend(spec, status.torn))
+
+    async def _mend(self, spec: LaunchSpec, torn: str) -> None:
+        try:
+            await self._launcher.launch(spec, self._tokens.of(spec.job, spec.attempt))
+            log.warning("launch-file-mended", job=spec.job, attempt=spec.attempt, torn=torn)
+        except LaunchError as error:  # the next look tries again
+            log.warning("launch-file-torn", job=spec.job, torn=torn, error=str(error))
 
     def _begin_removal(self, job: JobId, attempt: int, grace_s: float, reason: str) -> None:
         effect = self._remove(job, attempt, grace_s, reason)

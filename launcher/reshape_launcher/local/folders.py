@@ -13,6 +13,7 @@ import time
 from collections.abc import Container
 from pathlib import Path
 
+from reshape_sidecar.init.look import init_of
 from reshape_sidecar.init.values import INIT_FILE
 
 Attempt = tuple[str, int]
@@ -63,8 +64,9 @@ class AttemptFolders:
         return attempts, [found for found in attempts if self._started(*found)]
 
     def _started(self, job: str, number: int) -> bool:
+        run = self._root / job / f"attempt-{number}" / "run"
         try:
-            os.stat(self._root / job / f"attempt-{number}" / "run" / INIT_FILE)
+            os.stat(run / INIT_FILE)
         except FileNotFoundError:
-            return False
+            return init_of(run) is not None  # its file was removed, and it lives
         return True

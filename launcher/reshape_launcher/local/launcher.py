@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from reshape_launcher.local import processes, start
 from reshape_launcher.local.folders import AttemptFolders
+from reshape_launcher.local.launch_files import LaunchFiles
 from reshape_launcher.spec import (
     ContainerStatus,
     LaunchError,
@@ -32,7 +33,7 @@ from reshape_launcher.spec import (
     check_job_id,
     worker_token,
 )
-from reshape_sidecar import codec, gpu
+from reshape_sidecar import codec, gpu, state_files
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
@@ -41,6 +42,7 @@ from reshape_sidecar.init.processes import MarkedProcess, Marker
 from reshape_sidecar.init.values import (
     EXIT_FILE,
     INIT_FILE,
+    LOCK_FILE,
     SOCKET_NAME,
     End,
     ExitFile,
@@ -80,6 +82,7 @@ class LocalLauncher:
         self._ending: set[tuple[str, int]] = set()
         """Attempts under removal; their workers end one after another."""
         self._folders = AttemptFolders(self._root)
+        self._launch_files = LaunchFiles()
         self._readers = ThreadPoolExecutor(READERS_MAX, "launcher-look")
         self._writers = ThreadPoolExecutor(WRITERS_MAX, "launcher-change")
 
@@ -88,7 +91,10 @@ class LocalLauncher:
         return ()
 
     async def launch(self, spec: LaunchSpec, token: str) -> None:
-        """Start the container of ``spec``; nothing happens if it runs. Raises LaunchError."""
+        """Start the container of ``spec``; if it runs, write torn files of its launch again.
+
+        Raises LaunchError.
+        """
         check_job_id(spec.job)
         await _in_pool(self._writers, self._launch, spec, token)
 
@@ -135,7 +141,8 @@ class LocalLauncher:
     def _launch_once(self, spec: LaunchSpec, token: str) -> None:
         marker = self._marker(spec.job, spec.attempt, spec.worker)
         folder = folder_of(marker)
-        if (folder.run / INIT_FILE).exists():
+        if (folder.run / INIT_FILE).exists() or _lives_unnamed(folder):
+            self._mend(folder, spec, token)
             return  # it runs or has ended: ``containers`` reports which
         try:
             self._make_own_code_folder(spec)
@@ -149,6 +156,16 @@ class LocalLauncher:
             raise LaunchError(
                 f"attempt {spec.attempt} of {spec.job} cannot be started: {error}", retryable=True
             ) from error
+
+    def _mend(self, folder: Folder, spec: LaunchSpec, token: str) -> None:
+        """Write the torn files of a living attempt again, for the next start of its agent."""
+        if not self._launch_files.torn(folder) or init_of(folder.run) is None:
+            return
+        try:
+            start.write_files(folder, spec, token)
+        except OSError as error:
+            what = f"{folder.path}: {error.strerror}"
+            raise LaunchError(what, retryable=True) from error
 
     def _make_own_code_folder(self, spec: LaunchSpec) -> None:
         """Create an empty folder for a record that names no code; a named folder has to exist."""
@@ -177,7 +194,9 @@ class LocalLauncher:
             if over and not ends:
                 dead.append((over[0], workers))
             else:
-                found.append(ContainerStatus(job, number, running=True))
+                reasons = (self._launch_files.torn(folder_of(marker)) for marker in workers)
+                torn = next(filter(None, reasons), "")
+                found.append(ContainerStatus(job, number, running=True, torn=torn))
         left = processes.living([m for _, workers in dead for m in workers]) if dead else {}
         for first, workers in dead:
             found.append(self._dead(first, [m for m in workers if left[m]]))
@@ -191,11 +210,10 @@ class LocalLauncher:
             pids = ", ".join(str(entry.proc.pid) for entry in left)
             reason = f"its init process is gone; processes {pids} do not end"
             return ContainerStatus(job, number, running=True, reason=reason)
-        try:
-            path = folder_of(first).run / EXIT_FILE
-            end = codec.loads(ExitFile, path.read_bytes())
+        end = state_files.read(ExitFile, folder_of(first).run / EXIT_FILE)
+        if isinstance(end, ExitFile):
             status = ContainerStatus(job, number, False, end.exit_code, end.reason)
-        except (FileNotFoundError, codec.CodecError):
+        else:
             reason = "its init process was killed or the machine restarted; no process is left"
             status = ContainerStatus(job, number, False, None, reason)
         self._gone[job, number] = status
@@ -285,6 +303,11 @@ class LocalLauncher:
 def folder_of(marker: Marker) -> Folder:
     """Return the folder of the worker with this marker."""
     return Folder(Path(marker.socket).parent.parent)
+
+
+def _lives_unnamed(folder: Folder) -> bool:
+    """Return whether an init lives whose file is gone."""
+    return (folder.run / LOCK_FILE).exists() and init_of(folder.run) is not None
 
 
 async def _in_pool(pool: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:

@@ -25,7 +25,7 @@ from reshape_sidecar.agent import spec as attempt
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init import processes as proc
 from reshape_sidecar.init.look import init_of
-from reshape_sidecar.init.values import INIT_LOG, LOCK_FILE
+from reshape_sidecar.init.values import INIT_FILE, INIT_LOG, LOCK_FILE
 
 START_WAIT_S = 20.0
 """Time limit from the start of init to its pid file. Then: it counts as not started."""
@@ -43,9 +43,7 @@ def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) 
     try:
         for path in (folder.path, folder.run, folder.logs):
             path.mkdir(parents=True, exist_ok=True, mode=FOLDER_MODE)
-        _write_secret(folder.path / attempt.TOKEN_FILE, token)
-        text = codec.dumps(spec.sidecar_spec(python=sys.executable))
-        durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
+        write_files(folder, spec, token)
         return _spawn(folder, spec, env)
     except OSError as error:
         raise NotStarted(
@@ -53,10 +51,17 @@ def start(folder: Folder, spec: LaunchSpec, token: str, env: Mapping[str, str]) 
         ) from error
 
 
+def write_files(folder: Folder, spec: LaunchSpec, token: str) -> None:
+    """Write the token and the spec of an attempt, each whole or not at all. Raises OSError."""
+    _write_secret(folder.path / attempt.TOKEN_FILE, f"{token}\n")
+    text = codec.dumps(spec.sidecar_spec(python=sys.executable))
+    durable.write_whole(folder.path / attempt.SPEC_FILE, text.encode())
+
+
 def wait_until_up(folder: Folder, pid: int) -> None:
     """Block until init has written its pid file. Raises NotStarted."""
     give_up_s = time.monotonic() + START_WAIT_S
-    while init_of(folder.run) is None:
+    while not (folder.run / INIT_FILE).exists() or init_of(folder.run) is None:
         ended = not proc.alive(pid, proc.start_time(pid))
         # An init that an earlier controller started just before its death may hold the folder.
         if (ended and not _is_locked(folder)) or time.monotonic() >= give_up_s:
@@ -94,9 +99,11 @@ def _program(package_file: str | None) -> str:
 
 
 def _write_secret(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with open(os.open(path, flags, SECRET_MODE), "w", encoding="utf-8") as file:
+    with open(os.open(temporary, flags, SECRET_MODE), "w", encoding="utf-8") as file:
         file.write(text)
+    os.replace(temporary, path)
 
 
 def _is_locked(folder: Folder) -> bool:

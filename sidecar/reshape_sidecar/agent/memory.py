@@ -12,7 +12,8 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reshape_sidecar import codec, durable
+from reshape_sidecar import codec, durable, state_files
+from reshape_sidecar.state_files import Torn
 from reshape_sidecar.wire import Desired, Outcome, PhaseTimes, Progress
 
 MEMORY_FILE = "agent.json"
@@ -92,15 +93,12 @@ class MemoryFile:
         because it is a time: reports with a lower one would count as late. Raises OSError if the
         file exists and is not readable.
         """
-        try:
-            old = codec.loads(Memory, self._path.read_bytes())
-        except FileNotFoundError:
-            old = Memory()
-        except codec.CodecError as error:
-            log.error("%s is damaged and starts empty: %s", self._path, error)
+        found = state_files.read(Memory, self._path)
+        if isinstance(found, Torn):
+            log.error("%s; the memory starts empty", found)
             with contextlib.suppress(OSError):
                 os.replace(self._path, self._path.with_suffix(".damaged"))
-            old = Memory()
+        old = found if isinstance(found, Memory) else Memory()
         # Training went on since this was stored: newer values are known elsewhere.
         progress = replace(old.progress, loss=None, seconds_per_step=None)
         boot = max(old.boot + 1, int(now_s * MILLISECONDS))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from reshape_sidecar import codec
+from reshape_sidecar import codec, state_files
 from reshape_sidecar.wire import Shortcut
 
 SPEC_FILE = "spec.json"
@@ -93,8 +93,13 @@ class Folder:
         return self.run / AGENT_SOCKET
 
     def spec(self) -> AttemptSpec:
-        """Read the attempt's spec; raises OSError or CodecError."""
-        return codec.loads(AttemptSpec, (self.path / SPEC_FILE).read_bytes())
+        """Read the attempt's spec. Raises OSError, and CodecError for a torn file: the controller
+        writes it again."""
+        spec = state_files.read(AttemptSpec, self.path / SPEC_FILE)
+        if isinstance(spec, AttemptSpec):
+            return spec
+        missing = f"{self.path / SPEC_FILE} is missing"
+        raise codec.CodecError("", f"{spec or missing}; the controller writes it again")
 
     def token(self) -> str:
         """Read the attempt's bearer token; raises OSError."""

@@ -18,6 +18,14 @@ def write_by_rename(path: Path, text: str) -> None:
     os.replace(temporary, path)
 
 
+def holds(path: Path, text: str) -> bool:
+    """Return whether ``path`` holds exactly ``text``; False also if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8") == text
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def boot_id() -> str:
     """Return the id of the machine's boot; a pid and start time are unique only within it."""
     try:

@@ -10,23 +10,31 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from reshape_sidecar import codec
+from reshape_sidecar import state_files
 from reshape_sidecar.init import files
 from reshape_sidecar.init import processes as proc
-from reshape_sidecar.init.values import INIT_FILE, TRAINING_FILE, InitFile, TrainingProcess
+from reshape_sidecar.init.values import (
+    INIT_FILE,
+    LOCK_FILE,
+    TRAINING_FILE,
+    InitFile,
+    TrainingProcess,
+)
+from reshape_sidecar.state_files import Torn
 
 if TYPE_CHECKING:
     from reshape_sidecar.init.processes import Marker
 
-T = TypeVar("T")
+_PROGRAM = b"/init/__main__.py"
+"""End of the path of init's program."""
 
 
 def processes_up_to(marker: Marker, generation: int, run: Path) -> list[int]:
@@ -58,23 +66,42 @@ def processes_up_to(marker: Marker, generation: int, run: Path) -> list[int]:
 
 
 def init_of(run: Path) -> InitFile | None:
-    """Return the attempt's init if it is alive. Raises OSError if its file is unreadable."""
-    init = _value(run / INIT_FILE, lambda text: codec.loads(InitFile, text))
-    if init is None or init.boot_id != files.boot_id():
-        return None
-    return init if proc.alive(init.pid, init.start_time) else None
+    """Return the attempt's init if it is alive. Raises OSError if its file is unreadable.
+
+    A file that is torn, or that was removed, says nothing: then the processes are looked through.
+    """
+    init = state_files.read(InitFile, run / INIT_FILE)
+    if isinstance(init, InitFile):
+        same_boot = init.boot_id == files.boot_id()
+        return init if same_boot and proc.alive(init.pid, init.start_time) else None
+    if init is None and not (run / LOCK_FILE).exists():
+        return None  # no init has begun here
+    return _living_init(run)
 
 
 def training_of(run: Path) -> TrainingProcess | None:
-    """Return the newest training process that init has started, alive or not."""
-    return _value(run / TRAINING_FILE, lambda text: codec.loads(TrainingProcess, text))
+    """Return the newest training process that init has started, alive or not.
+
+    None also for a torn file, until init has written it again: a release then counts more
+    processes as old ones, not fewer.
+    """
+    training = state_files.read(TrainingProcess, run / TRAINING_FILE)
+    return None if isinstance(training, Torn) else training
 
 
-def _value(path: Path, decode: Callable[[bytes], T]) -> T | None:
-    try:
-        return decode(path.read_bytes())
-    except (FileNotFoundError, codec.CodecError):
+def _living_init(run: Path) -> InitFile | None:
+    """Find the init of this folder by its command line."""
+    folder = [b"--folder", os.fsencode(run.parent)]
+    found = []
+    for process in proc.snapshot().values():
+        words = proc.command(process.pid)
+        own = any(words[at : at + 2] == folder for at in range(len(words)))
+        if own and not process.zombie and any(word.endswith(_PROGRAM) for word in words):
+            found.append((process.start_time, process.pid))
+    if not found:
         return None
+    begin, pid = min(found)  # a child that init has forked a moment ago is younger
+    return InitFile(pid, begin, files.boot_id())
 
 
 def main() -> int:

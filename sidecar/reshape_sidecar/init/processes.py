@@ -93,6 +93,14 @@ def start_time(pid: int) -> int:
     return 0 if proc is None else proc.start_time
 
 
+def command(pid: int) -> list[bytes]:
+    """Return the command line of a process; empty if it is gone or another user's."""
+    try:
+        return _text(pid, "cmdline").split(b"\0")
+    except _NOT_THERE:
+        return []
+
+
 def descendants(of: int, procs: Mapping[int, Proc], without: Iterable[int] = ()) -> list[Proc]:
     """Return the living processes below ``of``, except the subtrees of those in ``without``."""
     children: dict[int, list[Proc]] = {}

@@ -112,9 +112,9 @@ class Supervisor:
         clients = Clients(
             self._run / SOCKET_NAME, self._selector, self._serve, lambda: self._status
         )
-        me = InitFile(self._status.pid, self._status.start_time, files.boot_id())
-        files.write_by_rename(self._run / INIT_FILE, codec.dumps(me))
-        logs.write_line(f"pid {me.pid} keeps {self._marker.job} attempt {self._marker.attempt}")
+        files.write_by_rename(self._run / INIT_FILE, self._files()[INIT_FILE])
+        pid, marker = self._status.pid, self._marker
+        logs.write_line(f"pid {pid} keeps {marker.job} attempt {marker.attempt}")
         while True:
             try:
                 if self._run_once(clients):
@@ -366,6 +366,21 @@ class Supervisor:
         self._status = replace(self._status, training=training)
         self._write(TRAINING_FILE, codec.dumps(training))
 
+    def _files(self) -> dict[str, str]:
+        """Return the files that say what runs here, by name, as they must be now."""
+        status = self._status
+        texts = {INIT_FILE: codec.dumps(InitFile(status.pid, status.start_time, files.boot_id()))}
+        if status.training is not None:
+            texts[TRAINING_FILE] = codec.dumps(status.training)
+        return texts
+
+    def _mend_files(self) -> None:
+        """Write a file again that was cut, emptied or removed."""
+        for name, text in self._files().items():
+            if not files.holds(self._run / name, text):
+                logs.write_line(f"{name} is not as it was written: written again")
+                self._write(name, text)
+
     def _write(self, name: str, text: str) -> None:
         """Write a file for agent and launcher; a failure is logged, and init goes on."""
         try:
@@ -419,6 +434,7 @@ class Supervisor:
         if now_s >= self._logs_due_s:
             self._logs_due_s = now_s + limits.LOG_CHECK_S
             logs.rotate(self._logs, limits.LOG_BYTES_MAX)
+            self._mend_files()
 
     def _wait_s(self) -> float:
         now_s = time.monotonic()

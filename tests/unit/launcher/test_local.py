@@ -58,7 +58,8 @@ def containers(root: Path) -> tuple[ContainerStatus, ...]:
 
 def test_a_container_whose_init_has_pid_and_start_time_runs(tmp_path: Path, folder: Folder) -> None:
     init_is(folder, os.getpid(), proc.start_time(os.getpid()))
-    assert containers(tmp_path) == (ContainerStatus("job-1", 1, running=True),)
+    (status,) = containers(tmp_path)
+    assert (status.job, status.attempt, status.running) == ("job-1", 1, True)
 
 
 @pytest.mark.parametrize("other", ["start time", "boot", "pid"])

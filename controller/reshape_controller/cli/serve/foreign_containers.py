@@ -15,7 +15,7 @@ from reshape_controller.core.model import HostId, JobId, Stage
 from reshape_controller.core.state import State
 from reshape_launcher.kubernetes.launcher import KubernetesLauncher
 from reshape_launcher.spec import ContainerStatus, Launcher
-from reshape_sidecar import codec
+from reshape_sidecar import state_files
 from reshape_sidecar.agent.memory import MEMORY_FILE, Memory
 from reshape_sidecar.agent.spec import Folder
 from reshape_sidecar.init.look import init_of
@@ -80,10 +80,9 @@ def _is_ahead(home: Home, status: ContainerStatus, state: State) -> bool:
     job = state.jobs[JobId(status.job)]
     if status.attempt < job.attempt:
         return False
-    try:
-        memory = codec.loads(Memory, (_run_folder(home, status) / MEMORY_FILE).read_bytes())
-    except (FileNotFoundError, codec.CodecError):
-        memory = Memory()  # it has no desired state yet, or has lost it
+    found = state_files.read(Memory, _run_folder(home, status) / MEMORY_FILE)
+    # Without one it has no desired state yet, or has lost it.
+    memory = found if isinstance(found, Memory) else Memory()
     told_more = memory.generation > job.generation or memory.epoch > state.epoch
     return job.stage is Stage.NONE or told_more
 

@@ -1,0 +1,42 @@
+"""Small JSON files of init, agent and launcher, read back: one answer for a torn file.
+
+Does: tells a file that is not there from one that is cut, empty or otherwise no whole value. A torn
+file says nothing about the processes beside it: they may live, so no reader takes it for their end.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from reshape_sidecar import codec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """A file that exists and holds no whole value. ``reason`` says where its text breaks off."""
+
+    path: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is torn: {self.reason}"
+
+
+def read(kind: type[T], path: Path) -> T | Torn | None:
+    """Return the value in ``path``, None if there is no file, or ``Torn``.
+
+    Raises OSError if the file exists and cannot be read now.
+    """
+    try:
+        text = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return codec.loads(kind, text)
+    except codec.CodecError as error:
+        return Torn(path, str(error) if text else "it is empty")
