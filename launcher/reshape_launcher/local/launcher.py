@@ -127,7 +127,7 @@ class LocalLauncher:
         return await _in_pool(self._readers, self._check_release, job, attempt, generation, devices)
 
     def log_path(self, job: str, attempt: int) -> str | None:
-        """Return the folder of training.log, agent.log and init.log; None if it does not exist."""
+        """Return the folder of training.log and the SideCar's logs; None if it does not exist."""
         logs = self._folder(job, attempt).logs
         return str(logs) if logs.is_dir() else None
 

@@ -109,7 +109,11 @@ def logs(
         int, typer.Option("--tail", "-n", min=0, help="Number of lines to begin with.")
     ] = 200,
     file: Annotated[
-        str, typer.Option("--file", help="Log file to show; agent.log is the SideCar's.")
+        str,
+        typer.Option(
+            "--file",
+            help="Log file to show; agent.log, init.log and zygote.log are the SideCar's.",
+        ),
     ] = "training.log",
     home: HomeOption = None,
 ) -> None:
