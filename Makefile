@@ -16,7 +16,7 @@ export GATE
 AND_GATE = $(if $(GATE), and gate)
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo kubernetes kubernetes-workers bench-replay bench-kubernetes bench-handover clean
+.PHONY: help setup setup-controller demo test check quick tables test-tensorflow test-pytorch test-mongo ferretdb test-ferretdb kubernetes kubernetes-workers bench-replay bench-kubernetes bench-handover clean
 
 help:  ## List the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -39,9 +39,9 @@ demo:  ## Replay the case study while the rest installs, then run it: two Tensor
 	@$(PYTHON) examples/demo/prepare.py
 	@$(BIN)/python examples/demo/demo.py $(PRESETS:%=--presets %) $(PRESET:%=--preset %) $(COSTS:%=--costs %) $(REPEATS:%=--repeats %) $(OVERLAP:%=--overlap %) $(STANDBY:%=--standby %) $(STORE:%=--store '%')
 
-test: setup  ## Set up and run the checks and all tests that need no TensorFlow, PyTorch, MongoDB or Kubernetes
+test: setup  ## Set up and run the checks and all tests that need no TensorFlow, PyTorch, MongoDB, FerretDB or Kubernetes
 	$(MAKE) check
-	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not kubernetes"
+	$(PYTEST) -m "not tensorflow and not pytorch and not mongo and not ferretdb and not kubernetes"
 
 check: setup  ## Format, lint, types, import contracts and commit subjects
 	$(BIN)/ruff format --check .
@@ -68,6 +68,13 @@ $(TORCH)/.ready: requirements-pytorch.lock .ci/environment.py
 
 test-mongo: setup  ## The store's tests on MONGODB_URI, else on a wire server (JDK, Maven)
 	$(PYTEST) -m "mongo$(AND_GATE)"
+
+# Built once for each user, in about a minute of one core; the module comes from Go's proxy.
+ferretdb: setup  ## Build FerretDB, the second server that speaks MongoDB's protocol (Go)
+	$(BIN)/python -m tests.support.ferretdb
+
+test-ferretdb: ferretdb  ## The store's contract, and logins, on FerretDB (Go)
+	$(PYTEST) -m "ferretdb$(AND_GATE)" tests/contract tests/integration
 
 # Each worker has a cluster, or they share that of KUBECONFIG.
 kubernetes: setup  ## The tests on a Kubernetes cluster: two nodes of its own for each worker (root; KUBENODE=, or Go), or KUBECONFIG=

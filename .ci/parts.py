@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-GATE_MIN = 25
+GATE_MIN = 26
 """Minutes of the gate on two free cores, if no tier is pulled whole."""
 ALL_MIN = 54
 """Minutes of `.ci/run all` on two free cores."""
@@ -95,6 +95,13 @@ PARTS = (
         pulled_by=(
             "controller/reshape_controller/store/", "examples/demo/", "tests/contract/",
             "tests/e2e/", "tests/support/mongo/",
+        ),
+    ),
+    Part(
+        "FerretDB tier (make test-ferretdb)", make("test-ferretdb"), 1, 1,
+        gate=Gate.MARKED, after=SETUP,
+        pulled_by=(
+            "controller/reshape_controller/store/", "tests/contract/", "tests/support/ferretdb.py",
         ),
     ),
     Part("wheel in empty environments", python("tests/wheel/check.py"), 1, 1, after=SETUP),

@@ -13,6 +13,8 @@ BEDS = [f"tests.support.{path.stem}" for path in Path(__file__).parent.glob("sup
 pytest.register_assert_rewrite(*BEDS)  # their assertions say what they found, as those of tests do
 
 import tests.support.gate  # noqa: E402, F401 (its Hypothesis profile holds for all tests)
+from tests.support.ferretdb import FerretDb  # noqa: E402
+from tests.support.ferretdb import server as ferretdb_server  # noqa: E402
 from tests.support.mongo_bed import Database  # noqa: E402
 from tests.support.mongo_server import any_server, fresh_database  # noqa: E402
 
@@ -37,6 +39,20 @@ def mongo_uri(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def address(mongo_uri: str) -> Iterator[str]:
     """A database of the test's own."""
     with fresh_database(mongo_uri) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def ferretdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FerretDb]:
+    """One FerretDB for the whole run."""
+    with ferretdb_server(tmp_path_factory.mktemp("ferretdb")) as running:
+        yield running
+
+
+@pytest.fixture
+def ferretdb_address(ferretdb: FerretDb) -> Iterator[str]:
+    """A database of the test's own on FerretDB."""
+    with fresh_database(ferretdb.address("")) as found:
         yield found
 
 

@@ -13,12 +13,17 @@ from reshape_controller.store.sqlite.store import SqliteStore
 
 
 @pytest.fixture(
-    params=["sqlite", pytest.param("mongo", marks=[pytest.mark.mongo, pytest.mark.gate])]
+    params=[
+        "sqlite",
+        pytest.param("mongo", marks=[pytest.mark.mongo, pytest.mark.gate]),
+        pytest.param("ferretdb", marks=[pytest.mark.ferretdb, pytest.mark.gate]),
+    ]
 )
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Store]]:
     """Opens the same store each time that it is called: twice means a restart."""
     if request.param == "sqlite":
         yield lambda: SqliteStore(tmp_path / "reshape.db")
         return
-    address = request.getfixturevalue("address")
+    fixture = "address" if request.param == "mongo" else "ferretdb_address"
+    address = request.getfixturevalue(fixture)
     yield lambda: MongoStore(address)

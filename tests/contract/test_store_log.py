@@ -17,6 +17,7 @@ from reshape_controller.store.protocol import (
     StoreBehind,
     StoreError,
 )
+from reshape_controller.store.sqlite import log as sqlite_log
 from tests.support.store_bed import fill, read_all, run
 from tests.support.store_values import record, records
 
@@ -53,10 +54,14 @@ def test_records_come_back_as_they_were_after_a_restart(make: Callable[[], Store
     run(make, work)
 
 
-def test_records_that_exceed_a_page_come_back_in_order(make: Callable[[], Store]) -> None:
-    large = record(1, size=3_000_000)
-    second = record(2, large.digest, size=3_000_000)
-    made = (large, second, *records(700, first=3, previous=second.digest))
+def test_records_that_exceed_a_page_come_back_in_order(
+    make: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_log, "PAGE_RECORDS", 100)
+    small = records(210)
+    large = record(211, small[-1].digest, size=3_000_000)
+    second = record(212, large.digest, size=3_000_000)
+    made = (*small, large, second)
 
     async def work(store: Store) -> None:
         await fill(store, made)

@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 100.0
 """For what takes a second on a quiet machine."""
-TIERS = ("test", "test-tensorflow", "test-pytorch", "test-mongo", "kubernetes")
+TIERS = ("test", "test-tensorflow", "test-pytorch", "test-mongo", "test-ferretdb", "kubernetes")
 """Targets of which the gate runs a part."""
 STAND_IN = """#!/bin/sh
 # "NAME CODE" in the file "ends" says how the part called NAME ends, the file slow-NAME how long it
@@ -147,7 +147,7 @@ def test_all_runs_every_part_whole(tree: Path) -> None:
         ("sidecar/reshape_sidecar/hook/fit.py", {"test-tensorflow", "test-pytorch"}),
         ("deploy/chart/values.yaml", {"kubernetes"}),
         ("launcher/reshape_launcher/kubernetes/pod.py", {"kubernetes"}),
-        ("controller/reshape_controller/store/mongo.py", {"test-mongo"}),
+        ("controller/reshape_controller/store/mongo.py", {"test-mongo", "test-ferretdb"}),
         ("controller/reshape_controller/core/model.py", {"test"}),
         ("docs/jobs.md", set()),
     ],

@@ -27,6 +27,7 @@ def test_the_gate_tries_a_third_of_the_examples_and_all_tries_all(gate: str, sai
         ("test-tensorflow", '"tensorflow and not mongo and gate"'),
         ("test-pytorch", '"pytorch and gate"'),
         ("test-mongo", '"mongo and gate"'),
+        ("test-ferretdb", '"ferretdb and gate"'),
         ("kubernetes", '"kubernetes and gate"'),
     ],
 )

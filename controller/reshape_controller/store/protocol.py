@@ -29,6 +29,15 @@ class StoreError(ReshapeError):
     """The store cannot be used now; nothing was acknowledged. The text names store and remedy."""
 
 
+class StoreRefused(StoreError):
+    """The store answers and refuses: the user, the rights or the request. A fault passes by itself;
+    a refusal lasts until a person acts. ``login``: it refuses the user or the password."""
+
+    def __init__(self, message: str, *, login: bool = False) -> None:
+        super().__init__(message)
+        self.login = login
+
+
 class StoreLost(StoreError):
     """The store lacks something that it acknowledged. The controller stops instead of retrying."""
 

@@ -6,7 +6,9 @@ password on the command line, which other users can read, or show one.
 
 from __future__ import annotations
 
+import functools
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,11 +31,13 @@ class StoreSettings:
     file: Path | None = None
     """The SQLite file; None for a server."""
     server: MongoAddress | None = field(default=None, repr=False)
+    read_again: Callable[[], MongoAddress] | None = field(default=None, repr=False, compare=False)
+    """Reads the server's address with its credentials again; None: they come from no file."""
 
     def make(self) -> Store:
         """Return the store, not open yet."""
         if self.server is not None:
-            return MongoStore(self.server)
+            return MongoStore(self.server, self.read_again)
         assert self.file is not None
         return SqliteStore(self.file)
 
@@ -71,7 +75,16 @@ def store_settings(config: Config) -> StoreSettings:
         )
     if address.secrets and where.startswith("file "):
         _private(Path(where.removeprefix("file ")), "the configuration file with the password")
-    return StoreSettings(address.shown, server=address)
+    again = functools.partial(_address_again, config, uri) if address.credentials else None
+    return StoreSettings(address.shown, server=address, read_again=again)
+
+
+def _address_again(config: Config, uri: str) -> MongoAddress:
+    """Parse the address with its credentials as their file has them now. Raises StoreError."""
+    try:
+        return parse(uri, _credentials(config), _ca(config))
+    except CliError as error:
+        raise StoreError(str(error)) from None
 
 
 def store_error(error: StoreError, where: str, code: Exit = Exit.FAILED) -> CliError:

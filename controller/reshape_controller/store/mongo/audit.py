@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from pymongo import UpdateOne
-
 from reshape_controller.store.mongo import documents, inbox, profiles, projections
 from reshape_controller.store.mongo.log import Database, last_seq
 from reshape_controller.store.protocol import Changes
@@ -60,7 +58,7 @@ async def rewrite(database: Database, expected_changes: tuple[Changes, ...], end
         # Only if no later append has written it since it was read.
         seq = wrong.actual.get(wrong.stamp) if wrong.actual is not None else None
         as_read = {"_id": wrong.identity, wrong.stamp: seq}
-        write = UpdateOne(as_read, {"$set": wrong.fields}, upsert=True)
+        write = projections.Write(as_read, wrong.fields)
         await projections.write_all(database[collection], [write])
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 from pymongo.errors import PyMongoError
 
 from reshape_controller.store.mongo.log import Database
+from reshape_controller.store.protocol import StoreError
 
 RETRY_S = 60.0
 """Pause before a broken stream is opened again."""
@@ -41,8 +43,8 @@ class Hints:
         self._request = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, database: Database) -> None:
-        """Begin to watch, in a task of its own."""
+    def start(self, database: Callable[[], Database]) -> None:
+        """Begin to watch, in a task of its own. ``database``: the one in use at that time."""
         self._task = asyncio.create_task(self._watch(database), name="store hints")
 
     async def stop(self) -> None:
@@ -60,13 +62,13 @@ class Hints:
                 await self._request.wait()
         self._request.clear()
 
-    async def _watch(self, database: Database) -> None:
+    async def _watch(self, database: Callable[[], Database]) -> None:
         while True:
             try:
-                async with await database.watch(_PIPELINE) as stream:
+                async with await database().watch(_PIPELINE) as stream:
                     self.working = True
                     async for _ in stream:
                         self._request.set()
-            except PyMongoError:
+            except (PyMongoError, StoreError):
                 self.working = False  # it broke, or the server has none: polling is enough
             await asyncio.sleep(RETRY_S)

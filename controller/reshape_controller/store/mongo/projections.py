@@ -8,11 +8,12 @@ its field ``reshape``. A job that a user inserted keeps that document, with its 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo import UpdateOne
 from pymongo.asynchronous.collection import AsyncCollection
-from pymongo.errors import BulkWriteError, DuplicateKeyError
+from pymongo.errors import BulkWriteError, DuplicateKeyError, WriteError
 
 from reshape_controller.core.model import Gpu, Host, JobId, JobState
 from reshape_controller.core.record import HistoryEntry
@@ -38,6 +39,24 @@ OURS: Document = {"seq": {"$gt": 0}}
 """Condition for documents of ours; others are not read, and ``db check`` names them."""
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Set ``fields`` in the document that ``where`` finds; with ``upsert`` insert a missing one."""
+
+    where: Document
+    fields: Document
+    upsert: bool = True
+
+    @property
+    def update(self) -> Document:
+        return {"$set": self.fields}
+
+    @property
+    def request(self) -> UpdateOne:
+        """The write as a part of a bulk request."""
+        return UpdateOne(self.where, self.update, upsert=self.upsert)
+
+
 async def projected_seq(database: Database) -> int:
     """Seq up to which the projections are complete."""
     stamp = await database.meta.find_one({"_id": STAMP})
@@ -48,7 +67,7 @@ async def project(database: Database, changes: Changes) -> None:
     """Write the documents that one append changed; the stamp comes last, so that a start repeats
     an incomplete write."""
     await _project_jobs(database, changes.jobs)
-    writes: dict[str, list[UpdateOne]] = {}
+    writes: dict[str, list[Write]] = {}
     for collection, identity, fields in mongo_documents.documents_of(changes):
         writes.setdefault(collection, []).append(_newest(identity, fields))
     for collection, some in writes.items():
@@ -196,19 +215,19 @@ async def _project_jobs(database: Database, rows: tuple[JobRow, ...]) -> None:
     await write_all(database.jobs, own)
 
 
-def _newest_job(row: JobRow, place: object) -> UpdateOne:
+def _newest_job(row: JobRow, place: object) -> Write:
     older = {"_id": place, "$or": [{"reshape.seq": None}, {"reshape.seq": {"$lte": row.seq}}]}
-    return UpdateOne(older, {"$set": mongo_documents.fields_of(row)}, upsert=place == row.id)
+    return Write(older, mongo_documents.fields_of(row), upsert=place == row.id)
 
 
-def _newest(identity: str, fields: Document) -> UpdateOne:
+def _newest(identity: str, fields: Document) -> Write:
     """A write that fails as a duplicate if the document has a newer seq."""
     older = {"_id": identity, "seq": {"$lte": fields["seq"]}}
-    return UpdateOne(older, {"$set": fields}, upsert=True)
+    return Write(older, fields)
 
 
 async def write_all(
-    collection: AsyncCollection[Document], writes: Sequence[UpdateOne], *, may_fail: bool = False
+    collection: AsyncCollection[Document], writes: Sequence[Write], *, may_fail: bool = False
 ) -> tuple[int, ...]:
     """Carry out all writes, and return the numbers of those that the server refused. A duplicate
     means that a newer document is there, and is no refusal.
@@ -218,7 +237,10 @@ async def write_all(
     if not writes:
         return ()
     try:
-        await collection.bulk_write(writes, ordered=False)
+        await collection.bulk_write([write.request for write in writes], ordered=False)
+    except KeyError:
+        # The driver cannot read a reply with errors that lacks a field: FerretDB's nModified.
+        return await _write_each(collection, writes, may_fail=may_fail)
     except BulkWriteError as error:
         details = error.details
         others = [e for e in details.get("writeErrors", ()) if e.get("code") != DUPLICATE]
@@ -226,3 +248,20 @@ async def write_all(
             raise
         return tuple(e["index"] for e in others)
     return ()
+
+
+async def _write_each(
+    collection: AsyncCollection[Document], writes: Sequence[Write], *, may_fail: bool
+) -> tuple[int, ...]:
+    """Do as ``write_all``, one write after another; those that are done already change nothing."""
+    refused = []
+    for number, write in enumerate(writes):
+        try:
+            await collection.update_one(write.where, write.update, upsert=write.upsert)
+        except DuplicateKeyError:
+            continue
+        except WriteError:
+            if not may_fail:
+                raise
+            refused.append(number)
+    return tuple(refused)

@@ -34,6 +34,7 @@ from reshape_controller.store.mongo import profiles as mongo_profiles
 from reshape_controller.store.mongo.address import MongoAddress, parse
 from reshape_controller.store.mongo.hints import Hints
 from reshape_controller.store.mongo.log import Database
+from reshape_controller.store.mongo.login import Login
 from reshape_controller.store.protocol import (
     Changes,
     Decision,
@@ -43,6 +44,7 @@ from reshape_controller.store.protocol import (
     ProfileRow,
     StoreCorrupt,
     StoreError,
+    StoreRefused,
 )
 from reshape_sidecar.codec import CodecError
 
@@ -65,18 +67,31 @@ _REMEDIES = {
     18: "the server rejects the user or password; remedy: correct the credentials",
     8000: "the server rejects the user or password; remedy: correct the credentials",
     14031: "the server's disk is full; remedy: free space there",
+    59: "the server has no such command; remedy: see Server requirements in docs/database.md",
+    115: "the server does not support this; remedy: see Server requirements in docs/database.md",
 }
+_LOGIN = (18, 8000)
+"""Codes of a refused user or password."""
+_REFUSALS = (*_LOGIN, 13, 59, 115)
+"""Codes that last until a person acts; all others are faults, which pass."""
 
 
 class MongoStore:
     """``protocol.Store`` on a server: an address, or one that was parsed already.
 
-    Raises StoreError, without the credentials in the text, for an address that cannot be used.
+    ``read_again``: reads the address with its credentials again; called once the server refuses
+    them. Raises StoreError, without the credentials in the text, for an address that cannot be
+    used.
     """
 
-    def __init__(self, address: str | MongoAddress) -> None:
-        self._address = parse(address) if isinstance(address, str) else address
-        self.location = self._address.shown
+    def __init__(
+        self,
+        address: str | MongoAddress,
+        read_again: Callable[[], MongoAddress] | None = None,
+    ) -> None:
+        first = parse(address) if isinstance(address, str) else address
+        self._login = Login(first, read_again)
+        self.location = first.shown
         self._client: AsyncMongoClient[dict[str, Any]] | None = None
         self._hints = Hints()
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -89,26 +104,12 @@ class MongoStore:
         if self._client is not None:
             return
         try:
-            self._client = AsyncMongoClient(
-                self._address.uri,
-                appname="reshape",
-                w="majority",
-                journal=True,
-                readConcernLevel="majority",
-                readPreference="primary",
-                # Our writes may be repeated as they are; a server's own de-duplication is a
-                # feature that not every compatible server has.
-                retryWrites=False,
-                serverSelectionTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
-                connectTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
-                socketTimeoutMS=int(1000 * REPLY_TIMEOUT_S),
-                **self._address.options,
-            )
+            self._client = self._connected()
             if to_look:
                 await self._on(log.last_seq)
                 return
             await self._on(_prepare)
-            self._hints.start(self._database())
+            self._hints.start(self._database)
         except (OSError, PyMongoError) as error:
             await self.close()
             raise self._translated(error) from None
@@ -123,6 +124,24 @@ class MongoStore:
         if self._client is not None:
             await self._client.close()
             self._client = None
+
+    def _connected(self) -> AsyncMongoClient[dict[str, Any]]:
+        """Make a client with the credentials in use. It connects at its first call."""
+        return AsyncMongoClient(
+            self._login.address.uri,
+            appname="reshape",
+            w="majority",
+            journal=True,
+            readConcernLevel="majority",
+            readPreference="primary",
+            # Our writes may be repeated as they are; a server's own de-duplication is a
+            # feature that not every compatible server has.
+            retryWrites=False,
+            serverSelectionTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
+            connectTimeoutMS=int(1000 * SELECT_TIMEOUT_S),
+            socketTimeoutMS=int(1000 * REPLY_TIMEOUT_S),
+            **self._login.address.options,
+        )
 
     async def make_validators(self) -> tuple[str, ...]:
         """Put validators on collections; return those on which the server checks documents now."""
@@ -227,9 +246,40 @@ class MongoStore:
     def _database(self) -> Database:
         if self._client is None:
             raise StoreError(f"{self.location}: is not open; remedy: report this defect")
-        return self._client.get_database(self._address.database, codec_options=_LENIENT)
+        return self._client.get_database(self._login.address.database, codec_options=_LENIENT)
 
     async def _on(
+        self,
+        function: Callable[Concatenate[Database, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        if self._login.refused and not self._log_in_again():
+            self._login.check()
+        try:
+            found = await self._call(function, *args, **kwargs)
+        except StoreRefused as refused:
+            if not refused.login:
+                raise
+            if not self._log_in_again():
+                self._login.on_refusal(refused)
+                raise
+            found = await self._call(function, *args, **kwargs)
+        self._login.on_success()
+        return found
+
+    def _log_in_again(self) -> bool:
+        """Connect with newer credentials, if there are any; return whether there are."""
+        if not self._login.renew():
+            return False
+        before, self._client = self._client, self._connected()
+        if before is not None:
+            retired = asyncio.ensure_future(_close_after(before, tuple(self._under_way)))
+            self._under_way.add(retired)
+            retired.add_done_callback(self._on_done)
+        return True
+
+    async def _call(
         self,
         function: Callable[Concatenate[Database, P], Awaitable[T]],
         *args: P.args,
@@ -242,8 +292,12 @@ class MongoStore:
         work.add_done_callback(self._on_done)
         try:
             return await asyncio.shield(work)
-        except (Damaged, PyMongoError, CodecError) as error:
-            raise self._translated(error) from None
+        except StoreError:
+            raise
+        except Exception as error:
+            if isinstance(error, (Damaged, PyMongoError, CodecError)) or of_driver(error):
+                raise self._translated(error) from None
+            raise
 
     def _on_done(self, work: asyncio.Future[Any]) -> None:
         self._under_way.discard(work)
@@ -273,11 +327,16 @@ class MongoStore:
             text = "a document is too large for the server; remedy: make it smaller"
         elif code in _REMEDIES:
             text = _REMEDIES[code]
+        elif code is None and of_driver(error):
+            text = "sent a reply that the driver cannot read; remedy: see the server's log"
         else:
             text = "failed; remedy: see the server's log"
         what, _, remedy = text.partition("; remedy: ")
-        detail = self._address.brief(message)
-        return StoreError(f"{self.location}: {what} ({detail}); remedy: {remedy}")
+        detail = self._login.address.brief(message)
+        said = f"{self.location}: {what} ({detail}); remedy: {remedy}"
+        if code in _REFUSALS or isinstance(error, DocumentTooLarge):
+            return StoreRefused(said, login=code in _LOGIN)
+        return StoreError(said)
 
 
 def _cause(error: Exception) -> tuple[int | None, str]:
@@ -287,6 +346,23 @@ def _cause(error: Exception) -> tuple[int | None, str]:
         for each in (*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())):
             return each.get("code"), str(each.get("errmsg"))
     return error.code if isinstance(error, OperationFailure) else None, str(error)
+
+
+async def _close_after(
+    client: AsyncMongoClient[dict[str, Any]], under_way: tuple[asyncio.Future[Any], ...]
+) -> None:
+    """Close a client with earlier credentials once its calls have ended."""
+    await asyncio.gather(*under_way, return_exceptions=True)
+    await client.close()
+
+
+def of_driver(error: Exception) -> bool:
+    """Whether the driver's own code raised it, as a bare KeyError at a reply that lacks a field."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    return module.partition(".")[0] in ("pymongo", "bson")
 
 
 async def _prepare(database: Database) -> None:
