@@ -74,7 +74,12 @@ def to_value(obj: Any) -> Any:
     left out, so that new fields do not change old documents. Raises CodecError; TypeError for a
     dataclass without a tag.
     """
-    if obj is None or isinstance(obj, (bool, int)) or type(obj) is str:
+    kind = type(obj)
+    if kind in _AS_IS:
+        return obj
+    if kind is tuple:
+        return [to_value(item) for item in obj]
+    if isinstance(obj, int):
         return obj
     if isinstance(obj, float):
         if not math.isfinite(obj):
@@ -86,22 +91,20 @@ def to_value(obj: Any) -> Any:
         return str(obj)
     if isinstance(obj, (tuple, list)):
         return [to_value(item) for item in obj]
-    if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
-        tag, fields = _form(type(obj))
+    if dataclasses.is_dataclass(kind):
+        tag, fields = _form(kind)
         out: dict[str, Any] = {"type": tag}
         for name, default in fields:
             value = getattr(obj, name)
-            if default is _REQUIRED or value != default:
+            if value is not default and (default is _REQUIRED or value != default):
                 out[name] = to_value(value)
         return out
-    raise CodecError("", f"{type(obj).__name__} cannot be written as JSON")
+    raise CodecError("", f"{kind.__name__} cannot be written as JSON")
 
 
 def dumps(obj: Any) -> str:
     """Return canonical JSON of ``obj``: sorted keys, no spaces; equal values, equal bytes."""
-    return json.dumps(
-        to_value(obj), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
-    )
+    return _ENCODER.encode(to_value(obj))
 
 
 def from_value(kind: Any, value: Any, path: str = "") -> Any:
@@ -122,6 +125,11 @@ def loads(kind: type[T], text: str | bytes) -> T:
 
 
 _REQUIRED = object()
+_AS_IS = frozenset({type(None), bool, int, str})
+"""Types whose values JSON has as they are."""
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 _tags: dict[str, str] = {}
 
 

@@ -243,7 +243,7 @@ class State:
         known: list[Profile | Learned] = []
         for part in parts[1:]:
             for line in part.split("\n"):
-                match codec.from_value(_Row, json.loads(line)):
+                match row_of(line):
                     case Host() as host:
                         state.put_host(host)
                     case Gpu() as gpu:
@@ -267,6 +267,12 @@ class State:
             return True
         gpu = self.gpus.get(GpuId(key))
         return gpu is not None and gpu.verify_by_s == at_s
+
+
+def row_of(line: str) -> Host | Gpu | Job | Profile | Learned:
+    """Return the value of one line of a dump. Raises CodecError."""
+    row: Host | Gpu | Job | Profile | Learned = codec.from_value(_Row, json.loads(line))
+    return row
 
 
 def _bare(job: Job) -> Job:
