@@ -31,7 +31,7 @@ from reshape_controller.core.model import (
     Mechanism,
     Stage,
 )
-from reshape_controller.core.plan import Plan, Preemption, Target
+from reshape_controller.core.plan import Note, Plan, Preemption, Target
 from reshape_controller.core.state import State
 from reshape_controller.core.states import PreemptionReason
 from reshape_sidecar.wire import OnSaveTimeout
@@ -57,6 +57,8 @@ class RandomPlans(Chaos):
         self.accepted = 0
         self.asked: dict[tuple[JobId, int], None] = {}
         """Requests to leave for another job that were examined, by job and generation."""
+        self.notes: dict[JobId, dict[str, str]] = {}
+        """What the accepted plans wrote about the live jobs."""
 
     def plan(self, job: str, number: int) -> None:
         state = self.world.engine.state
@@ -64,12 +66,15 @@ class RandomPlans(Chaos):
             return
         for _ in range(TRIES):
             before = values_of(state)
+            plan = self._random_plan()
             try:
-                self.world.apply(self._random_plan())
+                self.world.apply(plan)
             except PlanRejected:
                 assert values_of(state) == before
             else:
                 self.accepted += 1
+                for note in plan.notes:
+                    self.notes.setdefault(note.job, {})[note.name] = note.text
                 return
 
     def submit(self, job: str, number: int) -> None:
@@ -88,8 +93,15 @@ class RandomPlans(Chaos):
         )
 
     def check_requests(self) -> None:
-        """As of every plan, and no program that loses steps is preempted."""
+        """As of every plan; each job has its own notes; and no program that loses steps is
+        preempted."""
         super().check_requests()
+        jobs = self.world.engine.state.jobs
+        for ended in self.notes.keys() - jobs.keys():
+            del self.notes[ended]
+        for job in jobs.values():
+            wrote = {name: text for name, text in self.notes.get(job.id, {}).items() if text}
+            assert dict(job.notes) == wrote, job
         for job in self.world.engine.state.jobs.values():
             change = job.change
             if change is None or change.for_job is None or job.stage is not Stage.SAVING:
@@ -111,7 +123,19 @@ class RandomPlans(Chaos):
         about = targets[0].job if targets else None
         reason = rng.choice((None, *PreemptionReason, PreemptionReason.PRIORITY))
         why = Preemption(reason) if reason is not None else None
-        return Plan(tuple(targets), "random", about=about, preemption=why)
+        return Plan(tuple(targets), "random", about=about, preemption=why, notes=self._notes())
+
+    def _notes(self) -> tuple[Note, ...]:
+        """Some notes, right and wrong ones."""
+        rng = self.rng
+        if rng.random() < 0.7:
+            return ()
+        jobs = [*self.world.engine.state.jobs, *rng.sample(JOBS, rng.random() < 0.1)]
+        texts = ("", "1", "2", "x" * (200 + (rng.random() < 0.1)))
+        return tuple(
+            Note(JobId(rng.choice(jobs)), rng.choice("mn"), rng.choice(texts))
+            for _ in range(rng.randint(1, 3) if jobs else 0)
+        )
 
     def kill_controller(self) -> None:
         """kill -9 of the controller; the next reads the state of the log, and all answer it."""

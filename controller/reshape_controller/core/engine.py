@@ -16,6 +16,7 @@ from reshape_controller.core import (
     inventory,
     job_exit,
     learning,
+    plan_notes,
     plan_validation,
     reports,
     requests,
@@ -88,12 +89,14 @@ class Engine:
         else:
             self.state.wake_at_s = max(plan.wake_at_s, tx.now_s + PLAN_AGAIN_MIN_S)
         self.state.looked_up_to = plan.looked_up_to
+        wanted, self.state.plan_wanted = self.state.plan_wanted, False
+        notes = plan_notes.check(self.state, plan.notes) if plan.notes else {}
         if not plan.targets:
-            self.state.plan_wanted = False
+            plan_notes.write(tx, notes)
             self._say_why_it_waits(tx, plan)
             return self._close(tx)
-        wanted, self.state.plan_wanted = self.state.plan_wanted, False
         plan_validation.apply(tx, plan)
+        plan_notes.write(tx, notes)
         self.state.plan_wanted = wanted
         tx.note(
             self.state.jobs.get(plan.about) if plan.about is not None else None,

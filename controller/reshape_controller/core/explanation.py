@@ -108,6 +108,7 @@ def explain_json(
         "text": plan.text,
         "tie_break": tie_break_of(plan),
         "assumed": list(plan.assumed),
+        "notes": [{"job": note.job, "name": note.name, "text": note.text} for note in plan.notes],
         "costs": [
             {
                 "job": cost.job,
@@ -140,6 +141,8 @@ def explain_text(
     if tie_break := tie_break_of(plan):
         lines.append(f"  tie: {tie_break}")
     lines += [f"  assumed: {text}" for text in plan.assumed]
+    for note in plan.notes:
+        lines.append(f"  note on {name(note.job)}: {note.name}: {note.text or 'removed'}")
     return "\n".join([*lines, *_costs_text(costs, name)])
 
 

@@ -334,6 +334,8 @@ class Job:
     """Its attained service up to ``serves_since_s``."""
     serves_since_s: float | None = None
     """Time of the newest change of its GPUs or of its stage on GPUs; None: it has none."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """Name and text of each note that plans have written about it, by name."""
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -77,6 +77,12 @@ class JobView:
     """Its attained service up to ``serves_since_s``, by GPU type and phase."""
     serves_since_s: float | None = None
     """Time of the newest change of its GPUs or of its stage on GPUs; None: it has none."""
+    notes: tuple[tuple[str, str], ...] = ()
+    """Name and text of each note that plans have written about it, by name."""
+
+    def note(self, name: str) -> str:
+        """Return the text of its note of this name; empty without one."""
+        return dict(self.notes).get(name, "")
 
     def served_s(self, now_s: float) -> float:
         """Return its GPU-seconds of all types and phases up to now. (A change under way counts at
@@ -173,6 +179,16 @@ class Preemption:
     """Seconds that it needs alone, at the size and GPU type that suit it best."""
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A text that a plan writes about a job. Later snapshots show it (``JobView.notes``), also
+    after a restart. A text replaces the job's text of this name; an empty text removes it."""
+
+    job: JobId
+    name: str
+    text: str = ""
+
+
 @dataclass(frozen=True)
 class Plan:
     """A decision. Empty ``targets``: nothing shall change now."""
@@ -198,6 +214,8 @@ class Plan:
     assumed: tuple[str, ...] = ()
     """Inputs of the decision that no measurement or record gives, in words. The planner adds them
     to a plan that is explained."""
+    notes: tuple[Note, ...] = ()
+    """What the policy remembers about jobs. A plan without targets may have notes too."""
 
 
 class Policy(Protocol):

@@ -101,6 +101,7 @@ class JobChanges(TypedDict, total=False):
     preemptions: int
     served: tuple[Service, ...]
     serves_since_s: float | None
+    notes: tuple[tuple[str, str], ...]
 
 
 class Transaction:

@@ -32,6 +32,7 @@ from reshape_controller.http.views import (
     GpuView,
     HostView,
     JobView,
+    NoteView,
     ServiceView,
 )
 from reshape_controller.store.protocol import Decision, JobRow
@@ -108,10 +109,12 @@ def decision_view(
 
 
 def jobs_in(decision: Decision) -> tuple[JobId, ...]:
-    """The jobs in a decision's text: its cause, and those of its targets and options."""
+    """The jobs in a decision's text: its cause, and those of its targets, options and notes."""
     plan = decision.plan
     targets = [*plan.targets, *(target for option in plan.options for target in option.targets)]
-    jobs = dict.fromkeys(target.job for target in targets)
+    jobs = dict.fromkeys(target.job for target in targets) | dict.fromkeys(
+        note.job for note in plan.notes
+    )
     if plan.about is not None:
         jobs[plan.about] = None
     return tuple(jobs)
@@ -141,6 +144,7 @@ def _with_job(base: JobView, job: Job) -> JobView:
         preempted_by=job.preempted_by,
         preempted_at_s=job.preempted_at_s,
         preemptions=job.preemptions,
+        notes=tuple(NoteView(job.id, name, text) for name, text in job.notes),
         reshape_ups=job.reshape_ups,
         reshape_downs=job.reshape_downs,
         steps_lost=job.steps_lost,

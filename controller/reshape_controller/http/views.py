@@ -34,6 +34,15 @@ class ServiceView:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteView:
+    """A text that the policy has written about a job, by name."""
+
+    job: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class JobView:
     """A job in any state. Times are Unix seconds; ``size`` is the number of its GPUs."""
 
@@ -93,6 +102,8 @@ class JobView:
     """The job that preempted it last; null if none did."""
     preempted_at_s: float | None = None
     preemptions: int = 0
+    notes: tuple[NoteView, ...] = ()
+    """What the policy remembers about it."""
     reshape_ups: int = 0
     reshape_downs: int = 0
     steps_lost: int = 0
@@ -264,6 +275,8 @@ class DecisionView:
     """The rule that chose among the options with the best makespan; empty without a tie."""
     assumed: tuple[str, ...] = ()
     """Inputs that no measurement or record gives."""
+    notes: tuple[NoteView, ...] = ()
+    """What the policy wrote down about jobs; an empty text removed a note."""
     costs: tuple[CostView, ...] = ()
     """Empty until a start or reshape that it caused was measured."""
 

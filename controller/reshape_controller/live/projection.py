@@ -37,7 +37,7 @@ def changes_of(engine: Engine, record: LogRecord, history: Iterable[HistoryEntry
         decisions=tuple(
             Decision(record.seq, number, record.at_s, record.policy, plan)
             for number, plan in enumerate(record.plans)
-            if plan.targets or plan.options
+            if plan.targets or plan.options or plan.notes
         ),
         profiles=tuple(profile_row(engine, kind, record.seq) for kind in changes.job_types),
     )

@@ -49,9 +49,11 @@ def place_of(row: JobRow) -> int:
 
 
 def jobs_of(decision: Decision) -> tuple[JobId, ...]:
-    """The jobs of a decision: its cause and every job that it changes."""
-    about = (decision.plan.about,) if decision.plan.about is not None else ()
-    return tuple(dict.fromkeys((*about, *(target.job for target in decision.plan.targets))))
+    """The jobs of a decision: its cause, every job that it changes, and those of its notes."""
+    plan = decision.plan
+    about = (plan.about,) if plan.about is not None else ()
+    changes = (target.job for target in plan.targets)
+    return tuple(dict.fromkeys((*about, *changes, *(note.job for note in plan.notes))))
 
 
 def page_limit(limit: int) -> int:

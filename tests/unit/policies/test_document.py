@@ -75,6 +75,21 @@ def test_the_policy_of_strict_priority_preempts() -> None:
     assert (world.job("high").stage.value, world.job("low").preemptions) == ("training", 1)
 
 
+def test_the_policy_that_tries_takes_gpus_back_that_do_not_help_and_does_not_try_again() -> None:
+    world = World().boot(4)
+    policy = policy_of("TryAndKeep")
+    world.submit("job", 1, 2, 4)
+    sizes = []
+    for seconds in (1.0, 0.5, 0.5, 0.5, 0.5, 0.5):
+        decide_all(world, policy)
+        world.container("job").seconds_per_step = seconds
+        world.train("job", 10)
+        world.wait(61.0)
+        sizes.append(len(world.job("job").gpus))
+    assert sizes == [1, 2, 2, 4, 2, 2]
+    assert world.job("job").notes == (("limit", "2"),)
+
+
 def test_the_example_is_a_policy_that_the_engine_takes() -> None:
     policy = policy_of("FirstFit")
     assert policy.name == "first-fit"

@@ -203,6 +203,7 @@ def _rows(job: JobView, now_s: float, measured: Verification | None) -> list[tup
         ("reshaped", f"{job.reshape_ups} up, {job.reshape_downs} down"),
         ("preempted", _preempted(job)),
         ("GPU time", _served(job)),
+        *((f"note {note.name}", note.text) for note in job.notes),
         (
             "lost",
             f"{job.steps_lost} steps; {job.process_restarts} process restarts, "
