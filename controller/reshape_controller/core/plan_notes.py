@@ -67,6 +67,8 @@ def _check_texts(note: Note) -> None:
         ("name", note.name, NOTE_NAME_MAX, 1),
         ("text", note.text, NOTE_TEXT_MAX, 0),
     ):
+        if not isinstance(text, str):
+            raise PlanRejected(f"{note.job}: the {what} of a note is not a text")
         if not least <= len(text) <= most:
             length = f"has {len(text)} characters; {least} to {most} are allowed"
             raise PlanRejected(f"{note.job}: the {what} of a note {length}")

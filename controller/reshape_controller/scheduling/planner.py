@@ -1,7 +1,8 @@
 """The planner: the engine's snapshot to a plan, and the plan to the engine.
 
 Does: treats a policy that fails, and a plan that the engine rejects, the same in every shell: an
-empty plan that says why takes their place, and the failure is returned. Each engine has a planner
+empty plan that says why takes their place, about the job of the rejected plan and with that plan as
+its refused option; and the failure is returned. Each engine has a planner
 of its own, and each planner an index of its engine's jobs. It reads no clock: a subclass may time
 ``plan``.
 """
@@ -13,10 +14,12 @@ from enum import StrEnum
 
 from reshape_controller.core.engine import Engine, Step
 from reshape_controller.core.errors import PlanRejected
-from reshape_controller.core.plan import Plan, Policy
+from reshape_controller.core.fast_replace import replace
+from reshape_controller.core.plan import Option, Plan, Policy
 from reshape_controller.scheduling import legal_moves, preemption_reason
 from reshape_controller.scheduling.assumed_inputs import with_assumed_inputs
 from reshape_controller.scheduling.cluster_index import ClusterIndex
+from reshape_sidecar import codec
 
 
 class FailureKind(StrEnum):
@@ -54,6 +57,8 @@ class Planner:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._index = ClusterIndex()
+        self._proposed: Plan | None = None
+        """The policy's newest plan, before it was checked; None if the policy failed."""
 
     def plan(self, engine: Engine) -> Plan:
         """Return the policy's plan for the engine's state. Raises every error of the policy, and
@@ -61,7 +66,8 @@ class Planner:
         snapshot = engine.snapshot(self._index)
         changed = engine.state.snapshot_builder.drain_changed_views()
         snapshot = self._index.follow(snapshot, changed)
-        plan = preemption_reason.confirmed(self.policy.decide(snapshot), snapshot, self.policy)
+        self._proposed = proposed = self.policy.decide(snapshot)
+        plan = preemption_reason.confirmed(proposed, snapshot, self.policy)
         if plan.about is None or not snapshot.explain:
             return plan
         job = engine.state.jobs.get(plan.about)
@@ -72,11 +78,11 @@ class Planner:
     def decide(self, engine: Engine, now_s: float) -> Decision:
         """Apply the policy's next plan, or an empty plan if the policy fails or the engine rejects
         its plan; return the applied plan."""
+        self._proposed = None
         try:
             plan, failure = self.plan(engine), None
         except PlanRejected as rejected:
-            kind, text = FailureKind.PLAN_REJECTED, rejected.reason
-            plan, failure = self._empty(kind, text, rejected, now_s)
+            plan, failure = self._rejected(rejected, now_s)
         except Exception as error:
             self._index = ClusterIndex()  # it may have taken in a part of the snapshot only
             text = f"the policy failed: {error!r}"
@@ -84,9 +90,24 @@ class Planner:
         try:
             return Decision(plan, engine.apply(plan, now_s), failure)
         except PlanRejected as rejected:
-            kind, text = FailureKind.PLAN_REJECTED, rejected.reason
-            plan, failure = self._empty(kind, text, rejected, now_s)
+            plan, failure = self._rejected(rejected, now_s)
         return Decision(plan, engine.apply(plan, now_s), failure)
+
+    def _rejected(self, rejected: PlanRejected, now_s: float) -> tuple[Plan, PolicyFailure]:
+        """Return the empty plan in the place of a rejected one, which ``explain`` shows."""
+        kind, reason = FailureKind.PLAN_REJECTED, rejected.reason
+        plan, failure = self._empty(kind, reason, rejected, now_s)
+        proposed = self._proposed
+        if proposed is None:
+            return plan, failure
+        shown = replace(
+            plan, about=proposed.about, options=(Option(proposed.targets, refused=reason),)
+        )
+        try:  # the values of a wrong plan may be of any type, and the log takes only their own
+            codec.dumps(shown).encode()
+        except (ValueError, TypeError):
+            return plan, failure
+        return shown, failure
 
     def _empty(
         self, kind: FailureKind, text: str, error: Exception, now_s: float

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from reshape_controller.core import learning, profile_book
 from reshape_controller.core.plan import Policy
@@ -14,28 +13,12 @@ from reshape_controller.policies import PRESETS, adaptive
 from reshape_controller.scheduling.forecast import HEAD_MAX
 from reshape_controller.scheduling.planner import Planner
 from reshape_profiles import loader
+from tests.support import document_policies
 from tests.support.clusters import Cluster, sizes_by_job
+from tests.support.document_policies import policy_of
 from tests.support.world import World
 
-ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "docs" / "policies.md").read_text()
-
-
-def examples() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
-
-
-def example() -> str:
-    return examples()[0]
-
-
-def policy_of(name: str) -> Policy:
-    """The policy of this name in the document."""
-    names: dict[str, Any] = {}
-    for text in examples():
-        exec(compile(text, "docs/policies.md", "exec"), names)
-    policy: Policy = names[name]()
-    return policy
+TEXT = document_policies.TEXT
 
 
 def decide_all(world: World, policy: Policy) -> None:
@@ -90,6 +73,25 @@ def test_the_policy_that_tries_takes_gpus_back_that_do_not_help_and_does_not_try
     assert world.job("job").notes == (("limit", "2"),)
 
 
+def test_the_policy_that_collects_starts_a_job_on_gpus_of_several() -> None:
+    world = World().boot(5)
+    for name in ("left", "right"):
+        world.running(name, 2, 1, 2)
+    world.submit("new", 3)
+    decide_all(world, policy_of("Collects"))
+    assert [len(world.job(name).gpus) for name in ("left", "right", "new")] == [1, 1, 3]
+
+
+def test_the_policy_that_packs_moves_a_job_to_the_fuller_host_and_then_no_more() -> None:
+    world = World().boot(4, hosts=2)
+    world.running("few", 1, 1)
+    world.submit("many", 2)
+    world.plan(("many", 2), host="host-1")
+    decide_all(world, policy_of("Packs"))
+    assert [world.job(name).host for name in ("few", "many")] == ["host-1", "host-1"]
+    assert world.job("few").steps_lost == 0
+
+
 def test_the_example_is_a_policy_that_the_engine_takes() -> None:
     policy = policy_of("FirstFit")
     assert policy.name == "first-fit"
@@ -116,7 +118,7 @@ def test_the_example_of_a_file_of_profiles_is_read() -> None:
 
 
 def test_the_body_of_the_example_has_ten_lines() -> None:
-    lines = [line for line in example().splitlines() if line.strip()]
+    lines = [line for line in document_policies.examples()[0].splitlines() if line.strip()]
     body = lines[lines.index('    name = "first-fit"') + 1 :]
     assert len(body) <= 10
 
@@ -147,7 +149,7 @@ def test_the_figures_of_the_rules_are_those_of_the_code() -> None:
 
 
 def test_every_reason_code_of_adaptive_is_in_the_document() -> None:
-    source = (ROOT / "controller/reshape_controller/policies/adaptive.py").read_text()
+    source = Path(adaptive.__file__).read_text()
     codes = set(
         re.findall(
             r'"((?:starts|shrinks|preempts|grows|moves|waits|holds|keeps)-[a-z-]*|grows|moves)"',

@@ -72,7 +72,8 @@ def test_an_empty_plan_takes_the_place_of_a_failed_one_and_the_failure_is_return
     world = submitted()
     before = world.job("a")
     done = rounds.run(world.engine, Planner(Scripted(decide)), (), 5.0)
-    assert done.plans == (Plan(reason_code=kind.value, text=text),)
+    (plan,) = done.plans
+    assert (plan.targets, plan.reason_code, plan.text) == ((), kind.value, text)
     (failure,) = [decision.failure for decision in done.decisions]
     assert failure is not None
     assert (failure.kind, failure.policy, failure.at_s) == (kind, "scripted", 5.0)
