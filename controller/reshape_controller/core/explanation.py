@@ -135,7 +135,8 @@ def explain_text(
 ) -> str:
     """Return the decision as text. ``at``: the formatted time of the decision."""
     name = _namer(names)
-    lines = [f"{at}  {plan.text or 'Nothing was changed.'}"]
+    text = plan.text or (describe(Option(plan.targets), name) if plan.targets else "")
+    lines = [f"{at}  {text or 'Nothing was changed.'}"]
     lines.append(f"  decided by policy {policy}, reason {plan.reason_code}")
     lines += _options_text(plan, name)
     if tie_break := tie_break_of(plan):

@@ -118,14 +118,16 @@ def settle(tx: Transaction, job_id: JobId) -> None:
 
 
 def _can_be_named(state: State, job: Job) -> bool:
-    """Whether a plan could name a settled job, to start it, to shrink it or to give it idle GPUs.
-    If not, its change of stage is no reason for a new plan."""
+    """Whether a plan could name a settled job, to start, shrink or preempt it, or to give it idle
+    GPUs. If not, its change of stage is no reason for a new plan."""
     if job.stage is not Stage.TRAINING:
         return True
     if state.mechanism is Mechanism.NONE:
         return False
     sizes = job.sizes
-    return state.any_idle or (bool(sizes) and sizes[0] < len(job.gpus))
+    if state.any_idle or (bool(sizes) and sizes[0] < len(job.gpus)):
+        return True
+    return state.has_queued_above(job.spec.priority)
 
 
 def _is_initialized(job: Job, report: Observed) -> bool:

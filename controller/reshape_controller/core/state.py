@@ -29,7 +29,7 @@ from reshape_controller.core.model import (
 from reshape_controller.core.plan import Index, Snapshot
 from reshape_controller.core.profile_book import ProfileBook
 from reshape_controller.core.record import HistoryEntry
-from reshape_controller.core.snapshot_builder import SnapshotBuilder
+from reshape_controller.core.snapshot_builder import SnapshotBuilder, is_queued
 from reshape_profiles.schema import Profile
 from reshape_sidecar import codec
 
@@ -78,6 +78,8 @@ class State:
         """Dropped jobs that still need their last projection, which the loop then takes out."""
         self.pending_shrinks: dict[JobId, None] = {}
         """Jobs with a hand-over from donors that have not been asked to shrink yet."""
+        self._priorities: dict[int, int] = {}
+        """Number of live jobs of each priority."""
         self._unanswered: dict[JobId, None] = {}
         self._idle: dict[GpuId, None] = {}
         self.snapshot_builder = SnapshotBuilder(self.jobs, self.gpus, self.hosts, self._idle)
@@ -108,6 +110,12 @@ class State:
         """Whether a GPU has no owner and is promised to no job."""
         return bool(self._idle)
 
+    def has_queued_above(self, priority: int) -> bool:
+        """Whether a job of a higher priority is queued, so that it may preempt one of this."""
+        if max(self._priorities, default=priority) <= priority:
+            return False
+        return any(job.spec.priority > priority and is_queued(job) for job in self.jobs.values())
+
     def snapshot(self, *, explain: bool = True, index: Index | None = None) -> Snapshot:
         """Return what a policy may base its decision on; ``explain``, ``index`` as in
         ``Snapshot``."""
@@ -128,6 +136,9 @@ class State:
         """Replace a job. ``changes_view``: false if the view that policies see stays the same."""
         job_id, hand_over, deadline = job.id, job.hand_over, job.deadline
         before = self.jobs.get(job_id)
+        if before is None:
+            priority = job.spec.priority
+            self._priorities[priority] = self._priorities.get(priority, 0) + 1
         if not job.answered:
             self._unanswered[job_id] = None
         elif self._unanswered:
@@ -148,6 +159,9 @@ class State:
         self._changes.jobs[job.id] = None
         self.ended[job.id] = job
         del self.jobs[job.id]
+        self._priorities[job.spec.priority] -= 1
+        if not self._priorities[job.spec.priority]:
+            del self._priorities[job.spec.priority]
         self.pending_shrinks.pop(job.id, None)
         self._unanswered.pop(job.id, None)
         self._recent.pop(job.id, None)

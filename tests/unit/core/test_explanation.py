@@ -7,8 +7,8 @@ import json
 import pytest
 
 from reshape_controller.core.explanation import costs_of, duration, explain_json, explain_text
-from reshape_controller.core.model import JobId
-from reshape_controller.core.plan import Option, Plan
+from reshape_controller.core.model import HostId, JobId
+from reshape_controller.core.plan import Note, Option, Plan, Target
 from reshape_controller.core.record import HistoryEntry, PhaseCost
 from reshape_controller.policies import make_policy
 from reshape_controller.scheduling.planner import Planner
@@ -238,3 +238,23 @@ def test_assumed_inputs_are_named_by_the_planner() -> None:
     )
     text = explain_text(plan, at="now", policy="adaptive", names={})
     assert "  assumed: a: length unknown: 1 h of one GPU assumed" in text.splitlines()
+
+
+def test_the_text_of_a_plan_without_words_names_its_targets() -> None:
+    plan = Plan((Target(JobId("a"), 2, HostId("h")), Target(JobId("b"), 1, HostId("h"))))
+    names = {JobId("a"): "first"}
+    text = explain_text(plan, at="now", policy="p", names=names)
+    assert text.splitlines()[0] == "now  first on 2 GPUs of h, b down to 1"
+    assert explain_text(Plan(), at="now", policy="p", names={}).startswith("now  Nothing was")
+
+
+def test_the_notes_of_a_plan_are_shown_with_the_names_of_their_jobs() -> None:
+    plan = Plan(notes=(Note(JobId("a"), "best", "2"), Note(JobId("b"), "tries")))
+    names = {JobId("a"): "first"}
+    lines = explain_text(plan, at="now", policy="p", names=names).splitlines()
+    assert lines[-2:] == ["  note on first: best: 2", "  note on b: tries: removed"]
+    document = json.loads(explain_json(plan, at_s=0.0, policy="p", names=names))
+    assert document["notes"] == [
+        {"job": "a", "name": "best", "text": "2"},
+        {"job": "b", "name": "tries", "text": ""},
+    ]

@@ -19,8 +19,13 @@ from reshape_controller.core.plan_notes import (
 )
 from reshape_controller.core.record import LogRecord
 from reshape_controller.core.state import State
+from reshape_controller.http.render import job_view
+from reshape_controller.http.views import NoteView
+from reshape_controller.live.projection import changes_of
 from reshape_controller.scheduling.planner import FailureKind, Planner
 from reshape_controller.scheduling.rounds import redo, run
+from reshape_controller.store.conventions import jobs_of
+from reshape_controller.store.protocol import JobRow
 from reshape_sidecar import codec
 from tests.support.world import HOST, World
 
@@ -218,3 +223,14 @@ def test_a_plan_without_notes_is_stored_as_by_the_version_before() -> None:
     assert "notes" not in codec.dumps(plan)
     world = two_jobs()
     assert all('"notes"' not in part for part in world.engine.state.dump())
+
+
+def test_a_decision_that_only_writes_notes_is_shown_for_the_jobs_of_its_notes() -> None:
+    world = two_jobs()
+    plan = Plan(notes=(Note(A, "n", "1"), Note(B, "m", "2")))
+    world.apply(plan)
+    record = LogRecord(1, 1, "", "test", 0.0, (), (plan,), (), "")
+    (decision,) = changes_of(world.engine, record, ()).decisions
+    assert jobs_of(decision) == (A, B)
+    row = JobRow(A, "a", "", world.job("a").state, 1, 0.0, world.job("a"))
+    assert job_view(row).notes == (NoteView("a", "n", "1"),)

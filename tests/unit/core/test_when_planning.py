@@ -126,3 +126,26 @@ def test_the_newest_plan_counts_and_the_one_up_to_whom_it_looked_has_to_wait_sti
 def test_up_to_whom_was_looked_survives_a_dump() -> None:
     state = State.load(looked_up_to("b").engine.state.dump())
     assert state.looked_up_to == "b"
+
+
+@pytest.mark.parametrize(("priority", "wanted"), [(1, True), (0, False)])
+def test_a_job_that_trains_at_last_can_be_preempted_by_a_queued_one_of_higher_priority(
+    priority: int, *, wanted: bool
+) -> None:
+    world = started(4, gpus=4)
+    world.submit("high", 4, priority=priority)
+    decided(world)
+    world.container("a").slow_init = False
+    world.settle()
+    assert world.job("a").stage is Stage.TRAINING
+    assert world.engine.wants_plan() is wanted
+
+
+def test_a_job_of_higher_priority_that_has_ended_is_no_reason_to_decide() -> None:
+    world = started(4, gpus=4)
+    world.submit("high", 4, priority=1)
+    world.event(ev.CancelRequested(JobId("high"), "ada"))
+    decided(world)
+    world.container("a").slow_init = False
+    world.settle()
+    assert not world.engine.wants_plan()
